@@ -1,0 +1,63 @@
+# Every target does its own set-up: a virtual environment with the locked packages, and a check for the
+# Debian packages that it needs. `make demo` and `make test` are all that a newcomer has to know.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+VLLM_VENV := .venv-vllm
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint generate check-generated test-vllm bench check wheel lock clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where installed
+	@$(BIN)/vllm-specdec-exporter demo $(ARGS)
+
+test: $(STAMP) ## All tests but those that need a real vLLM
+	@bash tests/need.sh prometheus prometheus-alertmanager chromium
+	$(BIN)/python -m pytest -m "not vllm" $(ARGS)
+
+test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
+	bash tests/vllm/install.sh $(VLLM_VENV)
+	SPECDEC_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
+
+lint: $(STAMP) ## Style, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+generate: $(STAMP) ## Write the generated documents anew
+	$(BIN)/python docs/generate.py
+
+check-generated: $(STAMP) ## Fail if a generated document is not current
+	$(BIN)/python docs/generate.py --check
+
+bench: $(STAMP) ## Measure speed and memory; writes docs/performance.md
+	$(BIN)/python bench/run.py $(ARGS)
+
+check: test lint check-generated test-vllm ## Everything that CI runs
+
+wheel: $(STAMP) ## Build the wheel into dist/
+	$(BIN)/python -m hatchling build -t wheel
+
+# The lock files name no index and no host; hashes pin the content.
+lock: ## Write requirements/*.txt anew from pyproject.toml
+	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install -q pip-tools
+	.venv-lock/bin/pip-compile $(LOCK_FLAGS) -o requirements/runtime.txt pyproject.toml
+	.venv-lock/bin/pip-compile $(LOCK_FLAGS) --extra dev --extra dashboards \
+		-c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
+LOCK_FLAGS := -q --generate-hashes --strip-extras --allow-unsafe \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+clean: ## Remove everything that was made
+	rm -rf .venv .venv-vllm .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@bash tests/need.sh --python $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,36 @@
+"""A bare HTTP server for the benchmarks: answers every request with one body, or accepts and hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+
+async def main(path: str) -> None:
+    """Serve the file at `path` on a free port, which is printed; an empty path hangs every request.
+
+    `{label}` in the body is replaced by a number that grows by one every tenth request, so that labels change.
+    """
+    body = Path(path).read_bytes() if path else b""
+    requests = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not path:
+            await asyncio.sleep(3600)
+        requests += b" /metrics" in head
+        text = body.replace(b"{label}", b"%d" % (requests // 10))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(text))
+        writer.write(text)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,171 @@
+"""`check`: a one-shot diagnosis of a server, in the terminal, without any other program.
+
+Samples are taken over some seconds, run through the same pipeline as the exporter's, and the result is
+printed as a table with findings. The exit code is for scripts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import __version__, config, report, snapshot
+from .duration import format_duration, parse_duration
+from .judgement.activity import ActivityState
+from .judgement.quality import QualityLevel
+from .options import ConfigError, add_flags, gather
+from .pipeline import Settings, Speculation
+from .poller import Poller
+from .result import ExporterResult
+from .upstream import Upstream
+from .window import Window
+
+if TYPE_CHECKING:
+    import argparse
+
+# Exit codes. When engines differ, the first of PROBLEM, UNKNOWN, FINE that any of them has.
+FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
+
+#: The options of `serve` that mean the same here.
+OPTIONS = tuple(o for o in config.OPTIONS if o.name.startswith(("vllm.", "spec.", "threshold")))
+
+#: Samples over the watch: two would do for the values, more show a server that stumbles.
+_SAMPLES = 6
+_SHORTEST, _LONGEST = 1.0, 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What to look at: a server, for `duration` seconds."""
+
+    upstream: config.UpstreamConfig
+    settings: Settings
+    duration: float
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two samples."""
+        return self.duration / _SAMPLES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `check`."""
+    parser.epilog = (
+        f"Exit codes: {FINE} speculation is active and not poor; {PROBLEM} it is poor or bypassed; "
+        f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, too few drafts, vLLM V0); "
+        f"{UNREACHABLE} the server cannot be reached or understood."
+    )
+    parser.add_argument("url", nargs="?", metavar="URL", help="Server to look at, as for --vllm.url.")
+    parser.add_argument(
+        "--for",
+        dest="duration",
+        default="10s",
+        metavar="DURATION",
+        help="How long to watch. Default: 10s.",
+    )
+    parser.add_argument("--json", action="store_true", help="Print the snapshot as JSON instead.")
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
+    )
+    add_flags(parser, OPTIONS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Diagnose the server and return the exit code."""
+    watch = _plan(args)
+    if sys.stderr.isatty():
+        name = watch.upstream.targets[0].name
+        print(f"watching {name} for {format_duration(watch.duration)} ...", file=sys.stderr)
+    result = asyncio.run(observe(watch))
+    if args.json:
+        print(snapshot.encode(result).decode())
+    else:
+        wanted = args.color == "always" or (args.color == "auto" and sys.stdout.isatty())
+        print(report.render(result, colour=wanted and "NO_COLOR" not in os.environ))
+    return exit_code(result)
+
+
+def exit_code(result: ExporterResult) -> int:
+    """Return what a script should know: the gravest of all engines."""
+    if not all(target.up for target in result.targets):
+        return UNREACHABLE
+    codes = set()
+    for engine in (engine for target in result.targets for engine in target.engines):
+        bypassed = engine.activity.state is ActivityState.BYPASSED
+        if bypassed or engine.quality.level is QualityLevel.POOR:
+            codes.add(PROBLEM)
+        elif engine.activity.state is not ActivityState.ACTIVE:
+            codes.add(UNKNOWN)
+    return next((code for code in (PROBLEM, UNKNOWN) if code in codes), FINE)
+
+
+async def observe(watch: Watch) -> ExporterResult:
+    """Watch the server and return what was found. It ends early if the server cannot be polled."""
+    target = watch.upstream.targets[0]
+    try:
+        upstream = Upstream(target, watch.upstream)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    poller = Poller(
+        target.name,
+        upstream,
+        watch.settings,
+        watch.interval,
+        clock=time.monotonic,
+        wall=time.time,
+        tell=lambda _: None,
+    )
+    end = time.monotonic() + watch.duration
+    try:
+        await poller.poll()
+        while poller.latest.up and (left := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(watch.interval, left))
+            await poller.poll()
+    finally:
+        await poller.close()
+    return ExporterResult(
+        version=__version__,
+        timestamp_seconds=time.time(),
+        targets=(poller.latest,),
+        thresholds=dict(watch.settings.thresholds.items()),
+    )
+
+
+def _plan(args: argparse.Namespace) -> Watch:
+    flags = dict(vars(args))
+    if args.url is not None:
+        if flags["vllm.url"]:
+            msg = "give the server once, as URL or as --vllm.url"
+            raise ConfigError(msg)
+        flags["vllm.url"] = [args.url]
+    values, _ = gather(OPTIONS, flags, os.environ, None)
+    duration = _duration(args.duration)
+    upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
+    if len(upstream.targets) > 1:
+        msg = "check looks at one server; give one URL"
+        raise ConfigError(msg)
+    window = Window(duration)
+    settings = Settings(
+        windows=(window,),
+        judged=window,
+        slack=duration,  # the first sample counts, however long the polls took
+        thresholds=config.build_thresholds(values),
+        speculation=values["spec.config"] or Speculation(),
+    )
+    return Watch(upstream, settings, duration)
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        msg = f'--for "{text}": {error}'
+        raise ConfigError(msg) from error
+    if not _SHORTEST <= seconds <= _LONGEST:
+        msg = f'--for "{text}": allowed: from {_SHORTEST:g}s to 1h'
+        raise ConfigError(msg)
+    return seconds

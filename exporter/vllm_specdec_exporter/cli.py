@@ -1,0 +1,62 @@
+"""The command line: which subcommand, and errors as one line.
+
+Each subcommand is a module with `add_arguments(parser)` and `run(args)`; it is imported only when it is
+called, so that the sidecar carries nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from . import __version__
+from .options import ConfigError, Parser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM = "vllm-specdec-exporter"
+
+#: Subcommands: their module, and what they do.
+COMMANDS = {
+    "serve": ("serve", "poll vLLM and serve derived metrics (the default)"),
+    "check": ("check", "diagnose a server once, in the terminal"),
+    "simulate": ("simulator.command", "serve the /metrics of a vLLM that does not exist"),
+    "demo": ("demo", "simulator and exporter, with Prometheus and Alertmanager where installed"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["--version"]:
+        print(f"{PROGRAM} {__version__}")
+        return 0
+    name = "serve"
+    if words and not words[0].startswith("-"):
+        name = words.pop(0)
+    if name not in COMMANDS:
+        known = ", ".join(COMMANDS)
+        print(f"{PROGRAM}: error: unknown command {name!r}; known: {known}", file=sys.stderr)
+        return 2
+    module_name, summary = COMMANDS[name]
+    module = importlib.import_module(f".{module_name}", __package__)
+    parser = Parser(
+        prog=PROGRAM if name == "serve" else f"{PROGRAM} {name}",
+        description=f"{name}: {summary}.",
+        epilog=_epilog() if name == "serve" else None,
+    )
+    module.add_arguments(parser)
+    try:
+        return int(module.run(parser.parse_args(words)))
+    except ConfigError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _epilog() -> str:
+    commands = "; ".join(f"{name}: {summary}" for name, (_, summary) in COMMANDS.items())
+    return f"Other commands, each with its own --help: {commands}. --version shows the version."

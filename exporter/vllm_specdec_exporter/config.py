@@ -1,0 +1,435 @@
+"""The configuration of `serve`: its options, and the checked values behind them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from .duration import format_duration, parse_duration
+from .options import ConfigError, Option, gather
+from .pipeline import DEFAULT_WINDOWS, Settings, Speculation
+from .target import Target, parse_target
+from .thresholds import Thresholds
+from .window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Samples that one engine may need to remember for its longest window.
+MAX_SAMPLES = 20_000
+
+
+@dataclass(frozen=True)
+class UpstreamConfig:
+    """How to talk to the servers.
+
+    Attributes:
+        targets: the servers to poll.
+        ca_file: certificates to trust instead of the system's.
+        cert_file: client certificate, with `key_file`.
+        key_file: its private key.
+        server_name: the name to expect in the server's certificate instead of the address's host.
+        insecure_skip_verify: whether to accept any certificate.
+        bearer_token_file: file whose content is sent as bearer token; read anew for every poll.
+        headers: further request headers.
+        timeout: seconds that a whole poll may take.
+    """
+
+    targets: tuple[Target, ...] = ()
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+    insecure_skip_verify: bool = False
+    bearer_token_file: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout: float = 4.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that `serve` was told, checked.
+
+    Attributes:
+        upstream: the servers and how to talk to them.
+        poll_interval: seconds from one poll of a server to the next.
+        settings: what the pipeline needs.
+        listen: host and port to serve on; an empty host is every address.
+        process_metrics: whether `/metrics` also has `process_*` and `python_*`.
+        log_format: ``logfmt`` or ``json``.
+        log_level: ``debug``, ``info``, ``warning`` or ``error``.
+        log_interval: seconds between two aggregate lines, 0 for none.
+        shown: what may be shown of every setting, by the file's keys.
+    """
+
+    upstream: UpstreamConfig
+    poll_interval: float
+    settings: Settings
+    listen: tuple[str, int]
+    process_metrics: bool
+    log_format: str
+    log_level: str
+    log_interval: float
+    shown: Mapping[str, object]
+
+
+def _duration(least: float = 0.001) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        seconds = parse_duration(text)
+        if seconds < least:
+            msg = f"at least {format_duration(least)} is needed"
+            raise ValueError(msg)
+        return seconds
+
+    return parse
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            msg = f"allowed: {', '.join(allowed)}"
+            raise ValueError(msg)
+        return text
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    return _choice("true", "false")(text.lower()) == "true"
+
+
+def _file(text: str) -> str:
+    try:
+        with Path(text).open("rb"):
+            return text
+    except OSError as error:
+        msg = f"cannot be read: {error.strerror}"
+        raise ValueError(msg) from error
+
+
+def parse_listen_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``:9850``, ``127.0.0.1:9850`` or ``[::1]:9850``.
+
+    Raises:
+        ValueError: not such an address.
+    """
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
+        msg = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
+        raise ValueError(msg)
+    return host.strip("[]"), int(port)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    token = name.replace("-", "").replace("_", "")
+    if not colon or not (token.isascii() and token.isalnum()) or not value.isprintable():
+        msg = "allowed: Name: value"
+        raise ValueError(msg)
+    return name, value
+
+
+def _mask_header(text: str) -> str:
+    name, colon, _ = text.partition(":")
+    return f"{name}: <secret>" if colon else "<secret>"
+
+
+def _mask_url(text: str) -> str:
+    return re.sub(r"//[^/]*@", "//<secret>@", text)
+
+
+def _threshold(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        equals = ""
+    if not equals:
+        msg = "allowed: name=number"
+        raise ValueError(msg)
+    Thresholds().with_values({name.strip(): number}, ordered=False)
+    return name.strip(), number
+
+
+def parse_speculation(text: str) -> Speculation:
+    """Return what the JSON given to vLLM's ``--speculative-config`` says.
+
+    Keys that mean nothing here are left alone: the JSON is vLLM's, not ours.
+
+    Raises:
+        ValueError: not a JSON object, or a value that vLLM could not take either.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        msg = f"not JSON ({error}); allowed: the very JSON given to vLLM's --speculative-config"
+        raise ValueError(msg) from error
+    if not isinstance(document, dict):
+        msg = 'a JSON object is expected, such as {"method": "ngram", "num_speculative_tokens": 4}'
+        raise ValueError(msg)
+    k = document.get("num_speculative_tokens")
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+        msg = "num_speculative_tokens is a whole number from 1 up"
+        raise ValueError(msg)
+    for name in ("method", "model"):
+        if not isinstance(document.get(name) or "", str):
+            msg = f"{name} is a string"
+            raise ValueError(msg)
+    return Speculation(
+        configured=True,
+        method=document.get("method") or "",
+        draft_model=document.get("model") or "",
+        num_speculative_tokens=k,
+    )
+
+
+#: Every option of `serve`, in the order of the help and the documentation.
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "vllm.url",
+        parse_target,
+        ("http://127.0.0.1:8000",),
+        "Server to poll; repeat it for several. /metrics is added when there is no path; "
+        "unix:/path/to.sock is a Unix socket.",
+        metavar="URL",
+        repeatable=True,
+        mask=_mask_url,
+    ),
+    Option("vllm.ca-file", _file, None, "Certificates to trust for https, PEM.", metavar="FILE"),
+    Option("vllm.cert-file", _file, None, "Client certificate for https, PEM.", metavar="FILE"),
+    Option("vllm.key-file", _file, None, "Private key of the client certificate, PEM.", metavar="FILE"),
+    Option("vllm.server-name", str, None, "Name to expect in the server's certificate.", metavar="NAME"),
+    Option(
+        "vllm.insecure-skip-verify",
+        _flag,
+        "false",
+        "Accept any certificate of the server (true or false).",
+        metavar="BOOL",
+    ),
+    Option(
+        "vllm.bearer-token-file",
+        _file,
+        None,
+        "File with a bearer token for the server; read anew for every poll.",
+        metavar="FILE",
+    ),
+    Option(
+        "vllm.header",
+        _header,
+        (),
+        "Further request header, 'Name: value'; repeatable (in the environment: one a line).",
+        metavar="HEADER",
+        repeatable=True,
+        separator="\n",
+        mask=_mask_header,
+    ),
+    Option("poll.interval", _duration(0.1), "5s", "Time between two polls of a server.", metavar="DURATION"),
+    Option(
+        "poll.timeout",
+        _duration(0.05),
+        None,
+        "Time that a whole poll may take. Default: 4s, or 80 % of the interval where that is less.",
+        metavar="DURATION",
+    ),
+    Option(
+        "window",
+        _duration(1),
+        tuple(window.name for window in DEFAULT_WINDOWS),
+        "Window to publish derived values for; repeatable.",
+        metavar="DURATION",
+        repeatable=True,
+    ),
+    Option(
+        "judgement.window",
+        _duration(1),
+        None,
+        "The window that activity and quality look at. Default: the longest.",
+        metavar="DURATION",
+    ),
+    Option(
+        "spec.config",
+        parse_speculation,
+        None,
+        "The very JSON given to vLLM's --speculative-config; method, draft model and K are read from it.",
+        metavar="JSON",
+    ),
+    Option(
+        "threshold",
+        _threshold,
+        (),
+        "Change a threshold of the rubric, name=number; repeatable.",
+        metavar="NAME=NUMBER",
+        repeatable=True,
+    ),
+    Option("web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"),
+    Option(
+        "web.disable-exporter-metrics",
+        _flag,
+        "false",
+        "Leave process_* and python_* out of /metrics (true or false).",
+        metavar="BOOL",
+    ),
+    Option(
+        "log.format", _choice("logfmt", "json"), "logfmt", "Log lines as logfmt or json.", metavar="FORMAT"
+    ),
+    Option(
+        "log.level",
+        _choice("debug", "info", "warning", "error"),
+        "info",
+        "The least level to log: debug, info, warning or error.",
+        metavar="LEVEL",
+    ),
+    Option(
+        "log.interval",
+        _duration(0),
+        "1m",
+        "Time between two aggregate log lines; 0s for none.",
+        metavar="DURATION",
+    ),
+)
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> Config:
+    """Read and check the configuration.
+
+    Args:
+        flags: what argparse found, by option name.
+        environment: the process environment.
+        file: path of the YAML file, empty for none.
+
+    Raises:
+        ConfigError: something in it cannot be used.
+    """
+    return build(*gather(OPTIONS, flags, environment, _read(file), file))
+
+
+def _read(file: str) -> object:
+    if not file:
+        return None
+    try:
+        return yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"--config.file {json.dumps(file)}: cannot be read: {error.strerror}"
+        raise ConfigError(msg) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        msg = f"--config.file {json.dumps(file)}: not YAML: {reason}"
+        raise ConfigError(msg) from error
+
+
+def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> Config:
+    """Put the options' values together, checking what must hold between them.
+
+    Raises:
+        ConfigError: values that contradict each other.
+    """
+    interval: float = values["poll.interval"]
+    timeout: float = values["poll.timeout"] or min(4.0, 0.8 * interval)
+    if timeout >= interval:
+        msg = (
+            f"--poll.timeout {format_duration(timeout)}: must be less than "
+            f"--poll.interval {format_duration(interval)}"
+        )
+        raise ConfigError(msg)
+    windows = _windows(values["window"], interval)
+    return Config(
+        upstream=build_upstream(values, timeout),
+        poll_interval=interval,
+        settings=Settings(
+            windows=windows,
+            judged=_judged(values["judgement.window"], windows),
+            slack=interval / 2,
+            thresholds=build_thresholds(values),
+            speculation=values["spec.config"] or Speculation(),
+        ),
+        listen=values["web.listen-address"],
+        process_metrics=not values["web.disable-exporter-metrics"],
+        log_format=values["log.format"],
+        log_level=values["log.level"],
+        log_interval=values["log.interval"],
+        shown=shown,
+    )
+
+
+def build_upstream(values: Mapping[str, Any], timeout: float) -> UpstreamConfig:
+    """Return how to talk to the servers, from the values of the ``vllm.*`` options.
+
+    Raises:
+        ConfigError: values that contradict each other.
+    """
+    if bool(values["vllm.cert-file"]) != bool(values["vllm.key-file"]):
+        msg = "--vllm.cert-file and --vllm.key-file go together"
+        raise ConfigError(msg)
+    return UpstreamConfig(
+        targets=_targets(values["vllm.url"]),
+        ca_file=values["vllm.ca-file"] or "",
+        cert_file=values["vllm.cert-file"] or "",
+        key_file=values["vllm.key-file"] or "",
+        server_name=values["vllm.server-name"] or "",
+        insecure_skip_verify=values["vllm.insecure-skip-verify"],
+        bearer_token_file=values["vllm.bearer-token-file"] or "",
+        headers=values["vllm.header"],
+        timeout=timeout,
+    )
+
+
+def build_thresholds(values: Mapping[str, Any]) -> Thresholds:
+    """Return the thresholds in force, from the values of ``threshold``.
+
+    Raises:
+        ConfigError: levels that contradict each other.
+    """
+    try:
+        return Thresholds().with_values(dict(values["threshold"]))
+    except ValueError as error:
+        msg = f"--threshold: {error}"
+        raise ConfigError(msg) from error
+
+
+def _targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    names = [target.name for target in targets]
+    if not names:
+        msg = "--vllm.url: at least one server is needed"
+        raise ConfigError(msg)
+    for name in names:
+        if names.count(name) > 1:
+            msg = f"--vllm.url {json.dumps(name)}: given twice"
+            raise ConfigError(msg)
+    return targets
+
+
+def _windows(lengths: tuple[float, ...], interval: float) -> tuple[Window, ...]:
+    windows = tuple(Window(seconds) for seconds in sorted(set(lengths)))
+    if not windows:
+        msg = "--window: at least one is needed"
+        raise ConfigError(msg)
+    if windows[0].seconds < interval:
+        msg = (
+            f"--window {windows[0].name}: shorter than --poll.interval {format_duration(interval)}, "
+            "so it would never hold two samples"
+        )
+        raise ConfigError(msg)
+    if windows[-1].seconds / interval > MAX_SAMPLES:
+        msg = (
+            f"--window {windows[-1].name}: at --poll.interval {format_duration(interval)} it would take "
+            f"more than {MAX_SAMPLES} samples; choose a shorter window or a longer interval"
+        )
+        raise ConfigError(msg)
+    return windows
+
+
+def _judged(seconds: float | None, windows: tuple[Window, ...]) -> Window:
+    if seconds is None:
+        return windows[-1]
+    if Window(seconds) not in windows:
+        names = ", ".join(window.name for window in windows)
+        msg = f"--judgement.window {format_duration(seconds)}: not one of the windows ({names})"
+        raise ConfigError(msg)
+    return Window(seconds)

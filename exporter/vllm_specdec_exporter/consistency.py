@@ -1,0 +1,52 @@
+"""Consistency: what must hold between an engine's counters, and where an answer breaks it.
+
+vLLM raises its four counters one after another while another thread prints them, so one answer may hold
+the drafts of one step and the accepted tokens of the step before. Over a step from one sample to the next
+these must hold::
+
+    accepted per position <= drafts                  (position 0 is accepted at most once a draft)
+    accepted at position i <= accepted at i - 1      (a token counts only behind accepted ones)
+    accepted tokens <= draft tokens
+    accepted tokens = sum over positions             (but a torn answer may break it for one sample)
+
+Totals that a server prints rounded may break them by as much as the rounding.
+
+All are linear, so a window can only break them where one of its steps does: checking every step once finds
+and counts each torn answer exactly once, and the values of a window are clamped without counting again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .window import delta
+
+if TYPE_CHECKING:
+    from .history import Sample
+
+
+def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
+    """Return in words what is inconsistent in `current`, given the sample before it in the same life."""
+    found = []
+    step = delta(previous, current)
+    positions = step.accepted_tokens_per_position
+    blur = current.counters.resolution * (current.counters.draft_tokens or 0.0)
+    bound = step.drafts or 0.0
+    for position, accepted in enumerate(positions):
+        if accepted > bound + blur:
+            of = "drafts" if position == 0 else f"accepted at position {position - 1}"
+            found.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
+        bound = accepted
+    accepted, drafted = step.accepted_tokens or 0.0, step.draft_tokens or 0.0
+    if accepted > drafted + blur:
+        found.append(f"{accepted:g} accepted tokens, but only {drafted:g} draft tokens")
+    if positions and _surplus(previous) * _surplus(current) > blur * blur:
+        found.append(
+            f"accepted tokens exceed the sum over positions by {_surplus(current):g}, twice in a row"
+        )
+    return tuple(found)
+
+
+def _surplus(sample: Sample) -> float:
+    counters = sample.counters
+    return (counters.accepted_tokens or 0.0) - sum(counters.accepted_tokens_per_position)

@@ -1,0 +1,253 @@
+"""`demo`: the whole thing in one terminal, with nothing to set up.
+
+Starts the simulator and the exporter, and Prometheus and Alertmanager where they are installed, prints
+their addresses and a line every few seconds, and takes everything down again at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from .api import SnapshotError, get_metrics
+from .duration import parse_duration
+from .options import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from .result import EngineResult
+
+_HOST = "127.0.0.1"
+_START_SECONDS = 20.0
+_STOP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One process of the demo: what to call it, how to start it, and the page to look at."""
+
+    name: str
+    command: tuple[str, ...]
+    port: int
+    page: str = "/"
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{_HOST}:{self.port}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `demo`."""
+    parser.add_argument(
+        "--scenario", default="tour", metavar="NAME", help="What the simulator plays. Default: tour."
+    )
+    parser.add_argument(
+        "--for", dest="duration", metavar="DURATION", help="End by itself after this time. Default: never."
+    )
+    parser.add_argument(
+        "--every", default="5s", metavar="DURATION", help="Time between two summary lines. Default: 5s."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo until Ctrl-C, SIGTERM, or the given time; return the exit code."""
+    duration = _duration("--for", args.duration) if args.duration else float("inf")
+    every = _duration("--every", args.every)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="vllm-specdec-demo-") as folder, contextlib.ExitStack() as stack:
+        programs = list(_programs(Path(folder), args.scenario))
+        try:
+            running = [(program, stack.enter_context(_started(program, folder))) for program in programs]
+            _introduce(programs)
+            return _watch(running, programs[1], duration, every)
+        except KeyboardInterrupt:
+            print("\nstopping")
+            return 0
+
+
+def _duration(flag: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        msg = f'{flag} "{text}": {error}'
+        raise ConfigError(msg) from error
+
+
+def _programs(folder: Path, scenario: str) -> Iterator[Program]:
+    """Yield what to start: simulator and exporter first, then what is installed."""
+    taken: set[int] = set()
+    this = (sys.executable, "-m", "vllm_specdec_exporter")
+    simulator, exporter = (_port(wanted, taken) for wanted in (8000, 9850))
+    yield Program(
+        "simulated vLLM",
+        (*this, "simulate", "--web.listen-address", f"{_HOST}:{simulator}", "--scenario", scenario),
+        simulator,
+        "/metrics",
+    )
+    yield Program(
+        "exporter",
+        (
+            *this,
+            *("serve", "--vllm.url", f"http://{_HOST}:{simulator}"),
+            *("--web.listen-address", f"{_HOST}:{exporter}", "--poll.interval", "2s"),
+            *("--window", "30s", "--window", "5m", "--judgement.window", "30s", "--log.level", "error"),
+        ),
+        exporter,
+    )
+    prometheus, alertmanager = shutil.which("prometheus"), shutil.which("prometheus-alertmanager")
+    alerts = _port(9093, taken) if alertmanager else None
+    if prometheus:
+        port = _port(9090, taken)
+        config = folder / "prometheus.yml"
+        config.write_text(_prometheus_config(simulator, exporter, alerts), encoding="utf-8")
+        yield Program(
+            "Prometheus",
+            (
+                *(prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'prometheus'}"),
+                *(f"--web.listen-address={_HOST}:{port}", "--log.level=error"),
+            ),
+            port,
+            "/graph?g0.expr=vllm_specdec_acceptance_ratio&g0.tab=0&g0.range_input=15m",
+        )
+    if alertmanager and alerts:
+        config = folder / "alertmanager.yml"
+        config.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n", encoding="utf-8")
+        yield Program(
+            "Alertmanager",
+            (
+                *(alertmanager, f"--config.file={config}", f"--storage.path={folder / 'alertmanager'}"),
+                *(f"--web.listen-address={_HOST}:{alerts}", "--cluster.listen-address=", "--log.level=error"),
+            ),
+            alerts,
+        )
+
+
+def _prometheus_config(simulator: int, exporter: int, alertmanager: int | None) -> str:
+    jobs = {"vllm": simulator, "vllm-specdec-exporter": exporter}
+    document: dict[str, object] = {
+        "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": [f"{_HOST}:{port}"]}]}
+            for job, port in jobs.items()
+        ],
+    }
+    if alertmanager is not None:
+        targets = {"static_configs": [{"targets": [f"{_HOST}:{alertmanager}"]}]}
+        document["alerting"] = {"alertmanagers": [targets]}
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _port(wanted: int, taken: set[int]) -> int:
+    """Return the usual port, or any free one where that is in use."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_HOST, port))
+            except OSError:
+                continue
+            found = int(probe.getsockname()[1])
+            if found not in taken:
+                taken.add(found)
+                return found
+    return _port(0, taken)
+
+
+@contextlib.contextmanager
+def _started(program: Program, folder: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the program until the end of the context; its output goes to a file, shown if it fails."""
+    log = Path(folder) / f"{program.name.replace(' ', '-')}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - our own commands
+            program.command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        _await(program, process, log)
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _await(program: Program, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection((_HOST, program.port), 1):
+            return
+        time.sleep(0.05)
+    lines = log.read_text("utf-8", "replace").splitlines()[-5:]
+    msg = f"{program.name} did not start: {' / '.join(lines) or 'it said nothing'}"
+    raise ConfigError(msg)
+
+
+def _introduce(programs: list[Program]) -> None:
+    print("Speculative decoding, simulated and judged. Ctrl-C ends it.\n")
+    for program in programs:
+        print(f"  {program.name:<16}{program.url}{program.page}")
+    names = {program.name for program in programs}
+    for name, package in (("Prometheus", "prometheus"), ("Alertmanager", "prometheus-alertmanager")):
+        if name not in names:
+            print(f"  {name:<16}not installed (Debian and Ubuntu: apt-get install {package})")
+    exporter = programs[1]
+    print(f"\n  try: curl -s {exporter.url}/metrics | grep acceptance")
+    print(f"       vllm-specdec-exporter check {programs[0].url}\n")
+    sys.stdout.flush()
+
+
+def _watch(
+    running: list[tuple[Program, subprocess.Popen[bytes]]], exporter: Program, duration: float, every: float
+) -> int:
+    end = time.monotonic() + duration
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(every, left))
+        for program, process in running:
+            if process.poll() is not None:
+                print(f"{program.name} ended by itself with code {process.returncode}", file=sys.stderr)
+                return 1
+        print(f"{time.strftime('%H:%M:%S')}  {_summary(exporter)}", flush=True)
+    return 0
+
+
+def _summary(exporter: Program) -> str:
+    try:
+        result = get_metrics(exporter.url)
+    except SnapshotError as error:
+        return str(error)
+    target = result.targets[0]
+    if not target.up:
+        reason = target.failure.reason if target.failure else "not polled yet"
+        return f"server down ({reason}): nothing derived is served"
+    return " | ".join(_line(engine) for engine in target.engines)
+
+
+def _line(engine: EngineResult) -> str:
+    parts = [str(engine.activity.state or "unknown")]
+    if engine.quality.level is not None:
+        parts.append(engine.quality.level)
+    measures = engine.window(engine.judged_window)
+    if measures is not None and measures.mean_acceptance_length is not None:
+        if measures.acceptance_ratio is not None:
+            parts.append(f"acceptance {measures.acceptance_ratio:.0%}")
+        parts.append(f"mean acceptance length {measures.mean_acceptance_length:.2f}")
+        parts.append("positions " + " ".join(f"{r:.2f}" for r in measures.position_acceptance_ratio))
+    elif engine.activity.state is not None:
+        parts.append(engine.activity.reason)
+    return ", ".join(parts)

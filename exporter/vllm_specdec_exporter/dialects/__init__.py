@@ -1,0 +1,66 @@
+"""The dialects in which inference servers write their metrics.
+
+Every module of this package that defines ``DIALECT`` is one dialect: adding a dialect is adding one file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+from ..exposition import MalformedExposition, Selection
+from ._dialect import Dialect, normalise
+
+if TYPE_CHECKING:
+    from ..reading import Reading
+
+__all__ = ["DIALECTS", "Dialect", "Unrecognized", "read"]
+
+
+class Unrecognized(ValueError):  # noqa: N818 - it names the fault, as the metric's reason does
+    """The answer is an exposition, but of no server known here."""
+
+
+def _discover() -> tuple[Dialect, ...]:
+    names = (module.name for module in pkgutil.iter_modules(__path__))
+    found: list[Dialect] = [
+        importlib.import_module(f"{__name__}.{name}").DIALECT for name in names if not name.startswith("_")
+    ]
+    return tuple(sorted(found, key=lambda d: (-d.rank, d.name)))
+
+
+#: Every dialect, in the order in which they are tried.
+DIALECTS: tuple[Dialect, ...] = _discover()
+
+_SELECTION = Selection({name for dialect in DIALECTS for name in dialect.names()})
+
+
+def read(body: bytes, content_type: str = "") -> Reading:
+    """Read one answer of a server, in whatever dialect it is written.
+
+    Args:
+        body: the body of the answer.
+        content_type: its Content-Type; OpenMetrics must end in ``# EOF``, which shows a cut-off body.
+
+    Raises:
+        MalformedExposition: the answer is no exposition, was cut off, or holds impossible values.
+        Unrecognized: it is an exposition without a series of a known server.
+    """
+    start = body[:256].lstrip().lower()
+    if start.startswith((b"<!doctype", b"<html")):
+        msg = "an HTML page instead of metrics"
+        raise MalformedExposition(msg)
+    if "openmetrics" in content_type and not body.rstrip().endswith(b"# EOF"):
+        msg = "an OpenMetrics text without its closing # EOF: it was cut off"
+        raise MalformedExposition(msg)
+    lines = tuple(_SELECTION.lines(body))
+    seen = {line.name for line in lines}
+    for dialect in DIALECTS:
+        if dialect.recognises(seen):
+            return normalise(dialect, lines)
+    msg = (
+        "no series of a known server; is this a vLLM /metrics page, and does the server run "
+        "without --disable-log-stats?"
+    )
+    raise Unrecognized(msg)

@@ -1,0 +1,190 @@
+"""What a dialect is: which sample names it knows, how to recognise it, and where each value belongs.
+
+A dialect is data. The reading of it, `normalise`, is the same for all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..exposition import Line, MalformedExposition
+from ..reading import Counters, EngineKey, EngineReading, Lifetime, Load, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+Labels = tuple[tuple[str, str], ...]
+
+#: A server with more positions or engines than this is not believed: both become label values.
+MAX_POSITIONS = 256
+MAX_ENGINES = 512
+
+#: The counter that holds one value per position.
+PER_POSITION = "accepted_tokens_per_position"
+
+#: The fields of the normal form, by the part that holds them.
+COUNTERS, LOAD, LIFETIME = (frozenset(f.name for f in fields(part)) for part in (Counters, Load, Lifetime))
+
+#: How series of one engine are merged that differ only in labels which mean nothing here, such as ``pid``.
+#: Counts add up; a share of the same cache, or a start time, does not.
+_MERGE: Mapping[str, Callable[[float, float], float]] = {
+    "kv_cache_usage_ratio": max,
+    "created": max,
+    "lifetime_acceptance_ratio": max,
+    "lifetime_efficiency": max,
+}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one engine family writes its metrics.
+
+    Attributes:
+        name: the value of the `dialect` label.
+        prefixes: what stands before each sample name, in every spelling met in the wild.
+        series: for each field of `Counters`, `Load` and `Lifetime`, the sample names (without prefix) that
+            hold it, the preferred first: a renamed series is read under every name it ever had.
+        marks: sample names of which any one proves this dialect; by default all in `series`.
+        unless: sample names that rule it out.
+        rank: dialects are tried from the highest rank down.
+        speculative: False where the counters are not those of speculative decoding.
+        resolution: relative step in which counters are printed; 0 where they are exact.
+    """
+
+    name: str
+    prefixes: tuple[str, ...]
+    series: Mapping[str, tuple[str, ...]]
+    marks: frozenset[str] = frozenset()
+    unless: frozenset[str] = frozenset()
+    rank: int = 0
+    speculative: bool = True
+    resolution: float = 0.0
+    fields: Mapping[str, tuple[str, int]] = field(init=False, repr=False)
+    _marks: frozenset[str] = field(init=False, repr=False)
+    _unless: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_name = {
+            prefix + name: (attribute, preference)
+            for attribute, names in self.series.items()
+            for preference, name in enumerate(names)
+            for prefix in self.prefixes
+        }
+        marks = frozenset(p + n for p in self.prefixes for n in self.marks)
+        unless = frozenset(p + n for p in self.prefixes for n in self.unless)
+        object.__setattr__(self, "fields", by_name)
+        object.__setattr__(self, "_marks", marks or frozenset(by_name))
+        object.__setattr__(self, "_unless", unless)
+
+    def names(self) -> frozenset[str]:
+        """Return every sample name that this dialect wants to see."""
+        return self._marks | self._unless | frozenset(self.fields)
+
+    def recognises(self, seen: set[str]) -> bool:
+        """Tell whether an answer with these sample names is written in this dialect."""
+        return not self._marks.isdisjoint(seen) and self._unless.isdisjoint(seen)
+
+
+def normalise(dialect: Dialect, lines: Iterable[Line]) -> Reading:
+    """Bring the lines of one answer into the normal form.
+
+    Raises:
+        MalformedExposition: a counter that is negative or not finite, a series that occurs twice, a
+            position that is no small whole number, or more engines than a server can have.
+    """
+    # engine -> (field, preference among its names) -> position (or None) -> value
+    engines: dict[EngineKey, dict[tuple[str, int], dict[int | None, float]]] = {}
+    seen: set[tuple[str, Labels]] = set()
+    defects: dict[EngineKey, list[str]] = {}
+    for line in lines:
+        entry = dialect.fields.get(line.name)
+        if entry is None:
+            continue
+        series = (line.name, line.labels)
+        if series in seen:
+            msg = f"the series {line.name}{_show(line.labels)} occurs twice"
+            raise MalformedExposition(msg)
+        seen.add(series)
+        attribute = entry[0]
+        key, position = _identify(line.labels)
+        if key not in engines and len(engines) >= MAX_ENGINES:
+            msg = f"more than {MAX_ENGINES} engines in one answer"
+            raise MalformedExposition(msg)
+        values = engines.setdefault(key, {}).setdefault(entry, {})
+        if attribute in LIFETIME and math.isnan(line.value):
+            continue  # V0 before its first draft: the gauge is there, its value is not
+        if not math.isfinite(line.value) or line.value < 0:
+            if attribute in COUNTERS:
+                msg = f"{line.name}{_show(line.labels)} is {line.value}: a counter is finite and not negative"
+                raise MalformedExposition(msg)
+            defects.setdefault(key, []).append(f"{line.name} is {line.value}")
+            continue
+        if attribute != PER_POSITION:
+            position = None
+        elif position is None:
+            msg = f"{line.name}{_show(line.labels)} has no usable position label"
+            raise MalformedExposition(msg)
+        if position in values:
+            merge = _MERGE.get(attribute)
+            values[position] = merge(values[position], line.value) if merge else values[position] + line.value
+        else:
+            values[position] = line.value
+    return Reading(
+        dialect=dialect.name,
+        engines=tuple(
+            _engine(key, engines[key], defects.get(key, []), dialect.resolution) for key in sorted(engines)
+        ),
+        speculative=dialect.speculative,
+    )
+
+
+def _engine(
+    key: EngineKey,
+    found: dict[tuple[str, int], dict[int | None, float]],
+    defects: list[str],
+    resolution: float,
+) -> EngineReading:
+    scalars: dict[str, float] = {}
+    positions: tuple[float, ...] = ()
+    for (attribute, _), values in sorted(found.items(), key=lambda item: item[0], reverse=True):
+        # The preferred name comes last and so prevails.
+        if attribute == PER_POSITION:
+            present = sorted(p for p in values if p is not None)
+            if present == list(range(len(present))):
+                positions = tuple(values[p] for p in present)
+            else:
+                shown = ", ".join(map(str, present))
+                defects.append(f"positions with holes ({shown}): per-position values left out")
+        elif None in values:
+            scalars[attribute] = values[None]
+    if scalars.get("accepted_tokens") and not positions and not defects:
+        defects.append("accepted tokens without any per-position series")
+
+    def part(names: frozenset[str]) -> dict[str, float]:
+        return {name: scalars[name] for name in names & scalars.keys()}
+
+    return EngineReading(
+        key=key,
+        counters=Counters(accepted_tokens_per_position=positions, resolution=resolution, **part(COUNTERS)),
+        load=Load(**part(LOAD)),
+        lifetime=Lifetime(**part(LIFETIME)) if any(attribute in LIFETIME for attribute, _ in found) else None,
+        defects=tuple(defects),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _identify(labels: Labels) -> tuple[EngineKey, int | None]:
+    """Return the engine that a series belongs to, and its position where it has a usable one."""
+    by_name = dict(labels)
+    text = by_name.get("position", "")
+    position = int(text) if text.isascii() and text.isdecimal() and len(text) <= 3 else None
+    if position is not None and position >= MAX_POSITIONS:
+        position = None
+    return EngineKey(by_name.get("model_name", ""), by_name.get("engine", "")), position
+
+
+def _show(labels: Labels) -> str:
+    return "{" + ",".join(f'{name}="{value[:80]}"' for name, value in labels) + "}"

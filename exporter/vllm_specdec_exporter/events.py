@@ -1,0 +1,116 @@
+"""Events: what is worth a log line. Pure; the shell writes them.
+
+A line is written when something changes, and one aggregate line per engine in a set interval; never one per
+poll.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .result import EngineResult, ExporterResult, TargetResult
+
+#: Failures that are part of a server's normal life and so no warning.
+_NORMAL_FAILURES = frozenset({"refused"})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One log line: a `logging` level, a message, and fields behind it."""
+
+    level: int
+    message: str
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
+    """Yield an event for everything that changed from one result of a target to the next."""
+    target: dict[str, object] = {"target": after.target}
+    if after.up and not before.up:
+        engines = len(after.engines)
+        dialects = sorted({engine.deployment.dialect for engine in after.engines})
+        known = {"dialect": ",".join(dialects), "engines": engines}
+        yield Event(logging.INFO, "server is up", {**target, **known})
+    if not after.up and after.failure is not None:
+        reason = after.failure.reason
+        if before.up or before.failure is None or before.failure.reason != reason:
+            quiet = reason in _NORMAL_FAILURES and not before.up
+            level = logging.INFO if quiet else logging.WARNING
+            message = "waiting for the server" if quiet else "server is down"
+            yield Event(level, message, {**target, "reason": reason, "error": after.failure.message})
+    known_engines = {engine.key: engine for engine in before.engines}
+    for engine in after.engines:
+        yield from _engine_changes(known_engines.get(engine.key), engine, target)
+
+
+def _engine_changes(
+    before: EngineResult | None, after: EngineResult, target: dict[str, object]
+) -> Iterator[Event]:
+    fields = {**target, **_identity(after)}
+    if before is None or before.activity.state is not after.activity.state:
+        state = after.activity.state or "unknown"
+        yield Event(logging.INFO, "activity", {**fields, "state": state, "why": after.activity.reason})
+    level = after.quality.level
+    if level is not None and (before is None or before.quality.level is not level):
+        why = "; ".join(after.quality.reasons)
+        yield Event(logging.INFO, "quality", {**fields, "level": level, "why": why})
+    if before is None:
+        return
+    if after.engine_resets_total > before.engine_resets_total:
+        yield Event(logging.INFO, "counters started anew", fields)
+    if before.num_speculative_tokens != after.num_speculative_tokens is not None:
+        k = {"before": before.num_speculative_tokens, "now": after.num_speculative_tokens}
+        yield Event(logging.INFO, "num_speculative_tokens changed", {**fields, **k})
+
+
+def aggregate(result: ExporterResult) -> Iterator[Event]:
+    """Yield one line per engine with its values over the judged window, and one per server that is down."""
+    for target in result.targets:
+        where: dict[str, object] = {"target": target.target}
+        if not target.up:
+            reason = target.failure.reason if target.failure else "not polled yet"
+            level = logging.DEBUG if reason in _NORMAL_FAILURES else logging.INFO
+            yield Event(level, "no metrics", {**where, "reason": reason})
+        for engine in target.engines:
+            yield Event(logging.INFO, "aggregate", {**where, **_identity(engine), **_values(engine)})
+
+
+def _identity(engine: EngineResult) -> dict[str, object]:
+    labels = {"model_name": engine.model_name, "engine": engine.engine}
+    return {name: value for name, value in labels.items() if value}
+
+
+def _values(engine: EngineResult) -> dict[str, object]:
+    fields: dict[str, object] = {"activity": engine.activity.state or "unknown"}
+    if engine.quality.level is not None:
+        fields["quality"] = engine.quality.level
+    fields["num_speculative_tokens"] = engine.num_speculative_tokens
+    measures = engine.window(engine.judged_window)
+    if measures is not None:
+        fields |= {
+            "window": measures.window,
+            "drafts": measures.drafts,
+            "acceptance_ratio": measures.acceptance_ratio,
+            "mean_acceptance_length": measures.mean_acceptance_length,
+            "mean_draft_length": measures.mean_draft_length,
+            "coverage_ratio": measures.coverage_ratio,
+            "drafts_per_second": measures.drafts_per_second,
+            "draft_tokens_per_second": measures.draft_tokens_per_second,
+            "accepted_tokens_per_second": measures.accepted_tokens_per_second,
+            "generation_tokens_per_second": measures.generation_tokens_per_second,
+        }
+        for position, ratio in enumerate(measures.position_acceptance_ratio):
+            fields[f"position_{position}_acceptance_ratio"] = ratio
+    fields["requests_running"] = engine.load.requests_running
+    fields["requests_waiting"] = engine.load.requests_waiting
+    # What does not exist is left out, as on /metrics.
+    return {name: _round(value) for name, value in fields.items() if value is not None}
+
+
+def _round(value: object) -> object:
+    return round(value, 4) if isinstance(value, float) else value

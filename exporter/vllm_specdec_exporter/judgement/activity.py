@@ -1,0 +1,68 @@
+"""Activity: is the engine speculating at all?
+
+The states exclude each other and are tried in this order::
+
+    off         no speculation is configured
+    warming_up  fewer than two samples of this life: nothing is known yet
+    idle        nothing was generated in the window
+    bypassed    tokens were generated, but nothing was drafted
+    warming_up  something was drafted, but fewer drafts than the minimum: no ratio can be trusted
+    active      enough drafts to judge
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..thresholds import Thresholds
+    from ..window import Delta
+
+
+class ActivityState(StrEnum):
+    """What an engine does about speculation."""
+
+    OFF = "off"
+    IDLE = "idle"
+    BYPASSED = "bypassed"
+    WARMING_UP = "warming_up"
+    ACTIVE = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The state, or ``None`` where the server does not show enough to know it, and why."""
+
+    state: ActivityState | None
+    reason: str
+
+
+def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresholds: Thresholds) -> Activity:
+    """Judge the activity of an engine.
+
+    Args:
+        configured: whether speculation is known to be configured.
+        delta: what happened in the window, or ``None`` before it holds two samples.
+        window: the window's name, for the reason.
+        thresholds: for the minimum number of drafts.
+    """
+    if not configured:
+        return Activity(ActivityState.OFF, "the server shows no sign of speculation being configured")
+    if delta is None:
+        return Activity(ActivityState.WARMING_UP, "fewer than two samples since the start or restart")
+    drafts, generated = delta.drafts or 0.0, delta.generation_tokens or 0.0
+    if drafts <= 0 and generated <= 0:
+        return Activity(ActivityState.IDLE, f"nothing was generated in the last {window}")
+    if drafts <= 0:
+        return Activity(
+            ActivityState.BYPASSED,
+            f"{generated:.0f} tokens were generated in the last {window} without a single draft",
+        )
+    if drafts < thresholds.minimum_drafts:
+        return Activity(
+            ActivityState.WARMING_UP,
+            f"{drafts:.0f} drafts in the last {window}, {thresholds.minimum_drafts:.0f} are needed",
+        )
+    return Activity(ActivityState.ACTIVE, f"{drafts:.0f} drafts in the last {window}")

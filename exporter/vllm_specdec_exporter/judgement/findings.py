@@ -1,0 +1,152 @@
+"""Findings: what is wrong with an engine, in words, and what to do about it.
+
+They are drawn from activity, quality and the measures alone, so `check`, the status page and the snapshot
+say the same. Most name several causes: the counters show that acceptance is low, not why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from .activity import ActivityState
+from .quality import QualityLevel
+
+if TYPE_CHECKING:
+    from ..measures import Measures
+    from .activity import Activity
+    from .quality import Quality
+
+#: Below this share of tokens out of drafts, speculation has little effect whatever its acceptance.
+LOW_COVERAGE = 0.5
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    PROBLEM = "problem"
+    HINT = "hint"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or worth knowing (`text`), and what to do about it (`action`)."""
+
+    severity: Severity
+    text: str
+    action: str
+
+
+def find(
+    activity: Activity,
+    quality: Quality,
+    measures: Measures | None,
+    *,
+    defects: tuple[str, ...] = (),
+) -> tuple[Finding, ...]:
+    """Return the findings on one engine, the gravest first.
+
+    Args:
+        activity: its activity.
+        quality: its quality.
+        measures: the window that both were judged by, where it exists.
+        defects: what was inconsistent in its newest sample.
+    """
+    found = list(_of_activity(activity))
+    if measures is not None and quality.level is not None:
+        found += _of_acceptance(quality, measures)
+    found += (
+        Finding(
+            Severity.HINT,
+            f"inconsistent sample: {defect}",
+            "A single one is a scrape torn between two counters and harmless; if they go on, "
+            "compare the server's /metrics with its version.",
+        )
+        for defect in defects
+    )
+    return tuple(sorted(found, key=lambda f: f.severity is not Severity.PROBLEM))
+
+
+def _of_activity(activity: Activity) -> list[Finding]:
+    if activity.state is ActivityState.OFF:
+        return [
+            Finding(
+                Severity.HINT,
+                f"speculation is off: {activity.reason}",
+                "Start vLLM with --speculative-config to use it; if it is meant to be on, give the "
+                "exporter the same JSON as --spec.config and look for errors in vLLM's log.",
+            )
+        ]
+    if activity.state is ActivityState.BYPASSED:
+        return [
+            Finding(
+                Severity.PROBLEM,
+                f"speculation is bypassed: {activity.reason}",
+                "Look for a K schedule whose row for this batch size is 0, for n-gram or suffix "
+                "drafting that finds nothing to repeat, for requests that exclude speculation "
+                "(structured output, logprobs), and for a draft model that failed to load.",
+            )
+        ]
+    if activity.state is None:
+        return [
+            Finding(
+                Severity.HINT,
+                activity.reason,
+                "Upgrade to a vLLM with the V1 engine (0.8.5 or later, VLLM_USE_V1=1) for windowed values.",
+            )
+        ]
+    return []
+
+
+def _of_acceptance(quality: Quality, measures: Measures) -> list[Finding]:
+    found: list[Finding] = []
+    met = {c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met}
+    positions = measures.position_acceptance_ratio
+    if "position_0_acceptance_ratio" in met:
+        found.append(
+            Finding(
+                Severity.PROBLEM,
+                f"the first drafted token is rejected in {1 - positions[0]:.0%} of the drafts",
+                "The drafter does not fit the target or the traffic: check that both share family, "
+                "tokenizer and revision, whether the target was quantized or changed, and at which "
+                "temperature requests run; then consider another method.",
+            )
+        )
+    elif "position_decay_ratio" in met:
+        found.append(
+            Finding(
+                Severity.PROBLEM,
+                "acceptance falls off steeply behind the first position",
+                f"The last of the K={len(positions)} positions rarely pay: try a smaller "
+                "num_speculative_tokens.",
+            )
+        )
+    if met & {"mean_acceptance_length", "acceptance_ratio"} and not found:
+        found.append(
+            Finding(
+                Severity.PROBLEM,
+                f"acceptance is poor: {', '.join(quality.reasons)}",
+                "Compare the time per output token with speculation switched off, at real load, "
+                "before keeping it on.",
+            )
+        )
+    if measures.drafts_vary:
+        found.append(
+            Finding(
+                Severity.HINT,
+                f"drafts hold {measures.mean_draft_length:.1f} of K={len(positions)} tokens on average",
+                "Per-position ratios divide by all drafts and so understate the deep positions; "
+                "do not choose K by them.",
+            )
+        )
+    if measures.coverage_ratio is not None and measures.coverage_ratio < LOW_COVERAGE:
+        found.append(
+            Finding(
+                Severity.HINT,
+                f"only {measures.coverage_ratio:.0%} of the generated tokens came out of drafts",
+                "The rest was decoded plainly: drafting finds nothing, a K schedule switches it off "
+                "at times, or answers are very short.",
+            )
+        )
+    return found

@@ -1,0 +1,187 @@
+"""Quality: how good is the acceptance, by the published rubric?
+
+Every level has criteria. The level is `poor` if any poor criterion holds; else `optimal` if all optimal
+ones hold; else `healthy` if all healthy ones hold; else `fair`.
+
+A criterion is left out, and says so, where its measure cannot be trusted: the decline over positions and
+the last position are understated when drafts are shorter than K, because the ratios divide by all drafts.
+An understated value that passes all the same is believed.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..measures import Measures
+    from ..thresholds import Thresholds
+
+
+class QualityLevel(StrEnum):
+    """The levels of the rubric."""
+
+    POOR = "poor"
+    FAIR = "fair"
+    HEALTHY = "healthy"
+    OPTIMAL = "optimal"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One line of the rubric, applied.
+
+    Attributes:
+        level: the level that it argues for.
+        measure: what is compared.
+        value: the measured value, ``None`` where there is none.
+        comparison: ``<``, ``<=``, ``>`` or ``>=``.
+        threshold: what it is compared with.
+        met: whether it holds; ``None`` where it could not be judged.
+        note: why it could not be judged.
+    """
+
+    level: QualityLevel
+    measure: str
+    value: float | None
+    comparison: str
+    threshold: float
+    met: bool | None
+    note: str = ""
+
+    def __str__(self) -> str:
+        words = self.measure.replace("_", " ")
+        if self.met is None:
+            return f"{words} not judged: {self.note}"
+        sign = self.comparison if self.met else _OPPOSITE[self.comparison]
+        return f"{words} {self.value:.2f} {sign} {self.threshold:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How an engine's acceptance is judged.
+
+    Attributes:
+        level: ``None`` unless the engine is active.
+        reasons: what decided the level, in words.
+        criteria: the whole rubric, applied.
+    """
+
+    level: QualityLevel | None = None
+    reasons: tuple[str, ...] = ()
+    criteria: tuple[Criterion, ...] = ()
+
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> Quality:
+    """Judge the acceptance within a window that holds enough drafts.
+
+    Args:
+        measures: the window to judge.
+        others: further windows of the same engine, to see whether acceptance is steady.
+        thresholds: the rubric's numbers.
+    """
+    criteria = tuple(_criteria(measures, others, thresholds))
+
+    def met(level: QualityLevel) -> list[bool]:
+        return [c.met for c in criteria if c.level is level and c.met is not None]
+
+    if any(met(QualityLevel.POOR)):
+        level = QualityLevel.POOR
+    elif all(met(QualityLevel.OPTIMAL)):
+        level = QualityLevel.OPTIMAL
+    elif all(met(QualityLevel.HEALTHY)):
+        level = QualityLevel.HEALTHY
+    else:
+        level = QualityLevel.FAIR
+    return Quality(level, _reasons(level, criteria), criteria)
+
+
+def _reasons(level: QualityLevel, criteria: tuple[Criterion, ...]) -> tuple[str, ...]:
+    """Say what decided the level: the criteria that hold, or those that a fair engine misses."""
+    if level is QualityLevel.FAIR:
+        decisive = [c for c in criteria if c.level is QualityLevel.HEALTHY and c.met is not True]
+    elif level is QualityLevel.POOR:
+        decisive = [c for c in criteria if c.level is level and c.met]
+    else:
+        decisive = [c for c in criteria if c.level is level]
+    return tuple(str(c) for c in decisive)
+
+
+def _criteria(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> list[Criterion]:
+    length, ratio = measures.mean_acceptance_length, measures.acceptance_ratio
+    positions, decay = measures.position_acceptance_ratio, measures.position_decay_ratio
+    first = positions[0] if positions else None
+    last = positions[-1] if positions else None
+    deviation = _deviation(measures, others, thresholds)
+    k = len(positions)
+    varying = (
+        f"drafts hold {measures.mean_draft_length:.1f} of {k} tokens on average, "
+        "so deep positions are understated"
+        if measures.drafts_vary
+        else ""
+    )
+    poor, healthy, optimal = QualityLevel.POOR, QualityLevel.HEALTHY, QualityLevel.OPTIMAL
+    t = thresholds
+    length_name, ratio_name = "mean_acceptance_length", "acceptance_ratio"
+    first_name, last_name = "position_0_acceptance_ratio", "last_position_acceptance_ratio"
+    decay_name, deviation_name = "position_decay_ratio", "mean_acceptance_length_deviation"
+    # level, measure, value, comparison, threshold, why the value might mislead
+    rubric: list[tuple[QualityLevel, str, float | None, str, float, str]] = [
+        (poor, length_name, length, "<", t.poor_mean_acceptance_length, ""),
+        (poor, ratio_name, ratio, "<", t.poor_acceptance_ratio, ""),
+        (poor, first_name, first, "<", t.poor_position_0_acceptance_ratio, ""),
+        (poor, decay_name, decay, "<", t.poor_position_decay_ratio, varying),
+        (healthy, length_name, length, ">=", t.healthy_mean_acceptance_length, ""),
+        (healthy, ratio_name, ratio, ">=", t.healthy_acceptance_ratio, ""),
+        (healthy, first_name, first, ">", t.healthy_position_0_acceptance_ratio, ""),
+        (healthy, last_name, last, ">", t.healthy_last_position_acceptance_ratio, varying),
+        (optimal, length_name, length, ">", t.optimal_mean_acceptance_length, ""),
+        (optimal, ratio_name, ratio, ">", t.optimal_acceptance_ratio, ""),
+        (optimal, decay_name, decay, ">=", t.optimal_position_decay_ratio, varying),
+        (optimal, deviation_name, deviation, "<=", t.optimal_mean_acceptance_length_deviation, ""),
+    ]
+    return [_apply(*row) for row in rubric]
+
+
+def _apply(
+    level: QualityLevel,
+    measure: str,
+    value: float | None,
+    comparison: str,
+    threshold: float,
+    mistrust: str,
+) -> Criterion:
+    if value is None:
+        note = "there is no such value in the window"
+        return Criterion(level, measure, value, comparison, threshold, None, note)
+    met = _COMPARE[comparison](value, threshold)
+    unfavourable = met is (level is QualityLevel.POOR)
+    if mistrust and unfavourable:
+        return Criterion(level, measure, value, comparison, threshold, None, mistrust)
+    return Criterion(level, measure, value, comparison, threshold, met)
+
+
+def _deviation(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> float | None:
+    """Return how far the acceptance length of another window lies from this one at the most."""
+    here = measures.mean_acceptance_length
+    lengths = [
+        other.mean_acceptance_length
+        for other in others
+        if other.mean_acceptance_length is not None and (other.drafts or 0) >= thresholds.minimum_drafts
+    ]
+    if here is None or not lengths:
+        return None
+    return max(abs(length - here) for length in lengths)

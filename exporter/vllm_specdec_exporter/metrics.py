@@ -1,0 +1,369 @@
+"""The metric table: every metric that the exporter has, declared once.
+
+The collector publishes from it, `docs/metrics.md` is generated from it, the snapshot's ``metric`` filter
+knows its names from it, and the tests hold all of them to it. To add a metric is to add a row.
+
+A row's `scope` says what its samples hang on, and so which labels stand before its own: nothing (the
+exporter), a target, an engine of a target, or a window of an engine.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from .judgement.activity import ActivityState
+from .judgement.quality import QualityLevel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from .result import Deployment
+
+    #: Values of a metric's own labels, and the number.
+    Samples = Iterable[tuple[tuple[str, ...], float]]
+
+PREFIX = "vllm_specdec_"
+
+
+class Kind(StrEnum):
+    """The Prometheus metric types in use."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Scope(StrEnum):
+    """What the samples of a metric hang on, and so the identity labels in front."""
+
+    EXPORTER = "exporter"
+    TARGET = "target"
+    ENGINE = "engine"
+    WINDOW = "window"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row: a metric's name (without the prefix), and where its samples come from.
+
+    Attributes:
+        name: as exposed, without the prefix; a counter's ends in `_total`.
+        kind: its Prometheus type.
+        scope: what its samples hang on.
+        help: what it is, with range and unit.
+        field: dotted path from the object that `scope` names to the value, as in the snapshot.
+        expand: from that value, the samples: values of the metric's own labels, and the number. A histogram's
+            value is a `Distribution`, which the collector writes out.
+        labels: the metric's own labels, in the order of the values that `expand` yields.
+        upstream: the vLLM series that it comes from, shown in HELP and in the reference.
+    """
+
+    name: str
+    kind: Kind
+    scope: Scope
+    help: str
+    field: str
+    expand: Callable[[Any], Samples]
+    labels: tuple[str, ...] = ()
+    upstream: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name as exposed."""
+        return PREFIX + self.name
+
+    @property
+    def full_help(self) -> str:
+        """The HELP text, which names the upstream series."""
+        return f"{self.help} From {', '.join(self.upstream)}." if self.upstream else self.help
+
+    def value(self, carrier: object) -> Any:
+        """Return what the carrier of this row's scope holds for it."""
+        return attrgetter(self.field)(carrier)
+
+    def samples(self, carrier: object) -> Samples:
+        """Return the samples that the carrier of this row's scope holds for it."""
+        return self.expand(self.value(carrier))
+
+
+def _one(value: float | None) -> Samples:
+    """Yield a value that may not exist."""
+    return () if value is None else (((), float(value)),)
+
+
+def _each(values: Iterable[float | None], first: int = 0) -> Samples:
+    """Yield one sample per position or K that has a value."""
+    return [((str(index),), value) for index, value in enumerate(values, first) if value is not None]
+
+
+def _by_name(values: Mapping[str, float]) -> Samples:
+    """Yield one sample per name."""
+    return [((name,), float(value)) for name, value in values.items()]
+
+
+def _one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
+    """Yield every state, 1 for the present one."""
+    return lambda present: [((state.value,), float(state is present)) for state in states]
+
+
+def _deployment(known: Deployment) -> Samples:
+    return [((known.method, known.draft_model, known.dialect, known.upstream_version), 1.0)]
+
+
+def _build(version: str) -> Samples:
+    return [((version, platform.python_version()), 1.0)]
+
+
+def _row(scope: Scope, kind: Kind = Kind.GAUGE) -> Callable[..., Metric]:
+    """Return a constructor of rows of this scope and kind; `field` is the name unless it says otherwise."""
+
+    def row(
+        name: str,
+        text: str,
+        *upstream: str,
+        field: str = "",
+        expand: Callable[[Any], Samples] = _one,
+        labels: tuple[str, ...] = (),
+    ) -> Metric:
+        return Metric(name, kind, scope, text, field or name, expand, labels, upstream)
+
+    return row
+
+
+_exporter = _row(Scope.EXPORTER)
+_target, _target_counter = _row(Scope.TARGET), _row(Scope.TARGET, Kind.COUNTER)
+_engine, _engine_counter = _row(Scope.ENGINE), _row(Scope.ENGINE, Kind.COUNTER)
+_engine_histogram = _row(Scope.ENGINE, Kind.HISTOGRAM)
+_window = _row(Scope.WINDOW)
+
+_DRAFTS = "vllm:spec_decode_num_drafts_total"
+_DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
+_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+_GENERATED = "vllm:generation_tokens_total"
+
+#: Every metric, in the order in which it is exposed and documented.
+METRICS: tuple[Metric, ...] = (
+    # What the server counted, under one name whatever its dialect.
+    _engine_counter(
+        "drafts_total",
+        "Verified drafts: one request in one step with drafted tokens.",
+        _DRAFTS,
+        field="counters.drafts",
+    ),
+    _engine_counter(
+        "draft_tokens_total",
+        "Drafted tokens that were verified.",
+        _DRAFT_TOKENS,
+        field="counters.draft_tokens",
+    ),
+    _engine_counter(
+        "accepted_tokens_total",
+        "Drafted tokens that were accepted; the bonus token of each draft does not count.",
+        _ACCEPTED,
+        field="counters.accepted_tokens",
+    ),
+    _engine_counter(
+        "accepted_tokens_per_position_total",
+        "Drafts in which the token at this position, counted from 0, was accepted.",
+        _PER_POSITION,
+        field="counters.accepted_tokens_per_position",
+        expand=_each,
+        labels=("position",),
+    ),
+    _engine_counter(
+        "generation_tokens_total",
+        "Generated tokens, with and without speculation.",
+        _GENERATED,
+        field="counters.generation_tokens",
+    ),
+    _engine_histogram(
+        "accepted_tokens_per_draft",
+        "Distribution of accepted tokens per draft, recovered exactly: the drafts with at most j "
+        "accepted tokens are all drafts less those accepted at position j.",
+        _DRAFTS,
+        _PER_POSITION,
+        _ACCEPTED,
+    ),
+    # Derived over a window.
+    _window("acceptance_ratio", "Accepted tokens over draft tokens, 0 to 1.", _ACCEPTED, _DRAFT_TOKENS),
+    _window(
+        "mean_acceptance_length",
+        "Tokens emitted per draft, 1 to 1+K: 1 + accepted tokens / drafts.",
+        _ACCEPTED,
+        _DRAFTS,
+    ),
+    _window(
+        "position_acceptance_ratio",
+        "Share of drafts in which this position was accepted, 0 to 1. Drafts too short to reach a "
+        "position count against it.",
+        _PER_POSITION,
+        _DRAFTS,
+        expand=_each,
+        labels=("position",),
+    ),
+    _window(
+        "position_conditional_acceptance_ratio",
+        "Share of the drafts accepted at the position before in which this one was accepted too, 0 to 1; "
+        "for position 0, of all drafts.",
+        _PER_POSITION,
+        _DRAFTS,
+        expand=_each,
+        labels=("position",),
+    ),
+    _window(
+        "expected_tokens_per_step",
+        "1 + the sum of the position acceptance ratios: tokens that a draft is expected to emit.",
+        _PER_POSITION,
+        _DRAFTS,
+    ),
+    _window(
+        "mean_acceptance_length_at",
+        "Mean acceptance length that this K would have given, exact for every K up to the present one: "
+        "1 + the sum of the first K position acceptance ratios.",
+        _PER_POSITION,
+        _DRAFTS,
+        expand=partial(_each, first=1),
+        labels=("num_speculative_tokens",),
+    ),
+    _window(
+        "mean_draft_length",
+        "Draft tokens per draft, 0 to K. Below K, drafts vary and the deep positions are understated.",
+        _DRAFT_TOKENS,
+        _DRAFTS,
+    ),
+    _window(
+        "position_decay_ratio",
+        "Geometric mean of the conditional acceptance ratios behind position 0, 0 to 1: how much is left "
+        "from one position to the next.",
+        _PER_POSITION,
+    ),
+    _window(
+        "coverage_ratio",
+        "Share of the generated tokens that came out of drafts, 0 to 1: (accepted tokens + drafts) / "
+        "generated tokens.",
+        _ACCEPTED,
+        _DRAFTS,
+        _GENERATED,
+    ),
+    _window("drafts_per_second", "Drafts per second, over the real span of the window.", _DRAFTS),
+    _window(
+        "draft_tokens_per_second",
+        "Draft tokens per second, over the real span of the window.",
+        _DRAFT_TOKENS,
+    ),
+    _window(
+        "accepted_tokens_per_second",
+        "Accepted tokens per second, over the real span of the window.",
+        _ACCEPTED,
+    ),
+    _window(
+        "generation_tokens_per_second",
+        "Generated tokens per second, over the real span of the window.",
+        _GENERATED,
+    ),
+    _window(
+        "window_drafts",
+        "Drafts in the window: the sample size behind its ratios.",
+        _DRAFTS,
+        field="drafts",
+    ),
+    _window(
+        "window_span_seconds",
+        "Time between the first and the last sample of the window.",
+        field="span_seconds",
+    ),
+    # What is known of the engine, and what is judged.
+    _engine(
+        "info",
+        "Always 1. What is known of the deployment: method and draft model as --spec.config says, the "
+        "dialect of the server's metrics, its version.",
+        field="deployment",
+        expand=_deployment,
+        labels=("method", "draft_model", "dialect", "upstream_version"),
+    ),
+    _engine(
+        "num_speculative_tokens",
+        "K: the highest position plus one; before any position is known, what --spec.config says.",
+        _PER_POSITION,
+    ),
+    _engine(
+        "activity",
+        "1 for what the engine does about speculation, 0 for the other states.",
+        _DRAFTS,
+        _GENERATED,
+        field="activity.state",
+        expand=_one_hot(ActivityState),
+        labels=("state",),
+    ),
+    _engine(
+        "quality",
+        "1 for the level of acceptance by the published rubric, 0 for the others; all 0 unless active.",
+        _ACCEPTED,
+        _DRAFT_TOKENS,
+        _DRAFTS,
+        _PER_POSITION,
+        field="quality.level",
+        expand=_one_hot(QualityLevel),
+        labels=("level",),
+    ),
+    _engine(
+        "requests_running",
+        "Requests in the batch.",
+        "vllm:num_requests_running",
+        field="load.requests_running",
+    ),
+    _engine(
+        "requests_waiting",
+        "Requests in the queue.",
+        "vllm:num_requests_waiting",
+        field="load.requests_waiting",
+    ),
+    _engine(
+        "kv_cache_usage_ratio",
+        "Used share of the KV cache, 0 to 1.",
+        "vllm:kv_cache_usage_perc",
+        "vllm:gpu_cache_usage_perc",
+        field="load.kv_cache_usage_ratio",
+    ),
+    _engine_counter("engine_resets_total", "Times that the engine's counters were seen to start anew."),
+    _engine_counter(
+        "inconsistent_samples_total",
+        "Samples that contradicted themselves or the one before; ratios were clamped or left out.",
+    ),
+    # The target: the server that is polled.
+    _target("up", "1 if the last poll of the server succeeded, else 0."),
+    _target("last_success_timestamp_seconds", "Unix time of the last successful poll."),
+    _target("poll_duration_seconds", "How long the last poll took, from the request to the derived values."),
+    _target_counter("poll_errors_total", "Failed polls by reason.", expand=_by_name, labels=("reason",)),
+    # The exporter itself.
+    _exporter(
+        "threshold",
+        "Every threshold in force, for rules and panels to compare with.",
+        field="thresholds",
+        expand=_by_name,
+        labels=("name",),
+    ),
+    _exporter(
+        "config_last_reload_successful",
+        "1 if the last reading of the configuration succeeded, else 0.",
+        field="reload.successful",
+    ),
+    _exporter(
+        "config_last_reload_success_timestamp_seconds",
+        "Unix time at which the configuration in force was read.",
+        field="reload.success_timestamp_seconds",
+    ),
+    _exporter(
+        "build_info",
+        "Always 1. The exporter's version and the Python that runs it.",
+        field="version",
+        expand=_build,
+        labels=("version", "python_version"),
+    ),
+)

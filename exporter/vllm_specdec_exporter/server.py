@@ -1,0 +1,102 @@
+"""The HTTP server: every endpoint reads the latest result and answers at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import yaml
+from aiohttp import web
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+from . import snapshot, statuspage
+from .collector import ResultCollector
+from .options import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .exporter import Exporter
+
+EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
+
+# The page shows labels that come from the server behind: nothing in it may run or load.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def create_app(exporter: Exporter) -> web.Application:
+    """Return the application that serves `exporter`."""
+    app = web.Application()
+    app[EXPORTER] = exporter
+    registry = CollectorRegistry()
+    registry.register(ResultCollector(exporter.latest))
+    if exporter.config.process_metrics:
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+    app.router.add_get("/", _page)
+    app.router.add_get("/metrics", make_aiohttp_handler(registry))
+    app.router.add_get("/-/healthy", _healthy)
+    app.router.add_get("/-/ready", _ready)
+    app.router.add_post("/-/reload", _reload)
+    app.router.add_get("/config", _config)
+    app.router.add_get("/api/v1/snapshot", _snapshot)
+    return app
+
+
+async def _page(request: web.Request) -> web.Response:
+    exporter = request.app[EXPORTER]
+    result = exporter.latest()
+    page = statuspage.render(result, result.timestamp_seconds, exporter.config.poll_interval)
+    return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
+
+
+async def _healthy(request: web.Request) -> web.Response:
+    if request.app[EXPORTER].healthy():
+        return web.Response(text="healthy\n")
+    return web.Response(status=503, text="a poll loop has ended\n")
+
+
+async def _ready(_request: web.Request) -> web.Response:
+    # Never a matter of the server behind: a pod must not lose its traffic for want of metrics.
+    return web.Response(text="ready\n")
+
+
+async def _reload(request: web.Request) -> web.Response:
+    try:
+        await request.app[EXPORTER].reload()
+    except ConfigError as error:
+        return web.Response(status=500, text=f"not reloaded: {error}\n")
+    return web.Response(text="reloaded\n")
+
+
+async def _config(request: web.Request) -> web.Response:
+    text = yaml.safe_dump(_nest(request.app[EXPORTER].config.shown), sort_keys=False, allow_unicode=True)
+    return web.Response(text=text, content_type="application/yaml", headers={"Cache-Control": "no-store"})
+
+
+def _nest(texts: Mapping[str, object]) -> dict[str, object]:
+    """Nest the settings as the configuration file would have them."""
+    document: dict[str, object] = {}
+    for key, value in texts.items():
+        *levels, last = key.split(".")
+        place = document
+        for level in levels:
+            place = place.setdefault(level, {})  # type: ignore[assignment]
+        place[last] = value
+    return document
+
+
+async def _snapshot(request: web.Request) -> web.Response:
+    try:
+        wanted = snapshot.parse_filter(request.query.items())
+    except snapshot.FilterError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    body = snapshot.encode(request.app[EXPORTER].latest(), wanted)
+    response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+    response.enable_compression()
+    return response

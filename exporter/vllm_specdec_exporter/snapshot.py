@@ -1,0 +1,164 @@
+"""The snapshot: the latest result as JSON, filtered, and back again.
+
+The JSON has the shape of `result.ExporterResult`. ``null`` stands for what does not exist or cannot be
+known; what a filter leaves out is not there at all.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .metrics import METRICS, PREFIX, Metric, Scope
+from .result import ExporterResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Keys that tell what an object is; no filter leaves them out.
+_IDENTITY = frozenset(
+    {"version", "timestamp_seconds", "targets", "target", "up", "failure", "engines"}
+    | {"model_name", "engine", "windows", "window"}
+)
+
+
+class FilterError(ValueError):
+    """A filter that cannot be applied. The message says what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What to keep of a snapshot; an empty value keeps everything.
+
+    Attributes:
+        model_name: engines with this label.
+        engine: engines with this label.
+        window: the window of this name.
+        metrics: these metrics, by name with or without the prefix.
+    """
+
+    model_name: str = ""
+    engine: str = ""
+    window: str = ""
+    metrics: tuple[str, ...] = ()
+
+
+def parse_filter(query: Iterable[tuple[str, str]]) -> Filter:
+    """Return the filter that a query string asks for; ``metric`` may be repeated or hold commas.
+
+    Raises:
+        FilterError: an unknown parameter or metric, or one given twice.
+    """
+    single: dict[str, str] = {}
+    metrics: list[str] = []
+    for name, value in query:
+        if name == "metric":
+            metrics += [part.strip().removeprefix(PREFIX) for part in value.split(",") if part.strip()]
+        elif name not in ("model_name", "engine", "window"):
+            msg = f"unknown parameter {name!r}; allowed: model_name, engine, window, metric"
+            raise FilterError(msg)
+        elif name in single:
+            msg = f"parameter {name} given twice"
+            raise FilterError(msg)
+        else:
+            single[name] = value
+    known = {row.name for row in METRICS}
+    for metric in metrics:
+        if metric not in known:
+            msg = f"unknown metric {metric!r}; known: {', '.join(sorted(known))}"
+            raise FilterError(msg)
+    return Filter(**single, metrics=tuple(metrics))
+
+
+def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
+    """Return the snapshot as JSON."""
+    wanted = wanted or Filter()
+    document = msgspec.to_builtins(_select(result, wanted))
+    if wanted.metrics:
+        chosen = [row for row in METRICS if row.name in wanted.metrics]
+        document = _thin(document, chosen)
+    return msgspec.json.encode(document)
+
+
+def decode(body: bytes) -> ExporterResult:
+    """Return the result that `encode` wrote; what was filtered out has its default.
+
+    Raises:
+        ValueError: not a snapshot.
+    """
+    return msgspec.json.decode(body, type=ExporterResult)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a snapshot, with the descriptions that the types' docstrings give."""
+    document = msgspec.json.schema(ExporterResult)
+    for name, definition in document["$defs"].items():
+        described = _attributes(definition.get("description", ""))
+        definition["description"] = definition.get("description", name).split("\n", 1)[0]
+        for field, value in definition.get("properties", {}).items():
+            if field in described:
+                value["description"] = described[field]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Snapshot of vllm-specdec-exporter",
+        **document,
+    }
+
+
+def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:
+    """Drop the engines and windows that the filter does not want."""
+    if not (wanted.model_name or wanted.engine or wanted.window):
+        return result
+    targets = []
+    for target in result.targets:
+        engines = [
+            replace(
+                engine,
+                windows=tuple(m for m in engine.windows if wanted.window in ("", m.window)),
+            )
+            for engine in target.engines
+            if wanted.model_name in ("", engine.model_name) and wanted.engine in ("", engine.engine)
+        ]
+        targets.append(replace(target, engines=tuple(engines)))
+    return replace(result, targets=tuple(targets))
+
+
+def _thin(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
+    """Keep identities and the fields behind the chosen metrics."""
+
+    def keep(thing: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+        kept = {key: value for key, value in thing.items() if key in _IDENTITY}
+        for row in chosen:
+            if row.scope is scope:
+                _copy(thing, kept, row.field.split("."))
+        return kept
+
+    result = keep(document, Scope.EXPORTER)
+    result["targets"] = [keep(target, Scope.TARGET) for target in document["targets"]]
+    for target in result["targets"]:
+        target["engines"] = [keep(engine, Scope.ENGINE) for engine in target["engines"]]
+        for engine in target["engines"]:
+            windows = [keep(window, Scope.WINDOW) for window in engine["windows"]]
+            engine["windows"] = windows if any(row.scope is Scope.WINDOW for row in chosen) else []
+    return result
+
+
+def _copy(source: Mapping[str, Any], target: dict[str, Any], path: list[str]) -> None:
+    # The reason belongs to a state, and the criteria to a level: the object is kept whole.
+    if len(path) == 1 or path[0] in ("activity", "quality"):
+        target[path[0]] = source[path[0]]
+    else:
+        target.setdefault(path[0], {})[path[1]] = source[path[0]][path[1]]
+
+
+_ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """Return what the ``Attributes:`` section of a docstring says of each attribute."""
+    _, _, section = cleandoc(docstring).partition("Attributes:\n")
+    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(section)}

@@ -1,0 +1,319 @@
+"""The status page at `/`: for the operator who has nothing but a browser and a port forwarded.
+
+One document out of one result: rendered here, without scripts, fonts or images from elsewhere, so it works
+behind any proxy and path prefix. It reloads itself. It serves the answer first and the numbers behind it
+after; what does not exist is a dash that says why.
+
+The parts: `statuspage_markup` has the building blocks, `statuspage_lead` what an engine leads with,
+`statuspage_sections` the numbers behind that, `statuspage.css` the looks.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections import Counter
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from .statuspage_lead import (
+    ACTIVITY_WORDS,
+    LEAD,
+    NOT_SHOWN,
+    View,
+    activity_pill,
+    engine_name,
+    length_or_none,
+    quality_pill,
+    ratio_or_none,
+)
+from .statuspage_markup import (
+    Html,
+    count,
+    duration,
+    element,
+    facts,
+    folded,
+    join,
+    moment,
+    name,
+    none,
+    pill,
+    rate,
+    row,
+    table,
+)
+from .statuspage_sections import SECTIONS
+from .upstream import REASONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .result import ExporterResult, TargetResult
+
+PRODUCT = "vllm-specdec-exporter"
+DEFAULT_REFRESH = 5.0
+_SLOWEST_REFRESH = 3600.0
+
+_CSS = files(__package__).joinpath("statuspage.css").read_text(encoding="utf-8")
+_CSS_HASH = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
+
+#: To be sent with the page: it needs its own style sheet and nothing else, so nothing else may run or load.
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_CSS_HASH}'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+#: Where else to look. Relative, because a path prefix may stand before the page.
+_LINKS = (
+    ("Metrics", "metrics"),
+    ("Snapshot", "api/v1/snapshot"),
+    ("Configuration", "config"),
+    ("Healthy", "-/healthy"),
+    ("Ready", "-/ready"),
+)
+
+
+def parse_refresh(query: str | None, default: float = DEFAULT_REFRESH) -> float:
+    """Return the seconds between reloads that the page's ``refresh`` parameter asks for; 0 is never.
+
+    What is no number asks for nothing: a page must not fail over it.
+    """
+    try:
+        asked = default if query is None else float(query)
+    except ValueError:
+        return default
+    return min(max(asked, 0.0), _SLOWEST_REFRESH) if math.isfinite(asked) else default
+
+
+def render(result: ExporterResult, now: float, refresh: float = DEFAULT_REFRESH) -> str:
+    """Return the status page as one HTML document.
+
+    Args:
+        result: what to show.
+        now: Unix time of the rendering, for ages.
+        refresh: seconds after which the page reloads itself, 0 for never.
+    """
+    # Browsers take whole seconds; a fraction would be cut off to 0, which reloads without a pause.
+    seconds = math.ceil(refresh) if refresh > 0 else 0
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="robots", content="noindex"),
+        element("meta", http_equiv="refresh", content=str(seconds)) if seconds else Html(),
+        # Without this, browsers ask for /favicon.ico.
+        element("link", rel="icon", href="data:,"),
+        element("title", f"{_summary(result)} – {PRODUCT}"),
+        element("style", Html(_CSS)),
+    )
+    body = element("body", _header(result, now, seconds), _main(result, now))
+    return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
+
+
+def _summary(result: ExporterResult) -> str:
+    """Return the state of everything in few words, for the browser's tab."""
+    states: Counter[str] = Counter()
+    for target in result.targets:
+        if not target.up:
+            states["down" if target.failure else "not polled yet"] += 1
+        elif not target.engines:
+            states["no engine"] += 1
+        for engine in target.engines:
+            level = engine.quality.level
+            states[level.value if level else ACTIVITY_WORDS[engine.activity.state]] += 1
+    if sum(states.values()) == 1:
+        return next(iter(states))
+    return ", ".join(f"{number} {state}" for state, number in states.most_common()) or "no targets"
+
+
+def _header(result: ExporterResult, now: float, seconds: int) -> Html:
+    if seconds:
+        reloads = join(f" · reloads every {duration(seconds)} · ", element("a", "pause", href="?refresh=0"))
+    else:
+        reloads = join(" · reloading paused · ", element("a", "resume", href="?"))
+    links = element("ul", *(element("li", element("a", words, href=href)) for words, href in _LINKS))
+    title = element("h1", "Speculative decoding ", element("small", f"{PRODUCT} {result.version}"))
+    updated = element("p", "As of ", moment(result.timestamp_seconds, now), reloads)
+    return element("header", element("div", title, updated), element("nav", links, aria_label="Other pages"))
+
+
+def _main(result: ExporterResult, now: float) -> Html:
+    parts = [_reload_failed(result, now)]
+    rows = sum(max(1, len(target.engines)) for target in result.targets)
+    if rows > 1:
+        parts.append(_overview(result))
+    parts += (
+        _target(result, index, target, now, several=rows > 1) for index, target in enumerate(result.targets)
+    )
+    if not result.targets:
+        parts.append(_notice("No targets", element("p", "The exporter was given no server to poll.")))
+    parts.append(_thresholds(result))
+    return element("main", *parts)
+
+
+def _reload_failed(result: ExporterResult, now: float) -> Html:
+    if result.reload.successful:
+        return Html()
+    since = moment(result.reload.success_timestamp_seconds, now)
+    words = element(
+        "p",
+        "The configuration could not be read anew; the one of ",
+        since,
+        " stays in force. The exporter's log says why.",
+    )
+    return _notice("Configuration not reloaded", words)
+
+
+def _notice(title: str, *content: Html, kind: str = "problem") -> Html:
+    return element("div", element("p", element("strong", title)), *content, class_=f"notice {kind}")
+
+
+def _overview(result: ExporterResult) -> Html:
+    """One line per engine, to find the one to look at."""
+    several = len(result.targets) > 1
+    heads = ["Engine", "Activity", "Quality", "Mean acceptance length", "Acceptance ratio"]
+    heads += ["Generated tokens/s", "Running", "Findings"]
+    if several:
+        heads.append("Server")
+    content = table(heads, _overview_rows(result, several=several), label="Overview", class_="overview")
+    heading = element("h2", "Overview", id="overview")
+    return element("section", heading, content, class_="panel", aria_labelledby="overview")
+
+
+def _overview_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
+    for t, target in enumerate(result.targets):
+        server = (name(target.target),) if several else ()
+        if not target.engines:
+            why = none(_trouble(target))
+            link = element("a", name(target.target), href=f"#target-{t}")
+            yield row(link, (_target_pill(target), *[why] * 6, *server))
+        for e, engine in enumerate(target.engines):
+            view = View(engine, _anchor(t, e))
+            speed = view.judged.generation_tokens_per_second if view.judged else None
+            running = engine.load.requests_running
+            cells = (
+                activity_pill(engine),
+                quality_pill(engine),
+                length_or_none(view, view.headline),
+                ratio_or_none(view, view.headline),
+                none("not known in this window") if speed is None else rate(speed),
+                none(NOT_SHOWN) if running is None else count(running),
+                str(len(engine.findings)),
+            )
+            yield row(element("a", engine_name(engine), href=f"#{view.anchor}"), (*cells, *server))
+
+
+def _trouble(target: TargetResult) -> str:
+    if target.up:
+        return "the server shows no engine"
+    return target.failure.message if target.failure else "not polled yet"
+
+
+def _target_pill(target: TargetResult) -> Html:
+    if target.up:
+        return pill("up", "up")
+    return pill("down", "down") if target.failure else pill("unknown", "not polled yet")
+
+
+def _anchor(target: int, engine: int) -> str:
+    return f"engine-{target}-{engine}"
+
+
+def _target(result: ExporterResult, index: int, target: TargetResult, now: float, *, several: bool) -> Html:
+    """One server: how the polls go, and its engines."""
+    heading = element("h2", name(target.target), " ", _target_pill(target), id=f"target-{index}")
+    engines = (
+        _engine(View(engine, _anchor(index, e), result.thresholds.get("minimum_drafts")), several=several)
+        for e, engine in enumerate(target.engines)
+    )
+    return element(
+        "section",
+        element("div", heading, _polls(target, now), class_="server"),
+        _state(target, now),
+        *engines,
+        _errors(target),
+        class_="target",
+        aria_labelledby=f"target-{index}",
+    )
+
+
+def _polls(target: TargetResult, now: float) -> Html:
+    last, took = target.last_success_timestamp_seconds, target.poll_duration_seconds
+    failed = ", ".join(f"{reason} {count(number)}" for reason, number in _failed(target).items())
+    return facts(
+        (
+            (
+                "Last success",
+                none("no poll has succeeded yet") if last is None else f"{duration(now - last)} ago",
+            ),
+            ("Last poll took", none("not polled yet") if took is None else duration(took)),
+            ("Failed polls", failed or "0"),
+        )
+    )
+
+
+def _failed(target: TargetResult) -> dict[str, int]:
+    return {reason: number for reason, number in target.poll_errors_total.items() if number}
+
+
+def _state(target: TargetResult, now: float) -> Html:
+    """Say why there are no engines to show."""
+    if target.up and target.engines:
+        return Html()
+    if target.up:
+        words = "The server answers, but shows no engine: it may still be starting, or serve no model."
+        return _notice("No engine", element("p", words), kind="hint")
+    if target.failure is None:
+        return _notice("Not polled yet", element("p", "The first poll is under way."), kind="hint")
+    last = target.last_success_timestamp_seconds
+    since = (
+        join("No poll has succeeded since the exporter started.")
+        if last is None
+        else join("The last successful poll was at ", moment(last, now), ", ", duration(now - last), " ago.")
+    )
+    reason = target.failure.reason
+    meaning = f" ({REASONS[reason]})" if reason in REASONS else ""
+    return _notice(
+        f"Down: {target.failure.message}",
+        element("p", "Reason: ", element("code", reason), f"{meaning}. ", since),
+        element("p", "Nothing is derived while the server does not answer, so nothing here is out of date."),
+    )
+
+
+def _engine(view: View, *, several: bool) -> Html:
+    """One engine: the answer, what to do, then the numbers behind it."""
+    level, state = view.engine.quality.level, view.engine.activity.state
+    heading = element("h3", engine_name(view.engine), id=view.anchor)
+    back = element("a", "↑ Overview", href="#overview", class_="back") if several else Html()
+    lead = (show(view) for show in LEAD)
+    rest = element("div", *(show(view) for show in SECTIONS), class_="panels")
+    return element(
+        "article",
+        element("div", heading, back, class_="head"),
+        *lead,
+        rest,
+        class_=level or state or "unknown",
+        aria_labelledby=view.anchor,
+    )
+
+
+def _errors(target: TargetResult) -> Html:
+    failed = _failed(target)
+    if not failed:
+        return Html()
+    rows = (
+        row(element("code", reason), (count(number), REASONS.get(reason, "")))
+        for reason, number in failed.items()
+    )
+    content = table(("Reason", "Polls", "Meaning"), rows, label="Failed polls by reason", class_="words")
+    return element("div", folded("Failed polls by reason", content), class_="panel fold")
+
+
+def _thresholds(result: ExporterResult) -> Html:
+    if not result.thresholds:
+        return Html()
+    pairs = ((key.replace("_", " "), f"{value:g}") for key, value in result.thresholds.items())
+    return element("div", folded("Thresholds in force", facts(pairs, "list")), class_="panel fold")

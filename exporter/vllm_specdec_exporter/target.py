@@ -1,0 +1,77 @@
+"""Targets: the addresses of the servers to poll."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a server's metrics are.
+
+    Attributes:
+        url: the full address without credentials, for requests.
+        socket: path of the Unix socket to connect to instead of the host in `url`.
+        user: user name for basic authentication.
+        password: and its password.
+    """
+
+    url: str
+    socket: str = ""
+    user: str = ""
+    password: str = ""
+
+    @property
+    def name(self) -> str:
+        """The address as labels and logs show it: without secrets, and without the usual path."""
+        if self.socket:
+            path = urlsplit(self.url).path
+            return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
+        return self.url.removesuffix("/metrics")
+
+    @property
+    def version_url(self) -> str:
+        """The address at which vLLM tells its version, empty where it cannot be guessed."""
+        scheme, host, path, _, _ = urlsplit(self.url)
+        base, found, _ = path.rpartition("/metrics")
+        return urlunsplit((scheme, host, f"{base}/version", "", "")) if found else ""
+
+
+def parse_target(text: str) -> Target:
+    """Return the target that `text` names: a URL, or ``unix:/path/to.sock[:/metrics]``.
+
+    Without a path, ``/metrics`` is meant; a trailing slash there is dropped, because vLLM answers that
+    address with another content.
+
+    Raises:
+        ValueError: not such an address; the message says what is allowed.
+    """
+    text = text.strip()
+    if text.startswith("unix:"):
+        socket, _, path = text.removeprefix("unix:").removeprefix("//").partition(":")
+        if not socket.startswith("/"):
+            msg = "a Unix socket is written unix:/path/to.sock, with /metrics or another path after a colon"
+            raise ValueError(msg)
+        return Target(url=f"http://localhost{_path(path)}", socket=socket)
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        msg = f"not a URL ({error}); allowed: http://host:port, https://host:port or unix:/path/to.sock"
+        raise ValueError(msg) from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
+        msg = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
+        raise ValueError(msg)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    location = f"{host}:{port}" if port is not None else host
+    return Target(
+        url=urlunsplit((parts.scheme, location, _path(parts.path), parts.query, "")),
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+    )
+
+
+def _path(path: str) -> str:
+    path = path.rstrip("/")
+    return path or "/metrics"

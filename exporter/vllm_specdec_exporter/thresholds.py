@@ -1,0 +1,111 @@
+"""Thresholds: every number that judges, declared once.
+
+The defaults are the published rubric. Each can be changed by the operator, and each is exported as a
+`threshold` series, so that rules and panels compare against the value in force.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def _threshold(default: float, least: float, most: float, meaning: str) -> Any:
+    return field(default=default, metadata={"least": least, "most": most, "meaning": meaning})
+
+
+_ENDLESS = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The thresholds in force. Ratios run from 0 to 1, acceptance lengths from 1 up."""
+
+    minimum_drafts: float = _threshold(
+        100, 1, _ENDLESS, "drafts that a window must hold before anything is judged by it"
+    )
+    poor_mean_acceptance_length: float = _threshold(
+        1.3, 1, _ENDLESS, "poor below this mean acceptance length"
+    )
+    poor_acceptance_ratio: float = _threshold(0.40, 0, 1, "poor below this acceptance ratio")
+    poor_position_0_acceptance_ratio: float = _threshold(
+        0.70, 0, 1, "poor below this acceptance ratio of position 0"
+    )
+    poor_position_decay_ratio: float = _threshold(
+        0.50, 0, 1, "poor (rapid decline) below this mean conditional acceptance behind position 0"
+    )
+    healthy_mean_acceptance_length: float = _threshold(
+        1.5, 1, _ENDLESS, "healthy from this mean acceptance length on"
+    )
+    healthy_acceptance_ratio: float = _threshold(0.60, 0, 1, "healthy from this acceptance ratio on")
+    healthy_position_0_acceptance_ratio: float = _threshold(
+        0.90, 0, 1, "healthy above this acceptance ratio of position 0"
+    )
+    healthy_last_position_acceptance_ratio: float = _threshold(
+        0.20, 0, 1, "healthy above this acceptance ratio of the last position"
+    )
+    optimal_mean_acceptance_length: float = _threshold(
+        2.0, 1, _ENDLESS, "optimal above this mean acceptance length"
+    )
+    optimal_acceptance_ratio: float = _threshold(0.70, 0, 1, "optimal above this acceptance ratio")
+    optimal_position_decay_ratio: float = _threshold(
+        0.75,
+        0,
+        1,
+        "optimal (smooth decline) from this mean conditional acceptance behind position 0",
+    )
+    optimal_mean_acceptance_length_deviation: float = _threshold(
+        0.2,
+        0,
+        _ENDLESS,
+        "optimal (steady) while windows differ by at most this in acceptance length",
+    )
+
+    def items(self) -> Iterator[tuple[str, float]]:
+        """Yield every threshold's name and value."""
+        yield from asdict(self).items()
+
+    def with_values(self, values: Mapping[str, float], *, ordered: bool = True) -> Thresholds:
+        """Return these thresholds with some values replaced.
+
+        Args:
+            values: the new values by name.
+            ordered: whether to check that the levels do not contradict each other.
+
+        Raises:
+            ValueError: an unknown name, a value out of its range, or levels that contradict each other.
+        """
+        known = {f.name: f.metadata for f in fields(self)}
+        for name, value in values.items():
+            if name not in known:
+                msg = f"unknown threshold {name!r}; known: {', '.join(known)}"
+                raise ValueError(msg)
+            least, most = known[name]["least"], known[name]["most"]
+            if not least <= value <= most or value == _ENDLESS:
+                limit = f"between {least:g} and {most:g}" if most < _ENDLESS else f"at least {least:g}"
+                msg = f"threshold {name} is {value:g}; allowed: {limit}"
+                raise ValueError(msg)
+        changed = replace(self, **values)
+        if ordered:
+            changed._check_order()
+        return changed
+
+    def _check_order(self) -> None:
+        values = asdict(self)
+        for measure in ("mean_acceptance_length", "acceptance_ratio"):
+            names = [f"{level}_{measure}" for level in ("poor", "healthy", "optimal")]
+            for lower, upper in pairwise(names):
+                if values[lower] > values[upper]:
+                    msg = f"threshold {lower} ({values[lower]:g}) exceeds {upper} ({values[upper]:g})"
+                    raise ValueError(msg)
+
+
+def describe() -> Iterator[tuple[str, float, str]]:
+    """Yield name, default and meaning of every threshold, for the documentation."""
+    defaults = dict(Thresholds().items())
+    for item in fields(Thresholds):
+        yield item.name, defaults[item.name], item.metadata["meaning"]

@@ -1,0 +1,231 @@
+"""The HTTP client: one answer of one server, or a `PollError` that says why there is none.
+
+Every failure is translated here; nothing above needs to know aiohttp's exceptions. Limits hold whatever the
+server does: the whole exchange has one deadline, the body a cap, also after decompression.
+
+Each poll opens a connection of its own. vLLM closes idle ones after five seconds, which is about a poll
+interval: a kept connection would be found dead now and then, and counted as an error that is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import ssl
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from . import __version__
+
+if TYPE_CHECKING:
+    from .config import UpstreamConfig
+    from .target import Target
+
+MAX_BODY = 16 * 1024 * 1024
+_CHUNK = 64 * 1024
+
+#: Why a poll can fail: every value of the `reason` label, with what it means.
+REASONS = {
+    "refused": "nothing listens at the address: usual while a model loads",
+    "unreachable": "the address cannot be resolved or reached",
+    "reset": "the connection was closed before an answer came",
+    "timeout": "no whole answer within the poll timeout",
+    "tls": "no trusted TLS connection",
+    "redirect": "the server answered with a redirect, which is not followed",
+    "http_status": "the server answered with another status than 200",
+    "too_large": "the answer is larger than 16 MiB",
+    "malformed": "the answer is cut off or is no metrics text, or holds impossible values",
+    "unrecognized": "the answer is metrics, but of no server known here",
+    "credentials": "the bearer token file cannot be read",
+    "stale": "the exporter itself was held up, and its last answer is too old to serve",
+    "internal": "a defect of the exporter; its log has the traceback",
+}
+
+
+class PollError(Exception):
+    """A poll failed: `reason` is one of `REASONS`, the message a sentence for people."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A server's answer."""
+
+    body: bytes
+    content_type: str
+
+
+class Upstream:
+    """One server. Use as an async context manager, or call `close`."""
+
+    def __init__(self, target: Target, config: UpstreamConfig) -> None:
+        """Prepare to talk to `target`.
+
+        Raises:
+            ValueError: certificate files that cannot be used.
+        """
+        self._target = target
+        self._config = config
+        self._tls = tls_context(config) if target.url.startswith("https:") else None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def fetch(self) -> Answer:
+        """Return the server's metrics.
+
+        Raises:
+            PollError: no whole, acceptable answer within the deadline.
+        """
+        return await self._get(self._target.url, "text/plain; version=0.0.4")
+
+    async def version(self) -> str:
+        """Return the version that the server tells, empty where it tells none."""
+        if not self._target.version_url:
+            return ""
+        try:
+            answer = await self._get(self._target.version_url, "application/json")
+            document = json.loads(answer.body)
+        except (PollError, ValueError):
+            return ""
+        version = document.get("version") if isinstance(document, dict) else None
+        return version[:64] if isinstance(version, str) and version.isprintable() else ""
+
+    async def close(self) -> None:
+        """Close whatever is open."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _get(self, url: str, accept: str) -> Answer:
+        try:
+            async with asyncio.timeout(self._config.timeout):
+                return await self._exchange(url, accept)
+        except TimeoutError as error:
+            raise PollError("timeout", f"no whole answer within {self._config.timeout:g} s") from error
+        except aiohttp.ClientError as error:
+            raise _translate(error) from error
+        except ssl.SSLError as error:
+            raise PollError("tls", f"no trusted TLS connection: {error}") from error
+        except ConnectionError as error:
+            raise PollError("reset", "the connection was closed before an answer came") from error
+
+    async def _exchange(self, url: str, accept: str) -> Answer:
+        if self._session is None:
+            self._session = self._open()
+        async with self._session.get(
+            url,
+            headers={"Accept": accept, **self._authorization(), **dict(self._config.headers)},
+            allow_redirects=False,
+            server_hostname=self._config.server_name or None,
+        ) as response:
+            if 300 <= response.status < 400:
+                where = response.headers.get("Location", "nowhere")[:200]
+                raise PollError("redirect", f"redirected to {where!r}; redirects are not followed")
+            if response.status != 200:
+                raise PollError("http_status", f"HTTP {response.status} {response.reason or ''}".rstrip())
+            body = await _read_body(response)
+            return Answer(body, response.headers.get("Content-Type", ""))
+
+    def _open(self) -> aiohttp.ClientSession:
+        connector: aiohttp.BaseConnector
+        if self._target.socket:
+            connector = aiohttp.UnixConnector(self._target.socket, force_close=True)
+        else:
+            connector = aiohttp.TCPConnector(
+                ssl=self._tls or True, force_close=True, use_dns_cache=False, limit=2
+            )
+        return aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,  # done here, under the cap
+            timeout=aiohttp.ClientTimeout(total=None),  # asyncio.timeout spans the whole poll
+            headers={
+                "User-Agent": f"vllm-specdec-exporter/{__version__}",
+                "Accept-Encoding": "identity",
+            },
+            skip_auto_headers=("Accept-Encoding",),
+        )
+
+    def _authorization(self) -> dict[str, str]:
+        if self._config.bearer_token_file:
+            try:
+                token = Path(self._config.bearer_token_file).read_text("ascii").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise PollError("credentials", f"the bearer token cannot be read: {error}") from error
+            return {"Authorization": f"Bearer {token}"}
+        if self._target.user:
+            auth = aiohttp.BasicAuth(self._target.user, self._target.password, "utf-8")
+            return {"Authorization": auth.encode()}
+        return {}
+
+
+def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
+    """Return the TLS settings for https servers.
+
+    Raises:
+        ValueError: files that hold no usable certificate or key.
+    """
+    try:
+        context = ssl.create_default_context(cafile=config.ca_file or None)
+    except ssl.SSLError as error:
+        msg = f"--vllm.ca-file {json.dumps(config.ca_file)}: no certificates in it ({error})"
+        raise ValueError(msg) from error
+    if config.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if config.cert_file:
+        try:
+            context.load_cert_chain(config.cert_file, config.key_file)
+        except ssl.SSLError as error:
+            msg = (
+                f"--vllm.cert-file {json.dumps(config.cert_file)}: no certificate that fits "
+                f"--vllm.key-file {json.dumps(config.key_file)} ({error})"
+            )
+            raise ValueError(msg) from error
+    return context
+
+
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+    encoding = response.headers.get("Content-Encoding", "identity").lower()
+    if encoding == "identity":
+        inflate = None
+    elif encoding in ("gzip", "deflate"):
+        inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its header
+    else:
+        raise PollError("malformed", f"the answer is encoded as {encoding!r}, which was not asked for")
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        if inflate is None:
+            body += chunk
+        else:
+            try:
+                body += inflate.decompress(chunk, MAX_BODY + 1 - len(body))
+            except zlib.error as error:
+                raise PollError("malformed", f"the answer is not {encoding}: {error}") from error
+        if len(body) > MAX_BODY:
+            raise PollError("too_large", f"the answer is larger than {MAX_BODY >> 20} MiB")
+    if inflate is not None and not inflate.eof:
+        raise PollError("malformed", f"the {encoding} answer was cut off")
+    return bytes(body)
+
+
+def _translate(error: aiohttp.ClientError) -> PollError:
+    if isinstance(error, aiohttp.ClientSSLError) or isinstance(error.__cause__, ssl.SSLError):
+        return PollError("tls", f"no trusted TLS connection: {error}")
+    if isinstance(error, aiohttp.ClientConnectorError):
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return PollError("unreachable", f"the address cannot be resolved: {error}")
+        if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
+            return PollError("refused", "nothing listens at the address")
+        return PollError("unreachable", f"the address cannot be reached: {error}")
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
+        return PollError("reset", "the connection was closed before an answer came")
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return PollError("malformed", f"the answer was cut off: {error}")
+    return PollError("malformed", f"not an HTTP answer: {error}")

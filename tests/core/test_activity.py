@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.builders import increase
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, judge_activity
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.window import Delta
+
+OFF, IDLE, BYPASSED, WARMING_UP, ACTIVE = ActivityState
+
+
+def judge(delta: Delta | None, *, configured: bool = True, minimum: float = 100) -> Activity:
+    return judge_activity(
+        configured=configured, delta=delta, window="5m", thresholds=Thresholds(minimum_drafts=minimum)
+    )
+
+
+@pytest.mark.parametrize(
+    ("delta", "expected"),
+    [
+        (None, Activity(WARMING_UP, "fewer than two samples since the start or restart")),
+        (increase(0, [0]), Activity(IDLE, "nothing was generated in the last 5m")),
+        (increase(), Activity(IDLE, "nothing was generated in the last 5m")),
+        (
+            increase(0, [0], generation=7),
+            Activity(BYPASSED, "7 tokens were generated in the last 5m without a single draft"),
+        ),
+        (
+            increase(generation=7),
+            Activity(BYPASSED, "7 tokens were generated in the last 5m without a single draft"),
+        ),
+        (increase(1, [0]), Activity(WARMING_UP, "1 drafts in the last 5m, 100 are needed")),
+        (increase(99, [50]), Activity(WARMING_UP, "99 drafts in the last 5m, 100 are needed")),
+        (increase(100, [50]), Activity(ACTIVE, "100 drafts in the last 5m")),
+        (increase(5000, [0]), Activity(ACTIVE, "5000 drafts in the last 5m")),
+        (increase(100, [50], generation=0), Activity(ACTIVE, "100 drafts in the last 5m")),
+        (increase(3, [1], generation=0), Activity(WARMING_UP, "3 drafts in the last 5m, 100 are needed")),
+    ],
+)
+def test_a_server_with_speculation(delta: Delta | None, expected: Activity) -> None:
+    """Each state with its reason; drafts count even where no generated tokens are seen."""
+    assert expected == judge(delta)
+
+
+@pytest.mark.parametrize("delta", [None, increase(0, [0]), increase(generation=7), increase(500, [300])])
+def test_a_server_without(delta: Delta | None) -> None:
+    """Off is off, whatever is generated."""
+    assert Activity(OFF, "the server shows no sign of speculation being configured") == judge(
+        delta, configured=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("minimum", "expected"), [(1, ACTIVE), (42, ACTIVE), (42.5, WARMING_UP), (43, WARMING_UP)]
+)
+def test_the_minimum_is_a_threshold(minimum: float, expected: ActivityState) -> None:
+    """The operator says how many drafts are enough."""
+    assert expected is judge(increase(42, [20]), minimum=minimum).state
+
+
+def test_the_states() -> None:
+    """The states by the names under which they are exported."""
+    assert [str(state) for state in ActivityState] == ["off", "idle", "bypassed", "warming_up", "active"]

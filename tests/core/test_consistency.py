@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+
+from core.builders import counters, lives, sample, upstream
+from vllm_specdec_exporter.consistency import defects
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.history import Sample
+from vllm_specdec_exporter.reading import Counters
+
+START = sample(0, 0, [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (counters(10, [10, 10]), ()),
+        (counters(10, [10, 0]), ()),
+        (counters(10, [0, 0]), ()),
+        (counters(10, [11, 0]), ("11 accepted at position 0, but only 10 drafts",)),
+        (counters(10, [5, 6]), ("6 accepted at position 1, but only 5 accepted at position 0",)),
+        (
+            counters(10, [12, 13], accepted=25, draft_tokens=25),
+            (
+                "12 accepted at position 0, but only 10 drafts",
+                "13 accepted at position 1, but only 12 accepted at position 0",
+            ),
+        ),
+        (
+            counters(10, [9, 3], accepted=12, draft_tokens=11),
+            ("12 accepted tokens, but only 11 draft tokens",),
+        ),
+        (counters(10, [9, 3], accepted=11), ()),
+        (counters(10, [9, 3], accepted=13), ()),
+        (counters(0, [1, 0], draft_tokens=4), ("1 accepted at position 0, but only 0 drafts",)),
+        (Counters(generation_tokens=5), ()),
+        (Counters(), ()),
+    ],
+)
+def test_one_step(after: Counters, expected: tuple[str, ...]) -> None:
+    """Each thing that cannot be is said in words; an answer torn in its sum alone is harmless."""
+    assert expected == defects(START, Sample(5, after))
+
+
+def test_only_the_step_counts() -> None:
+    """What was inconsistent in the sample before is not told again."""
+    torn = sample(0, 10, [12, 5], draft_tokens=40)
+
+    assert defects(torn, sample(5, 20, [15, 8], draft_tokens=60)) == ()
+
+
+def test_the_sum_is_off_once() -> None:
+    """One answer whose sum is off was torn; the next is whole again."""
+    torn = sample(5, 10, [5, 3], accepted=9)
+
+    assert (defects(START, torn), defects(torn, sample(10, 20, [10, 6]))) == ((), ())
+
+
+def test_the_sum_is_off_for_good() -> None:
+    """Accepted tokens that exceed the sum over positions twice in a row belong to no position at all."""
+    first, second = sample(0, 10, [5, 3], accepted=9), sample(5, 20, [10, 6], accepted=18)
+
+    assert defects(first, second) == ("accepted tokens exceed the sum over positions by 2, twice in a row",)
+
+
+class TestRounded:
+    """llama.cpp prints totals with six digits and positions in full."""
+
+    @staticmethod
+    def at(time: float, drafts: float, *positions: float, draft_tokens: float, accepted: float) -> Sample:
+        values = counters(drafts, positions, draft_tokens=draft_tokens, accepted=accepted)
+        return Sample(time, replace(values, resolution=1e-5))
+
+    def test_a_step_less_than_the_rounding(self) -> None:
+        """Drafts that stand still for rounding while positions count on are no inconsistency."""
+        before = self.at(0, 3577310, 2707756, 1987272, draft_tokens=7154620, accepted=4695030)
+        after = self.at(5, 3577310, 2707759, 1987274, draft_tokens=7154620, accepted=4695030)
+
+        assert defects(before, after) == ()
+
+    def test_a_step_more_than_the_rounding(self) -> None:
+        """What exceeds the rounding is one."""
+        before = self.at(0, 3577310, 2707756, 1987272, draft_tokens=7154620, accepted=4695030)
+        after = self.at(5, 3577310, 2717756, 1987272, draft_tokens=7154620, accepted=4695030)
+
+        assert defects(before, after) == ("10000 accepted at position 0, but only 0 drafts",)
+
+    def test_the_recorded_answer(self) -> None:
+        """The sum over positions is off by the rounding of the total, for good."""
+        (engine,) = read(upstream("llamacpp-k4-large.txt")).engines
+
+        assert defects(Sample(0, engine.counters), Sample(5, engine.counters)) == ()
+
+
+@given(lives(4))
+def test_whole_answers_are_consistent(life: list[Counters]) -> None:
+    """However an engine drafts, answers that are not torn show no defect."""
+    samples = [Sample(5 * i, values) for i, values in enumerate(life)]
+
+    assert [()] * (len(life) - 1) == [defects(before, after) for before, after in pairwise(samples)]

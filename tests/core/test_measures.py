@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import math
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.builders import Draft, count, drafts_of, increase, torn_lives
+from vllm_specdec_exporter.history import Sample
+from vllm_specdec_exporter.measures import Measures, derive, derive_lifetime
+from vllm_specdec_exporter.reading import Counters
+from vllm_specdec_exporter.window import Delta, delta
+
+#: What drafts of K tokens were accepted, and K.
+some_drafts = st.integers(1, 6).flatmap(lambda k: st.tuples(st.just(k), drafts_of(k, least=1)))
+
+torn_increases = torn_lives().map(
+    lambda life: delta(Sample(0, life[0]), Sample(5, life[-1])) if len(life) > 1 else increase(0)
+)
+
+
+def counted(drafts: list[Draft], k: int, *, span: float = 10.0, plain_tokens: int = 0) -> Delta:
+    """What happens in a window in which an engine makes exactly these drafts."""
+    return delta(Sample(0, Counters()), Sample(span, count(drafts, k, plain_tokens=plain_tokens)))
+
+
+class TestByHand:
+    def test_a_window(self) -> None:
+        """Every measure of 100 drafts of 4 tokens in 10 seconds, computed by hand."""
+        expected = Measures(
+            window="30s",
+            span_seconds=10.0,
+            drafts=100,
+            acceptance_ratio=0.5,
+            mean_acceptance_length=3.0,
+            position_acceptance_ratio=(0.8, 0.6, 0.4, 0.2),
+            position_conditional_acceptance_ratio=(
+                0.8,
+                pytest.approx(0.75),
+                pytest.approx(2 / 3),
+                pytest.approx(0.5),
+            ),
+            expected_tokens_per_step=pytest.approx(3.0),
+            mean_acceptance_length_at=pytest.approx((1.8, 2.4, 2.8, 3.0)),
+            mean_draft_length=4.0,
+            position_decay_ratio=pytest.approx((0.75 * 2 / 3 * 0.5) ** (1 / 3)),
+            coverage_ratio=0.75,
+            drafts_per_second=10.0,
+            draft_tokens_per_second=40.0,
+            accepted_tokens_per_second=20.0,
+            generation_tokens_per_second=40.0,
+        )
+
+        assert expected == derive("30s", increase(100, [80, 60, 40, 20], generation=400))
+
+    def test_the_published_example(self) -> None:
+        """K=4 at 80, 65, 50 and 35 % is 3.3 tokens a step, and K=2 would have been 2.45."""
+        measures = derive("5m", increase(100, [80, 65, 50, 35]))
+
+        assert pytest.approx(3.3) == measures.expected_tokens_per_step
+        assert pytest.approx(2.45) == measures.mean_acceptance_length_at[1]
+
+    @pytest.mark.parametrize(
+        ("positions", "decay"),
+        [
+            ([90, 85, 78, 70], (70 / 90) ** (1 / 3)),
+            ([80, 65, 50, 35], (35 / 80) ** (1 / 3)),
+            ([40, 15, 5, 1], (1 / 40) ** (1 / 3)),
+            ([50, 50], 1.0),
+            ([50, 0], 0.0),
+            ([50, 0, 0, 0], 0.0),
+            ([50], None),
+            ([0, 0, 0], None),
+            ([], None),
+        ],
+    )
+    def test_decay(self, positions: list[float], decay: float | None) -> None:
+        """The decay is the geometric mean of the conditional ratios behind position 0 that exist."""
+        expected = None if decay is None else pytest.approx(decay)
+
+        assert expected == derive("5m", increase(100, positions)).position_decay_ratio
+
+
+class TestZeroDenominators:
+    def test_nothing_happened(self) -> None:
+        """Without drafts no ratio exists; rates and the sample size are zero."""
+        expected = Measures(
+            window="30s",
+            span_seconds=10.0,
+            drafts=0.0,
+            drafts_per_second=0.0,
+            draft_tokens_per_second=0.0,
+            accepted_tokens_per_second=0.0,
+            generation_tokens_per_second=0.0,
+        )
+
+        assert expected == derive("30s", increase(0, [0, 0]))
+
+    def test_tokens_without_drafts(self) -> None:
+        """Tokens generated without drafts are no part of speculation: the coverage is 0."""
+        measures = derive("30s", increase(0, [0, 0], generation=50))
+
+        assert (
+            measures.coverage_ratio,
+            measures.acceptance_ratio,
+            measures.generation_tokens_per_second,
+        ) == (0.0, None, 5.0)
+
+    def test_drafts_without_generated_tokens(self) -> None:
+        """Without generated tokens there is no share of them."""
+        assert derive("30s", increase(10, [5], generation=0)).coverage_ratio is None
+
+    def test_nothing_is_known(self) -> None:
+        """A server without speculation series has no rates of them."""
+        assert Measures("30s", 10.0, generation_tokens_per_second=0.7) == derive(
+            "30s", increase(generation=7)
+        )
+
+    def test_a_position_behind_one_never_reached(self) -> None:
+        """Where no draft got, there is no conditional ratio, not one of 0."""
+        measures = derive("30s", increase(10, [5, 0, 0]))
+
+        assert measures.position_conditional_acceptance_ratio == (0.5, 0.0, None)
+
+    def test_no_positions(self) -> None:
+        """Without position series the totals still tell ratio and length."""
+        measures = derive("30s", increase(10, [], draft_tokens=40, accepted=20))
+
+        assert (
+            measures.acceptance_ratio,
+            measures.mean_acceptance_length,
+            measures.expected_tokens_per_step,
+            measures.mean_acceptance_length_at,
+        ) == (0.5, 3.0, None, ())
+
+
+class TestDraftsVary:
+    @pytest.mark.parametrize(
+        ("draft_tokens", "expected"), [(400, False), (380, False), (379, True), (100, True), (0, True)]
+    )
+    def test_below_k(self, draft_tokens: float, expected: bool) -> None:
+        """Drafts vary where they hold less than 95 % of K tokens on average."""
+        assert expected is derive("5m", increase(100, [9, 5, 2, 1], draft_tokens=draft_tokens)).drafts_vary
+
+    def test_no_drafts(self) -> None:
+        """What was not drafted does not vary."""
+        assert not derive("5m", increase(0, [0, 0])).drafts_vary
+
+
+class TestLifetime:
+    @pytest.mark.parametrize(
+        ("ratio", "efficiency", "k", "expected"),
+        [
+            (
+                0.6,
+                0.5,
+                5,
+                Measures("lifetime", acceptance_ratio=0.6, mean_acceptance_length=3.0),
+            ),
+            (0.6, 0.5, None, Measures("lifetime", acceptance_ratio=0.6)),
+            (None, 0.5, 3, Measures("lifetime", mean_acceptance_length=2.0)),
+            (
+                0.0,
+                0.0,
+                3,
+                Measures("lifetime", acceptance_ratio=0, mean_acceptance_length=1.0),
+            ),
+            (
+                1.2,
+                1.2,
+                3,
+                Measures("lifetime", acceptance_ratio=1, mean_acceptance_length=4.0),
+            ),
+            (None, None, 3, Measures("lifetime")),
+        ],
+    )
+    def test_v0(
+        self, ratio: float | None, efficiency: float | None, k: int | None, expected: Measures
+    ) -> None:
+        """V0's efficiency is the share of the K + 1 tokens that a draft could emit at the most."""
+        assert expected == derive_lifetime(ratio, efficiency, k)
+
+
+class TestAgainstTheDrafts:
+    """Measures out of counters equal those computed from the list of drafts behind the counters."""
+
+    @given(some_drafts, st.integers(0, 100), st.floats(0.5, 1000))
+    def test_all(self, case: tuple[int, list[Draft]], plain: int, span: float) -> None:
+        """Every measure, for any drafts of any length."""
+        k, drafts = case
+        measures = derive("5m", counted(drafts, k, span=span, plain_tokens=plain))
+
+        n = len(drafts)
+        lengths = [1 + accepted for _, accepted in drafts]
+        reached = [sum(accepted > i for _, accepted in drafts) for i in range(k)]
+        conditional = [here / before if before else None for before, here in pairwise([n, *reached])]
+        assert n == measures.drafts
+        assert pytest.approx(sum(lengths) / n) == measures.mean_acceptance_length
+        assert pytest.approx(sum(length for length, _ in drafts) / n) == measures.mean_draft_length
+        assert (
+            pytest.approx(sum(accepted for _, accepted in drafts) / sum(length for length, _ in drafts))
+            == measures.acceptance_ratio
+        )
+        assert pytest.approx([r / n for r in reached]) == list(measures.position_acceptance_ratio)
+        assert pytest.approx(conditional) == list(measures.position_conditional_acceptance_ratio)
+        assert pytest.approx(sum(lengths) / (sum(lengths) + plain)) == measures.coverage_ratio
+        assert pytest.approx(n / span) == measures.drafts_per_second
+        assert pytest.approx((sum(lengths) + plain) / span) == measures.generation_tokens_per_second
+
+    @given(some_drafts)
+    def test_smaller_k(self, case: tuple[int, list[Draft]]) -> None:
+        """The length at K' is what the same drafts cut to K' tokens would have emitted."""
+        k, drafts = case
+        expected = [
+            sum(1 + min(accepted, shorter) for _, accepted in drafts) / len(drafts)
+            for shorter in range(1, k + 1)
+        ]
+
+        assert pytest.approx(expected) == list(derive("5m", counted(drafts, k)).mean_acceptance_length_at)
+
+    @given(some_drafts)
+    def test_expected_tokens_per_step(self, case: tuple[int, list[Draft]]) -> None:
+        """On whole answers the sum over positions and the mean acceptance length are the same."""
+        k, drafts = case
+        measures = derive("5m", counted(drafts, k))
+
+        assert pytest.approx(measures.mean_acceptance_length) == measures.expected_tokens_per_step
+
+    @given(some_drafts)
+    def test_the_product_of_conditional_ratios(self, case: tuple[int, list[Draft]]) -> None:
+        """Each position's ratio is the product of the conditional ratios up to it."""
+        k, drafts = case
+        measures = derive("5m", counted(drafts, k))
+        products = accumulate(
+            (ratio or 0.0 for ratio in measures.position_conditional_acceptance_ratio), lambda a, b: a * b
+        )
+
+        assert pytest.approx(list(products)) == list(measures.position_acceptance_ratio)
+
+    @given(drafts_of(4, least=1), drafts_of(4, least=1))
+    def test_engines_add_up(self, one: list[Draft], other: list[Draft]) -> None:
+        """The sum of two engines' counters measures all their drafts together."""
+        a, b = count(one, 4), count(other, 4)
+        together = Counters(
+            a.drafts + b.drafts,
+            a.draft_tokens + b.draft_tokens,
+            a.accepted_tokens + b.accepted_tokens,
+            tuple(
+                x + y
+                for x, y in zip(a.accepted_tokens_per_position, b.accepted_tokens_per_position, strict=True)
+            ),
+            a.generation_tokens + b.generation_tokens,
+        )
+
+        assert derive("5m", counted(one + other, 4)) == derive(
+            "5m", delta(Sample(0, Counters()), Sample(10, together))
+        )
+
+
+class TestRanges:
+    """Whatever the counters say, torn or not, a measure stays in its range."""
+
+    @given(torn_increases)
+    def test_ratios(self, happened: Delta) -> None:
+        """Every ratio lies between 0 and 1."""
+        measures = derive("5m", happened)
+        ratios = [
+            measures.acceptance_ratio,
+            measures.coverage_ratio,
+            measures.position_decay_ratio,
+            *measures.position_acceptance_ratio,
+            *measures.position_conditional_acceptance_ratio,
+        ]
+
+        assert [ratio for ratio in ratios if ratio is not None and not 0 <= ratio <= 1] == []
+
+    @given(torn_increases.filter(lambda happened: happened.accepted_tokens_per_position))
+    def test_lengths(self, happened: Delta) -> None:
+        """Acceptance lengths lie between 1 and K + 1."""
+        measures = derive("5m", happened)
+        k = len(happened.accepted_tokens_per_position)
+        lengths = [measures.mean_acceptance_length, measures.expected_tokens_per_step]
+
+        assert [x for x in lengths if x is not None and not 1 <= x <= k + 1 + 1e-9] == []
+
+    @given(torn_increases.filter(lambda happened: happened.accepted_tokens_per_position))
+    def test_draft_lengths(self, happened: Delta) -> None:
+        """A draft holds no more than K tokens."""
+        length = derive("5m", happened).mean_draft_length
+
+        assert length is None or 0 <= length <= len(happened.accepted_tokens_per_position)
+
+    @given(torn_increases)
+    def test_a_longer_k_accepts_no_less(self, happened: Delta) -> None:
+        """The acceptance length rises with K, each position adding less than the one before."""
+        lengths = (1.0, *derive("5m", happened).mean_acceptance_length_at)
+        gains = [after - before for before, after in pairwise(lengths)]
+
+        assert [gain for gain in gains if gain < 0] == []
+        assert [(a, b) for a, b in pairwise(gains) if b > a + 1e-9] == []
+
+    @given(torn_increases)
+    def test_rates(self, happened: Delta) -> None:
+        """Rates are finite and not negative."""
+        measures = derive("5m", happened)
+        rates = [
+            measures.drafts_per_second,
+            measures.draft_tokens_per_second,
+            measures.accepted_tokens_per_second,
+            measures.generation_tokens_per_second,
+        ]
+
+        assert [rate for rate in rates if rate is not None and not (0 <= rate < math.inf)] == []
+
+    def test_no_time_no_rate(self) -> None:
+        """A span of 0 has no rates."""
+        assert derive("5m", increase(10, [5], span=0)).drafts_per_second is None

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vllm_specdec_exporter.thresholds import Thresholds, describe
+
+RUBRIC = {
+    "minimum_drafts": 100,
+    "poor_mean_acceptance_length": 1.3,
+    "poor_acceptance_ratio": 0.40,
+    "poor_position_0_acceptance_ratio": 0.70,
+    "poor_position_decay_ratio": 0.50,
+    "healthy_mean_acceptance_length": 1.5,
+    "healthy_acceptance_ratio": 0.60,
+    "healthy_position_0_acceptance_ratio": 0.90,
+    "healthy_last_position_acceptance_ratio": 0.20,
+    "optimal_mean_acceptance_length": 2.0,
+    "optimal_acceptance_ratio": 0.70,
+    "optimal_position_decay_ratio": 0.75,
+    "optimal_mean_acceptance_length_deviation": 0.2,
+}
+
+
+def test_the_defaults_are_the_published_rubric() -> None:
+    """Every threshold, by the name under which it is exported."""
+    assert dict(Thresholds().items()) == RUBRIC
+
+
+def test_a_changed_threshold() -> None:
+    """One threshold is changed, the others stay; the original is left alone."""
+    original = Thresholds()
+    changed = original.with_values({"poor_acceptance_ratio": 0.5, "minimum_drafts": 20})
+
+    assert dict(changed.items()) == {**RUBRIC, "poor_acceptance_ratio": 0.5, "minimum_drafts": 20}
+    assert dict(original.items()) == RUBRIC
+
+
+def test_nothing_changed() -> None:
+    """No values leave the thresholds as they are."""
+    assert Thresholds() == Thresholds().with_values({})
+
+
+def test_an_unknown_name() -> None:
+    """A misspelt threshold is refused with all that there are."""
+    message = f"unknown threshold 'poor_ratio'; known: {', '.join(RUBRIC)}"
+
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Thresholds().with_values({"poor_ratio": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown", "allowed"),
+    [
+        ("poor_acceptance_ratio", -0.1, "-0.1", "between 0 and 1"),
+        ("poor_acceptance_ratio", 1.1, "1.1", "between 0 and 1"),
+        ("poor_acceptance_ratio", float("nan"), "nan", "between 0 and 1"),
+        ("poor_mean_acceptance_length", 0.9, "0.9", "at least 1"),
+        ("poor_mean_acceptance_length", float("inf"), "inf", "at least 1"),
+        ("minimum_drafts", 0, "0", "at least 1"),
+        ("minimum_drafts", float("nan"), "nan", "at least 1"),
+        ("optimal_mean_acceptance_length_deviation", -0.01, "-0.01", "at least 0"),
+    ],
+)
+def test_a_value_out_of_range(name: str, value: float, shown: str, allowed: str) -> None:
+    """A value out of its range is refused with the range."""
+    message = f"threshold {name} is {shown}; allowed: {allowed}"
+
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Thresholds().with_values({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("poor_acceptance_ratio", 0),
+        ("optimal_acceptance_ratio", 1),
+        ("poor_mean_acceptance_length", 1),
+        ("optimal_mean_acceptance_length", 100),
+        ("minimum_drafts", 1),
+    ],
+)
+def test_the_ends_of_a_range(name: str, value: float) -> None:
+    """A range includes its ends."""
+    assert value == dict(Thresholds().with_values({name: value}).items())[name]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"poor_acceptance_ratio": 0.61},
+            "threshold poor_acceptance_ratio (0.61) exceeds healthy_acceptance_ratio (0.6)",
+        ),
+        (
+            {"optimal_acceptance_ratio": 0.5},
+            "threshold healthy_acceptance_ratio (0.6) exceeds optimal_acceptance_ratio (0.5)",
+        ),
+        (
+            {"healthy_mean_acceptance_length": 2.5},
+            "threshold healthy_mean_acceptance_length (2.5) exceeds optimal_mean_acceptance_length (2)",
+        ),
+        (
+            {"poor_mean_acceptance_length": 1.6},
+            "threshold poor_mean_acceptance_length (1.6) exceeds healthy_mean_acceptance_length (1.5)",
+        ),
+    ],
+)
+def test_levels_that_contradict_each_other(values: dict[str, float], message: str) -> None:
+    """A level cannot ask for more than the level above it."""
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Thresholds().with_values(values)
+
+
+def test_levels_that_meet() -> None:
+    """Two levels may have the same threshold."""
+    changed = Thresholds().with_values({"poor_acceptance_ratio": 0.6})
+
+    assert changed.poor_acceptance_ratio == changed.healthy_acceptance_ratio
+
+
+def test_levels_moved_together() -> None:
+    """Order is checked over all the values given, not one by one."""
+    changed = Thresholds().with_values({"poor_acceptance_ratio": 0.7, "healthy_acceptance_ratio": 0.7})
+
+    assert (
+        changed.poor_acceptance_ratio,
+        changed.healthy_acceptance_ratio,
+        changed.optimal_acceptance_ratio,
+    ) == (0.7, 0.7, 0.7)
+
+
+def test_one_of_several_values() -> None:
+    """A single value is checked by itself where others are still to come."""
+    assert (
+        Thresholds().with_values({"poor_acceptance_ratio": 0.65}, ordered=False).poor_acceptance_ratio == 0.65
+    )
+
+
+def test_every_threshold_is_described() -> None:
+    """Each has a default and a meaning for the documentation."""
+    described = list(describe())
+
+    assert {name: default for name, default, _ in described} == RUBRIC
+    assert [name for name, _, meaning in described if not meaning] == []

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.builders import counters, sample
+from vllm_specdec_exporter.history import History, Sample
+from vllm_specdec_exporter.reading import Counters
+from vllm_specdec_exporter.window import Delta, Window, delta, look_back
+
+SLACK = 2.5
+
+
+def history(*times: float) -> History:
+    """Samples at `times` of an engine that makes 2 drafts a second."""
+    return History(tuple(sample(time, 2 * time, [time]) for time in times))
+
+
+class TestWindow:
+    @pytest.mark.parametrize(("seconds", "name"), [(30, "30s"), (300, "5m"), (90, "1m30s"), (3600, "1h")])
+    def test_name(self, seconds: float, name: str) -> None:
+        """A window is called as Prometheus writes its span."""
+        assert name == Window(seconds).name
+
+    def test_order(self) -> None:
+        """Windows sort by length."""
+        assert [Window(30), Window(300)] == sorted([Window(300), Window(30)])
+
+
+class TestLookBack:
+    @pytest.mark.parametrize(
+        ("times", "span"),
+        [
+            ((0, 5, 10, 15, 20, 25, 30, 35, 40), 30.0),  # polls on time
+            ((0, 4.9, 9.8, 14.8, 20.1, 25, 30, 34.9, 40.1), 30.3),  # polls a little off time
+            ((0, 5, 10.2, 40), 29.8),  # polls missed
+            ((0, 7.4, 40), None),  # missed, and just too old
+            ((0, 7.5, 40), 32.5),  # missed, and just young enough
+            ((35, 40), 5.0),  # not full yet
+            ((0, 40), None),  # one sample within
+            ((40,), None),  # one sample at all
+            ((), None),  # none
+        ],
+    )
+    def test_how_far(self, times: tuple[float, ...], span: float | None) -> None:
+        """A window reaches to its oldest sample within half a poll interval, and needs two samples."""
+        found = look_back(history(*times), Window(30), SLACK)
+
+        assert span == (found and pytest.approx(found.span))
+
+    def test_increase(self) -> None:
+        """A window holds the difference of its two ends, whatever lies between."""
+        expected = Delta(30, 60, 60, 30, (30,), 90)
+
+        assert expected == look_back(history(0, 10, 20, 30, 40), Window(30), SLACK)
+
+    @given(st.lists(st.integers(0, 400), min_size=2, max_size=30, unique=True).map(sorted))
+    def test_a_longer_window_holds_no_less(self, times: list[int]) -> None:
+        """A window of 5 minutes reaches at least as far back as one of 30 seconds."""
+        spans = [
+            found.span if (found := look_back(history(*times), Window(seconds), SLACK)) else 0.0
+            for seconds in (30, 300)
+        ]
+
+        assert sorted(spans) == spans
+
+
+class TestDelta:
+    def test_counters(self) -> None:
+        """Each counter's increase, over the real time between the samples."""
+        first = Sample(5, Counters(10, 40, 20, (9, 7, 4), 30, created=1.0))
+        last = Sample(12.5, Counters(15, 59, 32, (13, 11, 8), 50, created=1.0))
+
+        assert Delta(7.5, 5, 19, 12, (4, 4, 4), 20) == delta(first, last)
+
+    def test_a_series_that_is_not_there(self) -> None:
+        """A counter that the engine does not have has no increase, which is not an increase of 0."""
+        assert Delta(5, None, None, None, (), 7) == delta(sample(0, generation=3), sample(5, generation=10))
+
+    def test_series_that_appear_with_the_first_draft(self) -> None:
+        """What was not there before the first draft had counted nothing: the Rust front end's way."""
+        first = Sample(0, Counters(0, 0, 0, (), None))
+        last = Sample(5, Counters(4, 12, 6, (3, 2, 1), 10))
+
+        assert Delta(5, 4, 12, 6, (3, 2, 1), 10) == delta(first, last)
+
+    def test_no_change(self) -> None:
+        """The same counters at a later time are increases of zero."""
+        same = counters(10, [5, 3])
+
+        assert Delta(5, 0, 0, 0, (0, 0), 0) == delta(Sample(0, same), Sample(5, same))

@@ -1,0 +1,170 @@
+import time
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from vllm_specdec_exporter.simulator import (
+    Conditions,
+    EngineConfig,
+    Load,
+    Simulation,
+    SimulationConfig,
+    StepCost,
+)
+from vllm_specdec_exporter.simulator.engine import Engine
+from vllm_specdec_exporter.simulator.speculation import DraftModel
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+GOOD = (0.92, 0.85, 0.78, 0.72)
+
+
+def run(seconds: float, acceptance: tuple[float, ...] = GOOD, k: int | None = 4, **load: float) -> Engine:
+    engine = Engine(EngineConfig(), k, Random(6))
+    conditions = Conditions(DraftModel(acceptance), Load(**load))  # type: ignore[arg-type]
+    for _ in range(round(seconds)):
+        engine.advance(1.0, conditions)
+    return engine
+
+
+def mean(engine: Engine, name: str) -> float:
+    histogram = engine.measurements.histogram(name)
+    return histogram.sum / histogram.count
+
+
+def drain(engine: Engine) -> Engine:
+    engine.advance(60, Conditions(DraftModel(GOOD), Load(clients=0)))
+    return engine
+
+
+def test_tokens_are_drafts_with_their_bonus_and_first_tokens() -> None:
+    engine = run(30)
+    counts, totals = engine.measurements, engine.totals
+    first_tokens = counts.histogram("time_to_first_token_seconds").count
+    assert counts.get("generation_tokens") == totals.drafts + totals.accepted_tokens + first_tokens
+
+
+def test_requests_and_tokens_agree_once_all_requests_are_answered() -> None:
+    counts = drain(run(30)).measurements
+    finished = counts.histogram("e2e_request_latency_seconds").count
+    assert finished == counts.get("http_requests") > 0
+    reasons = ("stop", "length", "repetition", "abort", "error")
+    assert sum(counts.get("request_success", reason) for reason in reasons) == finished
+    assert counts.histogram("request_generation_tokens").sum == counts.get("generation_tokens")
+    assert counts.histogram("request_prompt_tokens").sum == counts.get("prompt_tokens")
+    assert counts.get("num_requests_running") == counts.get("kv_cache_usage_perc") == 0
+    cached, computed = "local_cache_hit", "local_compute"
+    by_source = [counts.get("prompt_tokens_by_source", source) for source in (cached, computed)]
+    assert sum(by_source) == counts.get("prompt_tokens") == counts.get("prefix_cache_queries")
+    assert by_source[0] == counts.get("prefix_cache_hits") == counts.get("prompt_tokens_cached")
+    iteration = counts.histogram("iteration_tokens_total")
+    assert iteration.sum == counts.get("generation_tokens") + by_source[1]
+    outputs = counts.histogram("inter_token_latency_seconds").count
+    assert outputs == engine_outputs(counts)
+
+
+def engine_outputs(counts: object) -> int:
+    """Return the outputs after the first of each request; each holds one draft here."""
+    return int(counts.get("spec_decode_num_drafts"))  # type: ignore[attr-defined]
+
+
+def test_latencies_add_up() -> None:
+    engine = drain(run(30))
+    queue, prefill, decode = (
+        engine.measurements.histogram(f"request_{part}_time_seconds").sum
+        for part in ("queue", "prefill", "decode")
+    )
+    latency = engine.measurements.histogram("e2e_request_latency_seconds").sum
+    assert queue + prefill + decode == pytest.approx(latency)
+    inference = engine.measurements.histogram("request_inference_time_seconds").sum
+    assert prefill + decode == pytest.approx(inference)
+
+
+def test_time_per_output_token_depends_on_acceptance_but_inter_token_latency_does_not() -> None:
+    good, bad, none = run(60), run(60, (0.05,)), run(60, k=None)
+    tpot, itl = "request_time_per_output_token_seconds", "inter_token_latency_seconds"
+    assert mean(good, tpot) < 0.6 * mean(none, tpot)
+    assert mean(bad, tpot) > 1.1 * mean(none, tpot)
+    assert mean(good, itl) == pytest.approx(mean(bad, itl), rel=0.2)
+
+
+def test_step_time_grows_with_batch_and_drafts() -> None:
+    cost = StepCost()
+    assert cost.step_seconds(32, 4, 4) > cost.step_seconds(32, 0, 0)
+    assert cost.step_seconds(128, 4, 4) > cost.step_seconds(32, 4, 4)
+    assert cost.step_seconds(32, 4, 4, 500) > cost.step_seconds(32, 4, 4)
+
+
+def test_an_overloaded_engine_queues_and_preempts() -> None:
+    engine = run(90, clients=200, think_seconds=0.1, output_tokens=400)
+    counts = engine.measurements
+    assert counts.get("num_requests_waiting") > 50
+    assert counts.get("num_requests_waiting_by_reason", "capacity") > 50
+    assert counts.get("kv_cache_usage_perc") > 0.85
+    assert counts.get("num_preemptions") > 0
+    assert mean(engine, "request_queue_time_seconds") > 1
+    assert mean(engine, "time_to_first_token_seconds") > 10 * mean(run(60), "time_to_first_token_seconds")
+    drain(engine).advance(600, Conditions(DraftModel(GOOD), Load(clients=0)))
+    assert counts.histogram("request_num_preemptions").sum == counts.get("num_preemptions")
+    # A preempted request emits one more token when its prompt is computed again.
+    assert counts.histogram("request_generation_tokens").sum == counts.get("generation_tokens")
+
+
+def test_never_more_requests_than_seats() -> None:
+    engine = Engine(EngineConfig(max_num_seqs=3), 4, Random(1))
+    for _ in range(20):
+        engine.advance(0.5, Conditions(DraftModel(GOOD), Load(clients=30)))
+        assert engine.measurements.get("num_requests_running") <= 3
+    assert engine.measurements.get("num_requests_waiting") > 20
+
+
+def test_a_prompt_larger_than_the_cache_does_not_block_the_engine() -> None:
+    engine = Engine(EngineConfig(kv_cache_tokens=64), 4, Random(1))
+    engine.advance(60, Conditions(DraftModel(GOOD), Load(clients=4)))
+    assert engine.finished_requests > 3
+
+
+def test_an_idle_engine_does_nothing() -> None:
+    engine = run(3600, clients=0)
+    assert engine.measurements.get("generation_tokens") == 0
+    assert engine.now == pytest.approx(3600)
+
+
+@pytest.mark.parametrize("step", [0.01, 0.13, 1.0, 7.0])
+def test_time_passes_in_any_portions(step: float) -> None:
+    engine = Engine(EngineConfig(), 4, Random(1))
+    conditions = Conditions(DraftModel(GOOD), Load())
+    for _ in range(round(42 / step)):
+        engine.advance(step, conditions)
+    assert engine.now == pytest.approx(42, abs=0.3)
+    assert engine.measurements.get("generation_tokens") == pytest.approx(42 * 2150, rel=0.15)
+
+
+def test_same_seed_same_answer() -> None:
+    answers = []
+    for _ in range(2):
+        simulation = Simulation(SimulationConfig(engines=2), seed=9)
+        simulation.advance(20)
+        answers.append(simulation.render())
+    assert answers[0] == answers[1]
+    other = Simulation(SimulationConfig(engines=2), seed=10)
+    other.advance(20)
+    assert other.render() != answers[0]
+
+
+def test_engines_differ(parse: Callable[[bytes], Samples]) -> None:
+    simulation = Simulation(SimulationConfig(engines=2), seed=9)
+    simulation.advance(20)
+    model = simulation.config.models[0]
+    assert simulation.engine_truth(model, 0) != simulation.engine_truth(model, 1)
+
+
+def test_eight_busy_engines_cost_little() -> None:
+    simulation = Simulation(SimulationConfig(engines=8), seed=1)
+    simulation.set_phase("healthy", clients=90)
+    simulation.advance(5)
+    began = time.process_time()
+    simulation.advance(20)
+    # About 8 ms per simulated second; the bound leaves room for a slow, busy machine.
+    assert (time.process_time() - began) / 20 < 0.08

@@ -1,0 +1,119 @@
+import math
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_specdec_exporter.simulator.sampling import binomial, multinomial
+
+
+def probability(trials: int, chance: float, successes: int) -> float:
+    return math.exp(
+        math.lgamma(trials + 1)
+        - math.lgamma(successes + 1)
+        - math.lgamma(trials - successes + 1)
+        + successes * math.log(chance)
+        + (trials - successes) * math.log1p(-chance)
+    )
+
+
+def chi_square(counts: Counter[int], trials: int, chance: float, draws: int) -> tuple[float, int]:
+    """Return the statistic and its degrees of freedom; rare outcomes share one class."""
+    statistic, classes, rest, rest_expected = 0.0, 0, 0, 0.0
+    for successes in range(trials + 1):
+        expected = draws * probability(trials, chance, successes)
+        if expected < 10:
+            rest += counts[successes]
+            rest_expected += expected
+            continue
+        statistic += (counts[successes] - expected) ** 2 / expected
+        classes += 1
+    if rest_expected > 1:
+        statistic += (rest - rest_expected) ** 2 / rest_expected
+        classes += 1
+    return statistic, classes - 1
+
+
+@pytest.mark.parametrize(
+    ("trials", "chance"),
+    [
+        (1, 0.3),
+        (4, 0.9),
+        (10, 0.5),
+        (30, 0.02),
+        (64, 0.92),
+        (100, 0.1),
+        (100, 0.37),
+        (500, 0.5),
+        (1000, 0.985),
+        (5000, 0.01),
+    ],
+)
+def test_draws_follow_the_binomial_distribution(trials: int, chance: float) -> None:
+    rng = Random(f"{trials}/{chance}")
+    draws = 40_000
+    counts = Counter(binomial(rng, trials, chance) for _ in range(draws))
+    statistic, freedom = chi_square(counts, trials, chance, draws)
+    # A chi-square value has mean f and variance 2f; five deviations are never seen by chance.
+    assert statistic < freedom + 5 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize(("trials", "chance"), [(10**6, 0.3), (10**9, 0.7), (10**12, 1e-9)])
+def test_large_numbers_have_the_right_mean_and_variance(trials: int, chance: float) -> None:
+    rng = Random(11)
+    draws = 4000
+    values = [binomial(rng, trials, chance) for _ in range(draws)]
+    deviation = math.sqrt(trials * chance * (1 - chance))
+    mean = sum(values) / draws
+    assert abs(mean - trials * chance) < 5 * deviation / math.sqrt(draws)
+    variance = sum((value - mean) ** 2 for value in values) / draws
+    assert variance == pytest.approx(deviation**2, rel=0.15)
+
+
+@given(st.integers(0, 10**7), st.floats(0, 1), st.integers())
+def test_a_draw_is_within_range(trials: int, chance: float, seed: int) -> None:
+    assert 0 <= binomial(Random(seed), trials, chance) <= trials
+
+
+def test_certain_outcomes() -> None:
+    rng = Random(1)
+    assert binomial(rng, 0, 0.5) == 0
+    assert binomial(rng, 100, 0.0) == 0
+    assert binomial(rng, 100, 1.0) == 100
+    assert binomial(rng, 100, 5e-324) == 0
+
+
+@pytest.mark.parametrize(("trials", "chance"), [(-1, 0.5), (1, -0.1), (1, 1.1), (1, math.nan)])
+def test_impossible_distributions_are_refused(trials: int, chance: float) -> None:
+    with pytest.raises(ValueError, match="no binomial distribution"):
+        binomial(Random(1), trials, chance)
+
+
+def test_multinomial_follows_the_weights() -> None:
+    rng = Random(5)
+    totals = [0, 0, 0, 0]
+    for _ in range(200):
+        counts = multinomial(rng, 1000, [1, 0, 3, 4])
+        assert sum(counts) == 1000
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
+    assert totals[1] == 0
+    for total, share in zip(totals, (1 / 8, 0, 3 / 8, 4 / 8), strict=True):
+        assert abs(total - 200_000 * share) <= 5 * math.sqrt(200_000 * share * (1 - share))
+
+
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=8).filter(lambda weights: sum(weights) > 0),
+    st.integers(),
+)
+def test_multinomial_adds_up(trials: int, weights: list[float], seed: int) -> None:
+    counts = multinomial(Random(seed), trials, weights)
+    assert sum(counts) == trials
+    assert all(count >= 0 for count in counts)
+
+
+def test_multinomial_needs_a_weight() -> None:
+    with pytest.raises(ValueError, match="positive weight"):
+        multinomial(Random(1), 1, [0.0, 0.0])

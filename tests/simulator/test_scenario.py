@@ -1,0 +1,222 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vllm_specdec_exporter.simulator import (
+    PHASES,
+    SCENARIOS,
+    ScenarioError,
+    Simulation,
+    SimulationConfig,
+    find_scenario,
+    load_scenario,
+    parse_scenario,
+)
+
+PHASE_NAMES = ", ".join(PHASES)
+
+
+def phase(**entry: Any) -> dict[str, Any]:
+    return {"phases": [{"phase": "healthy", "seconds": 1, **entry}]}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("healthy", "a scenario is a mapping with name, loop, phases"),
+        (None, "a scenario is a mapping with name, loop, phases"),
+        ({"phase": []}, "unknown key 'phase'; a scenario has name, loop, phases"),
+        ({}, "phases must be a list of at least one phase"),
+        ({"phases": []}, "phases must be a list of at least one phase"),
+        ({"phases": {"healthy": 1}}, "phases must be a list of at least one phase"),
+        ({"name": 3, "phases": []}, "name must be a text, not 3"),
+        ({"loop": "no", "phases": []}, "loop must be true or false, not 'no'"),
+        (
+            {"phases": ["healthy"]},
+            "phase 1 must be a mapping with phase, seconds and parameters, not 'healthy'",
+        ),
+        ({"phases": [{"phase": "healthy"}]}, "phase 1 (healthy) lacks seconds"),
+        (
+            {"phases": [{"phase": "sick", "seconds": 1}]},
+            f"phase 1: unknown phase 'sick'; the phases are {PHASE_NAMES}",
+        ),
+        (phase(seconds=0), "phase 1: seconds must be a number above 0, not 0"),
+        (phase(seconds="1m"), "phase 1: seconds must be a number above 0, not '1m'"),
+        (phase(seconds=None), "phase 1: seconds must be a number above 0, not None"),
+        (phase(seconds=True), "phase 1: seconds must be a number above 0, not True"),
+        (phase(seconds=float("nan")), "phase 1: seconds must be a number above 0, not nan"),
+        (
+            phase(acceptance=1.2),
+            "phase 1: phase healthy: acceptance must be a number from 0 to 1, not 1.2",
+        ),
+        (
+            phase(acceptance=[0.5, "x"]),
+            "phase 1: phase healthy: each value of acceptance must be a number from 0 to 1, not 'x'",
+        ),
+        (
+            phase(acceptance=[]),
+            "phase 1: phase healthy: acceptance must not be an empty list",
+        ),
+        (
+            phase(clients=-1),
+            "phase 1: phase healthy: clients must be a whole number from 0 to 10000, not -1",
+        ),
+        (
+            phase(clients=1.5),
+            "phase 1: phase healthy: clients must be a whole number from 0 to 10000, not 1.5",
+        ),
+        (
+            phase(clients=10**9),
+            "phase 1: phase healthy: clients must be a whole number from 0 to 10000, not 1000000000",
+        ),
+        (
+            phase(prompt_tokens=0),
+            "phase 1: phase healthy: prompt_tokens must be a number of at least 1, not 0",
+        ),
+        (
+            phase(think_seconds=float("inf")),
+            "phase 1: phase healthy: think_seconds must be a number of at least 0, not inf",
+        ),
+        (
+            phase(draft_length_weights=3),
+            "phase 1: phase healthy: draft_length_weights must be a list of numbers, not 3",
+        ),
+        (
+            phase(draft_length_weights=[0, 0]),
+            "phase 1: phase healthy: draft_length_weights must have at least one value above 0",
+        ),
+        (
+            phase(phase="restart", unavailable="500"),
+            "phase 1: phase restart: unavailable must be one of refused, 503, not '500'",
+        ),
+        (
+            phase(downtime_seconds=3),
+            "phase 1: phase healthy has no parameter 'downtime_seconds'; it has "
+            + ", ".join(sorted(PHASES["healthy"].parameters)),
+        ),
+    ],
+)
+def test_a_faulty_scenario_is_refused_with_one_clear_line(document: Any, message: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        parse_scenario(document, "mine")
+    assert str(error.value) == message
+
+
+def test_a_scenario_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        """
+        loop: false
+        phases:
+          - {phase: healthy, seconds: 30, clients: 8}
+          - phase: restart
+            seconds: 20
+            unavailable: "503"
+          - {phase: collapse, seconds: 60, acceptance: [0.2, 0.1]}
+        """,
+        encoding="utf-8",
+    )
+    scenario = load_scenario(path)
+    assert scenario.name == "mine"
+    assert not scenario.loop
+    assert [step.kind.name for step in scenario.phases] == ["healthy", "restart", "collapse"]
+    assert scenario.phases[0].parameters.count("clients") == 8
+    assert scenario.phases[2].parameters.numbers("acceptance") == (0.2, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"phases: [", "mine.yaml: not valid YAML: "),
+        (b"\xff\xfe\xff", "mine.yaml: not valid YAML: "),
+        (b"phases: 3", "mine.yaml: phases must be a list of at least one phase"),
+        (b"#" * 1_000_001, "mine.yaml: larger than 1000000 bytes"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_one_clear_line(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ScenarioError) as error:
+        load_scenario(path)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"none\.yaml: No such file or directory$"):
+        load_scenario(tmp_path / "none.yaml")
+
+
+def test_an_unknown_scenario_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="unknown scenario 'x'; the scenarios are tour, heal"):
+        find_scenario("x")
+
+
+def test_every_phase_has_a_scenario_and_a_place_in_the_tour() -> None:
+    assert set(PHASES) | {"tour"} == set(SCENARIOS)
+    assert {step.kind.name for step in SCENARIOS["tour"].phases} == set(PHASES)
+
+
+def run(override: bool | None, **entries: Any) -> list[str]:
+    document = {
+        "phases": [{"phase": "idle", "seconds": 10}, {"phase": "bypass", "seconds": 5}],
+        **entries,
+    }
+    config = SimulationConfig(scenario=parse_scenario(document, "mine"), loop=override)
+    simulation = Simulation(config, seed=1)
+    names = []
+    for _ in range(4):
+        names.append(simulation.phase.kind.name)
+        simulation.advance(7.5)
+    return names
+
+
+def test_phases_follow_each_other() -> None:
+    assert run(None) == ["idle", "idle", "idle", "idle"]
+    assert run(None, loop=False) == ["idle", "idle", "bypass", "bypass"]
+    assert run(False) == ["idle", "idle", "bypass", "bypass"]
+    assert run(True, loop=False) == ["idle", "idle", "idle", "idle"]
+
+
+def test_a_phase_set_by_hand_interrupts_the_scenario() -> None:
+    config = SimulationConfig(scenario=SCENARIOS["collapse"])
+    simulation = Simulation(config, seed=1)
+    simulation.advance(100)
+    simulation.set_phase("bypass", seconds=30)
+    simulation.advance(29)
+    assert simulation.phase.kind.name == "bypass"
+    assert simulation.phase_elapsed == pytest.approx(29)
+    simulation.advance(2)
+    assert simulation.phase.kind.name == "healthy"
+    assert simulation.phase_elapsed == pytest.approx(1)
+    simulation.set_phase("idle")
+    simulation.advance(100_000)
+    assert simulation.phase.kind.name == "idle"
+
+
+def test_the_file_format_is_what_the_built_in_scenarios_use(tmp_path: Path) -> None:
+    """A built-in scenario written as a file reads as the same scenario."""
+    tour = SCENARIOS["tour"]
+    document = {
+        "name": "tour",
+        "phases": [
+            {
+                "phase": step.kind.name,
+                "seconds": step.seconds,
+                **{
+                    name: list(value) if isinstance(value, tuple) else value
+                    for name, value in step.parameters.values.items()
+                    if value is not None
+                },
+            }
+            for step in tour.phases
+        ],
+    }
+    path = tmp_path / "tour.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    loaded = load_scenario(path)
+    assert [dict(step.parameters.values) for step in loaded.phases] == [
+        dict(step.parameters.values) for step in tour.phases
+    ]

@@ -1,0 +1,88 @@
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_specdec_exporter.simulator.speculation import DraftModel, DraftTotals, sample_drafts
+
+
+def within(successes: int, trials: int, chance: float) -> bool:
+    """Whether a number of successes is within five standard deviations of its mean."""
+    return abs(successes - trials * chance) <= 5 * math.sqrt(trials * chance * (1 - chance)) + 1
+
+
+@given(
+    st.integers(0, 5000),
+    st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    st.floats(0, 1),
+    st.lists(st.floats(0, 10), max_size=10),
+    st.integers(0, 12),
+    st.integers(),
+)
+def test_counts_follow_vllm_semantics(
+    request_steps: int,
+    acceptance: list[float],
+    draft_probability: float,
+    weights: list[float],
+    k: int,
+    seed: int,
+) -> None:
+    model = DraftModel(tuple(acceptance), draft_probability, tuple(weights))
+    totals = sample_drafts(Random(seed), request_steps, model, k)
+    assert totals.drafts <= request_steps
+    assert totals.drafts <= totals.draft_tokens <= k * totals.drafts or totals.drafts == 0
+    assert sum(totals.accepted_per_position) == totals.accepted_tokens
+    assert sum(totals.accepted_per_draft) == totals.drafts
+    assert totals.accepted_tokens <= totals.accepted_anywhere <= totals.draft_tokens
+    # Accepted at a position: every draft with more accepted tokens than the position's number.
+    for position, accepted in enumerate(totals.accepted_per_position):
+        assert accepted == sum(totals.accepted_per_draft[position + 1 :])
+
+
+def test_each_position_is_accepted_at_its_conditional_rate() -> None:
+    acceptance = (0.9, 0.6, 0.8, 0.3)
+    totals = sample_drafts(Random(8), 200_000, DraftModel(acceptance), 4)
+    assert totals.drafts == 200_000
+    assert totals.draft_tokens == 800_000
+    reached = totals.drafts
+    for accepted, chance in zip(totals.accepted_per_position, acceptance, strict=True):
+        assert within(accepted, reached, chance)
+        reached = accepted
+
+
+def test_drafts_sampled_together_are_distributed_like_drafts_sampled_one_by_one() -> None:
+    acceptance = (0.8, 0.7, 0.5)
+    rng = Random(4)
+    one_by_one = DraftTotals.empty(3)
+    for _ in range(20_000):
+        one_by_one.add(sample_drafts(rng, 1, DraftModel(acceptance), 3))
+    together = sample_drafts(rng, 20_000, DraftModel(acceptance), 3)
+    shares = (0.2, 0.8 * 0.3, 0.8 * 0.7 * 0.5, 0.8 * 0.7 * 0.5)
+    for totals in (one_by_one, together):
+        for count, share in zip(totals.accepted_per_draft, shares, strict=True):
+            assert within(count, 20_000, share)
+
+
+def test_draft_lengths_follow_their_weights() -> None:
+    model = DraftModel((1.0,), draft_probability=0.5, length_weights=(1, 1, 2))
+    totals = sample_drafts(Random(2), 100_000, model, 4)
+    assert within(totals.drafts, 100_000, 0.5)
+    # With certain acceptance, drafts of a length have as many accepted tokens.
+    for accepted, share in enumerate((0, 0.25, 0.25, 0.5, 0)):
+        assert within(totals.accepted_per_draft[accepted], totals.drafts, share)
+    assert model.mean_draft_tokens(4) == pytest.approx(0.5 * 2.25)
+
+
+def test_lengths_beyond_k_are_not_drafted() -> None:
+    model = DraftModel((1.0,), length_weights=(1, 1, 8))
+    totals = sample_drafts(Random(2), 1000, model, 2)
+    assert totals.draft_tokens <= 2 * totals.drafts
+    # Weights that leave no length at all mean drafts of full length.
+    assert DraftModel((1.0,), length_weights=(0, 0, 1)).lengths(2) == [0.0, 1.0]
+
+
+def test_without_speculation_nothing_is_drafted() -> None:
+    assert sample_drafts(Random(2), 1000, DraftModel((1.0,)), 0).drafts == 0
+    assert DraftModel((1.0,)).mean_draft_tokens(0) == 0

@@ -1,0 +1,179 @@
+"""Results in every state that the status page has to show, made by the real pipeline where it can."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vllm_specdec_exporter.pipeline import Settings, Speculation, observe
+from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Lifetime, Load, Reading
+from vllm_specdec_exporter.result import EngineResult, ExporterResult, PollFailure, TargetResult
+from vllm_specdec_exporter.thresholds import Thresholds
+
+NOW = 1_790_000_000.0
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+KEY = EngineKey(MODEL, "0")
+SPECULATION = Speculation(
+    configured=True,
+    method="eagle3",
+    draft_model="yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+    num_speculative_tokens=4,
+)
+#: Share of drafts in which each position is accepted, by level.
+HEALTHY = (0.912, 0.731, 0.552, 0.381)
+OPTIMAL = (0.957, 0.902, 0.853, 0.801)
+FAIR = (0.78, 0.62, 0.49, 0.38)
+POOR = (0.431, 0.182, 0.071, 0.024)
+LOAD = Load(requests_running=14, requests_waiting=2, kv_cache_usage_ratio=0.4312)
+
+
+def engine(
+    shares: tuple[float, ...] = HEALTHY,
+    drafts_per_second: float = 41.3,
+    *,
+    plain: float = 3.7,
+    key: EngineKey = KEY,
+    speculation: Speculation = SPECULATION,
+    polls: int = 62,
+    draft_length: float | None = None,
+    counts: bool = True,
+) -> EngineResult:
+    """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily.
+
+    Args:
+        shares: of the drafts accepted at each position.
+        drafts_per_second: how often it drafts.
+        plain: tokens per second generated without drafts.
+        key: its labels.
+        speculation: what the operator says of it.
+        polls: how many there were.
+        draft_length: tokens per draft, K if not given.
+        counts: whether the server has speculative counters.
+    """
+    states: dict = {}
+    settings = Settings(speculation=speculation)
+    results: tuple[EngineResult, ...] = ()
+    for poll in range(polls):
+        # Earlier polls see a little less acceptance, so that the windows differ.
+        drafts = round(poll * 5 * drafts_per_second)
+        positions = tuple(round(drafts * share * (0.97 + 0.03 * poll / polls)) for share in shares)
+        accepted = sum(positions)
+        counters = Counters(
+            drafts=drafts if counts else None,
+            draft_tokens=drafts * (draft_length or len(shares)) if counts else None,
+            accepted_tokens=accepted if counts else None,
+            accepted_tokens_per_position=positions if counts else (),
+            generation_tokens=accepted + drafts + round(poll * 5 * plain),
+        )
+        reading = Reading("vllm-v1", (EngineReading(key, counters, LOAD),))
+        states, results = observe(states, reading, NOW - 1.3 - (polls - 1 - poll) * 5, settings, "0.11.0")
+    return results[0]
+
+
+def old_engine() -> EngineResult:
+    """Return what the pipeline says of a vLLM V0, which generates but tells only lifetime means."""
+    states: dict = {}
+    results: tuple[EngineResult, ...] = ()
+    for poll in range(3):
+        reading = Reading(
+            "vllm-v0",
+            (
+                EngineReading(
+                    EngineKey("facebook/opt-6.7b"),
+                    Counters(generation_tokens=100.0 * poll),
+                    LOAD,
+                    Lifetime(lifetime_acceptance_ratio=0.617, lifetime_efficiency=0.583),
+                ),
+            ),
+        )
+        settings = Settings(speculation=replace(SPECULATION, num_speculative_tokens=5))
+        states, results = observe(states, reading, NOW - 11.3 + 5 * poll, settings, "0.8.4")
+    return results[0]
+
+
+def target(*engines: EngineResult, address: str = "http://vllm:8000") -> TargetResult:
+    """Return a server that answers."""
+    return TargetResult(
+        address,
+        up=True,
+        poll_duration_seconds=0.0123,
+        last_success_timestamp_seconds=NOW - 1.3,
+        poll_errors_total={"refused": 7, "timeout": 1, "tls": 0},
+        engines=engines,
+    )
+
+
+def down(
+    last_success: float | None = NOW - 200, reason: str = "refused", address: str = "http://vllm:8000"
+) -> TargetResult:
+    """Return a server that does not answer."""
+    return TargetResult(
+        address,
+        failure=PollFailure(reason, "connection refused"),
+        poll_duration_seconds=0.0021,
+        last_success_timestamp_seconds=last_success,
+        poll_errors_total={reason: 40},
+    )
+
+
+def page_of(*targets: TargetResult) -> ExporterResult:
+    """Return all that the exporter knows of these servers."""
+    return ExporterResult(
+        version="0.1.0",
+        timestamp_seconds=NOW - 0.4,
+        targets=targets,
+        thresholds=dict(Thresholds().items()),
+    )
+
+
+IDLE = engine(drafts_per_second=0.0, plain=0.0)
+BYPASSED = engine(drafts_per_second=0.0, plain=55.0)
+OFF = engine(counts=False, speculation=Speculation(), plain=55.0)
+WARMING_UP = engine(drafts_per_second=0.123)
+JUST_STARTED = engine(polls=1)
+VARYING = engine(draft_length=2.3, plain=300.0, shares=(0.8, 0.5, 0.2, 0.1))
+UNNAMED = engine(key=EngineKey())
+FLEET = page_of(
+    target(
+        *(
+            engine(shares, rate, key=EngineKey(MODEL, str(number)))
+            for number, (shares, rate) in enumerate(
+                [
+                    (HEALTHY, 41.3),
+                    (OPTIMAL, 37.1),
+                    (POOR, 44.0),
+                    (FAIR, 12.9),
+                    (HEALTHY, 0.2),
+                    (OPTIMAL, 140.0),
+                ]
+            )
+        ),
+        BYPASSED,
+        IDLE,
+        address="http://vllm-a:8000",
+    ),
+    target(OFF, address="http://vllm-b:8000"),
+    down(address="http://vllm-c:8000"),
+)
+
+#: Every state by name.
+PAGES: dict[str, ExporterResult] = {
+    "healthy": page_of(target(engine())),
+    "optimal": page_of(target(engine(OPTIMAL))),
+    "fair": page_of(target(engine(FAIR))),
+    "poor": page_of(target(engine(POOR))),
+    "varying": page_of(target(VARYING)),
+    "idle": page_of(target(IDLE)),
+    "bypassed": page_of(target(BYPASSED)),
+    "off": page_of(target(OFF)),
+    "warming_up": page_of(target(WARMING_UP)),
+    "just_started": page_of(target(JUST_STARTED)),
+    "v0": page_of(target(old_engine())),
+    "unnamed": page_of(target(UNNAMED)),
+    "down": page_of(down()),
+    "never_up": page_of(down(last_success=None)),
+    "not_polled": page_of(TargetResult("http://vllm:8000")),
+    "no_engines": page_of(target()),
+    "no_targets": page_of(),
+    "several_targets": page_of(target(engine()), down(address="http://other:8000")),
+    "fleet": FLEET,
+}

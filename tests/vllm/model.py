@@ -1,0 +1,163 @@
+"""Make the models that the real-vLLM tests serve: `python tests/vllm/model.py OUT_DIR`.
+
+Runs inside the vLLM venv and downloads nothing. A random model is enough: speculation does not care
+what a model says, only whether the drafter guesses it. OUT_DIR gets
+
+- `target`: a Llama of two small layers with random weights, its tokenizer and a chat template;
+- `draft-<noise>`: the same model with noise on each weight matrix, so that it often, but not
+  always, proposes what the target would have said.
+
+The same seed gives the same weights, so acceptance does not change from one run to the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch  # type: ignore[import-not-found]
+from tokenizers import (  # type: ignore[import-not-found]
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+    trainers,
+)
+from transformers import (  # type: ignore[import-not-found]
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+SEED = 20260801
+# Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are accepted.
+DRAFT_NOISE = (0.02,)
+VOCABULARY = 2000
+CONTEXT = 2048
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
+
+TRAINING_TEXT = """\
+A small model proposes the next few tokens and a large model checks all of them in one step. The
+tokens that the large model would have written itself are kept, the first one that differs is
+replaced, and everything behind it is thrown away. Nobody can tell from the text that it was written
+this way; only the clock can. When the proposals are good, several tokens come out of a step that
+would have given one. When they are bad, the step has cost more and has given no more than before.
+
+def add(left, right):
+    return left + right
+
+def multiply(left, right):
+    total = 0
+    for _ in range(right):
+        total = add(total, left)
+    return total
+
+class Counter:
+    def __init__(self, name, value=0):
+        self.name = name
+        self.value = value
+
+    def increment(self, amount=1):
+        if amount < 0:
+            raise ValueError("a counter can only go up")
+        self.value = self.value + amount
+        return self.value
+
+for index in range(10):
+    print(index, add(index, index), multiply(index, index))
+
+The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs. How vexingly
+quick daft zebras jump! Sphinx of black quartz, judge my vow. The five boxing wizards jump quickly.
+
+| city | country | river | population |
+|------|---------|-------|------------|
+| Paris | France | Seine | 2102650 |
+| London | England | Thames | 8799800 |
+| Vienna | Austria | Danube | 2005760 |
+| Cairo | Egypt | Nile | 10107125 |
+
+{"name": "request", "prompt": "hello", "max_tokens": 64, "temperature": 0.0, "stream": true}
+{"name": "answer", "text": "hello, world", "finish_reason": "length", "usage": {"tokens": 64}}
+
+Once upon a time a queue stood before a counter. Each morning the clerk opened the window, each
+evening he closed it, and in between the people of the town came with letters and parcels, waited,
+talked about the weather, and went home again. On Monday it rained. On Tuesday the sun shone. On
+Wednesday the wind took the hat of the mayor and carried it over the river, where the children found
+it and put it on a scarecrow. On Thursday nothing happened, and on Friday everyone talked about it.
+"""
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer, which can encode any text, on the text above."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TRAINING_TEXT.splitlines(keepends=True), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=CONTEXT,
+    )
+
+
+def make_target(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """Make the target. Its head size is 64, because vLLM's CPU attention has no smaller kernel."""
+    torch.manual_seed(SEED)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return LlamaForCausalLM(config).to(torch.bfloat16)
+
+
+def make_draft(target: LlamaForCausalLM, noise: float) -> LlamaForCausalLM:
+    """Copy the target and add noise, a share of its own spread, to each weight matrix."""
+    draft = LlamaForCausalLM(target.config).to(torch.bfloat16)
+    draft.load_state_dict(target.state_dict())
+    generator = torch.Generator().manual_seed(SEED + 1)
+    with torch.no_grad():
+        for weight in draft.parameters():
+            if weight.dim() < 2:
+                continue
+            exact = weight.float()
+            change = torch.randn(exact.shape, generator=generator) * exact.std() * noise
+            weight.copy_((exact + change).to(weight.dtype))
+    return draft
+
+
+def make_models(directory: Path) -> None:
+    """Write the target and each draft model, with the tokenizer, under the directory."""
+    tokenizer = make_tokenizer()
+    target = make_target(tokenizer)
+    named = {"target": target}
+    named |= {f"draft-{noise}": make_draft(target, noise) for noise in DRAFT_NOISE}
+    for name, model in named.items():
+        model.save_pretrained(directory / name)
+        tokenizer.save_pretrained(directory / name)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make the models of the real-vLLM tests.")
+    parser.add_argument("directory", type=Path)
+    make_models(parser.parse_args().directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
