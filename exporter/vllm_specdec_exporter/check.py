@@ -115,6 +115,7 @@ async def observe(watch: Watch) -> ExporterResult:
         upstream,
         watch.settings,
         watch.interval,
+        patience=float("inf"),
         clock=time.monotonic,
         wall=time.time,
         tell=lambda _: None,

@@ -7,6 +7,7 @@ their addresses and a line every few seconds, and takes everything down again at
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -222,8 +224,18 @@ def _watch(
             if process.poll() is not None:
                 print(f"{program.name} ended by itself with code {process.returncode}", file=sys.stderr)
                 return 1
-        print(f"{time.strftime('%H:%M:%S')}  {_summary(exporter)}", flush=True)
+        clock, phase = time.strftime("%H:%M:%S"), _phase(running[0][0])
+        print(f"{clock}  [{phase}] {_summary(exporter)}", flush=True)
     return 0
+
+
+def _phase(simulator: Program) -> str:
+    """Return what the simulator plays at the moment."""
+    try:
+        with urllib.request.urlopen(f"{simulator.url}/simulator", timeout=2) as answer:  # noqa: S310 - ours
+            return str(json.load(answer)["phase"])
+    except OSError:
+        return "restarting"
 
 
 def _summary(exporter: Program) -> str:

@@ -50,22 +50,22 @@ class Exporter:
         self._pollers = self._make_pollers(self.config)
         self._reload = Reload(successful=True, success_timestamp_seconds=wall())
         self._tasks: list[asyncio.Task[None]] = []
+        self._reloading = asyncio.Lock()
 
     def latest(self) -> ExporterResult:
         """Return what is known now. It never waits."""
         now = self._clock()
-        patience = self.config.poll_interval + self.config.upstream.timeout + GRACE
         return ExporterResult(
             version=__version__,
             timestamp_seconds=self._wall(),
-            targets=tuple(poller.result(now, patience) for poller in self._pollers),
+            targets=tuple(poller.result(now) for poller in self._pollers),
             thresholds=dict(self.config.settings.thresholds.items()),
             reload=self._reload,
         )
 
     def healthy(self) -> bool:
         """Tell whether every poll loop is alive, whatever the servers do."""
-        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+        return not any(task.done() for task in self._tasks)
 
     def start(self) -> None:
         """Begin to poll, the targets spread over the interval, and to log aggregates."""
@@ -92,25 +92,29 @@ class Exporter:
         Raises:
             ConfigError: the new configuration cannot be used; the old one stays in force.
         """
-        try:
-            config = self._load()
-            pollers = self._make_pollers(config)
-        except ConfigError as error:
-            self._reload = replace(self._reload, successful=False)
-            logs.write([Event(logging.ERROR, "configuration not reloaded", {"error": str(error)})])
-            raise
-        await self.stop()
+        async with self._reloading:
+            try:
+                config = self._load()
+                pollers = self._make_pollers(config)
+            except ConfigError as error:
+                self._reload = replace(self._reload, successful=False)
+                logs.write([Event(logging.ERROR, "configuration not reloaded", {"error": str(error)})])
+                raise
+            await self.stop()
+            self._go_on(config, pollers)
+        logs.write([Event(logging.INFO, "configuration reloaded")])
+
+    def _go_on(self, config: Config, pollers: list[Poller]) -> None:
         known = {poller.name: poller for poller in self._pollers}
         for poller in pollers:
             if poller.name in known:
                 poller.adopt(known[poller.name])
-        if config.listen != self.config.listen:
-            logs.write([Event(logging.WARNING, "a new listen address takes effect after a restart")])
-        self.config, self._pollers = config, pollers
+        before, self.config, self._pollers = self.config, config, pollers
         self._reload = Reload(successful=True, success_timestamp_seconds=self._wall())
         logs.set_up(config.log_format, config.log_level)
+        if (config.listen, config.process_metrics) != (before.listen, before.process_metrics):
+            logs.write([Event(logging.WARNING, "web.* settings take effect after a restart")])
         self.start()
-        logs.write([Event(logging.INFO, "configuration reloaded")])
 
     def _make_pollers(self, config: Config) -> list[Poller]:
         try:
@@ -120,6 +124,7 @@ class Exporter:
                     Upstream(target, config.upstream),
                     config.settings,
                     config.poll_interval,
+                    patience=config.poll_interval + config.upstream.timeout + GRACE,
                     clock=self._clock,
                     wall=self._wall,
                 )

@@ -34,6 +34,7 @@ class Poller:
         upstream: the client for it.
         settings: what the pipeline needs.
         interval: seconds between polls.
+        patience: seconds after which the last poll is too old to serve.
         clock: a clock that never goes back, in seconds.
         wall: Unix time in seconds.
         tell: takes what is worth a log line.
@@ -49,6 +50,7 @@ class Poller:
         settings: Settings,
         interval: float,
         *,
+        patience: float,
         clock: Callable[[], float],
         wall: Callable[[], float],
         tell: Callable[[Iterable[Event]], None] = logs.write,
@@ -57,6 +59,7 @@ class Poller:
         self.settings = settings
         self._upstream = upstream
         self._interval = interval
+        self._patience = patience
         self._clock = clock
         self._wall = wall
         self._tell = tell
@@ -85,6 +88,8 @@ class Poller:
         """Poll once and keep the result."""
         started = self._clock()
         before = self.latest
+        if self._overdue(started):
+            before = replace(before, poll_errors_total=_counted(before.poll_errors_total, "stale"))
         failure: PollFailure | None = None
         engines: tuple[EngineResult, ...] = ()
         try:
@@ -118,25 +123,30 @@ class Poller:
         return engines
 
     def _fail(self, after: TargetResult, failure: PollFailure) -> None:
-        errors = {**after.poll_errors_total}
-        errors[failure.reason] += 1
+        errors = _counted(after.poll_errors_total, failure.reason)
         self.latest = replace(after, up=False, engines=(), poll_errors_total=errors)
         # Another server, or another version of it, may answer next.
         self._version = None
         if failure.reason == "refused":
             self._states = pipeline.interrupt(self._states)
 
-    def result(self, now: float, patience: float) -> TargetResult:
-        """Return the latest result, or a failure where the last poll is more than `patience` seconds old.
+    def result(self, now: float) -> TargetResult:
+        """Return the latest result, or a failure where it is too old.
 
         That happens only if this very process was held up: nothing stale is served, for whatever reason.
         """
-        if self._polled_at is None or not self.latest.up or now - self._polled_at <= patience:
+        if not self.latest.up or not self._overdue(now):
             return self.latest
-        age = now - self._polled_at
-        failure = PollFailure("stale", f"the last poll was {age:.0f} s ago: the exporter was held up")
+        failure = PollFailure("stale", "the exporter was held up, and its last poll is too old to serve")
         return replace(self.latest, up=False, failure=failure, engines=())
+
+    def _overdue(self, now: float) -> bool:
+        return self._polled_at is not None and now - self._polled_at > self._patience
 
     async def close(self) -> None:
         """Close the client."""
         await self._upstream.close()
+
+
+def _counted(errors: dict[str, int], reason: str) -> dict[str, int]:
+    return {**errors, reason: errors[reason] + 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from .judgement.activity import ActivityState
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _BOLD, _RED, _YELLOW, _GREEN = "1", "31", "33", "32"
 _BAR_WIDTH = 30
+_WIDTH = 100
 _NONE = "–"
 
 
@@ -69,17 +71,16 @@ def _engine(target: TargetResult, engine: EngineResult, paint: _Plain) -> Iterat
     yield "  " + ", ".join(f"{name} {value}" for name, value in labels.items() if value)
     yield ""
     state = paint(engine.activity.state or "unknown", _style(engine))
-    yield f"  activity  {state} ({engine.activity.reason})"
+    yield from _wrap(f"activity  {state} ({engine.activity.reason})", "  ", 12)
     if engine.quality.level is not None:
         level = paint(engine.quality.level, _style(engine))
-        yield f"  quality   {level} ({'; '.join(engine.quality.reasons)})"
+        yield from _wrap(f"quality   {level} ({'; '.join(engine.quality.reasons)})", "  ", 12)
     yield ""
     yield from _measures(engine)
     for finding in engine.findings:
         mark = paint("problem", _RED) if finding.severity is Severity.PROBLEM else paint("hint", _YELLOW)
-        yield f"  {mark}: {finding.text}"
-        yield f"    {finding.action}"
-    yield ""
+        yield from _wrap(f"{mark}: {finding.text}", "  ", 4)
+        yield from _wrap(finding.action, "    ", 4)
 
 
 def _style(engine: EngineResult) -> str:
@@ -123,6 +124,17 @@ def _measures(engine: EngineResult) -> Iterator[str]:
             yield ""
 
 
+def _wrap(text: str, indent: str, hang: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _percent(value: float | None) -> str:
     return _NONE if value is None else f"{value:.1%}"
 
@@ -130,4 +142,4 @@ def _percent(value: float | None) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return _NONE
-    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+    return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:.2f}"

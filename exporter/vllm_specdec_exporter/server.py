@@ -92,11 +92,13 @@ def _nest(texts: Mapping[str, object]) -> dict[str, object]:
 
 
 async def _snapshot(request: web.Request) -> web.Response:
+    exporter = request.app[EXPORTER]
+    windows = [window.name for window in exporter.config.settings.windows]
     try:
-        wanted = snapshot.parse_filter(request.query.items())
+        wanted = snapshot.parse_filter(request.query.items(), windows)
     except snapshot.FilterError as error:
         return web.json_response({"error": str(error)}, status=400)
-    body = snapshot.encode(request.app[EXPORTER].latest(), wanted)
+    body = snapshot.encode(exporter.latest(), wanted)
     response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
     response.enable_compression()
     return response

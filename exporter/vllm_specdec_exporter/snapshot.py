@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .measures import LIFETIME
 from .metrics import METRICS, PREFIX, Metric, Scope
 from .result import ExporterResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 #: Keys that tell what an object is; no filter leaves them out.
 _IDENTITY = frozenset(
@@ -47,11 +48,15 @@ class Filter:
     metrics: tuple[str, ...] = ()
 
 
-def parse_filter(query: Iterable[tuple[str, str]]) -> Filter:
+def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Filter:
     """Return the filter that a query string asks for; ``metric`` may be repeated or hold commas.
 
+    Args:
+        query: names and values.
+        windows: the names of the windows in force.
+
     Raises:
-        FilterError: an unknown parameter or metric, or one given twice.
+        FilterError: an unknown parameter, window or metric, or a parameter given twice.
     """
     single: dict[str, str] = {}
     metrics: list[str] = []
@@ -71,6 +76,10 @@ def parse_filter(query: Iterable[tuple[str, str]]) -> Filter:
         if metric not in known:
             msg = f"unknown metric {metric!r}; known: {', '.join(sorted(known))}"
             raise FilterError(msg)
+    window = single.get("window", "")
+    if window not in ("", LIFETIME, *windows):
+        msg = f"unknown window {window!r}; known: {', '.join(windows)}"
+        raise FilterError(msg)
     return Filter(**single, metrics=tuple(metrics))
 
 

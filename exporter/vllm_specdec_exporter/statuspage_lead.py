@@ -38,11 +38,12 @@ ACTIVITY_WORDS = {
     ActivityState.WARMING_UP: "warming up",
     ActivityState.ACTIVE: "active",
 }
+#: Why an engine has the level.
 LEVEL_WORDS = {
-    QualityLevel.POOR: "poor: a criterion for poor acceptance holds",
-    QualityLevel.FAIR: "fair: not poor, but not every criterion for healthy is met",
-    QualityLevel.HEALTHY: "healthy: every criterion for it that can be judged is met",
-    QualityLevel.OPTIMAL: "optimal: every criterion for it that can be judged is met",
+    QualityLevel.POOR: "a criterion for poor acceptance holds",
+    QualityLevel.FAIR: "not poor, but not every criterion for healthy is met",
+    QualityLevel.HEALTHY: "every criterion for it that can be judged is met",
+    QualityLevel.OPTIMAL: "every criterion for it that can be judged is met",
 }
 ONLY_LIFETIME = "vLLM V0 shows only means over its whole life"
 NOT_SHOWN = "the server does not show this"
@@ -194,7 +195,7 @@ def _quality_words(engine: EngineResult) -> Html:
     if level is None:
         return element("p", "only an active engine is judged")
     reasons = element("ul", *(element("li", reason) for reason in engine.quality.reasons))
-    return join(element("p", LEVEL_WORDS[level].partition(": ")[2]), reasons)
+    return join(element("p", LEVEL_WORDS[level]), reasons)
 
 
 def findings(view: View) -> Html:

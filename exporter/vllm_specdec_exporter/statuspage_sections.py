@@ -251,8 +251,10 @@ def _rubric(view: View) -> Html:
             (
                 c.measure.replace("_", " "),
                 none(c.note) if c.value is None else f"{c.value:.3g}",
-                f"{c.comparison} {c.threshold:g}",
-                join("not judged", hidden(f": {c.note}")) if c.met is None else ("holds" if c.met else "no"),
+                f"{c.comparison}\N{NO-BREAK SPACE}{c.threshold:g}",
+                element("span", "not judged", hidden(f": {c.note}"), title=c.note)
+                if c.met is None
+                else ("holds" if c.met else "no"),
             ),
         )
         for c in criteria

@@ -94,9 +94,7 @@ class Scrape:
 class Exporter:
     """The installed `vllm-specdec-exporter`, watching one vLLM server."""
 
-    def __init__(
-        self, url: str, directory: Path, *, speculation: Mapping[str, object] | None
-    ) -> None:
+    def __init__(self, url: str, directory: Path, *, speculation: Mapping[str, object] | None) -> None:
         self._directory = directory
         self._log_file = directory / "exporter.log"
         self._port = free_port()
@@ -154,9 +152,7 @@ class Exporter:
         with self._get("/api/v1/snapshot") as answer:
             return json.load(answer)
 
-    def wait_for(
-        self, condition: Callable[[Scrape], bool], timeout: float = SETTLES_WITHIN
-    ) -> Scrape:
+    def wait_for(self, condition: Callable[[Scrape], bool], timeout: float = SETTLES_WITHIN) -> Scrape:
         """Return the first scrape for which the condition holds, else the last one in the time.
 
         It is for the test to say what it wanted, with the values in sight, so this never fails.
@@ -227,9 +223,7 @@ def vllm_python() -> Path:
     # Not resolved: a venv's interpreter is a link, and the venv is where the link is.
     python = Path(os.environ.get("SPECDEC_VLLM_PYTHON") or default).absolute()
     if not python.exists():
-        pytest.fail(
-            f"no vLLM: {python} does not exist; `make test-vllm` installs it", pytrace=False
-        )
+        pytest.fail(f"no vLLM: {python} does not exist; `make test-vllm` installs it", pytrace=False)
     return python
 
 

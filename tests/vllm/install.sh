@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a venv in which a real vLLM server runs on a CPU: bash tests/vllm/install.sh VENV_DIR
 #
-# Does nothing if VENV_DIR was already made from the same requirements by this same script.
+# Does nothing if VENV_DIR was already made from the same requirements.
 # PYTHON chooses the interpreter (default python3; 3.11 or later).
 set -euo pipefail
 
@@ -17,7 +17,7 @@ requirements=$here/../../requirements/vllm.txt
 [ -f "$requirements" ] || fail "requirements/vllm.txt is missing"
 
 stamp=$venv/.vllm-requirements.sha256
-wanted=$(cat "$requirements" "$here/install.sh" | sha256sum | cut -d' ' -f1)
+wanted=$( (cat "$requirements" && echo "torch==$torch_version") | sha256sum | cut -d' ' -f1)
 if [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
     say "$venv is up to date"
     exit 0
@@ -29,7 +29,7 @@ fi
     fail "$python cannot make a venv; on Debian and Ubuntu: apt-get install python3-venv"
 
 started=$SECONDS
-say "making $venv (about 1.5 GB and a minute or two; once)"
+say "making $venv (2.4 GB, or 6.2 GB where pip finds only the CUDA build of torch; once)"
 rm -rf "$venv"
 "$python" -m venv "$venv"
 pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input)
@@ -37,7 +37,7 @@ pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-inpu
 # torch comes in a step of its own, without hashes: its CPU build (version 2.13.0+cpu, from a
 # local wheel or an index that PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS names) and the build of the
 # default index are different files, and either runs vLLM on a CPU. pip prefers the CPU build where
-# it can see one; the default index's build for x86-64 brings several GB of CUDA libraries, unused.
+# it can see one; the default index's build for x86-64 brings 4 GB of CUDA libraries, unused.
 say "installing torch $torch_version"
 "${pip[@]}" "torch==$torch_version"
 

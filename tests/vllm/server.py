@@ -390,9 +390,7 @@ def _request(port: int, path: str, body: Mapping[str, object], temperature: floa
     connection = http.client.HTTPConnection(HOST, port, timeout=REQUEST_TIMEOUT)
     try:
         started = time.monotonic()
-        connection.request(
-            "POST", path, json.dumps(body), headers={"Content-Type": "application/json"}
-        )
+        connection.request("POST", path, json.dumps(body), headers={"Content-Type": "application/json"})
         answer = connection.getresponse()
         if answer.status != 200:
             raise ServerError(f"{path} answered {answer.status}: {answer.read(2000)!r}")

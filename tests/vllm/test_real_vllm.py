@@ -116,9 +116,7 @@ def observe(exporter: Exporter, records: list[RequestRecord], since: float) -> O
 def observe_window(exporter: Exporter, records: list[RequestRecord], since: float) -> Observation:
     """Do the same for an exporter whose counters hold more than these requests."""
     sums = truth(records)
-    scrape = exporter.wait_for(
-        lambda scrape: scrape.value("window_drafts", window=WHOLE) == sums.drafts
-    )
+    scrape = exporter.wait_for(lambda scrape: scrape.value("window_drafts", window=WHOLE) == sums.drafts)
     return Observation(scrape, exporter.snapshot(), sums, time.monotonic() - since)
 
 
@@ -214,9 +212,7 @@ class NgramStory:
 
 
 @pytest.fixture(scope="module")
-def ngram_story(
-    vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory
-) -> NgramStory:
+def ngram_story(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> NgramStory:
     directory = tmp_path_factory.mktemp("ngram")
     server = VllmServer(vllm_python, models / "target", directory, speculation=ngram(4))
     try:
@@ -227,9 +223,7 @@ def ngram_story(
                 server.wait_until_ready()
             since = wait_until_up(exporter)
             first_up = exporter.scrape()
-            unused = exporter.wait_for(
-                lambda scrape: bool(scrape.select("window_drafts", window=RECENT))
-            )
+            unused = exporter.wait_for(lambda scrape: bool(scrape.select("window_drafts", window=RECENT)))
             version = server.version()
 
             greedy_records = drive(server, number=40, temperature=0.0)
@@ -450,9 +444,7 @@ CUT_REQUESTS, CUT_MAX_TOKENS = 10, 80
 
 
 @pytest.fixture(scope="module")
-def draft_story(
-    vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory
-) -> DraftStory:
+def draft_story(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> DraftStory:
     directory = tmp_path_factory.mktemp("draft")
     speculation: dict[str, object] = {
         "method": "draft_model",
@@ -476,9 +468,7 @@ def draft_story(
             stop_at=records[0].text[40:43],
         )
         seen = greedy.truth.completion_tokens + sum(record.completion_tokens for record in cut)
-        after_cut = exporter.wait_for(
-            lambda scrape: (scrape.sum("generation_tokens_total") or 0) >= seen
-        )
+        after_cut = exporter.wait_for(lambda scrape: (scrape.sum("generation_tokens_total") or 0) >= seen)
     return DraftStory(greedy, cut, after_cut)
 
 
@@ -554,8 +544,7 @@ def test_counters_equal_the_records(observation: Observation) -> None:
 def test_position_counters_equal_the_records(observation: Observation) -> None:
     positions = observation.scrape.by("position", "accepted_tokens_per_position_total")
     assert positions == {
-        str(position): accepted
-        for position, accepted in enumerate(observation.truth.accepted_per_position)
+        str(position): accepted for position, accepted in enumerate(observation.truth.accepted_per_position)
     }
 
 
@@ -642,9 +631,7 @@ class EnginesStory:
 
 
 @pytest.fixture(scope="module")
-def engines_story(
-    vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory
-) -> EnginesStory:
+def engines_story(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> EnginesStory:
     directory = tmp_path_factory.mktemp("engines")
     server = VllmServer(
         vllm_python,
@@ -703,9 +690,7 @@ def test_each_engine_has_measures_of_its_own(engines_story: EnginesStory, engine
 
 
 @pytest.fixture(scope="module")
-def plain_story(
-    vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Observation:
+def plain_story(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Observation:
     directory = tmp_path_factory.mktemp("plain")
     with (
         VllmServer(vllm_python, models / "target", directory, speculation=None) as server,
