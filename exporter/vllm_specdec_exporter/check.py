@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 # Exit codes. When engines differ, the first of PROBLEM, UNKNOWN, FINE that any of them has.
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
-#: The options of `serve` that mean the same here.
+#: The options of `serve` that mean the same here. The server itself is the one argument.
 OPTIONS = tuple(o for o in config.OPTIONS if o.name.startswith(("vllm.", "spec.", "threshold")))
+_URL = next(option for option in OPTIONS if option.name == "vllm.url")
+_DEFAULT_URL = "".join(_URL.default or "")
 
 #: Samples over the watch: two would do for the values, more show a server that stumbles.
 _SAMPLES = 6
@@ -59,7 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, too few drafts, vLLM V0); "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
-    parser.add_argument("url", nargs="?", metavar="URL", help="Server to look at, as for --vllm.url.")
+    parser.add_argument(
+        "url",
+        nargs="?",
+        metavar="URL",
+        help=f"Server to look at. Default: {_DEFAULT_URL}. [${_URL.variable}]",
+    )
     parser.add_argument(
         "--for",
         dest="duration",
@@ -71,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
     )
-    add_flags(parser, OPTIONS)
+    add_flags(parser, [option for option in OPTIONS if option is not _URL])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,8 +91,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(snapshot.encode(result).decode())
     else:
-        wanted = args.color == "always" or (args.color == "auto" and sys.stdout.isatty())
-        print(report.render(result, colour=wanted and "NO_COLOR" not in os.environ))
+        wanted = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        print(report.render(result, colour=wanted or args.color == "always"))
+    sys.stdout.flush()
     return exit_code(result)
 
 
@@ -139,9 +147,11 @@ async def observe(watch: Watch) -> ExporterResult:
 def _plan(args: argparse.Namespace) -> Watch:
     flags = dict(vars(args))
     if args.url is not None:
-        if flags["vllm.url"]:
-            msg = "give the server once, as URL or as --vllm.url"
-            raise ConfigError(msg)
+        try:
+            _URL.parse(args.url)
+        except ValueError as error:
+            msg = f'URL "{_URL.mask(args.url)}": {error}'
+            raise ConfigError(msg) from error
         flags["vllm.url"] = [args.url]
     values, _ = gather(OPTIONS, flags, os.environ, None)
     duration = _duration(args.duration)

@@ -7,7 +7,9 @@ called, so that the sidecar carries nothing else.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from . import __version__
@@ -30,9 +32,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["--version"]:
-        print(f"{PROGRAM} {__version__}")
-        return 0
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode still gets its report
     name = "serve"
     if words and not words[0].startswith("-"):
         name = words.pop(0)
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog=_epilog() if name == "serve" else None,
     )
     module.add_arguments(parser)
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     try:
         return int(module.run(parser.parse_args(words)))
     except ConfigError as error:
@@ -55,8 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _epilog() -> str:
     commands = "; ".join(f"{name}: {summary}" for name, (_, summary) in COMMANDS.items())
-    return f"Other commands, each with its own --help: {commands}. --version shows the version."
+    return f"Other commands, each with its own --help: {commands}."

@@ -142,6 +142,11 @@ def _mask_header(text: str) -> str:
 
 
 def _mask_url(text: str) -> str:
+    try:
+        parse_target(text)
+    except ValueError:
+        # Up to the last @: a password may hold anything, above all where it breaks the address.
+        return re.sub(r"//.*@", "//<secret>@", text, flags=re.DOTALL)
     return re.sub(r"//[^/]*@", "//<secret>@", text)
 
 
@@ -318,7 +323,7 @@ def _read(file: str) -> object:
     except OSError as error:
         msg = f"--config.file {json.dumps(file)}: cannot be read: {error.strerror}"
         raise ConfigError(msg) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
         reason = " ".join(str(error).split())
         msg = f"--config.file {json.dumps(file)}: not YAML: {reason}"
         raise ConfigError(msg) from error

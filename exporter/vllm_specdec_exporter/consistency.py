@@ -42,7 +42,7 @@ def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
         found.append(f"{accepted:g} accepted tokens, but only {drafted:g} draft tokens")
     if positions and _surplus(previous) * _surplus(current) > blur * blur:
         found.append(
-            f"accepted tokens exceed the sum over positions by {_surplus(current):g}, twice in a row"
+            f"accepted tokens differ from the sum over positions by {_surplus(current):+g}, twice in a row"
         )
     return tuple(found)
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
+_SHORTEST_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo until Ctrl-C, SIGTERM, or the given time; return the exit code."""
     duration = _duration("--for", args.duration) if args.duration else float("inf")
     every = _duration("--every", args.every)
+    if every < _SHORTEST_EVERY:
+        msg = f'--every "{args.every}": at least {_SHORTEST_EVERY:g}s is needed'
+        raise ConfigError(msg)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="vllm-specdec-demo-") as folder, contextlib.ExitStack() as stack:
         programs = list(_programs(Path(folder), args.scenario))
@@ -210,7 +214,7 @@ def _introduce(programs: list[Program]) -> None:
             print(f"  {name:<16}not installed (Debian and Ubuntu: apt-get install {package})")
     exporter = programs[1]
     print(f"\n  try: curl -s {exporter.url}/metrics | grep acceptance")
-    print(f"       vllm-specdec-exporter check {programs[0].url}\n")
+    print(f"       {sys.argv[0]} check {programs[0].url}\n")
     sys.stdout.flush()
 
 
@@ -218,8 +222,10 @@ def _watch(
     running: list[tuple[Program, subprocess.Popen[bytes]]], exporter: Program, duration: float, every: float
 ) -> int:
     end = time.monotonic() + duration
+    pause = 1.0  # the first line soon: the exporter has polled twice by then or says that it has not
     while (left := end - time.monotonic()) > 0:
-        time.sleep(min(every, left))
+        time.sleep(min(pause, left))
+        pause = every
         for program, process in running:
             if process.poll() is not None:
                 print(f"{program.name} ended by itself with code {process.returncode}", file=sys.stderr)

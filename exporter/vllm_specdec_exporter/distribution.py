@@ -10,7 +10,8 @@ These are the cumulative buckets of a Prometheus histogram, with nothing estimat
 
 Prometheus takes any fall of a bucket for a restart and adds the whole bucket to its rate. An answer that
 was torn between two counters can make `drafts - accepted` fall by a few, so each bucket is held at its
-highest value within a life: it is late by one scrape at most, and never falls.
+highest value within a life. What a torn answer overstates, one engine step at most, stays until the true
+value has caught up; nothing ever falls.
 """
 
 from __future__ import annotations

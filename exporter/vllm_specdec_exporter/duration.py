@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_NUMBER = "([0-9]{1,15})"
+_DURATION = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS))
 
 
 def parse_duration(text: str) -> float:

@@ -48,7 +48,7 @@ class Selection:
 
     def __init__(self, names: Iterable[str]) -> None:
         alternatives = _prefix_tree([name.encode() for name in sorted(names)])
-        self._pattern = re.compile(rb"\n(" + alternatives + rb")(?=[ \t{])([^\n]*)")
+        self._pattern = re.compile(rb"\n(" + alternatives + rb")(?=[ \t{\r\n]|\Z)([^\n]*)")
 
     def lines(self, body: bytes) -> Iterator[Line]:
         """Yield the wanted samples of `body` in their order.
@@ -56,7 +56,7 @@ class Selection:
         Raises:
             MalformedExposition: a wanted line cannot be read, or the text ends within a line.
         """
-        if body and not body.endswith(b"\n"):
+        if body and not body.endswith((b"\n", b"\n# EOF")):  # OpenMetrics may end without a line feed
             last = body[-_SHOWN:].rpartition(b"\n")[2]
             msg = f"the text ends within a line: {_quote(last)}"
             raise MalformedExposition(msg)

@@ -33,7 +33,7 @@ class History:
 
     Attributes:
         samples: at most as old as the longest window needs; never empty once something was observed.
-        resets: how often the counters were seen to start anew.
+        resets: how often the counters were seen to start anew: which life this is.
         interrupted: the server stopped listening since the newest sample.
     """
 

@@ -92,7 +92,7 @@ def derive(window: str, delta: Delta) -> Measures:
         length = 1 + (min(accepted, k * drafts) if k else accepted) / drafts
     return Measures(
         window=window,
-        span_seconds=delta.span,
+        span_seconds=round(delta.span, 3),
         drafts=drafts,
         acceptance_ratio=_ratio(accepted, draft_tokens),
         mean_acceptance_length=length,
@@ -100,9 +100,11 @@ def derive(window: str, delta: Delta) -> Measures:
         position_conditional_acceptance_ratio=conditional,
         expected_tokens_per_step=lengths[-1] if lengths else None,
         mean_acceptance_length_at=lengths,
-        mean_draft_length=draft_tokens / drafts if drafts > 0 else None,
+        mean_draft_length=_mean_draft_length(draft_tokens, drafts, k),
         position_decay_ratio=_decay(conditional),
-        coverage_ratio=_ratio(accepted + drafts, delta.generation_tokens or 0.0),
+        coverage_ratio=None
+        if delta.drafts is None
+        else _ratio(accepted + drafts, delta.generation_tokens or 0.0),
         drafts_per_second=_rate(delta.drafts, delta.span),
         draft_tokens_per_second=_rate(delta.draft_tokens, delta.span),
         accepted_tokens_per_second=_rate(delta.accepted_tokens, delta.span),
@@ -133,6 +135,12 @@ def _ratio(part: float, whole: float) -> float | None:
 
 def _rate(increase: float | None, span: float) -> float | None:
     return None if increase is None or span <= 0 else increase / span
+
+
+def _mean_draft_length(draft_tokens: float, drafts: float, k: int) -> float | None:
+    if drafts <= 0:
+        return None
+    return min(draft_tokens / drafts, k) if k else draft_tokens / drafts
 
 
 def _survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:

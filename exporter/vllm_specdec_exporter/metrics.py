@@ -294,7 +294,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     _engine(
         "activity",
-        "1 for what the engine does about speculation, 0 for the other states.",
+        "1 for what the engine does about speculation, 0 for the other states; all 0 where the server does "
+        "not show it (vLLM V0).",
         _DRAFTS,
         _GENERATED,
         field="activity.state",

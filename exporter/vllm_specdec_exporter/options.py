@@ -11,11 +11,15 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 ENVIRONMENT_PREFIX = "VLLM_SPECDEC_EXPORTER_"
+
+
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP)(_\w+)?)?$")
 
 
 class ConfigError(Exception):
@@ -125,15 +129,14 @@ def gather(
 def unknown_variables(options: Sequence[Option], environment: Mapping[str, str]) -> list[str]:
     """Return the variables that bear the prefix but belong to no option: misspelt, most likely.
 
-    Kubernetes sets ``..._SERVICE_*`` and ``..._PORT*`` in every pod beside a Service of the exporter's name.
+    Kubernetes sets ``..._SERVICE_*`` and ``..._PORT*`` in every pod beside a Service whose name begins like
+    the exporter's.
     """
     known = {option.variable for option in options}
     return sorted(
         name
         for name in environment
-        if name.startswith(ENVIRONMENT_PREFIX)
-        and name not in known
-        and not name.removeprefix(ENVIRONMENT_PREFIX).startswith(("SERVICE_", "PORT"))
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known and not _SERVICE_LINK.search(name)
     )
 
 

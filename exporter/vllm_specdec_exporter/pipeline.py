@@ -81,7 +81,7 @@ class EngineState:
         """Return the state after `sample`, whose reading already showed the defects `found`."""
         history = self.history.observe(sample, keep)
         before = self.history.newest
-        lives_on = len(history.samples) > 1
+        lives_on = before is not None and history.resets == self.history.resets
         if before is not None and sample.time <= before.time:
             found = (*found, "the clock did not advance since the sample before")
         if lives_on and before is not None:
@@ -125,10 +125,7 @@ def observe(
 
 def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, EngineState]:
     """Return the states of a server that stopped listening: no window will reach across that."""
-    return {
-        key: replace(state, history=state.history.interrupt(), distribution=None)
-        for key, state in states.items()
-    }
+    return {key: replace(state, history=state.history.interrupt()) for key, state in states.items()}
 
 
 def _assess(
@@ -144,6 +141,7 @@ def _assess(
     k = positions or settings.speculation.num_speculative_tokens
     if engine.lifetime is not None:
         lifetime = engine.lifetime
+        windows = [replace(measures, drafts=None) for measures in windows]  # V0 does not say
         windows.append(derive_lifetime(lifetime.lifetime_acceptance_ratio, lifetime.lifetime_efficiency, k))
     activity = _activity(
         engine, deltas[settings.windows.index(settings.judged)], settings, speculative=speculative
@@ -159,7 +157,7 @@ def _assess(
         engine=engine.key.engine,
         activity=activity,
         quality=quality,
-        findings=find(activity, quality, judged, defects=found),
+        findings=find(activity, quality, judged, speculative=speculative, defects=found),
         judged_window=settings.judged.name,
         num_speculative_tokens=k if speculative and activity.state is not ActivityState.OFF else None,
         counters=engine.counters,
@@ -185,6 +183,14 @@ def _activity(
         window=settings.judged.name,
         thresholds=settings.thresholds,
     )
+    if (
+        activity.state is ActivityState.IDLE
+        and engine.counts_finished_requests
+        and engine.load.requests_running
+    ):
+        return Activity(
+            ActivityState.WARMING_UP, "requests are running, and the server counts them when they end"
+        )
     if engine.lifetime is not None and activity.state is ActivityState.BYPASSED:
         return Activity(
             None, "vLLM V0 shows means over its whole life only, so what it does now is not known"

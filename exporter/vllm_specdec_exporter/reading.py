@@ -78,6 +78,7 @@ class EngineReading:
         counters: cumulative counters.
         load: gauges of the moment.
         lifetime: vLLM V0 only.
+        counts_finished_requests: counters move only when a request ends, so their rest says little.
         defects: what was wrong with this engine's series, in words; each was left out, not guessed.
     """
 
@@ -85,6 +86,7 @@ class EngineReading:
     counters: Counters = Counters()
     load: Load = Load()
     lifetime: Lifetime | None = None
+    counts_finished_requests: bool = False
     defects: tuple[str, ...] = ()
 
     @property

@@ -12,12 +12,36 @@ from .judgement.quality import QualityLevel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .measures import Measures
     from .result import EngineResult, ExporterResult, TargetResult
 
 _BOLD, _RED, _YELLOW, _GREEN = "1", "31", "33", "32"
 _BAR_WIDTH = 30
 _WIDTH = 100
 _NONE = "–"
+
+#: What may be the matter when a server cannot be polled, by the reason of the failure.
+_ADVICE = {
+    "refused": "Is the server running, and is this its port? A vLLM that is still loading refuses for minutes.",
+    "timeout": "The server may be overloaded, or the address may belong to something else.",
+    "http_status": "Is this the address of the server's /metrics, and does it need a token?",
+    "unrecognized": "Is this the address of the server's /metrics?",
+    "tls": "See --vllm.ca-file, --vllm.server-name and --vllm.cert-file.",
+}
+
+
+class _Plain:
+    """Leaves words as they are."""
+
+    def __call__(self, text: str, _style: str) -> str:
+        return text
+
+
+class _Colours(_Plain):
+    """Emphasises with terminal colours."""
+
+    def __call__(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m"
 
 
 def render(result: ExporterResult, *, colour: bool = False) -> str:
@@ -27,24 +51,11 @@ def render(result: ExporterResult, *, colour: bool = False) -> str:
         result: what to report.
         colour: whether to emphasise with terminal colours; the words say everything without them.
     """
-    paint = _paint if colour else _plain
+    paint = _Colours() if colour else _Plain()
     lines: list[str] = []
     for target in result.targets:
         lines += _target(target, paint)
-    return "\n".join(lines)
-
-
-class _Plain:
-    def __call__(self, text: str, _style: str) -> str:
-        return text
-
-
-class _Colours(_Plain):
-    def __call__(self, text: str, style: str) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m"
-
-
-_plain, _paint = _Plain(), _Colours()
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _target(target: TargetResult, paint: _Plain) -> Iterator[str]:
@@ -52,35 +63,63 @@ def _target(target: TargetResult, paint: _Plain) -> Iterator[str]:
         yield paint(f"{target.target} cannot be judged", _RED)
         if target.failure is not None:
             yield f"  {target.failure.reason}: {target.failure.message}"
+            if target.failure.reason in _ADVICE:
+                yield f"    {_ADVICE[target.failure.reason]}"
         return
+    yield paint(target.target, _BOLD)
     for engine in target.engines:
-        yield from _engine(target, engine, paint)
+        yield f"  {_verdict(engine, paint)}"
+    for engine in target.engines:
+        yield ""
+        yield from _engine(engine, paint)
 
 
-def _engine(target: TargetResult, engine: EngineResult, paint: _Plain) -> Iterator[str]:
+def _verdict(engine: EngineResult, paint: _Plain) -> str:
+    """Return the answer in one line."""
+    word = str(engine.quality.level or engine.activity.state or "unknown")
+    measures = engine.window(engine.judged_window)
+    told = engine.activity.reason
+    if engine.quality.level is not None and measures is not None:
+        told = (
+            f"{_percent(measures.acceptance_ratio)} of the drafted tokens accepted, "
+            f"{_length(measures.mean_acceptance_length)} tokens a draft, {engine.activity.reason}"
+        )
+    return f"{paint(word.upper(), _style(engine))}  {_name(engine)}: {told}"
+
+
+def _name(engine: EngineResult) -> str:
+    labels = (engine.model_name, f"engine {engine.engine}" if engine.engine else "")
+    return ", ".join(label for label in labels if label) or "the only engine"
+
+
+def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
     deployment = engine.deployment
-    labels = {
-        "model": engine.model_name,
-        "engine": engine.engine,
+    known = {
         "dialect": deployment.dialect,
         "version": deployment.upstream_version,
         "method": deployment.method,
         "K": str(engine.num_speculative_tokens or ""),
     }
-    yield paint(target.target, _BOLD)
-    yield "  " + ", ".join(f"{name} {value}" for name, value in labels.items() if value)
+    facts = ", ".join(f"{name} {value}" for name, value in known.items() if value)
+    yield f"  {paint(_name(engine), _BOLD)} ({facts})"
     yield ""
-    state = paint(engine.activity.state or "unknown", _style(engine))
-    yield from _wrap(f"activity  {state} ({engine.activity.reason})", "  ", 12)
+    reason = f"{engine.activity.state or 'unknown'} ({engine.activity.reason})"
+    yield from _wrap(reason, "    activity  ", 14)
     if engine.quality.level is not None:
-        level = paint(engine.quality.level, _style(engine))
-        yield from _wrap(f"quality   {level} ({'; '.join(engine.quality.reasons)})", "  ", 12)
+        yield from _wrap(
+            f"{engine.quality.level} ({'; '.join(engine.quality.reasons)})", "    quality   ", 14
+        )
     yield ""
-    yield from _measures(engine)
+    for measures in engine.windows:
+        if measures.acceptance_ratio is not None or measures.generation_tokens_per_second is not None:
+            yield from _measures(engine, measures)
+            yield ""
     for finding in engine.findings:
-        mark = paint("problem", _RED) if finding.severity is Severity.PROBLEM else paint("hint", _YELLOW)
-        yield from _wrap(f"{mark}: {finding.text}", "  ", 4)
-        yield from _wrap(finding.action, "    ", 4)
+        problem = finding.severity is Severity.PROBLEM
+        first, *rest = _wrap(f"{finding.severity}: {finding.text}", "    ", 6)
+        yield paint(first, _RED if problem else _YELLOW)
+        yield from rest
+        yield from _wrap(finding.action, "      ", 6)
 
 
 def _style(engine: EngineResult) -> str:
@@ -91,37 +130,36 @@ def _style(engine: EngineResult) -> str:
     return _YELLOW
 
 
-def _measures(engine: EngineResult) -> Iterator[str]:
-    for measures in engine.windows:
-        rows = [
-            ("window", f"{measures.window}, real span {_number(measures.span_seconds)} s"),
-            ("drafts", _number(measures.drafts)),
-            ("acceptance ratio", _percent(measures.acceptance_ratio)),
-            ("mean acceptance length", _number(measures.mean_acceptance_length)),
-            ("mean draft length", _number(measures.mean_draft_length)),
-            ("tokens out of drafts", _percent(measures.coverage_ratio)),
-            ("position decay", _percent(measures.position_decay_ratio)),
-            ("generated tokens/s", _number(measures.generation_tokens_per_second)),
-            ("accepted tokens/s", _number(measures.accepted_tokens_per_second)),
-            ("requests running", _number(engine.load.requests_running)),
-            ("requests waiting", _number(engine.load.requests_waiting)),
-        ]
-        for name, value in rows:
-            yield f"  {name:<24}{value}"
-        yield ""
-        if measures.position_acceptance_ratio:
-            yield "  position  accepted  of those before  mean length with K up to here"
-        positions = zip(
-            measures.position_acceptance_ratio,
-            measures.position_conditional_acceptance_ratio,
-            measures.mean_acceptance_length_at,
-            strict=True,
-        )
-        for position, (ratio, conditional, length) in enumerate(positions):
-            bar = "█" * round(ratio * _BAR_WIDTH)
-            yield f"  {position:>8}  {_percent(ratio):>8}  {_percent(conditional):>15}  {length:<6.2f}{bar}"
-        if measures.position_acceptance_ratio:
-            yield ""
+def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
+    span = "" if measures.span_seconds is None else f", real span {measures.span_seconds:.1f} s"
+    rows = [
+        ("window", f"{measures.window}{span}"),
+        ("drafts", _count(measures.drafts)),
+        ("acceptance ratio", _percent(measures.acceptance_ratio)),
+        ("mean acceptance length", _length(measures.mean_acceptance_length)),
+        ("mean draft length", _length(measures.mean_draft_length)),
+        ("tokens out of drafts", _percent(measures.coverage_ratio)),
+        ("position decay", _percent(measures.position_decay_ratio)),
+        ("generated tokens/s", _count(measures.generation_tokens_per_second)),
+        ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
+        ("requests running", _count(engine.load.requests_running)),
+        ("requests waiting", _count(engine.load.requests_waiting)),
+    ]
+    for name, value in rows:
+        yield f"    {name:<24}{value}"
+    if not measures.position_acceptance_ratio:
+        return
+    yield ""
+    yield "    position  accepted  of those before  mean length with K up to here"
+    positions = zip(
+        measures.position_acceptance_ratio,
+        measures.position_conditional_acceptance_ratio,
+        measures.mean_acceptance_length_at,
+        strict=True,
+    )
+    for position, (ratio, conditional, length) in enumerate(positions):
+        bar = "█" * round(ratio * _BAR_WIDTH)
+        yield f"    {position:>8}  {_percent(ratio):>8}  {_percent(conditional):>15}  {length:<6.2f}{bar}"
 
 
 def _wrap(text: str, indent: str, hang: int) -> list[str]:
@@ -139,7 +177,9 @@ def _percent(value: float | None) -> str:
     return _NONE if value is None else f"{value:.1%}"
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return _NONE
-    return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:.2f}"
+def _length(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.2f}"
+
+
+def _count(value: float | None) -> str:
+    return _NONE if value is None else f"{value:,.0f}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit, urlunsplit
+
+_SOCKET_HOST = "http://localhost"
+_ALLOWED = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +23,13 @@ class Target:
     url: str
     socket: str = ""
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
 
     @property
     def name(self) -> str:
         """The address as labels and logs show it: without secrets, and without the usual path."""
         if self.socket:
-            path = urlsplit(self.url).path
+            path = self.url.removeprefix(_SOCKET_HOST)
             return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
         return self.url.removesuffix("/metrics")
 
@@ -53,23 +56,28 @@ def parse_target(text: str) -> Target:
         if not socket.startswith("/"):
             msg = "a Unix socket is written unix:/path/to.sock, with /metrics or another path after a colon"
             raise ValueError(msg)
-        return Target(url=f"http://localhost{_path(path)}", socket=socket)
+        path, question, query = path.partition("?")
+        return Target(url=f"{_SOCKET_HOST}{_path(path)}{question}{query}", socket=socket)
     try:
         parts = urlsplit(text)
         port = parts.port
-    except ValueError as error:
-        msg = f"not a URL ({error}); allowed: http://host:port, https://host:port or unix:/path/to.sock"
-        raise ValueError(msg) from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
-        msg = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
-        raise ValueError(msg)
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    except ValueError:
+        # The error of the standard library would repeat the address, and with it a password.
+        raise ValueError(_ALLOWED) from None
+    hostname = parts.hostname or ""
+    if parts.scheme not in ("http", "https") or not _is_host(hostname) or parts.fragment:
+        raise ValueError(_ALLOWED)
+    host = f"[{hostname}]" if ":" in hostname else hostname
     location = f"{host}:{port}" if port is not None else host
     return Target(
         url=urlunsplit((parts.scheme, location, _path(parts.path), parts.query, "")),
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
     )
+
+
+def _is_host(text: str) -> bool:
+    return bool(text) and text.isprintable() and " " not in text
 
 
 def _path(path: str) -> str:

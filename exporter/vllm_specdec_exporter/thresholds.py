@@ -96,8 +96,14 @@ class Thresholds:
 
     def _check_order(self) -> None:
         values = asdict(self)
-        for measure in ("mean_acceptance_length", "acceptance_ratio"):
-            names = [f"{level}_{measure}" for level in ("poor", "healthy", "optimal")]
+        for measure in (
+            "mean_acceptance_length",
+            "acceptance_ratio",
+            "position_0_acceptance_ratio",
+            "position_decay_ratio",
+        ):
+            levels = (f"{level}_{measure}" for level in ("poor", "healthy", "optimal"))
+            names = [name for name in levels if name in values]
             for lower, upper in pairwise(names):
                 if values[lower] > values[upper]:
                     msg = f"threshold {lower} ({values[lower]:g}) exceeds {upper} ({values[upper]:g})"

@@ -14,6 +14,7 @@ from .duration import format_duration
 
 if TYPE_CHECKING:
     from .history import History, Sample
+    from .reading import Counters
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,22 +63,33 @@ def look_back(history: History, window: Window, slack: float) -> Delta | None:
 def delta(first: Sample, last: Sample) -> Delta:
     """Return the increase from `first` to `last`, two samples of one life.
 
-    A position that the first sample did not have yet counted nothing until then.
+    A series that the first sample does not have counts from 0 where the engine had not begun yet: some
+    servers create a series with its first increase. Otherwise the first answer was incomplete, and the
+    increase is not known.
     """
     before, after = first.counters, last.counters
-    earlier = before.accepted_tokens_per_position
+    nothing_drafted = not before.drafts and (before.drafts is not None or not before.generation_tokens)
     return Delta(
         span=last.time - first.time,
-        drafts=_increase(before.drafts, after.drafts),
-        draft_tokens=_increase(before.draft_tokens, after.draft_tokens),
-        accepted_tokens=_increase(before.accepted_tokens, after.accepted_tokens),
-        accepted_tokens_per_position=tuple(
-            value - (earlier[i] if i < len(earlier) else 0.0)
-            for i, value in enumerate(after.accepted_tokens_per_position)
+        drafts=_increase(before.drafts, after.drafts, from_zero=not before.generation_tokens),
+        draft_tokens=_increase(before.draft_tokens, after.draft_tokens, from_zero=nothing_drafted),
+        accepted_tokens=_increase(before.accepted_tokens, after.accepted_tokens, from_zero=nothing_drafted),
+        accepted_tokens_per_position=_increases(before, after, from_zero=nothing_drafted),
+        generation_tokens=_increase(
+            before.generation_tokens, after.generation_tokens, from_zero=not before.drafts
         ),
-        generation_tokens=_increase(before.generation_tokens, after.generation_tokens),
     )
 
 
-def _increase(before: float | None, after: float | None) -> float | None:
-    return None if after is None else after - (before or 0.0)
+def _increase(before: float | None, after: float | None, *, from_zero: bool) -> float | None:
+    if after is None or (before is None and not from_zero):
+        return None
+    return after - (before or 0.0)
+
+
+def _increases(before: Counters, after: Counters, *, from_zero: bool) -> tuple[float, ...]:
+    """Return the increase per position; deeper positions that appear later counted nothing until then."""
+    earlier, later = before.accepted_tokens_per_position, after.accepted_tokens_per_position
+    if not earlier and not from_zero:
+        return ()
+    return tuple(value - (earlier[i] if i < len(earlier) else 0.0) for i, value in enumerate(later))

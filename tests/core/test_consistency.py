@@ -89,6 +89,23 @@ class TestRounded:
 
         assert defects(before, after) == ("10000 accepted at position 0, but only 0 drafts",)
 
+    @pytest.mark.parametrize(
+        ("surplus", "expected"),
+        [
+            (20, ()),
+            (-70, ()),
+            (80, ("accepted tokens exceed the sum over positions by 80, twice in a row",)),
+        ],
+    )
+    def test_the_sum_is_off_for_good(self, surplus: float, expected: tuple[str, ...]) -> None:
+        """The total may be off by its rounding for good, here 71, and by no more."""
+        first, second = (
+            self.at(5 * i, 3577310, 2707756, 1987272, draft_tokens=7154620, accepted=4695028 + surplus)
+            for i in range(2)
+        )
+
+        assert expected == defects(first, second)
+
     def test_the_recorded_answer(self) -> None:
         """The sum over positions is off by the rounding of the total, for good."""
         (engine,) = read(upstream("llamacpp-k4-large.txt")).engines

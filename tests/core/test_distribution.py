@@ -101,6 +101,11 @@ def test_more_accepted_than_drafts() -> None:
     assert Distribution((0, 0, 10), 10, 25) == recover(counters(10, [15, 10]))
 
 
+def test_a_bucket_never_exceeds_the_count() -> None:
+    """Not even held back at a value from before does a bucket hold more drafts than there are."""
+    assert Distribution((5, 5), 5, 2) == recover(counters(5, [2]), Distribution((8, 12), 12, 4))
+
+
 def test_positions_that_come_later() -> None:
     """Positions that a server shows only with its first draft start their buckets then."""
     before = recover(counters(0, []))

@@ -112,11 +112,11 @@ class TestZeroDenominators:
         """Without generated tokens there is no share of them."""
         assert derive("30s", increase(10, [5], generation=0)).coverage_ratio is None
 
-    def test_nothing_is_known(self) -> None:
-        """A server without speculation series has no rates of them."""
-        assert Measures("30s", 10.0, generation_tokens_per_second=0.7) == derive(
-            "30s", increase(generation=7)
-        )
+    def test_drafts_are_not_known(self) -> None:
+        """Without a series of drafts (V0, or no speculation) nothing is claimed of their share."""
+        expected = Measures("30s", 10.0, drafts=0.0, generation_tokens_per_second=0.7)
+
+        assert expected == derive("30s", increase(generation=7))
 
     def test_a_position_behind_one_never_reached(self) -> None:
         """Where no draft got, there is no conditional ratio, not one of 0."""

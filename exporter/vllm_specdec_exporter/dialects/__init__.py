@@ -51,7 +51,7 @@ def read(body: bytes, content_type: str = "") -> Reading:
     if start.startswith((b"<!doctype", b"<html")):
         msg = "an HTML page instead of metrics"
         raise MalformedExposition(msg)
-    if "openmetrics" in content_type and not body.rstrip().endswith(b"# EOF"):
+    if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
         msg = "an OpenMetrics text without its closing # EOF: it was cut off"
         raise MalformedExposition(msg)
     lines = tuple(_SELECTION.lines(body))

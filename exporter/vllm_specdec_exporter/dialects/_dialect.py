@@ -22,6 +22,9 @@ Labels = tuple[tuple[str, str], ...]
 MAX_POSITIONS = 256
 MAX_ENGINES = 512
 
+#: Nor is a count that no server can reach; sums of such counts would not be finite.
+MAX_VALUE = 1e18
+
 #: The counter that holds one value per position.
 PER_POSITION = "accepted_tokens_per_position"
 
@@ -52,6 +55,7 @@ class Dialect:
         rank: dialects are tried from the highest rank down.
         speculative: False where the counters are not those of speculative decoding.
         resolution: relative step in which counters are printed; 0 where they are exact.
+        counts_finished_requests: whether counters move only when a request ends.
     """
 
     name: str
@@ -62,6 +66,7 @@ class Dialect:
     rank: int = 0
     speculative: bool = True
     resolution: float = 0.0
+    counts_finished_requests: bool = False
     fields: Mapping[str, tuple[str, int]] = field(init=False, repr=False)
     _marks: frozenset[str] = field(init=False, repr=False)
     _unless: frozenset[str] = field(init=False, repr=False)
@@ -97,13 +102,13 @@ def normalise(dialect: Dialect, lines: Iterable[Line]) -> Reading:
     """
     # engine -> (field, preference among its names) -> position (or None) -> value
     engines: dict[EngineKey, dict[tuple[str, int], dict[int | None, float]]] = {}
-    seen: set[tuple[str, Labels]] = set()
+    seen: set[tuple[tuple[str, int], Labels]] = set()
     defects: dict[EngineKey, list[str]] = {}
     for line in lines:
         entry = dialect.fields.get(line.name)
         if entry is None:
             continue
-        series = (line.name, line.labels)
+        series = (entry, line.labels)  # not the name: both spellings in one answer would be added up
         if series in seen:
             msg = f"the series {line.name}{_show(line.labels)} occurs twice"
             raise MalformedExposition(msg)
@@ -116,7 +121,7 @@ def normalise(dialect: Dialect, lines: Iterable[Line]) -> Reading:
         values = engines.setdefault(key, {}).setdefault(entry, {})
         if attribute in LIFETIME and math.isnan(line.value):
             continue  # V0 before its first draft: the gauge is there, its value is not
-        if not math.isfinite(line.value) or line.value < 0:
+        if not 0 <= line.value <= MAX_VALUE:
             if attribute in COUNTERS:
                 msg = f"{line.name}{_show(line.labels)} is {line.value}: a counter is finite and not negative"
                 raise MalformedExposition(msg)
@@ -134,9 +139,7 @@ def normalise(dialect: Dialect, lines: Iterable[Line]) -> Reading:
             values[position] = line.value
     return Reading(
         dialect=dialect.name,
-        engines=tuple(
-            _engine(key, engines[key], defects.get(key, []), dialect.resolution) for key in sorted(engines)
-        ),
+        engines=tuple(_engine(key, engines[key], defects.get(key, []), dialect) for key in sorted(engines)),
         speculative=dialect.speculative,
     )
 
@@ -145,7 +148,7 @@ def _engine(
     key: EngineKey,
     found: dict[tuple[str, int], dict[int | None, float]],
     defects: list[str],
-    resolution: float,
+    dialect: Dialect,
 ) -> EngineReading:
     scalars: dict[str, float] = {}
     positions: tuple[float, ...] = ()
@@ -168,9 +171,12 @@ def _engine(
 
     return EngineReading(
         key=key,
-        counters=Counters(accepted_tokens_per_position=positions, resolution=resolution, **part(COUNTERS)),
+        counters=Counters(
+            accepted_tokens_per_position=positions, resolution=dialect.resolution, **part(COUNTERS)
+        ),
         load=Load(**part(LOAD)),
         lifetime=Lifetime(**part(LIFETIME)) if any(attribute in LIFETIME for attribute, _ in found) else None,
+        counts_finished_requests=dialect.counts_finished_requests,
         defects=tuple(defects),
     )
 

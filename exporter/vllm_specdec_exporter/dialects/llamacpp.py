@@ -21,4 +21,5 @@ DIALECT = Dialect(
         "kv_cache_usage_ratio": ("kv_cache_usage_ratio",),
     },
     resolution=1e-5,
+    counts_finished_requests=True,
 )

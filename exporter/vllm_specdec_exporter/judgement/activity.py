@@ -58,11 +58,11 @@ def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresh
     if drafts <= 0:
         return Activity(
             ActivityState.BYPASSED,
-            f"{generated:.0f} tokens were generated in the last {window} without a single draft",
+            f"{generated:,.0f} tokens were generated in the last {window} without a single draft",
         )
     if drafts < thresholds.minimum_drafts:
         return Activity(
             ActivityState.WARMING_UP,
-            f"{drafts:.0f} drafts in the last {window}, {thresholds.minimum_drafts:.0f} are needed",
+            f"{drafts:,.0f} drafts in the last {window}, {thresholds.minimum_drafts:,.0f} are needed",
         )
-    return Activity(ActivityState.ACTIVE, f"{drafts:.0f} drafts in the last {window}")
+    return Activity(ActivityState.ACTIVE, f"{drafts:,.0f} drafts in the last {window}")

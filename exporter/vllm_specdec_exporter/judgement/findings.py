@@ -43,6 +43,7 @@ def find(
     quality: Quality,
     measures: Measures | None,
     *,
+    speculative: bool = True,
     defects: tuple[str, ...] = (),
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, the gravest first.
@@ -51,21 +52,26 @@ def find(
         activity: its activity.
         quality: its quality.
         measures: the window that both were judged by, where it exists.
+        speculative: False for a server whose counters are not those of speculative decoding.
         defects: what was inconsistent in its newest sample.
     """
-    found = list(_of_activity(activity))
+    found = _of_activity(activity) if speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:
         found += _of_acceptance(quality, measures)
-    found += (
-        Finding(
-            Severity.HINT,
-            f"inconsistent sample: {defect}",
-            "A single one is a scrape torn between two counters and harmless; if they go on, "
-            "compare the server's /metrics with its version.",
+    if defects:
+        found.append(
+            Finding(
+                Severity.HINT,
+                f"inconsistent sample: {'; '.join(defects)}",
+                "A single one is a scrape torn between two counters and harmless; if they go on, "
+                "compare the server's /metrics with its version.",
+            )
         )
-        for defect in defects
-    )
     return tuple(sorted(found, key=lambda f: f.severity is not Severity.PROBLEM))
+
+
+def _not_speculative(activity: Activity) -> Finding:
+    return Finding(Severity.HINT, activity.reason, "Nothing is to be done: no acceptance can be derived.")
 
 
 def _of_activity(activity: Activity) -> list[Finding]:
@@ -86,6 +92,20 @@ def _of_activity(activity: Activity) -> list[Finding]:
                 "Look for a K schedule whose row for this batch size is 0, for n-gram or suffix "
                 "drafting that finds nothing to repeat, for requests that exclude speculation "
                 "(structured output, logprobs), and for a draft model that failed to load.",
+            )
+        ]
+    if activity.state is ActivityState.IDLE:
+        return [
+            Finding(
+                Severity.HINT, activity.reason, "Acceptance can be judged only while requests are served."
+            )
+        ]
+    if activity.state is ActivityState.WARMING_UP:
+        return [
+            Finding(
+                Severity.HINT,
+                f"too little to judge by: {activity.reason}",
+                "Wait for more traffic, or judge over a longer window.",
             )
         ]
     if activity.state is None:

@@ -57,8 +57,16 @@ class Criterion:
         words = self.measure.replace("_", " ")
         if self.met is None:
             return f"{words} not judged: {self.note}"
-        sign = self.comparison if self.met else _OPPOSITE[self.comparison]
-        return f"{words} {self.value:.2f} {sign} {self.threshold:g}"
+        if self.met:
+            return f"{words} {self._shown()} {self.comparison} {self.threshold:g}"
+        return f"{words} {self._shown()}, {self.level} needs {self.comparison} {self.threshold:g}"
+
+    def _shown(self) -> str:
+        """Return the value with as many digits as it takes to tell it from the threshold."""
+        value = self.value or 0.0
+        compare = _COMPARE[self.comparison]
+        digits = (n for n in range(2, 9) if compare(float(f"{value:.{n}f}"), self.threshold) is self.met)
+        return f"{value:.{next(digits, 9)}f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,6 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> Quality:
@@ -175,12 +182,17 @@ def _apply(
 
 
 def _deviation(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> float | None:
-    """Return how far the acceptance length of another window lies from this one at the most."""
+    """Return how far the acceptance length of another window lies from this one at the most.
+
+    Windows that hold the very same samples, as all do shortly after the start, tell nothing.
+    """
     here = measures.mean_acceptance_length
     lengths = [
         other.mean_acceptance_length
         for other in others
-        if other.mean_acceptance_length is not None and (other.drafts or 0) >= thresholds.minimum_drafts
+        if other.mean_acceptance_length is not None
+        and (other.drafts or 0) >= thresholds.minimum_drafts
+        and other.span_seconds != measures.span_seconds
     ]
     if here is None or not lengths:
         return None

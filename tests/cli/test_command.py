@@ -1,0 +1,226 @@
+"""The command as a whole: its subcommands, its errors, and the wheel that it comes in."""
+
+from __future__ import annotations
+
+import email
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import vllm_specdec_exporter
+from cli.commands import run
+from prometheus.exporter_process import COMMAND, answers, clean_environment, exporter
+from prometheus.replay import ReplayServer, series
+from prometheus_server import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(vllm_specdec_exporter.__file__).parent
+MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
+VERSION = f"vllm-specdec-exporter {vllm_specdec_exporter.__version__}\n"
+COMMANDS = ("serve", "check", "simulate", "demo")
+
+
+# --- subcommands
+
+
+@pytest.mark.parametrize("command", [(COMMAND,), MODULE], ids=["script", "module"])
+def test_the_version_is_shown(command: tuple[str, ...]) -> None:
+    """The script and `python -m` are the same program."""
+    outcome = run("--version", command=command)
+    assert (outcome.code, outcome.out, outcome.err) == (0, VERSION, "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    """`--help` shows what the command does, and is no error."""
+    outcome = run(name, "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    program = "vllm-specdec-exporter" if name == "serve" else f"vllm-specdec-exporter {name}"
+    assert outcome.out.startswith(f"usage: {program} [")
+    assert f"{name}: " in outcome.out
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_names_every_command(flag: str) -> None:
+    """Whoever asks the program for help learns which commands there are."""
+    outcome = run(flag)
+    assert outcome.code == 0
+    assert [name for name in COMMANDS if f"{name}:" not in " ".join(outcome.out.split())] == []
+
+
+@pytest.mark.parametrize("words", [("serve", "--version"), ("--log.level", "debug", "--version")])
+def test_the_version_is_a_flag_of_serve(words: tuple[str, ...]) -> None:
+    """It may stand behind the command and behind other flags, as in every exporter of Prometheus."""
+    outcome = run(*words)
+    assert (outcome.code, outcome.out) == (0, VERSION)
+
+
+def test_an_unknown_command_is_named_with_those_that_are_known() -> None:
+    """One line on standard error, and exit code 2."""
+    outcome = run("chekc")
+    expected = "vllm-specdec-exporter: error: unknown command 'chekc'; known: serve, check, simulate, demo"
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(expected)
+    assert outcome.err.count("\n") == 1
+
+
+def test_serve_is_the_default() -> None:
+    """Flags without a command are flags of `serve`."""
+    outcome = run("--config.check", "--vllm.url", "http://127.0.0.1:1")
+    assert (outcome.code, outcome.out) == (0, "the configuration is valid\n")
+
+
+def test_simulate_serves_metrics_that_check_understands() -> None:
+    """The two commands work hand in hand."""
+    address = f"127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [COMMAND, "simulate", "--web.listen-address", address, "--scenario", "healthy", "--seed", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=clean_environment(),
+    )
+    try:
+        end = time.monotonic() + 20
+        while not answers(f"http://{address}/metrics"):
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        outcome = run("check", f"http://{address}", "--for", "3s", "--threshold", "minimum_drafts=10")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "activity  active (" in outcome.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_check_can_be_interrupted(number: signal.Signals) -> None:
+    """Ctrl-C ends the watch at once, without a traceback; so does SIGTERM."""
+    with ReplayServer(series("nospec")) as server:
+        process = subprocess.Popen(
+            [COMMAND, "check", server.url, "--for", "1h"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_environment(),
+        )
+        end = time.monotonic() + 20
+        while server.replies_given == 0:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+    assert (out, err) == ("", "")
+    assert process.returncode in (128 + number, -number)
+
+
+# --- the wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    """Every file of the package is in it, data included, and beside them only what describes the wheel."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    package = {
+        str(path.relative_to(PACKAGE.parent))
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    described = {name for name in names if name.partition("/")[0].endswith(".dist-info")}
+    assert package == names - described
+    assert {
+        "METADATA",
+        "RECORD",
+        "WHEEL",
+        "entry_points.txt",
+        "licenses/LICENSE",
+    } == {name.partition("/")[2] for name in described}
+    for data in ("py.typed", "statuspage.css", "simulator/data/vllm.json"):
+        assert f"vllm_specdec_exporter/{data}" in names
+
+
+def test_the_wheel_needs_what_the_lock_file_pins(wheel: Path) -> None:
+    """Each of its requirements is in the lock file, and none of them is for developing."""
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    metadata = email.message_from_bytes(archive.read(name))
+    required = [text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text]
+    names = {re.split(r"[^\w-]", text)[0] for text in required}
+    locked = (ROOT / "requirements" / "runtime.txt").read_text(encoding="utf-8")
+    assert names == names & set(re.findall(r"^([\w-]+)==", locked, re.MULTILINE))
+    assert {"aiohttp", "msgspec", "prometheus-client", "pyyaml"} == names
+
+
+def test_the_wheel_has_a_licence_text(wheel: Path) -> None:
+    """What is published under a licence comes with its text."""
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
+    assert b"Apache License" in archive.read(name)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The command in a fresh environment, with the locked packages only."""
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=60)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    locked = str(ROOT / "requirements" / "runtime.txt")
+    subprocess.run([*pip, "--require-hashes", "-r", locked], check=True, timeout=100)
+    subprocess.run([*pip, "--no-deps", str(wheel)], check=True, timeout=60)
+    return folder / "bin" / "vllm-specdec-exporter"
+
+
+def test_the_installed_wheel_works(installed: Path) -> None:
+    """From the wheel and the locked packages alone, every command runs; `serve` and `simulate` answer."""
+    command = (str(installed),)
+    assert run("--version", command=command).out == VERSION
+    assert [0] * len(COMMANDS) == [run(name, "--help", command=command).code for name in COMMANDS]
+    address = f"127.0.0.1:{free_port()}"
+    simulator = subprocess.Popen([*command, "simulate", "--web.listen-address", address])
+    try:
+        with exporter(
+            "--vllm.url", f"http://{address}", "--poll.interval", "200ms", command=command
+        ) as served:
+            end = time.monotonic() + 20
+            while not answers(f"http://{address}/metrics"):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            outcome = run("check", f"http://{address}", "--for", "1s", "--json", command=command)
+            assert [answers(f"http://{served}{path}") for path in ("/metrics", "/", "/config")] == [True] * 3
+    finally:
+        simulator.send_signal(signal.SIGTERM)
+        simulator.wait(10)
+    assert json.loads(outcome.out)["targets"][0]["up"] is True
+
+
+def test_nothing_of_the_development_is_needed(installed: Path) -> None:
+    """The environment that the wheel runs in has none of the developers' packages."""
+    pip = (str(installed.with_name("python")), "-m", "pip")
+    names = {package["name"].lower() for package in json.loads(run("list", "--format=json", command=pip).out)}
+    assert set() == names & {"pytest", "hatchling", "hypothesis", "mypy", "ruff", "jsonschema"}
+    assert run("check", command=pip).code == 0

@@ -1,0 +1,366 @@
+"""The core against what a real vLLM did, and what vLLM itself said of it.
+
+Three truths that owe nothing to each other: the counters of `/metrics` that the core reads, vLLM's own record
+of each request, and the lines that vLLM logs.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from core.builders import final_answer, requests, series, vllm_log
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.distribution import recover
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.quality import QualityLevel
+from vllm_specdec_exporter.pipeline import EngineState, Settings, observe
+from vllm_specdec_exporter.reading import Counters, EngineKey
+from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.window import Window
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.result import EngineResult
+
+SETTINGS = Settings(
+    windows=(Window(10), Window(30)),
+    judged=Window(10),
+    slack=0.5,  # the captures were polled every second
+    thresholds=Thresholds(minimum_drafts=20),
+)
+
+
+@cache
+def results(scenario: str) -> tuple[tuple[float, tuple[EngineResult, ...]], ...]:
+    """The results of every answer of a scenario, with its time."""
+    states: dict[EngineKey, EngineState] = {}
+    found = []
+    for time, text in series(scenario):
+        states, engines = observe(states, read(text), time, SETTINGS)
+        found.append((time, engines))
+    return tuple(found)
+
+
+def final_counters(scenario: str) -> list[Counters]:
+    """The counters of each engine when the scenario had ended."""
+    return [engine.counters for engine in read(final_answer(scenario)).engines]
+
+
+class TestRequests:
+    """The sums over vLLM's own record of each request."""
+
+    @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
+    def test_totals(self, scenario: str) -> None:
+        """All engines' counters together are the sums over all requests."""
+        counters = final_counters(scenario)
+        of_requests = [request["spec"] for request in requests(scenario)]
+
+        assert (
+            sum(spec["num_spec_steps"] for spec in of_requests),
+            sum(spec["num_draft_tokens"] for spec in of_requests),
+            sum(spec["num_accepted_draft_tokens"] for spec in of_requests),
+            sum(request["usage"]["completion_tokens"] for request in requests(scenario)),
+        ) == (
+            sum(c.drafts for c in counters),
+            sum(c.draft_tokens for c in counters),
+            sum(c.accepted_tokens for c in counters),
+            sum(c.generation_tokens for c in counters),
+        )
+
+    @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
+    def test_distribution(self, scenario: str) -> None:
+        """The recovered distribution is the sum of the requests' own histograms, draft for draft."""
+        recovered: Counter[int] = Counter()
+        for counters in final_counters(scenario):
+            buckets = recover(counters).buckets
+            recovered.update({j: b - a for j, (a, b) in enumerate(zip((0, *buckets), buckets, strict=False))})
+        counted: Counter[int] = Counter()
+        for request in requests(scenario):
+            counted.update(dict(enumerate(request["spec"]["acceptance_histogram"])))
+
+        assert counted == recovered
+
+    def test_without_speculation(self) -> None:
+        """A server without speculation counts its tokens, and no request tells of drafts."""
+        (counters,) = final_counters("nospec")
+
+        assert {None} == {request["spec"] for request in requests("nospec")}
+        assert (None, sum(r["usage"]["completion_tokens"] for r in requests("nospec"))) == (
+            counters.drafts,
+            counters.generation_tokens,
+        )
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """What vLLM logged: at some moment of the second `time`, of all since the line before."""
+
+    time: float
+    length: float
+    accepted: int
+    drafted: int
+    positions: list[float]
+    ratio: float
+    accepted_per_second: float
+
+
+_LOGGED = re.compile(
+    r"INFO (?P<time>\S+ \S+) .*Mean acceptance length: (?P<length>[\d.]+), "
+    r"Accepted throughput: (?P<rate>[\d.]+) tokens/s, .*Accepted: (?P<accepted>\d+) tokens, "
+    r"Drafted: (?P<drafted>\d+) tokens, Per-position acceptance rate: (?P<positions>[\d., ]+), "
+    r"Avg Draft acceptance rate: (?P<ratio>[\d.]+)%"
+)
+
+
+@cache
+def log_lines() -> tuple[LogLine, ...]:
+    year = datetime.fromtimestamp(series("ngram-phases")[0][0], UTC).year
+    found = [_LOGGED.search(line) for line in vllm_log("ngram-phases")]
+    return tuple(
+        LogLine(
+            time=datetime.strptime(f"{year}-{m['time']}+0000", "%Y-%m-%d %H:%M:%S%z").timestamp(),
+            length=float(m["length"]),
+            accepted=int(m["accepted"]),
+            drafted=int(m["drafted"]),
+            positions=[float(p) for p in m["positions"].split(", ")],
+            ratio=float(m["ratio"]) / 100,
+            accepted_per_second=float(m["rate"]),
+        )
+        for m in found
+        if m
+    )
+
+
+class TestLog:
+    """vLLM's own log lines, one per 10 seconds."""
+
+    def test_all_lines_are_there(self) -> None:
+        """Nine lines; the one in the idle phase was not logged."""
+        assert (len(log_lines()), len(vllm_log("ngram-phases"))) == (9, 9)
+
+    @pytest.mark.parametrize("upto", range(1, 10))
+    def test_sums(self, upto: int) -> None:
+        """What vLLM logged up to a line lies between the counters before and after that second.
+
+        No tolerance is needed: counters only rise, and the line was written somewhere within its second.
+        """
+        written = log_lines()[:upto]
+        times = [time for time, _ in results("ngram-phases")]
+        before = bisect_right(times, written[-1].time) - 1
+        after = bisect_left(times, written[-1].time + 1)
+        (lower,), (upper,) = (results("ngram-phases")[i][1] for i in (before, after))
+
+        assert (
+            lower.counters.accepted_tokens
+            <= sum(line.accepted for line in written)
+            <= upper.counters.accepted_tokens
+        )
+        assert (
+            lower.counters.draft_tokens
+            <= sum(line.drafted for line in written)
+            <= upper.counters.draft_tokens
+        )
+
+    @pytest.mark.parametrize("index", [1, 2, 3, 4, 5, 6, 8])
+    def test_windows(self, index: int) -> None:
+        """A window of 10 seconds that ends where a line was written tells what the line tells.
+
+        Window and line begin and end at different moments, at most half a poll interval apart at each end,
+        because the poll is taken that had counted as many draft tokens as the lines so far tell. That is
+        5 % of the traffic of 10 seconds at each end, which is allowed for throughput. Within a phase those
+        5 % have nearly the same acceptance, within 0.1 of it, so ratios are off by less than 0.01, and a
+        length by less than three times that. The first line covers the start, the eighth 20 seconds.
+        """
+        line = log_lines()[index]
+        so_far = sum(earlier.drafted for earlier in log_lines()[: index + 1])
+        polls = [result for time, (result,) in results("ngram-phases") if abs(time - line.time - 0.5) <= 1.5]
+        nearest = min(polls, key=lambda result: abs(result.counters.draft_tokens - so_far))
+        window = nearest.window("10s")
+
+        assert pytest.approx(line.ratio, abs=0.01) == window.acceptance_ratio
+        assert pytest.approx(line.length, abs=0.03) == window.mean_acceptance_length
+        assert pytest.approx(line.positions, abs=0.01) == list(window.position_acceptance_ratio)
+        assert pytest.approx(line.accepted_per_second, rel=0.1) == window.accepted_tokens_per_second
+
+
+class TestPhases:
+    """30 s of repetitive answers, 30 s at a temperature at which nothing is accepted, 20 s of nothing."""
+
+    @staticmethod
+    def at(seconds: float) -> EngineResult:
+        """The result `seconds` after the first answer."""
+        start = series("ngram-phases")[0][0]
+        return min(results("ngram-phases"), key=lambda item: abs(item[0] - start - seconds))[1][0]
+
+    @pytest.mark.parametrize("seconds", [12, 20, 28, 95, 102])
+    def test_drafting_that_works(self, seconds: float) -> None:
+        """Two of three drafted tokens are accepted, which is fair: the first position is below 0.9."""
+        result = self.at(seconds)
+        window = result.window("10s")
+
+        assert (result.activity.state, result.quality.level) == (ActivityState.ACTIVE, QualityLevel.FAIR)
+        assert 0.6 < window.acceptance_ratio < 0.75
+        assert 3.0 < window.mean_acceptance_length < 3.7
+        assert 0.85 < window.coverage_ratio <= 1
+        assert window.drafts_vary
+
+    @pytest.mark.parametrize("seconds", [45, 50, 55])
+    def test_drafting_that_does_not(self, seconds: float) -> None:
+        """Nothing is accepted and few drafts are made: poor, and the finding says why."""
+        result = self.at(seconds)
+        window = result.window("10s")
+
+        assert (result.activity.state, result.quality.level) == (ActivityState.ACTIVE, QualityLevel.POOR)
+        assert (
+            window.acceptance_ratio,
+            window.mean_acceptance_length,
+            window.position_acceptance_ratio,
+        ) == (0.0, 1.0, (0.0,) * 4)
+        assert window.coverage_ratio < 0.1
+        assert result.findings[0].text == "the first drafted token is rejected in 100% of the drafts"
+
+    def test_the_collapse(self) -> None:
+        """When acceptance collapses the short window shows it before the long one."""
+        result = self.at(40)
+
+        assert result.window("10s").acceptance_ratio < 0.2
+        assert result.window("30s").acceptance_ratio > 0.5
+
+    @pytest.mark.parametrize("seconds", [74, 78])
+    def test_nothing(self, seconds: float) -> None:
+        """An engine at rest is idle, without ratios and level."""
+        result = self.at(seconds)
+        window = result.window("10s")
+
+        assert (
+            result.activity.state,
+            result.quality.level,
+            window.acceptance_ratio,
+            window.drafts,
+            window.generation_tokens_per_second,
+        ) == (ActivityState.IDLE, None, None, 0.0, 0.0)
+
+    def test_the_course_of_it(self) -> None:
+        """State and level over the whole recording, without their repetitions.
+
+        The first 75 drafts are lucky; the second phase ends with too few drafts in 10 seconds to judge.
+        """
+        course = [(engine.activity.state, engine.quality.level) for _, (engine,) in results("ngram-phases")]
+        changes = [now for before, now in zip([None, *course], course, strict=False) if now != before]
+
+        active, idle, starting = ActivityState.ACTIVE, ActivityState.IDLE, ActivityState.WARMING_UP
+        assert [
+            (starting, None),
+            (idle, None),
+            (active, QualityLevel.OPTIMAL),
+            (active, QualityLevel.FAIR),
+            (active, QualityLevel.POOR),
+            (starting, None),
+            (idle, None),
+            (active, QualityLevel.FAIR),
+        ] == changes
+
+    @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2", "nospec"])
+    def test_no_false_alarm(self, scenario: str) -> None:
+        """A real server that runs without a restart shows none."""
+        last = results(scenario)[-1][1]
+
+        assert [0] * len(last) == [engine.engine_resets_total for engine in last]
+        assert {4 if scenario == "ngram-phases" else 3 if scenario == "dp2" else None} == {
+            engine.num_speculative_tokens for engine in last
+        }
+
+
+class TestOtherScenarios:
+    def test_without_speculation(self) -> None:
+        """A server without speculation is off all the time, and its tokens are counted."""
+        found = [engine for _, (engine,) in results("nospec")]
+
+        assert {ActivityState.OFF} == {engine.activity.state for engine in found}
+        assert {None} == {engine.quality.level for engine in found}
+        assert found[-2].window("10s").generation_tokens_per_second > 100
+
+    def test_two_engines(self) -> None:
+        """Data-parallel engines are judged each on its own."""
+        (_, found) = results("dp2")[15]
+
+        assert [EngineKey("tiny-llama", "0"), EngineKey("tiny-llama", "1")] == [e.key for e in found]
+        assert [engine.activity.state for engine in found] == [ActivityState.ACTIVE] * 2
+        assert found[0].window("10s") != found[1].window("10s")
+
+
+@cache
+def by_prometheus_client(scenario: str) -> tuple[tuple[float, dict[tuple[str, str, str], float]], ...]:
+    """The counters of every answer as prometheus_client reads them: by name, engine and position."""
+    return tuple(
+        (
+            time,
+            {
+                (sample.name, sample.labels["engine"], sample.labels.get("position", "")): sample.value
+                for family in text_string_to_metric_families(text.decode())
+                for sample in family.samples
+                if re.match(r"vllm:(spec_decode_num_\w+|generation_tokens)_total$", sample.name)
+            },
+        )
+        for time, text in series(scenario)
+    )
+
+
+@pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
+def test_windows_computed_another_way(scenario: str) -> None:
+    """Every window over every answer equals what prometheus_client's parser and plain arithmetic give."""
+    answers = by_prometheus_client(scenario)
+    expected, actual = [], []
+    for now, (time, engines) in enumerate(results(scenario)):
+        for engine in engines:
+            for length in (10, 30):
+                then = next(i for i, (t, _) in enumerate(answers) if t >= time - length - 0.5)
+                if then == now:
+                    continue
+
+                def rise(
+                    name: str, position: str = "", *, a: int = then, b: int = now, of: str = engine.engine
+                ) -> float:
+                    key = (f"vllm:{name}_total", of, position)
+                    return answers[b][1][key] - answers[a][1][key]
+
+                drafts = rise("spec_decode_num_drafts")
+                accepted = rise("spec_decode_num_accepted_tokens")
+                drafted = rise("spec_decode_num_draft_tokens")
+                generated = rise("generation_tokens")
+                k = engine.num_speculative_tokens
+                rates = [rise("spec_decode_num_accepted_tokens_per_pos", str(i)) for i in range(k)]
+                span = time - answers[then][0]
+                expected.append(
+                    (
+                        span,
+                        drafts,
+                        accepted / drafted if drafted else None,
+                        1 + accepted / drafts if drafts else None,
+                        tuple(rate / drafts for rate in rates) if drafts else (),
+                        min((accepted + drafts) / generated, 1) if generated else None,
+                        accepted / span,
+                    )
+                )
+                m = engine.window(f"{length}s")
+                actual.append(
+                    (
+                        m.span_seconds,
+                        m.drafts,
+                        m.acceptance_ratio,
+                        m.mean_acceptance_length,
+                        m.position_acceptance_ratio,
+                        m.coverage_ratio,
+                        m.accepted_tokens_per_second,
+                    )
+                )
+
+    assert expected == actual

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.builders import increase
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
+from vllm_specdec_exporter.judgement.quality import Quality, judge_quality
+from vllm_specdec_exporter.measures import Measures, derive
+from vllm_specdec_exporter.thresholds import Thresholds
+
+ACTIVE = Activity(ActivityState.ACTIVE, "1000 drafts in the last 5m")
+PROBLEM, HINT = Severity
+
+
+def measured(
+    *positions: float, draft_tokens: float | None = None, generation: float | None = None
+) -> Measures:
+    """An active engine with 1000 drafts in its window."""
+    return derive("5m", increase(1000, positions, draft_tokens=draft_tokens, generation=generation))
+
+
+def texts(measures: Measures, *, defects: tuple[str, ...] = ()) -> list[tuple[Severity, str]]:
+    """The findings on an active engine, without what to do about them."""
+    quality = judge_quality(measures, [], Thresholds())
+    return [(f.severity, f.text) for f in find(ACTIVE, quality, measures, defects=defects)]
+
+
+class TestActivity:
+    @pytest.mark.parametrize(
+        ("state", "expected"),
+        [
+            (ActivityState.OFF, [(HINT, "speculation is off: why")]),
+            (ActivityState.BYPASSED, [(PROBLEM, "speculation is bypassed: why")]),
+            (None, [(HINT, "why")]),
+            (ActivityState.IDLE, []),
+            (ActivityState.WARMING_UP, []),
+            (ActivityState.ACTIVE, []),
+        ],
+    )
+    def test_states(self, state: ActivityState | None, expected: list[tuple[Severity, str]]) -> None:
+        """Only a state in which speculation does nothing though it could is worth a finding."""
+        found = find(Activity(state, "why"), Quality(), None)
+
+        assert expected == [(f.severity, f.text) for f in found]
+
+    def test_measures_without_a_level_are_not_talked_about(self) -> None:
+        """Too few drafts to judge are too few to complain about."""
+        idle = Activity(ActivityState.WARMING_UP, "3 drafts")
+
+        assert find(idle, Quality(), measured(10, 1)) == ()
+
+
+class TestAcceptance:
+    @pytest.mark.parametrize(
+        ("measures", "expected"),
+        [
+            (measured(950, 850, 750), []),
+            (measured(800, 500, 300), []),
+            (
+                measured(400, 300, 200),
+                [(PROBLEM, "the first drafted token is rejected in 60% of the drafts")],
+            ),
+            (
+                measured(400, 40, 4),
+                [(PROBLEM, "the first drafted token is rejected in 60% of the drafts")],
+            ),
+            (
+                measured(900, 300, 90),
+                [(PROBLEM, "acceptance falls off steeply behind the first position")],
+            ),
+            (
+                measured(700, 350, 175, 90),
+                [(PROBLEM, "acceptance is poor: acceptance ratio 0.33 < 0.4")],
+            ),
+            (
+                measured(800, 100, 50, draft_tokens=1200),
+                [(HINT, "drafts hold 1.2 of K=3 tokens on average")],
+            ),
+            (
+                measured(950, 850, 750, generation=8000),
+                [(HINT, "only 44% of the generated tokens came out of drafts")],
+            ),
+        ],
+    )
+    def test_what_is_found(self, measures: Measures, expected: list[tuple[Severity, str]]) -> None:
+        """One cause is named once: the first position before the decline, and both before the totals."""
+        assert expected == texts(measures)
+
+    def test_the_totals_where_there_are_no_positions(self) -> None:
+        """Without positions, a poor total is what can be said."""
+        measures = replace(measured(), acceptance_ratio=0.3, mean_acceptance_length=2.2)
+
+        assert texts(measures) == [(PROBLEM, "acceptance is poor: acceptance ratio 0.30 < 0.4")]
+
+    @pytest.mark.parametrize(
+        ("generation", "expected"),
+        [(7101, True), (7100, False)],
+    )
+    def test_low_coverage(self, generation: float, expected: bool) -> None:
+        """Less than half of the tokens out of drafts is low."""
+        found = [text for _, text in texts(measured(950, 850, 750, generation=generation))]
+
+        assert expected is any(text.startswith("only ") for text in found)
+
+
+class TestDefects:
+    def test_each_is_a_hint(self) -> None:
+        """A torn answer is harmless once, and says what is torn."""
+        found = find(ACTIVE, Quality(), None, defects=("this", "that"))
+
+        assert [(f.severity, f.text) for f in found] == [
+            (HINT, "inconsistent sample: this"),
+            (HINT, "inconsistent sample: that"),
+        ]
+
+
+class TestOrder:
+    def test_the_gravest_first(self) -> None:
+        """Problems come before hints, whatever they are about."""
+        found = texts(measured(400, 300, 200, draft_tokens=1500, generation=9000), defects=("torn",))
+
+        assert [severity for severity, _ in found] == [PROBLEM, HINT, HINT, HINT]
+
+    @pytest.mark.parametrize(
+        "findings",
+        [
+            find(Activity(ActivityState.OFF, "why"), Quality(), None),
+            find(Activity(ActivityState.BYPASSED, "why"), Quality(), None),
+            find(Activity(None, "why"), Quality(), None, defects=("torn",)),
+        ],
+    )
+    def test_each_says_what_to_do(self, findings: tuple[Finding, ...]) -> None:
+        """No finding leaves its reader alone."""
+        assert [f for f in findings if not f.action.endswith(".")] == []

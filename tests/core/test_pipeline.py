@@ -1,0 +1,410 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.builders import OPENMETRICS, counters, lines, upstream, vllm_text
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.distribution import Distribution
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.findings import Severity
+from vllm_specdec_exporter.judgement.quality import QualityLevel
+from vllm_specdec_exporter.measures import Measures
+from vllm_specdec_exporter.pipeline import EngineState, Settings, Speculation, interrupt, observe
+from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.result import Deployment, EngineResult
+from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KEY = EngineKey("m", "0")
+
+#: Settings under which a handful of drafts can be judged.
+EASY = Settings(windows=(Window(10), Window(60)), judged=Window(60), thresholds=Thresholds(minimum_drafts=10))
+
+
+def reading(values: Counters, *, key: EngineKey = KEY, defects: tuple[str, ...] = ()) -> Reading:
+    return Reading("vllm-v1", (EngineReading(key, values, Load(1, 0, 0.5), defects=defects),))
+
+
+def run(readings: Iterable[Reading], settings: Settings = EASY, interval: float = 5.0) -> list[EngineResult]:
+    """The results for the first engine, polled every `interval` seconds."""
+    states: dict[EngineKey, EngineState] = {}
+    results = []
+    for poll, item in enumerate(readings):
+        states, found = observe(states, item, poll * interval, settings)
+        results.append(found[0])
+    return results
+
+
+def steady(polls: int, start: int = 0) -> list[Reading]:
+    """An engine that makes 20 drafts a poll, of 2 tokens each; 18 and then 15 are accepted."""
+    return [reading(counters(20 * i, [18 * i, 15 * i])) for i in range(start, start + polls)]
+
+
+class TestResult:
+    def test_the_first_answer(self) -> None:
+        """After one answer, counters and what is known are there, but no window."""
+        expected = EngineResult(
+            model_name="m",
+            engine="0",
+            activity=Activity(ActivityState.WARMING_UP, "fewer than two samples since the start or restart"),
+            deployment=Deployment(dialect="vllm-v1"),
+            judged_window="1m",
+            num_speculative_tokens=2,
+            counters=counters(20, [18, 15]),
+            load=Load(1, 0, 0.5),
+            accepted_tokens_per_draft=Distribution((2, 5, 20), 20, 33),
+        )
+
+        assert [expected] == run(steady(1, start=1))
+
+    def test_windows(self) -> None:
+        """Each window holds what it can reach."""
+        result = run(steady(14))[-1]
+
+        assert [(m.window, m.span_seconds, m.drafts) for m in result.windows] == [
+            ("10s", 10.0, 40.0),
+            ("1m", 60.0, 240.0),
+        ]
+        assert pytest.approx(1 + 33 / 20) == result.window("1m").mean_acceptance_length
+        assert result.window("5m") is None
+
+    def test_judgement(self) -> None:
+        """The judged window decides activity and quality; the others show whether it is steady."""
+        result = run(steady(14))[-1]
+
+        assert Activity(ActivityState.ACTIVE, "240 drafts in the last 1m") == result.activity
+        assert (result.quality.level, result.findings) == (QualityLevel.OPTIMAL, ())
+        assert "mean acceptance length deviation 0.00 <= 0.2" in result.quality.reasons
+
+    def test_another_window_can_be_judged(self) -> None:
+        """The operator chooses which window counts."""
+        result = run(steady(14), replace(EASY, judged=Window(10)))[-1]
+
+        assert (result.judged_window, result.activity.reason) == ("10s", "40 drafts in the last 10s")
+
+    def test_what_the_operator_says(self) -> None:
+        """The speculative config names the deployment, and tells K before positions do."""
+        settings = replace(EASY, speculation=Speculation(True, "eagle3", "some/draft", 3))
+        states, (result,) = observe({}, reading(Counters(0, 0, 0, (), 0)), 0, settings, "0.32.0")
+
+        assert Deployment("eagle3", "some/draft", "vllm-v1", "0.32.0") == result.deployment
+        assert result.num_speculative_tokens == 3
+        assert list(states) == [KEY]
+
+    def test_positions_tell_k_better(self) -> None:
+        """What the server counts beats what the operator says."""
+        settings = replace(EASY, speculation=Speculation(True, num_speculative_tokens=7))
+
+        assert run(steady(1), settings)[0].num_speculative_tokens == 2
+
+    def test_quality_needs_activity(self) -> None:
+        """Below the minimum of drafts there is no level."""
+        result = run([reading(counters(0, [0])), reading(counters(9, [1]))])[-1]
+
+        assert (result.activity.state, result.quality.level) == (ActivityState.WARMING_UP, None)
+        assert result.window("1m").drafts == 9
+
+    def test_speculation_configured_but_unused(self) -> None:
+        """Zero counters beside a speculative config are a server that bypasses speculation."""
+        settings = replace(EASY, speculation=Speculation(True))
+        result = run([reading(Counters(0, 0, 0, (), 100 * i)) for i in range(3)], settings)[-1]
+
+        assert ActivityState.BYPASSED is result.activity.state
+        assert [finding.severity for finding in result.findings] == [Severity.PROBLEM]
+
+
+class TestOverTime:
+    def test_idle_and_back(self) -> None:
+        """An engine that rests is idle, without ratios, and active again after enough drafts."""
+        rest = [reading(counters(60, [54, 45]))] * 14
+        results = run([*steady(4), *rest, *steady(3, start=3)])
+
+        assert ActivityState.ACTIVE is results[3].activity.state
+        assert (
+            results[17].activity.state,
+            results[17].window("1m").acceptance_ratio,
+            results[17].window("1m").drafts_per_second,
+        ) == (ActivityState.IDLE, None, 0.0)
+        assert ActivityState.ACTIVE is results[-1].activity.state
+
+    def test_a_restart(self) -> None:
+        """After a restart nothing is left of the old life but the number of resets."""
+        results = run([*steady(10), *steady(5, start=1)])
+        anew = run(steady(5, start=1))
+
+        assert [result.engine_resets_total for result in results[10:]] == [1] * 5
+        assert anew == [replace(result, engine_resets_total=0) for result in results[10:]]
+
+    def test_a_restart_that_is_seen_in_parts(self) -> None:
+        """Counters that fall one at a time never make a window with old and new values."""
+        old, new = counters(1000, [900, 800]), counters(20, [18, 15])
+        parts = [
+            old,
+            replace(old, drafts=new.drafts),
+            replace(new, generation_tokens=old.generation_tokens),
+            new,
+            counters(40, [36, 30]),
+        ]
+        result = run(reading(values) for values in parts)[-1]
+
+        assert (
+            result.engine_resets_total,
+            result.window("1m").drafts,
+            result.window("1m").position_acceptance_ratio[0],
+        ) == (3, 20.0, 0.9)
+
+    def test_an_interruption(self) -> None:
+        """After the server stopped listening windows begin anew, without a reset."""
+        states, _ = observe({}, steady(1)[0], 0, EASY)
+        states, _ = observe(states, steady(2)[1], 5, EASY)
+        states, (first,) = observe(interrupt(states), steady(3)[2], 60, EASY)
+        _, (second,) = observe(states, steady(4)[3], 65, EASY)
+
+        assert (first.windows, first.engine_resets_total) == ((), 0)
+        assert [m.drafts for m in second.windows] == [20.0, 20.0]
+
+    def test_a_clock_that_does_not_advance(self) -> None:
+        """An answer that is not later than the last is counted as inconsistent, and begins anew."""
+        states, _ = observe({}, steady(1)[0], 5, EASY)
+        _, (result,) = observe(states, steady(2)[1], 5, EASY)
+
+        assert result.defects == ("the clock did not advance since the sample before",)
+        assert (
+            result.windows,
+            result.engine_resets_total,
+            result.inconsistent_samples_total,
+        ) == ((), 0, 1)
+
+    def test_engines_that_come_and_go(self) -> None:
+        """An engine that is gone is forgotten; one that is new begins; the others go on."""
+        other = EngineKey("m", "1")
+        one, two = steady(2)
+        both = replace(one, engines=(*one.engines, replace(one.engines[0], key=other)))
+
+        states, _ = observe({}, both, 0, EASY)
+        states, results = observe(states, two, 5, EASY)
+        assert (list(states), [len(result.windows) for result in results]) == ([KEY], [2])
+
+        states, results = observe(states, both, 10, EASY)
+        assert [KEY, other] == [result.key for result in results]
+        assert results[1].windows == ()
+
+    def test_a_torn_answer(self) -> None:
+        """A torn answer is counted once, its ratios are clamped, and its buckets wait."""
+        results = run(
+            reading(values)
+            for values in (counters(100, [80, 50]), counters(101, [83, 52]), counters(120, [96, 60]))
+        )
+        torn = results[1].window("1m")
+
+        assert [result.inconsistent_samples_total for result in results] == [0, 1, 1]
+        assert (
+            torn.acceptance_ratio,
+            torn.position_acceptance_ratio,
+            torn.mean_acceptance_length,
+        ) == (1.0, (1.0, 1.0), 3.0)
+        assert results[1].defects == (
+            "3 accepted at position 0, but only 1 drafts",
+            "5 accepted tokens, but only 2 draft tokens",
+        )
+        assert results[2].defects == ()
+        assert [result.accepted_tokens_per_draft.buckets for result in results] == [
+            (20, 50, 100),
+            (20, 50, 101),
+            (24, 60, 120),
+        ]
+
+    def test_defects_of_the_reading_count(self) -> None:
+        """An answer with a value that had to be left out is inconsistent too."""
+        results = run([reading(counters(1, [1]), defects=("x is nan",)), reading(counters(2, [2]))])
+
+        assert [(r.inconsistent_samples_total, r.defects) for r in results] == [(1, ("x is nan",)), (1, ())]
+
+
+class TestAnswersWithGaps:
+    """A series that is missing from one answer, and back in the next, counted nothing in between."""
+
+    WHOLE = (counters(1000, [800, 600]), counters(1100, [880, 660]), counters(1200, [960, 720]))
+
+    def test_positions_with_a_hole(self) -> None:
+        """Positions that are back after a hole do not bring their whole past into the window."""
+        first, gap, last = self.WHOLE
+        results = run(
+            reading(values) for values in (first, replace(gap, accepted_tokens_per_position=()), last)
+        )
+
+        assert results[-1].window("1m").position_acceptance_ratio in ((), (0.8, 0.6))
+
+    @pytest.mark.parametrize("field", ["drafts", "draft_tokens", "accepted_tokens", "generation_tokens"])
+    def test_a_counter(self, field: str) -> None:
+        """A counter that is back does not bring its whole past into the window."""
+        first, gap, last = self.WHOLE
+        whole = run(reading(values) for values in (gap, last))[-1].window("1m")
+        measures = run(reading(values) for values in (first, replace(gap, **{field: None}), last))[-1].window(
+            "1m"
+        )
+        rates = [
+            (measures.drafts_per_second, whole.drafts_per_second),
+            (measures.draft_tokens_per_second, whole.draft_tokens_per_second),
+            (measures.accepted_tokens_per_second, whole.accepted_tokens_per_second),
+            (measures.generation_tokens_per_second, whole.generation_tokens_per_second),
+        ]
+
+        assert [(rate, true) for rate, true in rates if rate is not None and rate > true] == []
+
+    @pytest.mark.parametrize("polls_missed", [1, 30, 100])
+    def test_buckets_after_a_silence(self, polls_missed: int) -> None:
+        """Buckets do not fall after failed polls either: for Prometheus that would be a restart."""
+        states, (before,) = observe({}, reading(counters(100, [80, 50])), 0, EASY)
+        _, (after,) = observe(states, reading(counters(100, [82, 51])), 5.0 * polls_missed, EASY)
+
+        buckets = zip(
+            before.accepted_tokens_per_draft.buckets, after.accepted_tokens_per_draft.buckets, strict=True
+        )
+
+        assert [(earlier, later) for earlier, later in buckets if later < earlier] == []
+
+
+class TestServers:
+    """What becomes of each kind of server, over two answers."""
+
+    @pytest.mark.parametrize(
+        ("file", "content_type", "activity", "k"),
+        [
+            ("vllm-rust-k3.openmetrics.txt", OPENMETRICS, ActivityState.IDLE, 3),
+            ("vllm-rust-nospec.openmetrics.txt", OPENMETRICS, ActivityState.OFF, None),
+            ("lmdeploy-k3.txt", "", ActivityState.IDLE, 3),
+            ("lmdeploy-nospec.txt", "", ActivityState.OFF, None),
+            ("llamacpp-nospec.txt", "", ActivityState.OFF, None),
+            ("vllm-v0-k5.txt", "", ActivityState.IDLE, None),
+            ("vllm-diffusion.txt", "", ActivityState.OFF, None),
+        ],
+    )
+    def test_counters_that_stand_still(
+        self, file: str, content_type: str, activity: ActivityState, k: int | None
+    ) -> None:
+        """Speculation that rests is idle, none at all is off."""
+        item = read(upstream(file), content_type)
+        result = run([item, item])[-1]
+
+        assert (activity, k) == (result.activity.state, result.num_speculative_tokens)
+
+    def test_llamacpp_without_a_request(self) -> None:
+        """llama.cpp without a request in progress is idle."""
+        text = upstream("llamacpp-k4.txt").replace(b"requests_processing 1\n", b"requests_processing 0\n")
+        result = run([read(text), read(text)])[-1]
+
+        assert (result.activity.state, result.num_speculative_tokens) == (ActivityState.IDLE, 4)
+
+    def test_llamacpp_within_a_long_request(self) -> None:
+        """llama.cpp counts when a request ends, so counters that stand still during one say nothing."""
+        item = read(upstream("llamacpp-k4.txt"))
+        result = run([item, item])[-1]
+
+        assert result.load.requests_running == 1
+        assert result.activity.state is not ActivityState.IDLE
+
+    def test_a_diffusion_model(self) -> None:
+        """Denoising steps are not drafts, and the reason says so."""
+        item = read(upstream("vllm-diffusion.txt"))
+        result = run([item, item])[-1]
+
+        assert result.activity.reason == "a diffusion model: its denoising steps are not speculative decoding"
+        assert (result.num_speculative_tokens, result.accepted_tokens_per_draft) == (None, None)
+
+    def test_a_diffusion_model_told_otherwise(self) -> None:
+        """Not even a speculative config makes it speculative."""
+        item = read(upstream("vllm-diffusion.txt"))
+        result = run([item, item], replace(EASY, speculation=Speculation(True, "ngram", "", 4)))[-1]
+
+        assert (result.activity.state, result.num_speculative_tokens) == (ActivityState.OFF, None)
+
+
+class TestV0:
+    @staticmethod
+    def results(*, k: int | None = None, generated: float = 500.0) -> list[EngineResult]:
+        before = read(upstream("vllm-v0-k5.txt"))
+        (engine,) = before.engines
+        more = replace(engine.counters, generation_tokens=engine.counters.generation_tokens + generated)
+        after = replace(before, engines=(replace(engine, counters=more),))
+        return run([before, after], replace(EASY, speculation=Speculation(k is not None, "", "", k)))
+
+    def test_lifetime_values(self) -> None:
+        """V0's gauges are a window of their own, from the first answer on."""
+        (lifetime,) = self.results(k=5)[0].windows
+
+        assert (
+            Measures(
+                "lifetime",
+                acceptance_ratio=0.6260512171988618,
+                mean_acceptance_length=pytest.approx(0.42417536094425123 * 6),
+            )
+            == lifetime
+        )
+
+    def test_k_is_needed_for_a_length(self) -> None:
+        """Without K, efficiency is no length."""
+        assert self.results()[0].window("lifetime").mean_acceptance_length is None
+
+    def test_its_activity(self) -> None:
+        """While V0 generates, nobody can say whether it drafts; where it does not, it is idle."""
+        busy, idle = self.results()[-1], self.results(generated=0)[-1]
+
+        assert (
+            Activity(None, "vLLM V0 shows means over its whole life only, so what it does now is not known")
+            == busy.activity
+        )
+        assert ActivityState.IDLE is idle.activity.state
+        assert None is busy.quality.level
+
+    def test_what_is_not_known_is_not_claimed(self) -> None:
+        """V0 does not say what it drafts, so its windows hold rates of tokens and no ratio."""
+        window = self.results()[-1].window("1m")
+
+        assert (
+            window.generation_tokens_per_second,
+            window.acceptance_ratio,
+            window.coverage_ratio,
+            window.drafts_per_second,
+        ) == (100.0, None, None, None)
+
+
+class TestFromText:
+    def test_an_unlabelled_exposition(self) -> None:
+        """A server without labels, such as llama.cpp, is one engine without a name."""
+        texts = [
+            lines(
+                f"llamacpp:spec_decode_num_drafts_total {100 * i}",
+                f"llamacpp:spec_decode_num_draft_tokens_total {200 * i}",
+                f"llamacpp:spec_decode_num_accepted_tokens_total {140 * i}",
+                f'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="0"}} {80 * i}',
+                f'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="1"}} {60 * i}',
+                f"llamacpp:tokens_predicted_total {240 * i}",
+            )
+            for i in range(3)
+        ]
+        result = run(read(text) for text in texts)[-1]
+
+        assert EngineKey() == result.key
+        assert (
+            result.window("10s").acceptance_ratio,
+            result.window("10s").mean_acceptance_length,
+            result.window("10s").position_acceptance_ratio,
+            result.window("10s").coverage_ratio,
+        ) == (0.7, 2.4, (0.8, 0.6), 1.0)
+
+    def test_a_creation_time_that_moves(self) -> None:
+        """A server that restarted and counted past its old values is found out by its creation time."""
+        texts = [
+            vllm_text(counters(20, [10], created=1.7e9)),
+            vllm_text(counters(500, [250], created=1.7e9 + 60)),
+        ]
+        result = run(read(text) for text in texts)[-1]
+
+        assert (result.engine_resets_total, result.windows) == (1, ())

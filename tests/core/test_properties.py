@@ -1,0 +1,223 @@
+"""What holds from the text of an answer to the result, whatever the engine did."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.builders import (
+    OPENMETRICS,
+    Draft,
+    count,
+    drafts_of,
+    labels,
+    lines,
+    lives,
+    torn_lives,
+    upstream,
+    vllm_lines,
+    vllm_text,
+)
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.history import Sample
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.pipeline import EngineState, Settings, observe
+from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Reading
+from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.window import Delta, Window, delta
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from vllm_specdec_exporter.result import EngineResult
+
+SETTINGS = Settings(
+    windows=(Window(12), Window(60)), judged=Window(60), thresholds=Thresholds(minimum_drafts=5)
+)
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+engines = st.dictionaries(
+    st.builds(EngineKey, names, st.integers(0, 9).map(str)),
+    drafts_of(3, most=10).map(lambda drafts: count(drafts, 3)),
+    min_size=1,
+    max_size=4,
+)
+
+
+def sample_lines(served: dict[EngineKey, Counters], prefix: str = "vllm:") -> list[str]:
+    return [
+        line
+        for key, values in served.items()
+        for line in vllm_lines(values, prefix=prefix, model_name=key.model_name, engine=key.engine)
+    ]
+
+
+def run(life: list[Counters]) -> list[EngineResult]:
+    """The results of one engine, polled every 5 seconds."""
+    states: dict[EngineKey, EngineState] = {}
+    results = []
+    for poll, values in enumerate(life):
+        item = Reading("vllm-v1", (EngineReading(EngineKey("m", "0"), values),))
+        states, (result,) = observe(states, item, 5.0 * poll, SETTINGS)
+        results.append(result)
+    return results
+
+
+class TestText:
+    @given(engines)
+    def test_what_was_written_is_read(self, served: dict[EngineKey, Counters]) -> None:
+        """Every counter of every engine comes out of the text as it went in, whatever the names."""
+        expected = {key: astuple(values) for key, values in served.items()}
+        reading = read(lines(*sample_lines(served)))
+
+        assert expected == {engine.key: astuple(engine.counters) for engine in reading.engines}
+
+    @given(engines)
+    def test_reading_twice(self, served: dict[EngineKey, Counters]) -> None:
+        """The same bytes are read alike."""
+        text = lines(*sample_lines(served))
+
+        assert read(text) == read(text)
+
+    @given(engines, st.randoms(use_true_random=False))
+    def test_the_order_of_lines(self, served: dict[EngineKey, Counters], random: Random) -> None:
+        """The order of lines means nothing."""
+        rows = sample_lines(served)
+        shuffled = list(rows)
+        random.shuffle(shuffled)
+
+        assert read(lines(*rows)) == read(lines(*shuffled))
+
+    @given(st.permutations(["model_name", "engine", "pid", "position"]), names)
+    def test_the_order_of_labels(self, order: list[str], model: str) -> None:
+        """The order of labels means nothing."""
+        pairs = {"model_name": model, "engine": "1", "pid": "7", "position": "0"}
+        name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+
+        assert read(lines(f"{name}{labels(pairs)} 3")) == read(
+            lines(f"{name}{labels({label: pairs[label] for label in order})} 3")
+        )
+
+    @given(engines, st.sampled_from(["vllm:", "vllm_"]), st.booleans(), st.sampled_from(["\n", "\r\n"]))
+    def test_one_engine_in_any_format(
+        self, served: dict[EngineKey, Counters], prefix: str, openmetrics: bool, end: str
+    ) -> None:
+        """Classic text and OpenMetrics, either spelling, and either line end are read alike."""
+        rows = sample_lines(served, prefix)
+        written = (
+            read(lines(*rows, "# EOF", end=end), OPENMETRICS) if openmetrics else read(lines(*rows, end=end))
+        )
+
+        assert read(lines(*sample_lines(served))) == written
+
+    @given(engines)
+    def test_engines_do_not_touch_each_other(self, served: dict[EngineKey, Counters]) -> None:
+        """An engine is read the same whether it stands alone or among others."""
+        alone = [
+            engine
+            for key, values in sorted(served.items(), key=lambda item: item[0])
+            for engine in read(lines(*sample_lines({key: values}))).engines
+        ]
+
+        assert tuple(alone) == read(lines(*sample_lines(served))).engines
+
+    @given(st.lists(drafts_of(3, most=10), min_size=1, max_size=4))
+    def test_processes_add_up(self, parts: list[list[Draft]]) -> None:
+        """What several processes counted of one engine is what one would have counted."""
+        rows = [
+            line
+            for pid, drafts in enumerate(parts)
+            for line in vllm_lines(count(drafts, 3), model_name="m", engine="0", pid=str(pid))
+        ]
+        together = count([draft for drafts in parts for draft in drafts], 3)
+
+        assert read(vllm_text(together)) == read(lines(*rows))
+
+    @given(st.data())
+    def test_a_text_that_is_cut_off(self, data: st.DataObject) -> None:
+        """Wherever an OpenMetrics answer is cut off, it is refused."""
+        text = upstream("vllm-rust-k3.openmetrics.txt")
+        cut = data.draw(st.integers(0, len(text) - len("# EOF\n")))
+
+        with pytest.raises(ValueError, match=r"cut off|ends within a line"):
+            read(text[:cut], OPENMETRICS)
+
+
+class TestTime:
+    @given(lives(3))
+    def test_splitting_a_window(self, life: list[Counters]) -> None:
+        """What happened from a to c is what happened from a to b and from b to c."""
+        samples = [Sample(5 * i, values) for i, values in enumerate(life)]
+        whole = delta(samples[0], samples[-1])
+        parts = [delta(before, after) for before, after in pairwise(samples)]
+        still = Delta(0, 0, 0, 0, (0, 0, 0), 0)
+
+        assert whole == Delta(
+            sum(part.span for part in parts),
+            sum(part.drafts for part in parts),
+            sum(part.draft_tokens for part in parts),
+            sum(part.accepted_tokens for part in parts),
+            tuple(map(sum, zip(*(p.accepted_tokens_per_position for p in (still, *parts)), strict=True))),
+            sum(part.generation_tokens for part in parts),
+        )
+
+    @given(drafts_of(3), st.integers(2, 20))
+    def test_the_same_counters_again(self, drafts: list[Draft], polls: int) -> None:
+        """An engine whose counters stand still is idle, with increases of zero and no ratio."""
+        result = run([count(drafts, 3)] * polls)[-1]
+
+        assert ActivityState.IDLE is result.activity.state
+        assert [
+            (
+                m.drafts,
+                m.generation_tokens_per_second,
+                m.acceptance_ratio,
+                m.mean_acceptance_length,
+                m.position_acceptance_ratio,
+            )
+            for m in result.windows
+        ] == [(0.0, 0.0, None, None, ())] * 2
+
+    @given(lives(3), lives(3))
+    def test_what_was_before_a_restart(self, before: list[Counters], after: list[Counters]) -> None:
+        """Nothing derived after a restart depends on what was before it."""
+        moved = [replace(values, created=1.0) for values in before]
+        anew = [replace(values, created=2.0) for values in after]
+        results = run([*moved, *anew])[len(before) :]
+
+        assert [1] * len(after) == [result.engine_resets_total for result in results]
+        assert run(anew) == [replace(result, engine_resets_total=0) for result in results]
+
+    @given(lives(4))
+    def test_whole_answers_show_no_defect(self, life: list[Counters]) -> None:
+        """An engine whose answers are never torn is never called inconsistent, nor reset."""
+        last = run(life)[-1]
+
+        assert (last.inconsistent_samples_total, last.engine_resets_total) == (0, 0)
+
+    @given(torn_lives())
+    def test_torn_answers_do_no_harm(self, life: list[Counters]) -> None:
+        """However torn the answers, there is a result, one state, and counters as the server gave them."""
+        results = run(life)
+
+        assert life == [result.counters for result in results]
+        assert [r for r in results if r.activity.state not in ActivityState] == []
+        assert [r for r in results if r.quality.level and r.activity.state is not ActivityState.ACTIVE] == []
+
+    @given(torn_lives())
+    def test_buckets_never_fall(self, life: list[Counters]) -> None:
+        """Within a life no bucket, count or sum of the published histogram falls."""
+        found = [r.accepted_tokens_per_draft for r in run(life) if r.accepted_tokens_per_draft]
+
+        assert [
+            (before, after)
+            for before, after in pairwise(found)
+            if any(b < a for a, b in zip(before.buckets, after.buckets, strict=True))
+            or after.count < before.count
+            or after.sum < before.sum
+        ] == []

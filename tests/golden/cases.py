@@ -1,0 +1,245 @@
+"""The inputs of the golden files: recorded answers, run through the pure pipeline at fixed times.
+
+A case is a list of servers; a server is a list of answers with their times in seconds. What comes out is the
+`ExporterResult` that the exporter would hold at that moment, so a golden file is what a scrape returns.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter import dialects, pipeline
+from vllm_specdec_exporter.pipeline import Settings, Speculation
+from vllm_specdec_exporter.result import ExporterResult, PollFailure, Reload, TargetResult
+from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.upstream import REASONS
+from vllm_specdec_exporter.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vllm_specdec_exporter.pipeline import EngineState
+    from vllm_specdec_exporter.reading import EngineKey
+
+DATA = Path(__file__).parents[1] / "data"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+#: When the golden exporter was started, in Unix seconds: any fixed time.
+START = 1_800_000_000.0
+VERSION = "1.2.3"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer of a server, `time` seconds after the exporter's start."""
+
+    time: float
+    body: bytes
+    content_type: str = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server: its answers, and why the poll after the last one failed, if it did."""
+
+    answers: tuple[Answer, ...] = ()
+    failure: PollFailure | None = None
+    version: str = ""
+    name: str = "http://127.0.0.1:8000"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One golden file."""
+
+    name: str
+    servers: tuple[Server, ...]
+    settings: Settings = Settings()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# --- answers
+
+
+def recorded(name: str) -> bytes:
+    """A file below `tests/data`, decompressed."""
+    body = (DATA / name).read_bytes()
+    return gzip.decompress(body) if name.endswith(".gz") else body
+
+
+@cache
+def series(scenario: str) -> tuple[tuple[float, bytes], ...]:
+    """The answers of a recorded scenario with their times since its start, one a second."""
+    rows = [
+        json.loads(line) for line in recorded(f"captures/{scenario}/metrics-series.jsonl.gz").splitlines()
+    ]
+    first = rows[0]["t"]
+    return tuple((round(row["t"] - first, 3), row["text"].encode()) for row in rows if "text" in row)
+
+
+def polled(scenario: str, until: float, interval: float = 5.0) -> tuple[Answer, ...]:
+    """What an exporter sees of a scenario that polls on a beat, up to a moment of it."""
+    answers: list[Answer] = []
+    for time, body in series(scenario):
+        if time <= until and (not answers or time >= answers[-1].time + interval - 0.5):
+            answers.append(Answer(time, body))
+    return tuple(answers)
+
+
+_COUNTERS = re.compile(
+    rb"^((?:vllm|lmdeploy|llamacpp)[:_](?:spec_decode_num_\w+|generation_tokens|tokens_predicted)_total"
+    rb"(?:\{[^}\n]*\})?) \S+",
+    re.MULTILINE,
+)
+
+
+def from_zero(body: bytes, content_type: str = "") -> tuple[Answer, Answer]:
+    """A server that had just started, and ten seconds later the snapshot `body`."""
+    fresh = _COUNTERS.sub(rb"\1 0", body)
+    assert fresh != body, "the snapshot holds no counter that had moved"
+    first = Answer(0.0, fresh, content_type) if content_type else Answer(0.0, fresh)
+    return first, replace(first, time=10.0, body=body)
+
+
+# --- the pipeline
+
+
+def run(case: Case) -> ExporterResult:
+    """Return what the exporter holds after the last answer of every server."""
+    targets = tuple(_target(server, case.settings) for server in case.servers)
+    last = max((t.last_success_timestamp_seconds or START for t in targets), default=START)
+    return ExporterResult(
+        version=VERSION,
+        timestamp_seconds=last + 1.5,
+        targets=targets,
+        thresholds=dict(case.settings.thresholds.items()),
+        reload=Reload(successful=True, success_timestamp_seconds=START - 1.0),
+    )
+
+
+def _target(server: Server, settings: Settings) -> TargetResult:
+    states: dict[EngineKey, EngineState] = {}
+    result = TargetResult(target=server.name, poll_errors_total=dict.fromkeys(REASONS, 0))
+    for answer in server.answers:
+        reading = dialects.read(answer.body, answer.content_type)
+        states, engines = pipeline.observe(states, reading, answer.time, settings, server.version)
+        result = replace(
+            result,
+            up=True,
+            engines=engines,
+            poll_duration_seconds=0.0125,
+            last_success_timestamp_seconds=START + answer.time,
+        )
+    if server.failure is not None:
+        errors = {**result.poll_errors_total, server.failure.reason: 1}
+        result = replace(
+            result,
+            up=False,
+            failure=server.failure,
+            engines=(),
+            poll_errors_total=errors,
+            poll_duration_seconds=0.0005,
+        )
+    return result
+
+
+# --- the cases
+
+
+def _upstream(name: str) -> bytes:
+    return recorded(f"upstream/{name}")
+
+
+def _rendered(name: str) -> bytes:
+    return recorded(f"captures/rendered/{name}.gz")
+
+
+def _windows(*seconds: float) -> Settings:
+    windows = tuple(Window(s) for s in seconds)
+    return Settings(windows=windows, judged=windows[0], speculation=_NGRAM)
+
+
+def _one(answers: Iterable[Answer], version: str = "") -> tuple[Server, ...]:
+    return (Server(tuple(answers), version=version),)
+
+
+_NGRAM = Speculation(configured=True, method="ngram", num_speculative_tokens=4)
+_EAGLE = Speculation(
+    configured=True, method="eagle3", draft_model='path/with "quotes"\\eagle', num_speculative_tokens=3
+)
+_REFUSED = PollFailure("refused", "nothing listens at the address")
+_PHASES = "ngram-phases"
+
+
+def _restarted() -> tuple[Answer, ...]:
+    before = polled(_PHASES, 60.0)
+    after = polled(_PHASES, 15.0)
+    return (*before, *(replace(a, time=before[-1].time + 5.0 + a.time) for a in after))
+
+
+def _torn() -> tuple[Answer, ...]:
+    """The newest answer was torn: it holds the drafts of one second before, and all else of the moment."""
+    answers = polled(_PHASES, 15.5, interval=1.0)
+    drafts = re.compile(rb"^vllm:spec_decode_num_(?:drafts|draft_tokens)_total\{.*\n", re.MULTILINE)
+    old = iter(drafts.findall(answers[-2].body))
+    torn = drafts.sub(lambda _: next(old), answers[-1].body)
+    return (*answers[:-1], replace(answers[-1], body=torn))
+
+
+CASES: tuple[Case, ...] = (
+    Case("ngram-first-answer", _one(polled(_PHASES, 0.0), "0.32.0")),
+    Case("ngram-steady", _one(polled(_PHASES, 30.0), "0.32.0")),
+    Case("ngram-collapse", _one(polled(_PHASES, 61.5), "0.32.0"), _windows(30.0, 300.0)),
+    Case("ngram-idle", _one(polled(_PHASES, 79.5), "0.32.0"), _windows(10.0, 60.0)),
+    Case("ngram-restarted", _one(_restarted(), "0.32.0")),
+    Case("ngram-torn", _one(_torn(), "0.32.0"), replace(_windows(5.0, 30.0), slack=0.5)),
+    Case("dp2", _one(polled("dp2", 30.0), "0.32.0")),
+    Case("nospec", _one(polled("nospec", 12.0, 3.0), "0.32.0")),
+    Case(
+        "nospec-though-configured",
+        _one(polled("nospec", 12.0, 3.0), "0.32.0"),
+        Settings(speculation=_EAGLE),
+    ),
+    Case("engines8-k5", _one(from_zero(_rendered("vllm-0.32.0-8engine-k5.classic.txt")), "0.32.0")),
+    Case(
+        "openmetrics-underscores",
+        _one(
+            from_zero(_rendered("vllm-0.32.0-1engine-k3.classic.txt.om-underscores"), OPENMETRICS), "0.32.0"
+        ),
+        Settings(thresholds=Thresholds(minimum_drafts=2)),
+    ),
+    Case("rust", _one(from_zero(_upstream("vllm-rust-k3.openmetrics.txt"), OPENMETRICS), "0.33.0")),
+    Case(
+        "rust-nospec",
+        _one(from_zero(_upstream("vllm-rust-nospec.openmetrics.txt"), OPENMETRICS), "0.33.0"),
+    ),
+    Case("v0", _one(from_zero(_upstream("vllm-v0-k5.txt")))),
+    Case(
+        "v0-with-spec-config",
+        _one(from_zero(_upstream("vllm-v0-k5.txt"))),
+        Settings(speculation=replace(_NGRAM, num_speculative_tokens=5)),
+    ),
+    Case("lmdeploy", _one(from_zero(_upstream("lmdeploy-k3.txt")))),
+    Case("llamacpp", _one(from_zero(_upstream("llamacpp-k4.txt")))),
+    Case("llamacpp-large", _one(from_zero(_upstream("llamacpp-k4-large.txt")))),
+    Case("diffusion", _one(from_zero(_upstream("vllm-diffusion.txt")), "0.33.0")),
+    Case("down-from-the-start", (Server(failure=_REFUSED),)),
+    Case("down", (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),)),
+    Case("not-polled-yet", (Server(),)),
+    Case(
+        "two-targets-one-down",
+        (
+            Server(polled("dp2", 30.0), name="http://a:8000", version="0.32.0"),
+            Server(polled(_PHASES, 30.0), failure=_REFUSED, name="http://b:8000"),
+        ),
+        Settings(speculation=_EAGLE),
+    ),
+)

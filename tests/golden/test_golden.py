@@ -1,0 +1,352 @@
+"""Golden `/metrics` files: what a scrape returns, byte for byte.
+
+`UPDATE_GOLDEN=1 pytest tests/golden` writes the files anew; look at the difference before it is committed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_classic
+
+from golden.cases import CASES, Case, run
+from vllm_specdec_exporter.collector import ResultCollector
+from vllm_specdec_exporter.metrics import METRICS, PREFIX, Kind, Scope
+from vllm_specdec_exporter.metrics import Metric as Row
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.samples import Sample
+
+HERE = Path(__file__).parent
+
+#: The `Accept` header that asks for a format, by the suffix of its golden files.
+ACCEPT = {
+    "prom": "text/plain;version=0.0.4",
+    "om": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
+}
+#: Python's own version is published too, and is not ours to fix in a file.
+PYTHON = "3.11.0"
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_format = pytest.mark.parametrize("suffix", ACCEPT)
+
+Labels = frozenset[tuple[str, str]]
+
+
+@cache
+def exposition(name: str, suffix: str) -> str:
+    """What a scrape of a case returns in a format."""
+    case = next(case for case in CASES if case.name == name)
+    result = run(case)
+    registry = CollectorRegistry()
+    registry.register(ResultCollector(lambda: result))
+    encode, _ = choose_encoder(ACCEPT[suffix])
+    text = encode(registry).decode()
+    return text.replace(f'python_version="{platform.python_version()}"', f'python_version="{PYTHON}"')
+
+
+def golden(case: Case, suffix: str) -> Path:
+    return HERE / f"{case.name}.{suffix}"
+
+
+@cache
+def families(name: str) -> tuple[Metric, ...]:
+    """The families in a committed classic file."""
+    return tuple(parse_classic((HERE / f"{name}.prom").read_text(encoding="utf-8")))
+
+
+def samples(case: Case) -> dict[str, dict[Labels, float]]:
+    """The samples in a committed file by name, without the prefix, and labels."""
+    found: dict[str, dict[Labels, float]] = {}
+    for family in families(case.name):
+        for sample in family.samples:
+            name = sample.name.removeprefix(PREFIX)
+            found.setdefault(name, {})[frozenset(sample.labels.items())] = sample.value
+    return found
+
+
+def without(labels: Labels, *names: str) -> Labels:
+    return frozenset(pair for pair in labels if pair[0] not in names)
+
+
+# --- the files
+
+
+@every_case
+@every_format
+def test_a_scrape_returns_the_golden_file(case: Case, suffix: str) -> None:
+    """Every byte of `/metrics` is as committed."""
+    path = golden(case, suffix)
+    now = exposition(case.name, suffix)
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(now, encoding="utf-8", newline="")
+    assert path.read_bytes().decode() == now
+
+
+def test_every_golden_file_belongs_to_a_case() -> None:
+    """No file is left over from a case that is gone."""
+    expected = {golden(case, suffix).name for case in CASES for suffix in ACCEPT}
+    assert expected == {path.name for path in HERE.iterdir() if path.suffix in (".prom", ".om")}
+
+
+# --- the formats
+
+
+@every_case
+def test_promtool_has_nothing_to_say(case: Case) -> None:
+    """Prometheus's own linter accepts the names, types and help texts, and is silent."""
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is missing: install the Debian package prometheus"
+    with golden(case, "prom").open("rb") as file:
+        found = subprocess.run([promtool, "check", "metrics"], stdin=file, capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def values_of(found: list[Metric] | tuple[Metric, ...]) -> dict[tuple[str, Labels], float]:
+    return {(s.name, frozenset(s.labels.items())): s.value for family in found for s in family.samples}
+
+
+@every_case
+def test_both_formats_say_the_same(case: Case) -> None:
+    """The OpenMetrics file is valid, and holds the samples of the classic one and no others."""
+    text = golden(case, "om").read_text(encoding="utf-8")
+    assert text.endswith("# EOF\n")
+    assert values_of(families(case.name)) == values_of(list(parse_openmetrics(text)))
+
+
+@every_case
+@every_format
+def test_families_are_those_of_the_metric_table(case: Case, suffix: str) -> None:
+    """Each family has one HELP and one TYPE line, which agree with the table, in the table's order."""
+    lines = golden(case, suffix).read_text(encoding="utf-8").splitlines()
+    rows = [row for row in METRICS if row.full_name in {base_name(line) for line in lines}]
+
+    def family(row: Row) -> str:
+        return row.full_name.removesuffix("_total") if suffix == "om" else row.full_name
+
+    assert [f"# HELP {family(row)} {row.full_help}" for row in rows] == [
+        line for line in lines if line.startswith("# HELP ")
+    ]
+    assert [f"# TYPE {family(row)} {row.kind.value}" for row in rows] == [
+        line for line in lines if line.startswith("# TYPE ")
+    ]
+
+
+def base_name(line: str) -> str:
+    """The table's name of what a sample line belongs to, empty for comments."""
+    if line.startswith("#"):
+        return ""
+    name = line.partition("{")[0].partition(" ")[0]
+    histogram = next(row.full_name for row in METRICS if row.kind is Kind.HISTOGRAM)
+    return histogram if name.startswith(histogram) and not name.endswith("_total") else name
+
+
+@every_case
+@every_format
+def test_no_series_occurs_twice(case: Case, suffix: str) -> None:
+    """Prometheus would drop the whole scrape."""
+    lines = [line for line in golden(case, suffix).read_text(encoding="utf-8").splitlines() if line[0] != "#"]
+    series = [line.rpartition(" ")[0] for line in lines]
+    assert sorted(set(series)) == sorted(series)
+
+
+@every_case
+def test_labels_are_those_of_the_metric_table(case: Case) -> None:
+    """A sample has its identity labels and the table's own ones, none of them empty, and no others."""
+    several = len(case.servers) > 1
+    for row in METRICS:
+        identity = set[str]()
+        if row.scope is not Scope.EXPORTER and several:
+            identity |= {"target"}
+        allowed = identity | (
+            {"model_name", "engine"} if row.scope in (Scope.ENGINE, Scope.WINDOW) else set()
+        )
+        own = {*row.labels, *(["window"] if row.scope is Scope.WINDOW else [])}
+        for labels in samples(case).get(row.name, {}):
+            names = {name for name, _ in labels}
+            assert names >= identity, (row.name, labels)
+            assert names <= allowed | own, (row.name, labels)
+            assert set() == {name for name, value in labels if not value}, (row.name, labels)
+
+
+# --- what is in them
+
+
+def test_every_metric_of_the_table_is_in_a_golden_file() -> None:
+    """A metric that no recorded answer brings forth is not tested by any of them."""
+    seen = {
+        base_name(line) for case in CASES for line in golden(case, "prom").read_text("utf-8").splitlines()
+    }
+    assert set() == {row.full_name for row in METRICS} - seen
+
+
+@every_case
+def test_every_value_is_a_finite_number(case: Case) -> None:
+    """No NaN and no infinity: what does not exist is absent."""
+    strange = [
+        (name, labels, value)
+        for name, by_labels in samples(case).items()
+        for labels, value in by_labels.items()
+        if not math.isfinite(value)
+    ]
+    assert strange == []
+
+
+#: Ratios, and the series of the same window whose increase is their denominator.
+OVER_DRAFTS = (
+    "mean_acceptance_length",
+    "mean_draft_length",
+    "position_acceptance_ratio",
+    "expected_tokens_per_step",
+    "mean_acceptance_length_at",
+    "position_decay_ratio",
+)
+
+
+@every_case
+def test_a_ratio_without_a_denominator_is_absent(case: Case) -> None:
+    """Where a window holds no draft, no draft token or no token, nothing is divided by it."""
+    found = samples(case)
+
+    def carriers(name: str) -> set[Labels]:
+        return {without(labels, "position", "num_speculative_tokens") for labels in found.get(name, {})}
+
+    def empty(name: str) -> set[Labels]:
+        return {labels for labels, value in found.get(name, {}).items() if value == 0}
+
+    for name in OVER_DRAFTS:
+        assert set() == carriers(name) & empty("window_drafts"), name
+    assert set() == carriers("acceptance_ratio") & empty("draft_tokens_per_second")
+    assert set() == carriers("coverage_ratio") & empty("generation_tokens_per_second")
+    conditional = found.get("position_conditional_acceptance_ratio", {})
+    for labels in conditional:
+        position = int(dict(labels)["position"])
+        if position:
+            before = without(labels, "position") | {("position", str(position - 1))}
+            assert found["position_acceptance_ratio"][before] > 0, labels
+
+
+@every_case
+def test_values_lie_in_their_ranges(case: Case) -> None:
+    """Ratios from 0 to 1, lengths from 1 to 1+K, one-hot states with at most one 1."""
+    found = samples(case)
+    for name, by_labels in found.items():
+        for labels, value in by_labels.items():
+            if name.endswith("_ratio"):
+                assert 0 <= value <= 1, (name, labels)
+    lengths = ("mean_acceptance_length", "expected_tokens_per_step", "mean_acceptance_length_at")
+    for name in lengths:
+        for labels, value in found.get(name, {}).items():
+            engine = without(labels, "window", "num_speculative_tokens")
+            assert 1 <= value <= 1 + found["num_speculative_tokens"][engine], (name, labels)
+    for name, label in (("activity", "state"), ("quality", "level")):
+        hot: dict[Labels, float] = {}
+        for labels, value in found.get(name, {}).items():
+            hot[without(labels, label)] = hot.get(without(labels, label), 0) + value
+        assert set(hot.values()) <= {0.0, 1.0}, name
+
+
+@every_case
+def test_the_histogram_is_one(case: Case) -> None:
+    """Buckets rise with their bounds 0..K, the last is the count, and the count is the drafts."""
+    found = samples(case)
+    engines: dict[Labels, dict[float, float]] = {}
+    for labels, value in found.get("accepted_tokens_per_draft_bucket", {}).items():
+        engines.setdefault(without(labels, "le"), {})[float(dict(labels)["le"])] = value
+    assert set(engines) == set(found.get("accepted_tokens_per_draft_count", {}))
+    for engine, buckets in engines.items():
+        k = int(found["num_speculative_tokens"][engine])
+        assert [*map(float, range(k + 1)), math.inf] == sorted(buckets)
+        ordered = [buckets[bound] for bound in sorted(buckets)]
+        assert sorted(ordered) == ordered
+        assert found["drafts_total"][engine] == found["accepted_tokens_per_draft_count"][engine]
+        assert buckets[math.inf] == buckets[float(k)] == found["drafts_total"][engine]
+        assert found["accepted_tokens_total"][engine] == found["accepted_tokens_per_draft_sum"][engine]
+
+
+#: What each case is there to show: the state of each engine, in the order of the file.
+STATES = {
+    "ngram-first-answer": ["warming_up"],
+    "ngram-steady": ["active fair"],
+    "ngram-collapse": ["active poor"],
+    "ngram-idle": ["idle"],
+    "ngram-restarted": ["active fair"],
+    "ngram-torn": ["active fair"],
+    "dp2": ["active optimal", "active fair"],
+    "nospec": ["off"],
+    "nospec-though-configured": ["bypassed"],
+    "engines8-k5": ["warming_up"] * 8,
+    "openmetrics-underscores": ["active fair"],
+    "rust": ["active fair"],
+    "rust-nospec": ["off"],
+    "v0": ["unknown"],
+    "v0-with-spec-config": ["unknown"],
+    "lmdeploy": ["active fair"],
+    "llamacpp": ["active fair"],
+    "llamacpp-large": ["active fair"],
+    "diffusion": ["off"],
+    "down-from-the-start": [],
+    "down": [],
+    "not-polled-yet": [],
+    "two-targets-one-down": ["active optimal", "active fair"],
+}
+
+
+def test_the_cases_show_every_state() -> None:
+    """The golden files cover what they claim to cover."""
+
+    def words(sample: Sample) -> str:
+        return sample.labels.get("state") or sample.labels["level"]
+
+    shown: dict[str, list[str]] = {}
+    for case in CASES:
+        states: dict[Labels, list[str]] = {}
+        for family in families(case.name):
+            for sample in family.samples:
+                if family.name in (f"{PREFIX}activity", f"{PREFIX}quality"):
+                    engine = without(frozenset(sample.labels.items()), "state", "level")
+                    states.setdefault(engine, []).extend([words(sample)] if sample.value else [])
+        shown[case.name] = [" ".join(state) or "unknown" for state in states.values()]
+    assert shown == STATES
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not STATES[c.name]], ids=str)
+def test_nothing_of_an_engine_is_served_while_its_server_is_down(case: Case) -> None:
+    """Only the target's own series and the exporter's are left."""
+    left = {row.name for row in METRICS if row.scope in (Scope.TARGET, Scope.EXPORTER)}
+    assert set(samples(case)) <= left
+    assert {0.0} == set(samples(case)["up"].values())
+
+
+def test_of_v0_nothing_is_said_about_drafts() -> None:
+    """V0 has no usable counter of drafts, so what would follow from one is unknown, and 0 would be wrong."""
+    of_drafts = {"drafts_total", "window_drafts", "drafts_per_second", "coverage_ratio"}
+    for case in CASES:
+        if case.name.startswith("v0"):
+            assert set() == of_drafts & set(samples(case)), case.name
+
+
+def test_a_torn_answer_is_counted() -> None:
+    """The one torn answer shows up as inconsistent, and is no reset."""
+    found = samples(next(case for case in CASES if case.name == "ngram-torn"))
+    assert list(found["inconsistent_samples_total"].values()) == [1.0]
+    assert list(found["engine_resets_total"].values()) == [0.0]
+
+
+def test_a_restart_is_counted() -> None:
+    """The restarted server shows one reset, and windows that begin behind it."""
+    found = samples(next(case for case in CASES if case.name == "ngram-restarted"))
+    assert list(found["engine_resets_total"].values()) == [1.0]
+    assert max(found["window_span_seconds"].values()) < 16

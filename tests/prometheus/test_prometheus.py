@@ -1,0 +1,503 @@
+"""A real Prometheus scrapes the real exporter, which polls recorded answers of a real vLLM.
+
+Two exporters run at once for half a minute, and then without a server behind them for some seconds:
+`plain` sees the recorded series, `torn` the same series with answers torn between two counters. Prometheus
+`first` scrapes both, `second` only `plain`. The tests then ask what was stored.
+
+A scrape stores the samples of all series with one timestamp, and tells by `last_success_timestamp_seconds`
+which poll it shows. So every comparison here is between values of known polls, and nearly all are exact.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from prometheus.exporter_process import exporter
+from prometheus.replay import ReplayServer, series
+from prometheus_server import PrometheusError, PrometheusServer, find_program
+from vllm_specdec_exporter.metrics import METRICS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prometheus_server import Series
+
+POLL_SECONDS = 0.6
+SCRAPE_INTERVAL = "300ms"
+WINDOWS = {"3s": 3.0, "10s": 10.0}
+FLAGS = ("--poll.interval", "600ms", "--poll.timeout", "500ms", "--window", "3s", "--window", "10s")
+SCENARIO = "ngram-phases"
+K = 4
+
+PREFIX = "vllm_specdec_"
+#: The recorded answers to play: every other second, and less of the idle time.
+PLAYED = [*range(0, 62, 2), *range(62, 80, 6), *range(80, 102, 2)]
+#: Everything that the run stored.
+ALL = "5m"
+
+#: One scrape: the value of each series by its name without prefix and its own labels.
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+# --- the answers
+
+
+_DRAFTS = re.compile(rb"^vllm:spec_decode_num_(?:drafts|draft_tokens)_total\{.*\n", re.MULTILINE)
+_DRAFTS_VALUE = re.compile(rb"^vllm:spec_decode_num_drafts_total\{.* (.*)$", re.MULTILINE)
+_PER_POSITION_VALUE = re.compile(
+    rb"^vllm:spec_decode_num_accepted_tokens_per_pos_total\{.* (.*)$", re.MULTILINE
+)
+_ACCEPTED = re.compile(rb"^vllm:spec_decode_num_accepted_tokens\w*_total\{.*\n", re.MULTILINE)
+
+
+def torn(bodies: Sequence[bytes]) -> list[bytes]:
+    """The answers at `PLAYED`, every other of them torn, in one way and the other.
+
+    A torn answer has some counters of the answer a second before the others', so no counter ever falls. The
+    last answer is whole, and the one before it torn.
+    """
+    answers = []
+    for number, index in enumerate(PLAYED[:-1]):
+        late = {0: _DRAFTS, 2: _ACCEPTED}.get(number % 4)
+        if index == PLAYED[-2]:
+            late = _ACCEPTED
+        if late is None:
+            answers.append(bodies[index])
+            continue
+        old = iter(late.findall(bodies[index]))
+        answers.append(late.sub(lambda _, old=old: next(old), bodies[index + 1]))  # type: ignore[misc]
+    return [*answers, bodies[PLAYED[-1]]]
+
+
+def naive_buckets(body: bytes) -> list[float]:
+    """The buckets as they follow from one answer alone: drafts less those accepted at each position."""
+    (drafts,) = _DRAFTS_VALUE.findall(body)
+    return [float(drafts) - float(value) for value in _PER_POSITION_VALUE.findall(body)]
+
+
+PLAIN = [series(SCENARIO)[index] for index in PLAYED]
+TORN = torn(series(SCENARIO))
+
+
+# --- the run
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """What one scrape stored."""
+
+    time: float
+    values: Values
+
+    def one(self, name: str, **labels: str) -> float | None:
+        """The value of a series, given the labels that tell it from its siblings."""
+        wanted = set(labels.items())
+        found = [v for (n, own), v in self.values.items() if n == name and wanted <= set(own)]
+        assert len(found) <= 1, f"{name} {labels} is not one series"
+        return found[0] if found else None
+
+    @property
+    def poll(self) -> tuple[float, float]:
+        """What tells the poll that it shows: the time of the last success, and the failures so far."""
+        refused = self.one("poll_errors_total", reason="refused")
+        return self.one("last_success_timestamp_seconds") or 0.0, refused or 0.0
+
+
+@dataclass
+class Run:
+    """The finished run: who stored it, and when the servers went down and came back."""
+
+    first: PrometheusServer
+    second: PrometheusServer
+    began: float
+    down: float
+    back: float
+    ended: float
+
+    def scrapes(self, prometheus: PrometheusServer, job: str) -> list[Scrape]:
+        """Return what was stored, scrape by scrape."""
+        by_time: dict[float, Values] = {}
+        selector = f'{{__name__=~"{PREFIX}.+",job="{job}"}}'
+        for labels, samples in prometheus.samples(selector, ALL, self.ended).items():
+            key = own(labels)
+            for moment, value in samples.items():
+                by_time.setdefault(moment, {})[key] = value
+        return [Scrape(moment, by_time[moment]) for moment in sorted(by_time)]
+
+    @cached_property
+    def plain(self) -> list[Scrape]:
+        """What the first Prometheus stored of the exporter that saw the series as recorded."""
+        return self.scrapes(self.first, "plain")
+
+    def polls(self) -> dict[float, Scrape]:
+        """Return a scrape of each successful poll before the outage, by the poll's time."""
+        found: dict[float, Scrape] = {}
+        for scrape in self.plain:
+            if scrape.time < self.down and scrape.one("up") == 1:
+                found.setdefault(scrape.poll[0], scrape)
+        return found
+
+
+def own(labels: Series) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the name without prefix, and the labels that the exporter gave."""
+    by_name = dict(labels)
+    name = by_name.pop("__name__").removeprefix(PREFIX)
+    return name, tuple(sorted((k, v) for k, v in by_name.items() if k not in ("job", "instance")))
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Play everything once; the tests only ask."""
+    with (
+        ReplayServer(PLAIN) as plain_server,
+        ReplayServer(TORN) as torn_server,
+        exporter("--vllm.url", plain_server.url, *FLAGS) as plain,
+        exporter("--vllm.url", torn_server.url, *FLAGS) as torn_one,
+        PrometheusServer({"plain": plain, "torn": torn_one}, interval=SCRAPE_INTERVAL) as first,
+        PrometheusServer({"plain": plain}, interval=SCRAPE_INTERVAL) as second,
+    ):
+        began = time.time()
+        end = time.monotonic() + 90
+        while not (plain_server.finished and torn_server.finished):
+            assert time.monotonic() < end, "the exporters did not poll all answers"
+            time.sleep(0.1)
+        last = naive_buckets(PLAIN[-1])[0]
+        bucket = f'{PREFIX}accepted_tokens_per_draft_bucket{{le="0.0"}} == {last}'
+        for prometheus in (first, second):
+            prometheus.wait_for(bucket)
+        first.wait_for(f'{PREFIX}drafts_total{{job="torn"}} == on() {PREFIX}drafts_total{{job="plain"}}')
+        down = time.time()
+        plain_server.pause()
+        torn_server.pause()
+        for prometheus in (first, second):
+            prometheus.wait_for(f"count_over_time({PREFIX}up[1s]) > 2 and max_over_time({PREFIX}up[1s]) == 0")
+        back = time.time()
+        plain_server.resume()
+        torn_server.resume()
+        for prometheus in (first, second):
+            prometheus.wait_for(f'{PREFIX}window_drafts{{window="3s"}} == 0')
+        yield Run(first, second, began, down, back, time.time())
+
+
+# --- windows
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A window as the exporter published it: the scrape that shows it, and one that shows its first poll."""
+
+    name: str
+    first: Scrape
+    last: Scrape
+
+    def gauge(self, name: str, **labels: str) -> float | None:
+        return self.last.one(name, window=self.name, **labels)
+
+    def increase(self, name: str, **labels: str) -> float:
+        before, after = self.first.one(name, **labels), self.last.one(name, **labels)
+        assert before is not None
+        assert after is not None
+        return after - before
+
+
+def stretches(run: Run) -> list[Stretch]:
+    """Return every published window of which Prometheus also scraped the first poll.
+
+    The exporter does not tell which poll that was; its drafts and its time do.
+    """
+    polls = run.polls()
+    found = []
+    for moment, last in polls.items():
+        for window in WINDOWS:
+            span, drafts = (
+                last.one("window_span_seconds", window=window),
+                last.one("window_drafts", window=window),
+            )
+            if span is None or drafts is None:
+                continue
+            began = (last.one("drafts_total") or 0.0) - drafts
+            same = [at for at, scrape in polls.items() if at < moment and scrape.one("drafts_total") == began]
+            nearest = min(same, key=lambda at: abs(moment - span - at), default=None)
+            if nearest is not None and abs(moment - span - nearest) < POLL_SECONDS / 2:
+                found.append(Stretch(window, polls[nearest], last))
+    return found
+
+
+def test_the_run_is_worth_looking_at(run: Run) -> None:
+    """Nearly every answer was polled, scraped, and can be compared; ratios rise and collapse on the way."""
+    polls = run.polls()
+    assert len(PLAIN) * 0.6 < len(polls)
+    windows = Counter(stretch.name for stretch in stretches(run))
+    for window, seconds in WINDOWS.items():
+        assert windows[window] > 0.4 * (len(polls) - seconds / POLL_SECONDS), window
+    ratios = [ratio for s in stretches(run) if (ratio := s.gauge("acceptance_ratio")) is not None]
+    assert min(ratios) < 0.05
+    assert max(ratios) > 0.6
+
+
+def test_gauges_are_the_differences_of_the_republished_counters(run: Run) -> None:
+    """Over the same two polls, raw differences of stored counters give the stored gauges, to the last bit."""
+    for s in stretches(run):
+        drafts, draft_tokens = s.increase("drafts_total"), s.increase("draft_tokens_total")
+        accepted, generated = s.increase("accepted_tokens_total"), s.increase("generation_tokens_total")
+        span = s.gauge("window_span_seconds")
+        assert span is not None
+        expected = {
+            "window_drafts": drafts,
+            "acceptance_ratio": accepted / draft_tokens if draft_tokens else None,
+            "mean_acceptance_length": 1 + accepted / drafts if drafts else None,
+            "mean_draft_length": draft_tokens / drafts if drafts else None,
+            "coverage_ratio": min((accepted + drafts) / generated, 1.0) if generated else None,
+            "drafts_per_second": drafts / span,
+            "draft_tokens_per_second": draft_tokens / span,
+            "accepted_tokens_per_second": accepted / span,
+            "generation_tokens_per_second": generated / span,
+        }
+        assert expected == {name: s.gauge(name) for name in expected}, s.last.time
+        for position in map(str, range(K)):
+            at_position = s.increase("accepted_tokens_per_position_total", position=position)
+            ratio = s.gauge("position_acceptance_ratio", position=position)
+            assert (at_position / drafts if drafts else None) == ratio, (s.last.time, position)
+
+
+# --- PromQL
+
+#: `increase` scales by one factor for all series of a scrape, which a ratio cancels but for rounding.
+ROUNDING = 1e-12
+
+RATIOS = {
+    "acceptance_ratio": "{f}({p}accepted_tokens_total{w}) / {f}({p}draft_tokens_total{w})",
+    "mean_acceptance_length": "1 + {f}({p}accepted_tokens_total{w}) / {f}({p}drafts_total{w})",
+    "mean_draft_length": "{f}({p}draft_tokens_total{w}) / {f}({p}drafts_total{w})",
+    "position_acceptance_ratio": (
+        "{f}({p}accepted_tokens_per_position_total{w})"
+        " / ignoring(position) group_left {f}({p}drafts_total{w})"
+    ),
+}
+
+
+def moments(run: Run) -> list[Stretch]:
+    """A dozen windows over all phases, with drafts in them."""
+    usable = [s for s in stretches(run) if s.gauge("window_drafts") and s.first.one("accepted_tokens_total")]
+    return usable[:: max(1, len(usable) // 12)]
+
+
+def over(s: Stretch) -> str:
+    """The range that holds the scrapes from the window's first poll to its last, and no earlier one.
+
+    One millisecond more than their distance, because newer Prometheus leaves the earliest instant out.
+    """
+    return f'{{job="plain"}}[{round((s.last.time - s.first.time) * 1000) + 1}ms]'
+
+
+def ask(run: Run, s: Stretch, expression: str, function: str) -> dict[Series, float]:
+    text = expression.format(f=function, p=PREFIX, w=over(s))
+    return run.first.query(text, s.last.time)
+
+
+@pytest.mark.parametrize("function", ["increase", "rate"])
+@pytest.mark.parametrize("name", RATIOS)
+def test_promql_ratios_agree_with_the_gauges(run: Run, name: str, function: str) -> None:
+    """What a user computes from the counters is what the exporter publishes for the same window."""
+    for s in moments(run):
+        found = ask(run, s, RATIOS[name], function)
+        assert found, "PromQL yields nothing"
+        for labels, value in found.items():
+            position = {k: v for k, v in labels if k == "position"}
+            expected = s.gauge(name, **position)
+            assert expected is not None
+            assert math.isclose(expected, value, rel_tol=ROUNDING, abs_tol=ROUNDING), (s, labels)
+        assert len(found) == (K if name.startswith("position") else 1)
+
+
+@pytest.mark.parametrize("function", ["increase", "rate"])
+def test_promql_bucket_ratios_agree_with_the_position_ratios(run: Run, function: str) -> None:
+    """The share of drafts with more than j accepted tokens is the acceptance ratio of position j."""
+    expression = (
+        "1 - {f}({p}accepted_tokens_per_draft_bucket{w})"
+        " / ignoring(le) group_left {f}({p}accepted_tokens_per_draft_count{w})"
+    )
+    for s in moments(run):
+        found = {dict(labels)["le"]: value for labels, value in ask(run, s, expression, function).items()}
+        bounds = {f"{j}.0": s.gauge("position_acceptance_ratio", position=str(j)) for j in range(K)}
+        expected = {**bounds, f"{K}.0": 0.0, "+Inf": 0.0}
+        assert found == pytest.approx(expected, rel=1e-9, abs=ROUNDING)
+
+
+def test_promql_mean_of_the_histogram_agrees_with_the_mean_acceptance_length(run: Run) -> None:
+    """Sum over count is the mean of accepted tokens, which is the mean acceptance length less the bonus."""
+    expression = "{f}({p}accepted_tokens_per_draft_sum{w}) / {f}({p}accepted_tokens_per_draft_count{w})"
+    for s in moments(run):
+        (mean,) = ask(run, s, expression, "increase").values()
+        length = s.gauge("mean_acceptance_length")
+        assert length is not None
+        assert math.isclose(length - 1, mean, rel_tol=1e-9, abs_tol=ROUNDING)
+
+
+def quantile(q: float, cumulative: Sequence[float]) -> float:
+    """Prometheus's quantile of a distribution over 0..K: linear between the bounds, 0 in the first bucket."""
+    bucket = next(j for j, share in enumerate(cumulative) if share >= q - ROUNDING)
+    if bucket == 0:
+        return 0.0
+    below, share = cumulative[bucket - 1], cumulative[bucket]
+    return bucket - 1 + (q - below) / (share - below)
+
+
+@pytest.mark.parametrize("q", [0.25, 0.5, 0.9])
+def test_histogram_quantile_agrees_with_the_position_ratios(run: Run, q: float) -> None:
+    """`histogram_quantile` sees the distribution that the position ratios describe."""
+    expression = f"histogram_quantile({q}, {{f}}({{p}}accepted_tokens_per_draft_bucket{{w}}))"
+    for s in moments(run):
+        ratios = [s.gauge("position_acceptance_ratio", position=str(j)) or 0.0 for j in range(K)]
+        cumulative = [*(1 - ratio for ratio in ratios), 1.0]
+        (found,) = ask(run, s, expression, "rate").values()
+        assert math.isclose(quantile(q, cumulative), found, rel_tol=1e-9, abs_tol=1e-9), s.last.time
+
+
+# --- two servers
+
+
+def test_two_prometheus_servers_store_the_same_values(run: Run) -> None:
+    """Whoever scrapes between two polls gets the same series with the same values, in all of them."""
+    first = {scrape.poll: scrape.values for scrape in run.plain}
+    second = {scrape.poll: scrape.values for scrape in run.scrapes(run.second, "plain")}
+    common = sorted(first.keys() & second.keys())
+    assert len(PLAIN) * 0.6 < len(common)
+    for poll in common:
+        assert first[poll] == second[poll], poll
+
+
+def test_scrapes_between_two_polls_see_the_same_values(run: Run) -> None:
+    """Nothing moves between two polls: no window slides, no gauge is computed anew."""
+    by_poll: dict[tuple[float, float], Values] = {}
+    repeated = 0
+    for scrape in run.plain:
+        before = by_poll.setdefault(scrape.poll, scrape.values)
+        repeated += before is not scrape.values
+        assert before == scrape.values, scrape.time
+    assert len(PLAIN) // 2 < repeated
+
+
+# --- the server goes away
+
+
+def outage(run: Run) -> float:
+    """A moment in the outage, right after a scrape that shows it."""
+    return next(s.time for s in run.plain if s.time > run.down and s.one("up") == 0) + 0.001
+
+
+def test_series_of_a_server_that_is_down_go_stale_at_once(run: Run) -> None:
+    """No look-back serves old values: the first scrape after a failed poll ends every series of an engine."""
+    of_engines = f'{{__name__=~"{PREFIX}.+",job="plain",model_name!=""}}'
+    assert run.first.query(of_engines, run.down)
+    assert run.first.query(of_engines, outage(run)) == {}
+    assert run.first.value(f'{PREFIX}up{{job="plain"}}', run.down) == 1
+    assert run.first.value(f'{PREFIX}up{{job="plain"}}', outage(run)) == 0
+
+
+def test_the_exporter_stays_up_while_its_server_is_down(run: Run) -> None:
+    """`up` is of the exporter, `vllm_specdec_up` of the server; alerts must be able to tell them apart."""
+    outage_seconds = f"{math.floor(run.back - run.down)}s"
+    for prometheus in (run.first, run.second):
+        assert prometheus.value(f'min_over_time(up{{job="plain"}}[{outage_seconds}])', run.back) == 1
+        assert prometheus.value(f'min_over_time({PREFIX}up{{job="plain"}}[{outage_seconds}])', run.back) == 0
+
+
+def test_an_outage_leaves_its_trace(run: Run) -> None:
+    """The failures are counted by reason, and the last success can be dated."""
+    last = run.first.value(f'{PREFIX}last_success_timestamp_seconds{{job="plain"}}', outage(run))
+    assert last is not None
+    assert run.began < last < run.down + POLL_SECONDS
+    refused = f'{PREFIX}poll_errors_total{{job="plain",reason="refused"}}'
+    assert (run.first.value(refused, run.down) or 0) < (run.first.value(refused, run.ended) or 0)
+    others = f'sum({PREFIX}poll_errors_total{{job="plain",reason!="refused"}})'
+    assert run.first.value(others, run.ended) == 0
+
+
+def test_series_return_with_the_server(run: Run) -> None:
+    """Counters go on where they were, and the windows begin anew behind the outage."""
+    drafts = f'{PREFIX}drafts_total{{job="plain"}}'
+    before = run.first.value(drafts, run.down)
+    assert before is not None
+    assert before == run.first.value(drafts, run.ended)
+    span = run.first.value(f'max({PREFIX}window_span_seconds{{job="plain"}})', run.ended)
+    assert span is not None
+    assert span < run.ended - run.back + POLL_SECONDS
+
+
+# --- the histogram
+
+
+def test_the_torn_answers_would_make_naive_buckets_fall() -> None:
+    """The torn series is hard enough: computed from each answer alone, buckets fall again and again."""
+    buckets = [naive_buckets(body) for body in TORN]
+    falls = sum(
+        after < before for one, other in pairwise(buckets) for before, after in zip(one, other, strict=True)
+    )
+    assert falls > 10
+
+
+@pytest.mark.parametrize("job", ["plain", "torn"])
+def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
+    """Prometheus sees not one reset within the life of the server, whatever its answers were torn into."""
+    names = [row.name for row in METRICS if row.kind is Kind.COUNTER]
+    names += [f"accepted_tokens_per_draft_{part}" for part in ("bucket", "count", "sum")]
+    for name in names:
+        found = run.first.query(f'resets({PREFIX}{name}{{job="{job}"}}[{ALL}])', run.ended)
+        assert set(found.values()) == {0.0}, name
+        assert len(found) == K + 2 or not name.endswith("_bucket")
+
+
+@pytest.mark.parametrize("job", ["plain", "torn"])
+def test_buckets_are_cumulative_in_every_scrape(run: Run, job: str) -> None:
+    """They rise with their bounds, up to the count, in torn answers too."""
+    scrapes = [s for s in run.scrapes(run.first, job) if s.one("up") == 1]
+    assert len(scrapes) > len(PLAIN)
+    for scrape in scrapes:
+        bounds = [*(f"{j}.0" for j in range(K + 1)), "+Inf"]
+        values = [scrape.one("accepted_tokens_per_draft_bucket", le=bound) for bound in bounds]
+        assert None not in values
+        assert sorted(v for v in values if v is not None) == values
+        assert scrape.one("accepted_tokens_per_draft_count") == values[-1]
+
+
+def test_torn_answers_are_counted(run: Run) -> None:
+    """They show as inconsistent samples, and not as resets."""
+    at = run.down
+    count = f'{PREFIX}inconsistent_samples_total{{job="%s"}}'
+    assert run.first.value(count % "plain", at) == 0
+    assert (run.first.value(count % "torn", at) or 0) > 5
+    assert run.first.value(f'{PREFIX}engine_resets_total{{job="torn"}}', at) == 0
+
+
+def test_the_next_whole_answer_sets_the_distribution_right(run: Run) -> None:
+    """What a torn answer did to the buckets is over with the first whole one behind it."""
+    at = run.down
+    buckets = f'{PREFIX}accepted_tokens_per_draft_bucket{{job="torn",le!="+Inf"}}'
+    found = {dict(labels)["le"]: value for labels, value in run.first.query(buckets, at).items()}
+    last = naive_buckets(TORN[-1])
+    assert found == {f"{j}.0": value for j, value in enumerate(last)} | {f"{K}.0": found[f"{K}.0"]}
+
+
+# --- the helper
+
+
+def test_a_missing_prometheus_is_named_by_its_debian_package() -> None:
+    """Whoever has no Prometheus is told what to install."""
+    with pytest.raises(PrometheusError, match=r"no-such-program is missing: .*apt-get install prometheus"):
+        find_program("no-such-program", "prometheus")
+
+
+def test_a_configuration_that_prometheus_refuses_is_quoted() -> None:
+    """Whoever gives it nonsense is told what Prometheus said."""
+    with pytest.raises(PrometheusError, match="field nonsense not found"):
+        PrometheusServer(config={"nonsense": 1}).start()

@@ -1,0 +1,231 @@
+"""A real Prometheus for tests: on a free port, with a configuration and a storage of its own.
+
+    with PrometheusServer(scrape={"exporter": "127.0.0.1:9850"}, interval="1s") as prometheus:
+        prometheus.wait_for('up{job="exporter"} == 1')
+        assert prometheus.value("vllm_specdec_up") == 1.0
+
+Rules and further settings go through `config`, which is merged over the configuration of `scrape`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 10.0
+_QUERY_SECONDS = 30.0
+
+#: A series: its labels, with `__name__`, sorted.
+Series = tuple[tuple[str, str], ...]
+
+
+class PrometheusError(RuntimeError):
+    """There is no Prometheus, or it did not do what it was told."""
+
+
+def find_program(name: str, package: str) -> str:
+    """Return the path of a program.
+
+    Raises:
+        PrometheusError: there is none; the message names the Debian package.
+    """
+    path = shutil.which(name)
+    if path is None:
+        msg = f"{name} is missing: install the Debian package {package} (apt-get install {package})"
+        raise PrometheusError(msg)
+    return path
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class PrometheusServer:
+    """A Prometheus that runs from entering to leaving the context.
+
+    Args:
+        scrape: addresses by job name.
+        interval: time between two scrapes, and between two evaluations of rules.
+        config: settings to add to, or to put in the place of, those that follow from `scrape`.
+        files: further files by name, such as rules, written beside the configuration.
+    """
+
+    def __init__(
+        self,
+        scrape: Mapping[str, str] | None = None,
+        *,
+        interval: str = "1s",
+        config: Mapping[str, Any] | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        self._config: dict[str, Any] = {
+            "global": {
+                "scrape_interval": interval,
+                "scrape_timeout": interval,
+                "evaluation_interval": interval,
+            },
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": [address]}]}
+                for job, address in (scrape or {}).items()
+            ],
+            **(config or {}),
+        }
+        self._files = files or {}
+        self._stack = contextlib.ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = Path()
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready.
+
+        Raises:
+            PrometheusError: it is not installed, or did not become ready.
+        """
+        program = find_program("prometheus", "prometheus")
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="test-prometheus-")))
+        for name, text in self._files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(self._config), encoding="utf-8")
+        address = f"127.0.0.1:{free_port()}"
+        self.url = f"http://{address}"
+        self._log = folder / "log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    program,
+                    f"--config.file={folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={folder / 'data'}",
+                    f"--web.listen-address={address}",
+                    "--log.level=warn",
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        end = time.monotonic() + _START_SECONDS
+        try:
+            while not self._ready():
+                if self._process.poll() is not None or time.monotonic() > end:
+                    msg = f"Prometheus did not start: {self.log()[-2000:]}"
+                    raise PrometheusError(msg)
+                time.sleep(0.05)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop it and remove what it stored."""
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._stack.close()
+
+    def log(self) -> str:
+        """Return what it logged."""
+        return self._log.read_text("utf-8", "replace")
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    # --- questions
+
+    def api(self, path: str, **parameters: str) -> Any:
+        """Return the `data` of an answer of the HTTP API, such as `api("rules")`.
+
+        Raises:
+            PrometheusError: the API refused; the message is its own.
+        """
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=_QUERY_SECONDS) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            msg = f"{path} {parameters}: {error.read().decode('utf-8', 'replace')}"
+            raise PrometheusError(msg) from error
+
+    def query(self, expression: str, at: float | None = None) -> dict[Series, float]:
+        """Return the value of every series of an expression, at a Unix time or now."""
+        found = self._query(expression, at)
+        if found["resultType"] == "scalar":
+            return {(): float(found["result"][1])}
+        return {_series(item["metric"]): float(item["value"][1]) for item in found["result"]}
+
+    def value(self, expression: str, at: float | None = None) -> float | None:
+        """Return the value of an expression that yields one series, or none at all."""
+        found = self.query(expression, at)
+        assert len(found) <= 1, f"{expression} yields {len(found)} series"
+        return next(iter(found.values()), None)
+
+    def samples(self, selector: str, over: str, at: float | None = None) -> dict[Series, dict[float, float]]:
+        """Return the raw samples of a selector as stored, by series and Unix time."""
+        found = self._query(f"{selector}[{over}]", at)
+        return {
+            _series(item["metric"]): {time: float(value) for time, value in item["values"]}
+            for item in found["result"]
+        }
+
+    def wait_for(self, expression: str, seconds: float = 20.0) -> dict[Series, float]:
+        """Wait until an expression yields something, and return it.
+
+        Raises:
+            PrometheusError: it did not within that time.
+        """
+        end = time.monotonic() + seconds
+        while not (found := self.query(expression)):
+            if time.monotonic() > end:
+                msg = f"{expression} yields nothing after {seconds:g} s"
+                raise PrometheusError(msg)
+            time.sleep(0.05)
+        return found
+
+    def _query(self, expression: str, at: float | None) -> Any:
+        parameters = {} if at is None else {"time": f"{at:.3f}"}
+        return self.api("query", query=expression, **parameters)
+
+
+def _series(labels: Mapping[str, str]) -> Series:
+    return tuple(sorted(labels.items()))
+
+
+def labels_of(series: Series, *names: str) -> Iterator[str]:
+    """Yield the values of some labels of a series, empty where it has none of the name."""
+    by_name = dict(series)
+    for name in names:
+        yield by_name.get(name, "")
