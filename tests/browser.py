@@ -72,6 +72,7 @@ class Browser:
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._pages: dict[str, Page] = {}
         self._stack = contextlib.AsyncExitStack()
+        self._gone = False
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
@@ -117,6 +118,8 @@ class Browser:
         Raises:
             BrowserError: the browser refused, or did not answer in time.
         """
+        if self._gone:
+            raise BrowserError(f"{method}: the browser went away")
         number = next(self._ids)
         message: dict[str, object] = {"id": number, "method": method, "params": parameters}
         if session:
@@ -124,7 +127,9 @@ class Browser:
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json(message)
         try:
-            result = await asyncio.wait_for(answer, _CALL_SECONDS)
+            # Not asyncio.wait_for(): before Python 3.12 it loses a cancellation that comes with the answer.
+            async with asyncio.timeout(_CALL_SECONDS):
+                result = await answer
         except TimeoutError as error:
             raise BrowserError(f"{method}: no answer from the browser") from error
         finally:
@@ -160,17 +165,25 @@ class Browser:
         raise BrowserError(f"the browser did not start: {said}")
 
     async def _read(self) -> None:
-        async for message in self._socket:
-            content = message.json()
-            if answer := self._answers.get(content.get("id", 0)):
+        try:
+            async for message in self._socket:
+                self._dispatch(message.json())
+        finally:
+            # Nothing will be heard any more: whoever still waits must not wait for the timeout.
+            self._gone = True
+            for answer in self._answers.values():
                 if not answer.done():
-                    answer.set_result(content)
-            elif page := self._pages.get(content.get("sessionId", "")):
+                    answer.set_result({"error": {"message": "the browser went away"}})
+
+    def _dispatch(self, content: dict[str, Any]) -> None:
+        if "method" in content:
+            if page := self._pages.get(content.get("sessionId", "")):
                 page.heard(content["method"], content["params"])
-        # The browser is gone: whoever still waits must not wait for the timeout.
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_result({"error": {"message": "the browser went away"}})
+            return
+        # The caller may have given up meanwhile.
+        answer = self._answers.get(content["id"])
+        if answer is not None and not answer.done():
+            answer.set_result(content)
 
 
 class Page:
@@ -198,7 +211,11 @@ class Page:
         result = await self.call("Page.navigate", url=url)
         if result.get("errorText"):
             raise BrowserError(f"{url}: {result['errorText']}")
-        await asyncio.wait_for(self._loaded.wait(), _CALL_SECONDS)
+        try:
+            async with asyncio.timeout(_CALL_SECONDS):
+                await self._loaded.wait()
+        except TimeoutError as error:
+            raise BrowserError(f"{url}: not loaded within {_CALL_SECONDS:g} s") from error
 
     async def emulate(self, width: int, height: int = 900, *, dark: bool = False) -> None:
         """Set the size of the window and the preferred colour scheme."""

@@ -22,7 +22,7 @@ _NONE = "–"
 
 #: What may be the matter when a server cannot be polled, by the reason of the failure.
 _ADVICE = {
-    "refused": "Is the server running, and is this its port? A vLLM that is still loading refuses for minutes.",
+    "refused": "Is the server running, and is this its port? A vLLM that is loading refuses for minutes.",
     "timeout": "The server may be overloaded, or the address may belong to something else.",
     "http_status": "Is this the address of the server's /metrics, and does it need a token?",
     "unrecognized": "Is this the address of the server's /metrics?",

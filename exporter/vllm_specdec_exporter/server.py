@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import yaml
@@ -22,7 +23,7 @@ EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
 
 # The page shows labels that come from the server behind: nothing in it may run or load.
 _PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Content-Security-Policy": statuspage.CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -50,8 +51,8 @@ def create_app(exporter: Exporter) -> web.Application:
 
 async def _page(request: web.Request) -> web.Response:
     exporter = request.app[EXPORTER]
-    result = exporter.latest()
-    page = statuspage.render(result, result.timestamp_seconds, exporter.config.poll_interval)
+    refresh = statuspage.parse_refresh(request.query.get("refresh"), exporter.config.poll_interval)
+    page = statuspage.render(exporter.latest(), time.time(), refresh)
     return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
 
 

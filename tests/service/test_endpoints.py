@@ -1,0 +1,465 @@
+"""The HTTP endpoints of a running exporter, and `get_metrics()` against it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_classic
+
+from service.harness import (
+    FaultyServer,
+    answer,
+    capture,
+    eventually,
+    hang,
+    head,
+    raw,
+    replay,
+    running_exporter,
+    status,
+)
+from vllm_specdec_exporter import SnapshotError, __version__, get_metrics, snapshot
+from vllm_specdec_exporter.metrics import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client import Metric
+
+    from service.harness import Behaviour, RunningExporter
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "snapshot.schema.json"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultyServer]:
+    """Two engines of one server whose counters stand still, so that all publishers see the same values."""
+    with FaultyServer(answer(capture("dp2"))) as server:
+        server.version = answer(b'{"version": "0.32.0"}')
+        yield server
+
+
+@pytest.fixture(scope="module")
+def exporter(server: FaultyServer) -> Iterator[RunningExporter]:
+    """An exporter that has published all its windows, and then polls no more."""
+    spec = json.dumps({"method": "ngram", "num_speculative_tokens": 3})
+    with running_exporter(
+        "--vllm.url", server.url, "--spec.config", spec, "--poll.interval", "1s", "--poll.timeout", "900ms"
+    ) as exporter:
+        exporter.wait_for(lambda metrics: metrics.values("window_span_seconds"))
+        yield exporter
+
+
+def _values(families: Iterable[Metric]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """The samples that do not change from one scrape to the next."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        if family.name.startswith("vllm_specdec_")
+        for sample in family.samples
+        if not re.search(r"span_seconds|duration_seconds|success_timestamp", sample.name)
+    }
+
+
+class TestMetrics:
+    def test_formats(self, exporter: RunningExporter) -> None:
+        """The classic text and OpenMetrics both parse and hold the same values."""
+        classic = exporter.get("/metrics")
+        openmetrics = exporter.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+
+        assert classic.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert openmetrics.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+        assert openmetrics.text.endswith("# EOF\n")
+        expected = _values(parse_classic(classic.text))
+        assert expected == _values(parse_openmetrics(openmetrics.text))
+        assert len(expected) > 100
+
+    def test_prometheus_own_accept_header(self, exporter: RunningExporter) -> None:
+        """What Prometheus 3 asks for is answered with something that parses."""
+        accept = (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+            "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;"
+            "q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+        )
+        found = exporter.get("/metrics", Accept=accept)
+
+        assert _values(parse_classic(exporter.get("/metrics").text)) == _values(parse_openmetrics(found.text))
+
+    def test_gzip(self, exporter: RunningExporter) -> None:
+        """Who takes gzip gets gzip."""
+        packed = exporter.get("/metrics", Accept_Encoding="gzip")
+
+        assert packed.headers["content-encoding"] == "gzip"
+        text = gzip.decompress(packed.body).decode()
+        assert _values(parse_classic(exporter.get("/metrics").text)) == _values(parse_classic(text))
+
+    def test_names(self, exporter: RunningExporter) -> None:
+        """`name[]` picks single metrics."""
+        found = exporter.get("/metrics?name[]=vllm_specdec_up&name[]=vllm_specdec_drafts_total")
+        families = list(parse_classic(found.text))
+
+        assert sorted(family.name for family in families) == ["vllm_specdec_drafts", "vllm_specdec_up"]
+
+    def test_families(self, exporter: RunningExporter) -> None:
+        """Every family is one of the table, with its type and help."""
+        rows = {row.full_name.removesuffix("_total"): row for row in METRICS}
+        families = {
+            family.name: family
+            for family in parse_classic(exporter.get("/metrics").text)
+            if family.name.startswith("vllm_specdec_")
+        }
+
+        assert set(families) <= set(rows)
+        for name, family in families.items():
+            assert (rows[name].kind.value, rows[name].full_help) == (family.type, family.documentation)
+
+    def test_identity(self, exporter: RunningExporter) -> None:
+        """With one server, engines have their own labels and no `target`."""
+        metrics = exporter.metrics()
+
+        labels = metrics.labels("drafts_total")
+        assert labels == [
+            {"model_name": "tiny-llama", "engine": "0"},
+            {"model_name": "tiny-llama", "engine": "1"},
+        ]
+        assert metrics.labels("up") == [{}]
+        assert metrics.value("info", engine="0", method="ngram", upstream_version="0.32.0") == 1
+        assert metrics.value("drafts_total", engine="0") == 1022
+
+    def test_own_metrics(self, exporter: RunningExporter, server: FaultyServer) -> None:
+        """The process's own metrics are there, unless they were switched off."""
+        assert "process_resident_memory_bytes" in exporter.metrics().samples
+        with running_exporter("--vllm.url", server.url, "--web.disable-exporter-metrics", "true") as without:
+            names = {family.name for family in parse_classic(without.get("/metrics").text)}
+
+        assert {name for name in names if not name.startswith("vllm_specdec_")} == set()
+
+    def test_nobody_is_asked_for_a_scrape(self, exporter: RunningExporter, server: FaultyServer) -> None:
+        """Scrapes do not reach the server behind."""
+        before = len(server.polls())
+        for _ in range(20):
+            exporter.get("/metrics")
+
+        # A poll a second: two at the most came in meanwhile.
+        assert len(server.polls()) <= before + 3
+
+
+class TestSnapshot:
+    def test_validates(self, exporter: RunningExporter) -> None:
+        """The snapshot is what its schema says."""
+        document = exporter.snapshot()
+        jsonschema.Draft202012Validator.check_schema(snapshot.schema())
+        jsonschema.validate(document, snapshot.schema(), cls=jsonschema.Draft202012Validator)
+
+        assert [engine["engine"] for engine in document["targets"][0]["engines"]] == ["0", "1"]
+
+    def test_schema_file(self) -> None:
+        """The published schema, once there is one, is the one of the code."""
+        if SCHEMA.exists():
+            assert snapshot.schema() == json.loads(SCHEMA.read_text())
+        else:
+            assert "ExporterResult" in snapshot.schema()["$defs"]
+
+    def test_headers(self, exporter: RunningExporter) -> None:
+        """It is JSON that nobody may keep, compressed for who wants it."""
+        packed = exporter.get("/api/v1/snapshot", Accept_Encoding="gzip")
+
+        assert packed.headers["content-type"].partition(";")[0] == "application/json"
+        assert packed.headers["cache-control"] == "no-store"
+        assert packed.headers["content-encoding"] == "gzip"
+        assert __version__ == json.loads(gzip.decompress(packed.body))["version"]
+
+    @pytest.mark.parametrize(
+        ("query", "engines", "windows"),
+        [
+            ("", ["0", "1"], ["30s", "5m"]),
+            ("?engine=1", ["1"], ["30s", "5m"]),
+            ("?engine=9", [], None),
+            ("?model_name=tiny-llama", ["0", "1"], ["30s", "5m"]),
+            ("?model_name=other", [], None),
+            ("?window=30s", ["0", "1"], ["30s"]),
+            ("?model_name=tiny-llama&engine=0&window=5m", ["0"], ["5m"]),
+            ("?metric=acceptance_ratio", ["0", "1"], ["30s", "5m"]),
+            ("?metric=drafts_total", ["0", "1"], []),
+        ],
+    )
+    def test_filters(
+        self, exporter: RunningExporter, query: str, engines: list[str], windows: list[str] | None
+    ) -> None:
+        """A filter keeps what it names; a label that does not exist is not an error."""
+        [target] = exporter.snapshot(query)["targets"]
+
+        assert engines == [engine["engine"] for engine in target["engines"]]
+        for engine in target["engines"]:
+            assert windows == [window["window"] for window in engine["windows"]]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "?metric=vllm_specdec_drafts_total&metric=acceptance_ratio",
+            "?metric=drafts_total,acceptance_ratio",
+            "?metric=drafts_total,%20vllm_specdec_acceptance_ratio,",
+        ],
+    )
+    def test_metric(self, exporter: RunningExporter, query: str) -> None:
+        """Metrics are named with or without the prefix, one by one or in a list; identities stay."""
+        document = exporter.snapshot(query)
+        [target] = document["targets"]
+
+        assert {"version", "timestamp_seconds", "targets"} == set(document)
+        assert {"target", "up", "failure", "engines"} == set(target)
+        engine = target["engines"][0]
+        assert {"model_name", "engine", "counters", "windows"} == set(engine)
+        assert engine["counters"] == {"drafts": 1022}
+        assert {"window", "acceptance_ratio"} == set(engine["windows"][0])
+
+    @pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
+    def test_every_metric(self, exporter: RunningExporter, row: Any) -> None:
+        """Every metric can be asked for, and what comes decodes."""
+        found = exporter.get(f"/api/v1/snapshot?metric={row.name}")
+
+        assert found.status == 200
+        assert snapshot.decode(found.body).targets[0].up
+
+    @pytest.mark.parametrize(
+        ("query", "says"),
+        [
+            ("?metrics=up", ("metrics", "model_name, engine, window, metric")),
+            ("?metric=nonsense", ("nonsense", "acceptance_ratio", "up")),
+            ("?metric=up,nonsense", ("nonsense", "acceptance_ratio")),
+            ("?window=1h", ("1h", "30s, 5m")),
+            ("?engine=0&engine=1", ("engine", "twice")),
+            ("?%0a=1", ("allowed",)),
+        ],
+    )
+    def test_bad_filters(self, exporter: RunningExporter, query: str, says: tuple[str, ...]) -> None:
+        """A filter that cannot be applied is refused with what is allowed."""
+        refused = exporter.get(f"/api/v1/snapshot{query}")
+
+        assert refused.status == 400
+        for words in says:
+            assert words in json.loads(refused.body)["error"]
+
+    def test_agrees_with_metrics(self, exporter: RunningExporter) -> None:
+        """JSON and /metrics hold the same values."""
+        engine = exporter.snapshot()["targets"][0]["engines"][1]
+        metrics = exporter.metrics()
+
+        assert engine["counters"]["drafts"] == metrics.value("drafts_total", engine="1")
+        assert engine["counters"]["accepted_tokens_per_position"] == list(
+            metrics.values("accepted_tokens_per_position_total", engine="1").values()
+        )
+        assert [engine["activity"]["state"]] == metrics.one_hot("activity", engine="1")
+        assert engine["num_speculative_tokens"] == metrics.value("num_speculative_tokens", engine="1")
+
+
+class TestGetMetrics:
+    def test_same_objects(self, exporter: RunningExporter) -> None:
+        """`get_metrics()` returns the typed objects that the JSON decodes to."""
+        result = get_metrics(exporter.url, metric=["drafts_total", "activity", "acceptance_ratio"])
+        body = exporter.get("/api/v1/snapshot?metric=drafts_total,activity,acceptance_ratio").body
+
+        assert snapshot.decode(body).targets == result.targets
+        [target] = result.targets
+        assert [engine.engine for engine in target.engines] == ["0", "1"]
+        assert target.engines[0].counters.drafts == 1022
+
+    def test_filters(self, exporter: RunningExporter) -> None:
+        """Filters are passed on."""
+        result = get_metrics(exporter.url + "/", model_name="tiny-llama", engine="1", window="5m")
+
+        [engine] = result.targets[0].engines
+        assert (engine.model_name, engine.engine) == ("tiny-llama", "1")
+        assert [window.window for window in engine.windows] == ["5m"]
+
+    def test_bad_filter(self, exporter: RunningExporter) -> None:
+        """A filter that the exporter refuses is an error that says what is allowed."""
+        with pytest.raises(SnapshotError, match=r"answered 400: unknown metric 'nonsense'; known: .*up"):
+            get_metrics(exporter.url, metric=["nonsense"])
+
+    def test_not_running(self) -> None:
+        """An exporter that does not run is an error that says so."""
+        with pytest.raises(SnapshotError, match=r"http://127\.0\.0\.1:1 cannot be reached: .*refused"):
+            get_metrics("http://127.0.0.1:1")
+
+    @pytest.mark.parametrize(
+        "url", ["127.0.0.1:9850", "ftp://127.0.0.1", "file:///etc", "http://127.0.0.1:port", "http://[::1"]
+    )
+    def test_no_address(self, url: str) -> None:
+        """What is no address is an error of the same kind."""
+        with pytest.raises(SnapshotError):
+            get_metrics(url)
+
+    @pytest.mark.parametrize(
+        "behaviour",
+        [
+            answer(b"<html></html>", content_type="text/html"),
+            answer(b"[]"),
+            answer(b"{}"),
+            answer(b'{"version": 1, "timestamp_seconds": "now"}'),
+            answer(b"\xff"),
+            answer(b""),
+            status("404 Not Found"),
+            status("500 Internal Server Error"),
+            raw(b"SSH-2.0-OpenSSH\r\n"),
+            raw(),
+            raw(reset=True),
+            raw(head(Content_Length=100) + b'{"version"'),
+            raw(head(Transfer_Encoding="chunked") + b"xyz\r\n"),
+            hang(),
+            hang(head(Content_Length=100)),
+        ],
+        ids=[
+            "HTML",
+            "list",
+            "empty object",
+            "wrong types",
+            "no UTF-8",
+            "nothing",
+            "404",
+            "500",
+            "SSH",
+            "closes",
+            "resets",
+            "cut off",
+            "bad chunk",
+            "hangs",
+            "hangs in the body",
+        ],
+    )
+    def test_no_exporter(self, behaviour: Behaviour) -> None:
+        """Whatever else listens there, the error is a `SnapshotError` that names the address."""
+        with FaultyServer(behaviour) as other:
+            with pytest.raises(SnapshotError) as caught:
+                get_metrics(other.url, timeout=0.5)
+
+            assert other.url in str(caught.value)
+
+    def test_headers(self, exporter: RunningExporter) -> None:
+        """Headers are sent along."""
+        with FaultyServer(answer(exporter.get("/api/v1/snapshot").body)) as proxy:
+            result = get_metrics(proxy.url, headers={"Authorization": "Bearer x"})
+
+            assert proxy.requests[0].headers["authorization"] == "Bearer x"
+            assert len(result.targets[0].engines) == 2
+
+
+SETTINGS: dict[str, Any] = {
+    "vllm": {
+        "url": ["http://user:hunter2@127.0.0.1:1", "http://127.0.0.1:2"],
+        "header": {"Authorization": "Bearer hunter3", "X-Tenant": "hunter4"},
+    },
+    "poll": {"interval": "10s"},
+    "window": ["1m", "10m"],
+    "threshold": {"minimum_drafts": 50, "poor_acceptance_ratio": 0.3},
+    "spec": {"config": {"method": "ngram", "num_speculative_tokens": 4}},
+    "web": {"listen_address": "127.0.0.1:0"},
+    "log": {"format": "json"},
+}
+
+
+class TestConfig:
+    def test_shows_no_secret(self) -> None:
+        """The configuration in force is shown as YAML, without passwords and header values."""
+        with running_exporter(config=SETTINGS, fast=False) as exporter:
+            shown = exporter.get("/config")
+
+        assert shown.headers["content-type"].startswith("application/yaml")
+        assert shown.headers["cache-control"] == "no-store"
+        assert "hunter" not in shown.text
+        document = yaml.safe_load(shown.text)
+        assert document["vllm"]["url"] == ["http://<secret>@127.0.0.1:1", "http://127.0.0.1:2"]
+        assert document["vllm"]["header"] == ["Authorization: <secret>", "X-Tenant: <secret>"]
+        assert document["window"] == ["1m", "10m"]
+
+    def test_round_trip(self) -> None:
+        """What is shown is a configuration file that gives the same configuration."""
+        settings = {**SETTINGS, "vllm": {"url": ["http://127.0.0.1:1"]}}
+        with running_exporter(config=settings, fast=False) as exporter:
+            shown = exporter.get("/config").text
+            threshold = exporter.metrics().values("threshold")
+        with running_exporter(config=shown, fast=False) as again:
+            assert shown == again.get("/config").text
+            assert threshold == again.metrics().values("threshold")
+
+
+class TestRoutes:
+    @pytest.mark.parametrize(
+        ("path", "status"),
+        [
+            ("/", 200),
+            ("/metrics", 200),
+            ("/-/healthy", 200),
+            ("/-/ready", 200),
+            ("/config", 200),
+            ("/api/v1/snapshot", 200),
+            ("/-/reload", 405),
+            ("/metrics/", 404),
+            ("/favicon.ico", 404),
+            ("/api/v1", 404),
+            ("/../etc/passwd", 404),
+            ("//", 404),
+        ],
+    )
+    def test_get(self, exporter: RunningExporter, path: str, status: int) -> None:
+        """These paths exist, and no others."""
+        assert status == exporter.get(path).status
+
+    @pytest.mark.parametrize(
+        "path", ["/", "/metrics", "/-/healthy", "/-/ready", "/config", "/api/v1/snapshot"]
+    )
+    def test_post(self, exporter: RunningExporter, path: str) -> None:
+        """What only tells something takes no other method."""
+        refused = exporter.post(path)
+
+        assert refused.status == 405
+        assert "GET" in refused.headers["allow"]
+
+    def test_page(self, exporter: RunningExporter) -> None:
+        """The status page is HTML that may neither run nor load anything."""
+        page = exporter.get("/")
+
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src" not in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert "vllm_specdec" in page.text or "vllm-specdec" in page.text
+
+
+class TestSeveralServers:
+    def test_a_dead_one_disturbs_nobody(self) -> None:
+        """The servers have a `target` label without credentials, and each its own beat."""
+        with FaultyServer(replay()) as well, FaultyServer(hang()) as dead:
+            url = well.url.replace("//", "//user:hunter2@")
+            with running_exporter("--vllm.url", url, "--vllm.url", dead.url) as exporter:
+                exporter.wait_for(lambda metrics: metrics.values("window_span_seconds", target=well.url))
+                begin = len(well.polls())
+                spans = exporter.metrics().values("window_span_seconds", target=well.url)
+                eventually(lambda: len(well.polls()) >= begin + 10)
+                later = exporter.wait_for(
+                    lambda m: m if len(m.errors(target=dead.url)) and m.value("up", target=well.url) else None
+                )
+                grown = later.values("window_span_seconds", target=well.url)
+
+                assert later.value("up", target=dead.url) == 0
+                assert {"timeout"} == set(later.errors(target=dead.url))
+                assert set() == later.of_engines(target=dead.url)
+                assert {"refused"} & set(later.errors(target=well.url)) == set()
+                assert {well.url, dead.url} == {labels["target"] for labels in later.labels("up")}
+                assert all("target" in labels for labels in later.labels("drafts_total"))
+                assert all("target" not in labels for labels in later.labels("threshold"))
+                # Ten polls at 300 ms: the beat is neither lost nor held up by 250 ms of waiting each.
+                for key, span in grown.items():
+                    assert 2.7 <= span - spans[key] <= 4.2
+                everything = exporter.log() + exporter.get("/metrics").text + exporter.get("/config").text
+                assert "hunter2" not in everything + exporter.get("/").text
+                assert [well.url, dead.url] == [t["target"] for t in exporter.snapshot()["targets"]]

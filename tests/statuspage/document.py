@@ -1,0 +1,93 @@
+"""Reads a page back, strictly: what is not well-formed is an error."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+_VOID = {"link", "meta", "rect"}
+_UNSEEN = {"style", "title"}
+
+
+@dataclass
+class Element:
+    """An element with its attributes and content."""
+
+    tag: str
+    attributes: dict[str, str]
+    content: list[Element | str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All text within, with spaces collapsed, without what is there for screen readers alone."""
+        return re.sub(r"\s+", " ", " ".join(self._texts())).strip()
+
+    def all(self, tag: str = "", **attributes: str) -> list[Element]:
+        """Return the elements within that have this tag and these attributes; `class_` is one class."""
+        found = []
+        for child in self.content:
+            if isinstance(child, Element):
+                if child.matches(tag, attributes):
+                    found.append(child)
+                found += child.all(tag, **attributes)
+        return found
+
+    def one(self, tag: str = "", **attributes: str) -> Element:
+        """Return the only such element within."""
+        found = self.all(tag, **attributes)
+        assert len(found) == 1, f"{len(found)} of {tag} {attributes}"
+        return found[0]
+
+    def matches(self, tag: str, attributes: dict[str, str]) -> bool:
+        """Whether this element has this tag and these attributes."""
+        classes = self.attributes.get("class", "").split()
+        return tag in ("", self.tag) and all(
+            value in classes if key == "class_" else self.attributes.get(key) == value
+            for key, value in attributes.items()
+        )
+
+    def _texts(self) -> list[str]:
+        if self.tag in _UNSEEN or "hidden" in self.attributes.get("class", "").split():
+            return []
+        return [t for c in self.content for t in (c._texts() if isinstance(c, Element) else [c])]
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.root = Element("", {})
+        self.open = [self.root]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [key for key, _ in attrs]
+        assert len(names) == len(set(names)), f"<{tag}> has an attribute twice: {names}"
+        element = Element(tag, {key: value or "" for key, value in attrs})
+        self.open[-1].content.append(element)
+        if tag not in _VOID:
+            self.open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag == "rect", f"<{tag}/> closes itself outside of SVG"
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open[-1].tag == tag, f"</{tag}> closes <{self.open[-1].tag}>"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.open[-1].content.append(data)
+
+
+def read(page: str) -> Element:
+    """Return the page's root, whose content is the `html` element.
+
+    Raises:
+        AssertionError: it is not well-formed.
+    """
+    assert page.startswith("<!doctype html>\n")
+    reader = _Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == [reader.root], f"not closed: {[e.tag for e in reader.open[1:]]}"
+    return reader.root

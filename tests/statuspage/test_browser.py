@@ -1,0 +1,270 @@
+"""The status page in a real browser: what it looks like, and that it keeps itself up to date."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+import browser as browsers
+from browser import Browser, BrowserError
+from statuspage.examples import NOW, PAGES, engine, page_of, target
+from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from vllm_specdec_exporter.result import ExporterResult
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WIDTHS = (400, 1024, 1920)
+#: Names longer than any screen is wide, as the server may have them.
+LONG = replace(
+    engine(),
+    model_name="/models/" + "very-long-checkpoint-directory-name-" * 8,
+    defects=("x" * 300,),
+)
+SHOWN = {
+    **PAGES,
+    "long": page_of(replace(target(LONG), target="http://" + "long-host." * 30 + "svc:8000"), target(LONG)),
+}
+
+#: For all visible text: how much it contrasts with what is painted behind it, by WCAG 2.
+CONTRASTS = """(() => {
+  const parse = (css) => {
+    const [r, g, b, a = 1] = css.match(/[\\d.]+/g).map(Number);
+    return { r, g, b, a };
+  };
+  const over = (top, below) => ({
+    r: top.r * top.a + below.r * (1 - top.a), g: top.g * top.a + below.g * (1 - top.a),
+    b: top.b * top.a + below.b * (1 - top.a), a: 1,
+  });
+  const luminance = ({ r, g, b }) => {
+    const [x, y, z] = [r, g, b].map((v) => v / 255).map(
+      (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = (e) => {
+    const layers = [];
+    for (; e; e = e.parentElement) layers.unshift(parse(getComputedStyle(e).backgroundColor));
+    return layers.reduce((below, top) => over(top, below));
+  };
+  document.querySelectorAll('details').forEach((d) => { d.open = true; });
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walker.nextNode()) {
+    const e = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || e.closest('.hidden')) continue;
+    const background = behind(e);
+    const text = over(parse(getComputedStyle(e).color), background);
+    const [dark, light] = [luminance(text), luminance(background)].sort((a, b) => a - b);
+    found.push([walker.currentNode.data.trim(), (light + 0.05) / (dark + 0.05)]);
+  }
+  return found;
+})()"""
+
+OVERFLOW = """(() => {
+  const page = document.documentElement;
+  // A table that scrolls by itself may be wider, all else may not.
+  const wide = [...document.body.querySelectorAll('*')].filter(
+    (e) => !e.closest('.scroll table') && !e.closest('.hidden')
+      && e.getBoundingClientRect().right > page.clientWidth + 0.5);
+  return [page.scrollWidth - page.clientWidth, wide.map((e) => e.outerHTML.slice(0, 120))];
+})()"""
+
+#: For every table of bars and every column of it: width of the bar over its track, and the text beside it.
+BARS = """[...document.querySelectorAll('table.bars, dl.list')].map((table) =>
+  [...table.querySelectorAll('.gauge')].filter((g) => g.querySelector('.fill')).map((g) => [
+    g.closest('td') ? g.closest('td').cellIndex : 0,
+    g.querySelector('.fill').getBoundingClientRect().width
+      / g.querySelector('.track').getBoundingClientRect().width,
+    g.querySelector('.track').getBoundingClientRect().width,
+    g.querySelector('.value').textContent,
+  ]))"""
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with Browser() as running:
+        yield running
+
+
+class Site:
+    """Serves one page; what it shows may change."""
+
+    def __init__(self, result: ExporterResult, refresh: float = 0.0) -> None:
+        self.result = result
+        self.refresh = refresh
+        self.address = ""
+        self.times_served = 0
+
+    async def serve(self, request: web.Request) -> web.Response:
+        self.times_served += 1
+        page = render(self.result, NOW, parse_refresh(request.query.get("refresh"), self.refresh))
+        headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
+        return web.Response(text=page, content_type="text/html", headers=headers)
+
+
+async def _metrics(_request: web.Request) -> web.Response:
+    return web.Response(text="the metrics")
+
+
+@asynccontextmanager
+async def serving(result: ExporterResult, refresh: float = 0.0) -> AsyncIterator[Site]:
+    """Serve a page behind a path prefix, as a proxy might."""
+    site = Site(result, refresh)
+    app = web.Application()
+    app.router.add_get("/some/prefix/", site.serve)
+    app.router.add_get("/some/prefix/metrics", _metrics)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        site.address = f"http://127.0.0.1:{runner.addresses[0][1]}/some/prefix/"
+        yield site
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+async def test_looks_right_at_every_width_in_both_schemes(browser: Browser, name: str) -> None:
+    async with serving(SHOWN[name]) as site, browser.page() as page:
+        await page.open(site.address)
+
+        backgrounds = set()
+        for width in WIDTHS:
+            for dark in (False, True):
+                await page.emulate(width, dark=dark)
+                excess, wide = await page.evaluate(OVERFLOW)
+                assert (excess, wide) == (0, []), f"{width} px"
+                contrasts = await page.evaluate(CONTRASTS)
+                assert len(contrasts) > 10
+                assert not [found for found in contrasts if found[1] < 4.5], f"{width} px, dark: {dark}"
+                backgrounds.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+        assert len(backgrounds) == 2, "dark and light must differ"
+        assert page.requests == [site.address]
+        assert page.errors == []
+
+
+@pytest.mark.parametrize("name", ["healthy", "poor", "varying", "warming_up"])
+async def test_bars_are_as_long_as_their_values(browser: Browser, name: str) -> None:
+    async with serving(PAGES[name]) as site, browser.page() as page:
+        await page.open(site.address)
+        tables = [bars for bars in await page.evaluate(BARS) if bars]
+
+    assert len(tables) == 4, "positions, smaller K, distribution, load"
+    for bars in tables:
+        for column, share, track, text in bars:
+            assert track > 40, "a bar needs room"
+            whole = 100.0 if text.endswith("%") else 5.0
+            # Values are rounded to what is shown, bars to hundredths of a percent.
+            assert share == pytest.approx(float(text.rstrip("%")) / whole, abs=0.002), (column, text)
+
+
+async def test_warming_up_shows_its_progress(browser: Browser) -> None:
+    async with serving(PAGES["warming_up"]) as site, browser.page() as page:
+        await page.open(site.address)
+        share = await page.evaluate(
+            "document.querySelector('.answer .fill').getBoundingClientRect().width"
+            " / document.querySelector('.answer .track').getBoundingClientRect().width"
+        )
+
+    assert share == pytest.approx(0.37, abs=0.001)
+
+
+async def test_reloads_itself_and_keeps_its_place(browser: Browser) -> None:
+    big = ".answer > div:nth-child(3) .big"
+    async with serving(PAGES["healthy"], refresh=1) as site, browser.page(height=500) as page:
+        await page.open(site.address)
+        before = await page.evaluate(f"document.querySelector('{big}').textContent")
+        await page.evaluate("scrollTo(0, 300)")
+
+        site.result = PAGES["poor"]
+        await page.wait_for(f"document.querySelector('{big}').textContent !== '{before}'")
+
+        assert before == "3.58"
+        assert await page.evaluate(f"document.querySelector('{big}').textContent") == "1.71"
+        assert await page.evaluate("document.title") == "poor – vllm-specdec-exporter"
+        await page.wait_for("scrollY === 300")
+        assert set(page.requests) == {site.address}
+        assert page.errors == []
+
+
+async def test_can_be_paused(browser: Browser) -> None:
+    async with serving(PAGES["healthy"], refresh=1) as site, browser.page() as page:
+        await page.open(site.address)
+        await page.evaluate("[...document.links].find((a) => a.textContent === 'pause').click()")
+        await page.wait_for("location.search === '?refresh=0' && document.readyState === 'complete'")
+        served = site.times_served
+        site.result = PAGES["poor"]
+        with pytest.raises(BrowserError, match="not true"):
+            await page.wait_for("document.title.startsWith('poor')", seconds=2)
+        assert site.times_served == served
+
+        await page.evaluate("[...document.links].find((a) => a.textContent === 'resume').click()")
+
+        await page.wait_for("document.title.startsWith('poor')")
+
+
+async def test_links_stay_behind_the_path_prefix(browser: Browser) -> None:
+    async with serving(PAGES["healthy"]) as site, browser.page() as page:
+        await page.open(site.address)
+        links = await page.evaluate("[...document.links].map((a) => a.href)")
+        await page.evaluate("[...document.links].find((a) => a.textContent === 'Metrics').click()")
+
+        await page.wait_for("document.body.textContent === 'the metrics'")
+
+    assert all(link.startswith(site.address) for link in links)
+
+
+async def test_anchors_lead_to_the_engines(browser: Browser) -> None:
+    async with serving(PAGES["fleet"]) as site, browser.page() as page:
+        await page.open(site.address)
+        await page.evaluate("document.querySelectorAll('.overview a')[3].click()")
+
+        top = await page.evaluate("document.querySelector(':target').getBoundingClientRect().top")
+
+    assert 0 <= top < 100
+
+
+async def test_the_names_of_everything_for_a_screen_reader(browser: Browser) -> None:
+    async with serving(PAGES["healthy"]) as site, browser.page() as page:
+        await page.open(site.address)
+        await page.call("Accessibility.enable")
+        tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
+
+    def names(role: str) -> list[str]:
+        found = [n for n in tree if n.get("role", {}).get("value") == role and not n.get("ignored")]
+        return [n.get("name", {}).get("value", "") for n in found]
+
+    assert names("navigation") == ["Other pages"]
+    assert names("article") == ["meta-llama/Llama-3.1-8B-Instruct engine 0"]
+    assert all(names("region"))
+    assert "Acceptance by position last 5m" in names("region")
+    assert "Position" in names("columnheader")
+    assert "4 (now)" in names("rowheader")
+    assert not names("image")
+    assert not names("graphics-document"), "bars repeat the text beside them"
+
+
+async def test_a_missing_browser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsers.shutil, "which", lambda _: None)
+
+    with pytest.raises(BrowserError, match="install the Debian package 'chromium'"):
+        async with Browser():
+            pass
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_does_no_harm(browser: Browser) -> None:
+    async with browser.page() as page:
+        for _ in range(20):
+            with pytest.raises(BrowserError, match="not true"):
+                await page.wait_for("new Promise((done) => setTimeout(done, 5, false))", seconds=0.002)
+
+        assert await page.evaluate("1 + 1") == 2

@@ -1,0 +1,650 @@
+"""What the status page says, in every state."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass, replace
+from html import unescape
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from statuspage.document import Element, read
+from statuspage.examples import (
+    FLEET,
+    NOW,
+    PAGES,
+    SPECULATION,
+    down,
+    engine,
+    page_of,
+    target,
+)
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.findings import Finding, Severity
+from vllm_specdec_exporter.measures import Measures
+from vllm_specdec_exporter.reading import Load
+from vllm_specdec_exporter.result import EngineResult, ExporterResult, Reload, TargetResult
+from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
+from vllm_specdec_exporter.statuspage_markup import count, duration, length, percent, rate
+from vllm_specdec_exporter.upstream import REASONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def show(result: ExporterResult) -> Element:
+    return read(render(result, NOW))
+
+
+def answers(page: Element) -> dict[str, str]:
+    """Return the tiles of the only engine: title to text."""
+    tiles = page.one("dl", class_="answer").all("div")
+    return {tile.one("dt").text: tile.one("dd").text for tile in tiles}
+
+
+def panel(page: Element, title: str) -> Element:
+    """Return the section with this title."""
+    own = (s for s in page.all("section") if s.content[0].tag == "h4")
+    return next(s for s in own if s.content[0].text.startswith(title))
+
+
+def rows(element: Element) -> list[list[str]]:
+    """Return the texts of all rows of a table's body."""
+    return [
+        [cell.text for cell in row.content if isinstance(cell, Element)]
+        for row in element.one("tbody").all("tr")
+    ]
+
+
+@pytest.mark.parametrize("name", PAGES)
+class TestEveryState:
+    def test_is_well_formed(self, name: str) -> None:
+        page = show(PAGES[name])
+
+        ids = [e.attributes["id"] for e in page.all() if "id" in e.attributes]
+        assert len(ids) == len(set(ids))
+        for e in page.all():
+            if "aria-labelledby" in e.attributes:
+                assert e.attributes["aria-labelledby"] in ids
+        assert page.one("html").attributes["lang"] == "en"
+        assert page.one("meta", charset="utf-8")
+        assert page.one("main")
+
+    def test_needs_nothing_from_elsewhere(self, name: str) -> None:
+        page = show(PAGES[name])
+
+        assert not {e.tag for e in page.all()} & {"script", "img", "iframe", "object", "form", "base"}
+        assert not [e for e in page.all() if {k for k in e.attributes if k.startswith("on")}]
+        assert not [e for e in page.all() if "style" in e.attributes], "the policy would refuse it"
+        assert [e.attributes["href"] for e in page.all("link")] == ["data:,"]
+        assert "url(" not in page.one("style").content[0]
+        assert "@import" not in page.one("style").content[0]
+
+    def test_has_relative_links_that_lead_somewhere(self, name: str) -> None:
+        page = show(PAGES[name])
+        links = [a.attributes["href"] for a in page.all("a")]
+        ids = {e.attributes.get("id") for e in page.all()}
+
+        assert not [link for link in links if link.startswith("/") or ":" in link]
+        assert {"metrics", "api/v1/snapshot", "config", "-/healthy", "-/ready"} <= set(links)
+        assert {link[1:] for link in links if link.startswith("#")} <= ids
+
+    def test_has_headings_in_order(self, name: str) -> None:
+        levels = [int(e.tag[1]) for e in show(PAGES[name]).all() if re.fullmatch("h[1-6]", e.tag)]
+
+        assert levels.count(1) == 1
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
+
+    def test_has_tables_that_can_be_read_aloud(self, name: str) -> None:
+        for table in show(PAGES[name]).all("table"):
+            heads = table.one("thead").all("th")
+            assert all(th.attributes["scope"] == "col" for th in heads)
+            for row in table.one("tbody").all("tr"):
+                assert row.one("th").attributes["scope"] == "row"
+                assert len(row.all("th") + row.all("td")) == len(heads)
+
+    def test_every_bar_has_its_value_beside_it(self, name: str) -> None:
+        for gauge in show(PAGES[name]).all("div", class_="gauge"):
+            assert re.fullmatch(r"[\d.,]+%?|–", gauge.text)
+
+    def test_every_dash_says_why(self, name: str) -> None:
+        page = show(PAGES[name])
+
+        for dash in page.all("span", class_="none"):
+            assert dash.text == "–"
+            assert dash.attributes["title"]
+            assert f"none: {dash.attributes['title']}" in dash.one("span", class_="hidden").content
+        assert not re.search(r"\b(nan|inf|None)\b(?!:)", page.one("main").text)
+
+    def test_shows_no_number_that_is_not_in_the_result(self, name: str) -> None:
+        result = PAGES[name]
+        main = show(result).one("main")
+        # Clock times are a matter of their own tests.
+        text = main.text
+        for time in main.all("time"):
+            text = text.replace(time.text, "")
+
+        assert not set(NUMBER.findall(text)) - numbers_of(result)
+
+
+NUMBER = re.compile(r"(?<![\w.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+
+
+def leaves(value: object) -> Iterator[str | float]:
+    """Yield every text and number within a result."""
+    if isinstance(value, str | int | float):
+        yield value
+    elif isinstance(value, dict):
+        yield from leaves((*value.keys(), *value.values()))
+    elif isinstance(value, tuple):
+        # Positions count from 0, K from 1, and K + 1 is the most that a draft can give.
+        yield from range(len(value) + 2 if value else 0)
+        for item in value:
+            yield from leaves(item)
+    elif is_dataclass(value):
+        for item in fields(value):
+            yield from leaves(getattr(value, item.name))
+
+
+def written(number: float) -> list[str]:
+    """Return a number in every form in which the page may write it."""
+    plain = [count(number), percent(number), length(number), rate(number), f"{number:g}", f"{number:.3g}"]
+    return [*plain, duration(number), duration(NOW - number)]
+
+
+def numbers_of(result: ExporterResult) -> set[str]:
+    """Return every number in the result, and those that follow from it, as the page may write them."""
+    found = list(leaves(result))
+    for one in (one for server in result.targets for one in server.engines):
+        found += [len(one.findings), (one.num_speculative_tokens or 0) + 1]
+        spread = one.accepted_tokens_per_draft
+        for before, bucket in pairwise((0.0, *spread.buckets) if spread else ()):
+            found += [bucket - before, (bucket - before) / (spread.count or 1)]
+    texts = [t for item in found for t in ([item] if isinstance(item, str) else written(item))]
+    return {"0", *(number for text in (*texts, *REASONS.values()) for number in NUMBER.findall(text))}
+
+
+class TestAnswer:
+    @pytest.mark.parametrize(
+        ("name", "activity", "quality"),
+        [
+            ("healthy", "active", "healthy"),
+            ("optimal", "active", "optimal"),
+            ("fair", "active", "fair"),
+            ("poor", "active", "poor"),
+            ("idle", "idle", "–"),
+            ("bypassed", "bypassed", "–"),
+            ("off", "off", "–"),
+            ("warming_up", "warming up", "–"),
+            ("just_started", "warming up", "–"),
+            ("v0", "unknown", "–"),
+        ],
+    )
+    def test_says_the_state_and_why(self, name: str, activity: str, quality: str) -> None:
+        result = PAGES[name]
+        said = answers(show(result))
+        only = result.targets[0].engines[0]
+
+        assert said["Activity"].startswith(f"{activity} {only.activity.reason}")
+        assert said["Acceptance quality"].split()[0] == quality
+        for reason in only.quality.reasons:
+            assert reason in said["Acceptance quality"]
+
+    def test_gives_the_two_numbers_of_the_judged_window(self) -> None:
+        only = engine()
+        measures = only.window("5m")
+        said = answers(show(page_of(target(only))))
+
+        assert said["Mean acceptance length"] == (
+            f"{measures.mean_acceptance_length:.2f} tokens per draft of at most 5, last 5m"
+        )
+        assert said["Acceptance ratio"] == (
+            f"{measures.acceptance_ratio:.1%} of the drafted tokens accepted, last 5m"
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("idle", "no drafts in the last 5m"),
+            ("bypassed", "no drafts in the last 5m"),
+            ("off", "speculation is off"),
+            ("just_started", "no samples yet to look back on the last 5m"),
+        ],
+    )
+    def test_a_ratio_that_does_not_exist_is_a_dash_that_says_why(self, name: str, why: str) -> None:
+        said = answers(show(PAGES[name]))
+
+        assert said["Mean acceptance length"] == f"– {why}"
+        assert said["Acceptance ratio"] == f"– {why}"
+
+    def test_says_how_far_the_warming_up_is(self) -> None:
+        said = answers(show(PAGES["warming_up"]))
+
+        assert "37 of 100 drafts" in said["Activity"]
+        assert "too few drafts to judge" in said["Acceptance ratio"]
+
+    def test_takes_the_minimum_from_the_thresholds_in_force(self) -> None:
+        result = replace(PAGES["warming_up"], thresholds={"minimum_drafts": 250})
+
+        assert "37 of 250 drafts" in answers(show(result))["Activity"]
+
+    def test_marks_the_lifetime_values_of_v0(self) -> None:
+        said = answers(show(PAGES["v0"]))
+
+        assert said["Mean acceptance length"].startswith("3.50 ")
+        assert said["Acceptance ratio"].startswith("61.7% ")
+        assert said["Mean acceptance length"].endswith("over the server's whole life (V0)")
+        assert said["Acceptance ratio"].endswith("over the server's whole life (V0)")
+
+    def test_says_what_v0_lacks_for_a_length(self) -> None:
+        only = replace(
+            PAGES["v0"].targets[0].engines[0],
+            num_speculative_tokens=None,
+            windows=(Measures("lifetime", acceptance_ratio=0.5),),
+        )
+
+        said = answers(show(page_of(target(only))))
+
+        assert said["Mean acceptance length"] == "– K is not known; give the exporter --spec.config"
+
+    def test_the_tab_says_it_too(self) -> None:
+        def title(name: str) -> str:
+            return str(show(PAGES[name]).one("title").content[0])
+
+        assert title("poor") == "poor – vllm-specdec-exporter"
+        assert title("down") == "down – vllm-specdec-exporter"
+        assert title("several_targets") == "1 healthy, 1 down – vllm-specdec-exporter"
+        assert title("no_targets") == "no targets – vllm-specdec-exporter"
+
+
+class TestSections:
+    def test_positions(self) -> None:
+        only = engine()
+        measures = only.window("5m")
+
+        assert rows(panel(show(page_of(target(only))), "Acceptance by position")) == [
+            [str(i), percent(ratio), percent(measures.position_conditional_acceptance_ratio[i])]
+            for i, ratio in enumerate(measures.position_acceptance_ratio)
+        ]
+
+    def test_positions_that_no_draft_reached(self) -> None:
+        page = show(page_of(target(engine((0.5, 0.0, 0.0)))))
+
+        assert rows(panel(page, "Acceptance by position"))[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
+
+    def test_smaller_k(self) -> None:
+        only = engine()
+        lengths = only.window("5m").mean_acceptance_length_at
+
+        table = rows(panel(show(page_of(target(only))), "What a smaller K"))
+
+        assert [row[1] for row in table] == [f"{value:.2f}" for value in lengths]
+        assert [row[0] for row in table] == ["1", "2", "3", "4 (now)"]
+
+    def test_warns_of_deep_positions_where_drafts_vary(self) -> None:
+        page = show(PAGES["varying"])
+
+        for title in ("Acceptance by position", "What a smaller K"):
+            assert "Drafts hold 2.30 tokens on average" in panel(page, title).text
+        assert "Drafts hold" not in panel(show(PAGES["healthy"]), "Acceptance by position").text
+
+    def test_distribution_adds_up(self) -> None:
+        only = engine()
+        table = rows(panel(show(page_of(target(only))), "Accepted tokens per draft"))
+
+        assert [row[0] for row in table] == ["0", "1", "2", "3", "4"]
+        assert sum(int(row[2].replace(",", "")) for row in table) == only.accepted_tokens_per_draft.count
+        assert sum(float(row[1].rstrip("%")) for row in table) == pytest.approx(100, abs=0.3)
+
+    def test_windows_side_by_side(self) -> None:
+        only = engine()
+        found = panel(show(page_of(target(only))), "Windows")
+        table = {row[0]: row[1:] for row in rows(found)}
+        short, long = only.windows
+
+        assert [th.text for th in found.one("thead").all("th")] == ["Measure", "30s", "5m judged"]
+        assert table["Drafts"] == [count(short.drafts), count(long.drafts)]
+        assert table["Span"] == ["30 s", "5 min"]
+        assert table["Acceptance ratio"] == [percent(m.acceptance_ratio) for m in only.windows]
+        assert table["Coverage (output from drafts)"] == [percent(m.coverage_ratio) for m in only.windows]
+        assert table["Generated tokens per second"] == [
+            rate(m.generation_tokens_per_second) for m in only.windows
+        ]
+
+    def test_windows_of_v0_keep_the_lifetime_apart(self) -> None:
+        found = panel(show(PAGES["v0"]), "Windows")
+        table = {row[0]: row[1:] for row in rows(found)}
+
+        assert [th.text for th in found.one("thead").all("th")][3] == "Whole life V0"
+        assert table["Acceptance ratio"] == ["–", "–", "61.7%"]
+        assert table["Drafts"] == ["–", "–", "–"], "what is not counted is not known to be 0"
+        assert table["Coverage (output from drafts)"] == ["–", "–", "–"]
+        assert table["Generated tokens per second"] == ["20.0", "20.0", "–"]
+
+    def test_load(self) -> None:
+        only = replace(engine(), load=Load(requests_running=3, kv_cache_usage_ratio=0.0))
+
+        assert panel(show(page_of(target(only))), "Load").text == (
+            "Load at the last poll Requests running 3 Requests waiting – KV cache in use 0.0%"
+        )
+
+    def test_deployment(self) -> None:
+        text = panel(show(PAGES["healthy"]), "Deployment").text
+
+        for value in (SPECULATION.method, SPECULATION.draft_model, "0.11.0", "vllm-v1"):
+            assert value in text
+
+    def test_records(self) -> None:
+        only = replace(
+            engine(), engine_resets_total=3, inconsistent_samples_total=17, defects=("a bucket fell",)
+        )
+        text = panel(show(page_of(target(only))), "Data quality").text
+
+        assert "Counter resets seen 3" in text
+        assert "Inconsistent samples 17" in text
+        assert "a bucket fell" in text
+
+    def test_findings_say_what_to_do(self) -> None:
+        only = PAGES["poor"].targets[0].engines[0]
+        text = panel(show(PAGES["poor"]), "What to do").text
+
+        assert only.findings
+        for finding in only.findings:
+            assert f"{finding.severity.value} {finding.text} {finding.action}" in text
+
+    def test_the_rubric_is_shown_as_applied(self) -> None:
+        page = show(PAGES["varying"])
+        criteria = PAGES["varying"].targets[0].engines[0].quality.criteria
+        found = next(d for d in page.all("details") if d.one("summary").text.startswith("Rubric"))
+
+        assert len(rows(found)) == len(criteria)
+        assert {row[4] for row in rows(found)} == {"holds", "no", "not judged"}
+
+    def test_thresholds_are_all_there(self) -> None:
+        result = PAGES["healthy"]
+        page = show(result)
+        found = next(d for d in page.all("details") if d.one("summary").text.startswith("Thresholds"))
+
+        assert "open" not in found.attributes
+        for name, value in result.thresholds.items():
+            assert f"{name.replace('_', ' ')} {value:g}" in found.text
+
+
+class TestTargets:
+    def test_up(self) -> None:
+        text = show(PAGES["healthy"]).one("div", class_="server").text
+
+        assert text == (
+            "http://vllm:8000 up Last success 1.3 s ago Last poll took 12 ms "
+            "Failed polls refused 7, timeout 1"
+        )
+
+    def test_down_says_why_and_since_when_and_shows_nothing_derived(self) -> None:
+        page = show(PAGES["down"])
+        notice = page.one("div", class_="notice").text
+
+        assert notice.startswith("Down: connection refused Reason: refused (nothing listens at the address")
+        assert "The last successful poll was at 14:10:00 UTC , 3 min 20 s ago." in notice
+        assert "down" in page.one("h2").text
+        assert not page.all("article")
+        assert not page.all("div", class_="gauge")
+
+    def test_never_up(self) -> None:
+        page = show(PAGES["never_up"])
+
+        assert "No poll has succeeded since the exporter started." in page.one("div", class_="notice").text
+        assert page.one("div", class_="server").one("span", class_="none")
+
+    def test_a_reason_that_is_not_known_here_is_shown_all_the_same(self) -> None:
+        text = show(page_of(down(reason="newfangled"))).one("div", class_="notice").text
+
+        assert "Reason: newfangled . The last" in text
+
+    def test_since_a_day_long_past(self) -> None:
+        text = show(page_of(down(last_success=NOW - 3 * 86_400))).one("div", class_="notice").text
+
+        assert "at 2026-09-18 14:13:20 UTC , 3 d ago" in text
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("not_polled", "The first poll is under way."),
+            ("no_engines", "The server answers, but shows no engine"),
+            ("no_targets", "The exporter was given no server to poll."),
+        ],
+    )
+    def test_nothing_to_show(self, name: str, words: str) -> None:
+        assert words in show(PAGES[name]).one("div", class_="notice").text
+
+    def test_errors_by_reason_without_those_that_never_happened(self) -> None:
+        page = show(PAGES["healthy"])
+        found = next(d for d in page.all("details") if d.one("summary").text.startswith("Failed polls"))
+
+        assert [row[:2] for row in rows(found)] == [["refused", "7"], ["timeout", "1"]]
+        assert all(row[2] for row in rows(found))
+
+    def test_no_errors(self) -> None:
+        clean = replace(target(engine()), poll_errors_total={"refused": 0})
+        page = show(page_of(clean))
+
+        assert "Failed polls 0" in page.one("div", class_="server").text
+        assert not [d for d in page.all("details") if "Failed" in d.text]
+
+    def test_a_failed_reload(self) -> None:
+        result = replace(
+            PAGES["healthy"], reload=Reload(successful=False, success_timestamp_seconds=NOW - 60)
+        )
+
+        text = show(result).one("div", class_="notice").text
+
+        assert text.startswith("Configuration not reloaded")
+        assert "14:12:20 UTC" in text
+
+    def test_a_clock_that_was_set_back(self) -> None:
+        ahead = replace(target(engine()), last_success_timestamp_seconds=NOW + 10)
+
+        assert "Last success 0 ms ago" in show(page_of(ahead)).one("div", class_="server").text
+
+
+class TestOverview:
+    def test_is_not_there_for_a_single_engine(self) -> None:
+        assert not [e for e in show(PAGES["healthy"]).all("h2") if e.text == "Overview"]
+
+    def test_has_a_line_for_every_engine_and_every_silent_server(self) -> None:
+        page = show(FLEET)
+        table = rows(page.one("table", class_="overview"))
+
+        assert len(table) == sum(max(1, len(t.engines)) for t in FLEET.targets)
+        assert [row[1] for row in table] == [
+            *["active"] * 4,
+            "warming up",
+            "active",
+            "bypassed",
+            "idle",
+            "off",
+            "down",
+        ]
+        assert [row[2] for row in table] == [
+            *["healthy", "optimal", "poor", "fair", "–", "optimal"],
+            *["–"] * 4,
+        ]
+        assert table[-1] == ["http://vllm-c:8000", "down", *["–"] * 6, "http://vllm-c:8000"]
+
+    def test_comes_before_the_engines(self) -> None:
+        page = render(FLEET, NOW)
+
+        assert page.index('class="overview"') < page.index("<article")
+
+    def test_without_the_server_where_there_is_only_one(self) -> None:
+        page = show(page_of(target(engine(), engine())))
+
+        assert "Server" not in page.one("table", class_="overview").one("thead").text
+
+
+NASTY = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "'&quot;&amp;</style></title><b>",
+    "]]>--><!--",
+    "line\nbreak\tand \x00\x1b[31m\x7f\x85",
+    "\ud800 lone surrogate",
+    "\u202egnp.exe",
+    "模型 🚀",
+)
+
+
+class TestEscaping:
+    @pytest.mark.parametrize("nasty", NASTY)
+    def test_nothing_from_outside_becomes_markup(self, nasty: str) -> None:
+        plain = everywhere("plain")
+        page = render(everywhere(nasty), NOW)
+
+        def tags(root: Element) -> list[tuple[str, list[str]]]:
+            return [(e.tag, sorted(e.attributes)) for e in root.all()]
+
+        assert tags(read(page)) == tags(read(render(plain, NOW)))
+        page.encode()
+        assert "\x00" not in page
+        assert "\x1b" not in page
+
+    @pytest.mark.parametrize("nasty", NASTY[:4])
+    def test_and_is_shown_as_it_is(self, nasty: str) -> None:
+        page = render(everywhere(nasty), NOW)
+
+        assert nasty not in page
+        assert unescape(page).count(nasty) >= 9
+
+    def test_a_name_cannot_turn_the_text_around_it(self) -> None:
+        page = show(everywhere("\u202egnp.exe"))
+
+        assert page.one("h3").one("bdi").text == "\u202egnp.exe"
+
+
+def everywhere(text: str) -> ExporterResult:
+    """Return a result that holds `text` wherever it may hold one."""
+    only = engine()
+    only = replace(
+        only,
+        model_name=text,
+        engine="",
+        activity=Activity(ActivityState.ACTIVE, text),
+        deployment=replace(
+            only.deployment, method=text, draft_model=text, dialect=text, upstream_version=text
+        ),
+        quality=replace(only.quality, reasons=(text,)),
+        findings=(Finding(Severity.HINT, text, text),),
+        defects=(text,),
+    )
+    server = replace(target(only), target=text, poll_errors_total={text: 1})
+    dead = down(reason=text, address=text)
+    dead = replace(dead, failure=replace(dead.failure, message=text))
+    return replace(page_of(server, dead), thresholds={text: 1.0}, version=text)
+
+
+class TestRefresh:
+    @pytest.mark.parametrize(
+        ("refresh", "content"), [(5.0, "5"), (0.5, "1"), (2.2, "3"), (60, "60"), (0, None), (-1, None)]
+    )
+    def test_reloads_itself(self, refresh: float, content: str | None) -> None:
+        found = read(render(PAGES["healthy"], NOW, refresh)).all("meta", **{"http-equiv": "refresh"})
+
+        assert [e.attributes["content"] for e in found] == ([content] if content else [])
+
+    def test_can_be_paused_and_resumed(self) -> None:
+        def link(refresh: float) -> dict[str, str]:
+            header = read(render(PAGES["healthy"], NOW, refresh)).one("header")
+            return {a.text: a.attributes["href"] for a in header.all("a")}
+
+        assert link(5)["pause"] == "?refresh=0"
+        assert link(0)["resume"] == "?"
+
+    @pytest.mark.parametrize(
+        ("query", "seconds"),
+        [
+            (None, 5),
+            ("0", 0),
+            ("2.5", 2.5),
+            ("-3", 0),
+            ("1e9", 3600),
+            ("nan", 5),
+            ("inf", 5),
+            ("", 5),
+            ("x", 5),
+        ],
+    )
+    def test_reads_its_own_parameter(self, query: str | None, seconds: float) -> None:
+        assert parse_refresh(query) == seconds
+
+    def test_reads_its_own_parameter_with_another_default(self) -> None:
+        assert parse_refresh(None, 1.0) == 1.0
+        assert parse_refresh("junk", 1.0) == 1.0
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [
+            (0, "0"),
+            (0.0001, "< 0.001"),
+            (0.00123, "0.0012"),
+            (0.0123, "0.0123"),
+            (0.125, "0.125"),
+            (1.5, "1.50"),
+            (9.999, "10.0"),
+            (12.34, "12.3"),
+            (99.96, "100"),
+            (154.4, "154"),
+            (1234, "1,230"),
+            (123456, "123,000"),
+            (999999, "1.00M"),
+            (1234567, "1.23M"),
+            (12345678, "12.3M"),
+            (2.5e9, "2,500M"),
+        ],
+    )
+    def test_rate(self, value: float, shown: str) -> None:
+        assert rate(value) == shown
+
+    @pytest.mark.parametrize(
+        ("seconds", "shown"),
+        [
+            (-5, "0 ms"),
+            (0.0123, "12 ms"),
+            (0.9994, "999 ms"),
+            (0.9996, "1 s"),
+            (2.06, "2.1 s"),
+            (59.94, "59.9 s"),
+            (59.96, "1 min"),
+            (200, "3 min 20 s"),
+            (3599.6, "1 h"),
+            (7500, "2 h 5 min"),
+            (86_400 * 3 + 4 * 3600, "3 d 4 h"),
+        ],
+    )
+    def test_duration(self, seconds: float, shown: str) -> None:
+        assert duration(seconds) == shown
+
+
+def test_the_policy_allows_the_style_sheet_and_nothing_else() -> None:
+    assert "style-src 'sha256-" in CONTENT_SECURITY_POLICY
+    assert "unsafe" not in CONTENT_SECURITY_POLICY
+    assert CONTENT_SECURITY_POLICY.startswith("default-src 'none'; ")
+
+
+def test_engines_without_labels_have_a_name() -> None:
+    assert show(PAGES["unnamed"]).one("h3").text == "unnamed model"
+
+
+def test_is_pure() -> None:
+    assert render(FLEET, NOW) == render(FLEET, NOW)
+
+
+def test_an_empty_result_of_an_engine() -> None:
+    """Everything that may be absent is."""
+    bare = EngineResult("", "", Activity(ActivityState.WARMING_UP, "two samples are needed"))
+    page = show(page_of(TargetResult("x", up=True, engines=(bare,))))
+
+    assert answers(page)["Acceptance ratio"].startswith("– ")
