@@ -40,7 +40,7 @@ async def main(url: str, polls: int, step: int) -> None:
     await runner.setup()
     registry = CollectorRegistry()
     registry.register(ResultCollector(exporter.latest))
-    poller = exporter._pollers[0]  # noqa: SLF001
+    poller = exporter._pollers[0]
     seen = {}
     for done in range(polls + 1):
         if done % step == 0:

@@ -208,15 +208,15 @@ def page(*, quick: bool) -> Iterator[str]:
     yield "# Performance"
     yield ""
     yield (
-        f"Measured by `make bench` with Python {platform.python_version()} on {os.cpu_count()} cores. Times are of "
-        "that machine; ratios are between things measured in turn in one run."
+        f"Measured by `make bench` with Python {platform.python_version()} on {os.cpu_count()} cores. Times "
+        "are of that machine; ratios are between things measured in turn in one run."
     )
     yield ""
     yield "## One poll, from the answer's bytes to the published result"
     yield ""
     yield (
-        "Against prometheus_client's parser reading the same answer, without deriving anything from it. The goal "
-        "is 25 times."
+        "Against prometheus_client's parser reading the same answer, without deriving anything from it. The "
+        "goal is 25 times."
     )
     yield ""
     head = ("answer", "size", "one poll", "prometheus_client, parse only", "cheaper by", "one scrape of ours")
@@ -234,7 +234,7 @@ def page(*, quick: bool) -> Iterator[str]:
     yield ""
     yield "## Memory"
     yield ""
-    yield "Resident memory of the process, HTTP server included. The goal is no growth, and below 45 MiB in all."
+    yield "Resident memory of the process, HTTP server included. The goal: no growth, below 45 MiB in all."
     yield ""
     yield from table(
         ("over", "after a tenth", "at the end", "growth"), memory(10_000 // scale, 1_000 // scale)

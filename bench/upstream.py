@@ -7,19 +7,19 @@ import sys
 from pathlib import Path
 
 
-async def main(path: str) -> None:
-    """Serve the file at `path` on a free port, which is printed; an empty path hangs every request.
+async def main(body: bytes | None) -> None:
+    """Serve `body` on a free port, which is printed; without one, every request hangs.
 
-    `{label}` in the body is replaced by a number that grows by one every tenth request, so that labels change.
+    `{label}` in the body is replaced by a number that grows by one every tenth request.
     """
-    body = Path(path).read_bytes() if path else b""
     requests = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal requests
         head = await reader.readuntil(b"\r\n\r\n")
-        if not path:
+        if body is None:
             await asyncio.sleep(3600)
+            return
         requests += b" /metrics" in head
         text = body.replace(b"{label}", b"%d" % (requests // 10))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(text))
@@ -33,4 +33,4 @@ async def main(path: str) -> None:
     await server.serve_forever()
 
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(Path(sys.argv[1]).read_bytes() if sys.argv[1] else None))

@@ -12,7 +12,8 @@ from vllm_specdec_exporter import config, snapshot, thresholds, upstream
 from vllm_specdec_exporter.dialects import DIALECTS
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
-from vllm_specdec_exporter.metrics import METRICS, Metric, Scope
+from vllm_specdec_exporter.metric import Metric, Scope
+from vllm_specdec_exporter.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,8 +39,8 @@ def metrics() -> Iterator[str]:
     yield ""
     yield (
         "Everything on `/metrics`, but for `process_*` and `python_info`. Where one exporter watches several "
-        "servers, every series that belongs to one has a `target` label too. While a server cannot be polled, "
-        "`vllm_specdec_up` is 0 and nothing of its engines is served."
+        "servers, every series that belongs to one has a `target` label too. While a server cannot be "
+        "polled, `vllm_specdec_up` is 0 and nothing of its engines is served."
     )
     for scope, (title, labels) in SCOPES.items():
         rows = [row for row in METRICS if row.scope is scope]
@@ -48,7 +49,8 @@ def metrics() -> Iterator[str]:
         yield ""
         yield labels
         yield ""
-        yield from _table(("name", "type", "own labels", "meaning", "from"), (_metric(row) for row in rows))
+        head = ("name", "type", "own labels", "meaning", "from")
+        yield from _table(head, map(_metric, rows))
     yield ""
     yield "## Label values"
     yield ""

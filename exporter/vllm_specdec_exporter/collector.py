@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .metrics import METRICS, Kind, Scope
-from .metrics import Metric as Row
+from .metric import Kind, Scope
+from .metric import Metric as Row
+from .metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from .duration import format_duration, parse_duration
+from .duration import format_duration
 from .options import ConfigError, Option, gather
 from .pipeline import DEFAULT_WINDOWS, Settings, Speculation
 from .target import Target, parse_target
 from .thresholds import Thresholds
+from .values import (
+    boolean,
+    choice,
+    duration,
+    file,
+    header,
+    mask_header,
+    mask_url,
+    parse_listen_address,
+    parse_speculation,
+    threshold,
+)
 from .window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 #: Samples that one engine may need to remember for its longest window.
 MAX_SAMPLES = 20_000
@@ -78,123 +89,6 @@ class Config:
     shown: Mapping[str, object]
 
 
-def _duration(least: float = 0.001) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        seconds = parse_duration(text)
-        if seconds < least:
-            msg = f"at least {format_duration(least)} is needed"
-            raise ValueError(msg)
-        return seconds
-
-    return parse
-
-
-def _choice(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            msg = f"allowed: {', '.join(allowed)}"
-            raise ValueError(msg)
-        return text
-
-    return parse
-
-
-def _flag(text: str) -> bool:
-    return _choice("true", "false")(text.lower()) == "true"
-
-
-def _file(text: str) -> str:
-    try:
-        with Path(text).open("rb"):
-            return text
-    except OSError as error:
-        msg = f"cannot be read: {error.strerror}"
-        raise ValueError(msg) from error
-
-
-def parse_listen_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``:9850``, ``127.0.0.1:9850`` or ``[::1]:9850``.
-
-    Raises:
-        ValueError: not such an address.
-    """
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
-        msg = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
-        raise ValueError(msg)
-    return host.strip("[]"), int(port)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    name, value = name.strip(), value.strip()
-    token = name.replace("-", "").replace("_", "")
-    if not colon or not (token.isascii() and token.isalnum()) or not value.isprintable():
-        msg = "allowed: Name: value"
-        raise ValueError(msg)
-    return name, value
-
-
-def _mask_header(text: str) -> str:
-    name, colon, _ = text.partition(":")
-    return f"{name}: <secret>" if colon else "<secret>"
-
-
-def _mask_url(text: str) -> str:
-    try:
-        parse_target(text)
-    except ValueError:
-        # Up to the last @: a password may hold anything, above all where it breaks the address.
-        return re.sub(r"//.*@", "//<secret>@", text, flags=re.DOTALL)
-    return re.sub(r"//[^/]*@", "//<secret>@", text)
-
-
-def _threshold(text: str) -> tuple[str, float]:
-    name, equals, value = text.partition("=")
-    try:
-        number = float(value)
-    except ValueError:
-        equals = ""
-    if not equals:
-        msg = "allowed: name=number"
-        raise ValueError(msg)
-    Thresholds().with_values({name.strip(): number}, ordered=False)
-    return name.strip(), number
-
-
-def parse_speculation(text: str) -> Speculation:
-    """Return what the JSON given to vLLM's ``--speculative-config`` says.
-
-    Keys that mean nothing here are left alone: the JSON is vLLM's, not ours.
-
-    Raises:
-        ValueError: not a JSON object, or a value that vLLM could not take either.
-    """
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        msg = f"not JSON ({error}); allowed: the very JSON given to vLLM's --speculative-config"
-        raise ValueError(msg) from error
-    if not isinstance(document, dict):
-        msg = 'a JSON object is expected, such as {"method": "ngram", "num_speculative_tokens": 4}'
-        raise ValueError(msg)
-    k = document.get("num_speculative_tokens")
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
-        msg = "num_speculative_tokens is a whole number from 1 up"
-        raise ValueError(msg)
-    for name in ("method", "model"):
-        if not isinstance(document.get(name) or "", str):
-            msg = f"{name} is a string"
-            raise ValueError(msg)
-    return Speculation(
-        configured=True,
-        method=document.get("method") or "",
-        draft_model=document.get("model") or "",
-        num_speculative_tokens=k,
-    )
-
-
 #: Every option of `serve`, in the order of the help and the documentation.
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -205,47 +99,47 @@ OPTIONS: tuple[Option, ...] = (
         "unix:/path/to.sock is a Unix socket.",
         metavar="URL",
         repeatable=True,
-        mask=_mask_url,
+        mask=mask_url,
     ),
-    Option("vllm.ca-file", _file, None, "Certificates to trust for https, PEM.", metavar="FILE"),
-    Option("vllm.cert-file", _file, None, "Client certificate for https, PEM.", metavar="FILE"),
-    Option("vllm.key-file", _file, None, "Private key of the client certificate, PEM.", metavar="FILE"),
+    Option("vllm.ca-file", file, None, "Certificates to trust for https, PEM.", metavar="FILE"),
+    Option("vllm.cert-file", file, None, "Client certificate for https, PEM.", metavar="FILE"),
+    Option("vllm.key-file", file, None, "Private key of the client certificate, PEM.", metavar="FILE"),
     Option("vllm.server-name", str, None, "Name to expect in the server's certificate.", metavar="NAME"),
     Option(
         "vllm.insecure-skip-verify",
-        _flag,
+        boolean,
         "false",
         "Accept any certificate of the server (true or false).",
         metavar="BOOL",
     ),
     Option(
         "vllm.bearer-token-file",
-        _file,
+        file,
         None,
         "File with a bearer token for the server; read anew for every poll.",
         metavar="FILE",
     ),
     Option(
         "vllm.header",
-        _header,
+        header,
         (),
         "Further request header, 'Name: value'; repeatable (in the environment: one a line).",
         metavar="HEADER",
         repeatable=True,
         separator="\n",
-        mask=_mask_header,
+        mask=mask_header,
     ),
-    Option("poll.interval", _duration(0.1), "5s", "Time between two polls of a server.", metavar="DURATION"),
+    Option("poll.interval", duration(0.1), "5s", "Time between two polls of a server.", metavar="DURATION"),
     Option(
         "poll.timeout",
-        _duration(0.05),
+        duration(0.05),
         None,
         "Time that a whole poll may take. Default: 4s, or 80 % of the interval where that is less.",
         metavar="DURATION",
     ),
     Option(
         "window",
-        _duration(1),
+        duration(1),
         tuple(window.name for window in DEFAULT_WINDOWS),
         "Window to publish derived values for; repeatable.",
         metavar="DURATION",
@@ -253,7 +147,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "judgement.window",
-        _duration(1),
+        duration(1),
         None,
         "The window that activity and quality look at. Default: the longest.",
         metavar="DURATION",
@@ -267,7 +161,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "threshold",
-        _threshold,
+        threshold,
         (),
         "Change a threshold of the rubric, name=number; repeatable.",
         metavar="NAME=NUMBER",
@@ -276,24 +170,24 @@ OPTIONS: tuple[Option, ...] = (
     Option("web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"),
     Option(
         "web.disable-exporter-metrics",
-        _flag,
+        boolean,
         "false",
         "Leave process_* and python_* out of /metrics (true or false).",
         metavar="BOOL",
     ),
     Option(
-        "log.format", _choice("logfmt", "json"), "logfmt", "Log lines as logfmt or json.", metavar="FORMAT"
+        "log.format", choice("logfmt", "json"), "logfmt", "Log lines as logfmt or json.", metavar="FORMAT"
     ),
     Option(
         "log.level",
-        _choice("debug", "info", "warning", "error"),
+        choice("debug", "info", "warning", "error"),
         "info",
         "The least level to log: debug, info, warning or error.",
         metavar="LEVEL",
     ),
     Option(
         "log.interval",
-        _duration(0),
+        duration(0),
         "1m",
         "Time between two aggregate log lines; 0s for none.",
         metavar="DURATION",

@@ -2,113 +2,33 @@
 
 The collector publishes from it, `docs/metrics.md` is generated from it, the snapshot's ``metric`` filter
 knows its names from it, and the tests hold all of them to it. To add a metric is to add a row.
-
-A row's `scope` says what its samples hang on, and so which labels stand before its own: nothing (the
-exporter), a target, an engine of a target, or a window of an engine.
 """
 
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .judgement.activity import ActivityState
 from .judgement.quality import QualityLevel
+from .metric import Kind, Metric, Scope, by_name, each, one_hot, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
+    from .metric import Samples
     from .result import Deployment
 
-    #: Values of a metric's own labels, and the number.
-    Samples = Iterable[tuple[tuple[str, ...], float]]
+_exporter = row_of(Scope.EXPORTER)
+_target, _target_counter = row_of(Scope.TARGET), row_of(Scope.TARGET, Kind.COUNTER)
+_engine, _engine_counter = row_of(Scope.ENGINE), row_of(Scope.ENGINE, Kind.COUNTER)
+_engine_histogram = row_of(Scope.ENGINE, Kind.HISTOGRAM)
+_window = row_of(Scope.WINDOW)
 
-PREFIX = "vllm_specdec_"
-
-
-class Kind(StrEnum):
-    """The Prometheus metric types in use."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-class Scope(StrEnum):
-    """What the samples of a metric hang on, and so the identity labels in front."""
-
-    EXPORTER = "exporter"
-    TARGET = "target"
-    ENGINE = "engine"
-    WINDOW = "window"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One row: a metric's name (without the prefix), and where its samples come from.
-
-    Attributes:
-        name: as exposed, without the prefix; a counter's ends in `_total`.
-        kind: its Prometheus type.
-        scope: what its samples hang on.
-        help: what it is, with range and unit.
-        field: dotted path from the object that `scope` names to the value, as in the snapshot.
-        expand: from that value, the samples: values of the metric's own labels, and the number. A histogram's
-            value is a `Distribution`, which the collector writes out.
-        labels: the metric's own labels, in the order of the values that `expand` yields.
-        upstream: the vLLM series that it comes from, shown in HELP and in the reference.
-    """
-
-    name: str
-    kind: Kind
-    scope: Scope
-    help: str
-    field: str
-    expand: Callable[[Any], Samples]
-    labels: tuple[str, ...] = ()
-    upstream: tuple[str, ...] = ()
-
-    @property
-    def full_name(self) -> str:
-        """The name as exposed."""
-        return PREFIX + self.name
-
-    @property
-    def full_help(self) -> str:
-        """The HELP text, which names the upstream series."""
-        return f"{self.help} From {', '.join(self.upstream)}." if self.upstream else self.help
-
-    def value(self, carrier: object) -> Any:
-        """Return what the carrier of this row's scope holds for it."""
-        return attrgetter(self.field)(carrier)
-
-    def samples(self, carrier: object) -> Samples:
-        """Return the samples that the carrier of this row's scope holds for it."""
-        return self.expand(self.value(carrier))
-
-
-def _one(value: float | None) -> Samples:
-    """Yield a value that may not exist."""
-    return () if value is None else (((), float(value)),)
-
-
-def _each(values: Iterable[float | None], first: int = 0) -> Samples:
-    """Yield one sample per position or K that has a value."""
-    return [((str(index),), value) for index, value in enumerate(values, first) if value is not None]
-
-
-def _by_name(values: Mapping[str, float]) -> Samples:
-    """Yield one sample per name."""
-    return [((name,), float(value)) for name, value in values.items()]
-
-
-def _one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
-    """Yield every state, 1 for the present one."""
-    return lambda present: [((state.value,), float(state is present)) for state in states]
+_DRAFTS = "vllm:spec_decode_num_drafts_total"
+_DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
+_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+_GENERATED = "vllm:generation_tokens_total"
 
 
 def _deployment(known: Deployment) -> Samples:
@@ -118,34 +38,6 @@ def _deployment(known: Deployment) -> Samples:
 def _build(version: str) -> Samples:
     return [((version, platform.python_version()), 1.0)]
 
-
-def _row(scope: Scope, kind: Kind = Kind.GAUGE) -> Callable[..., Metric]:
-    """Return a constructor of rows of this scope and kind; `field` is the name unless it says otherwise."""
-
-    def row(
-        name: str,
-        text: str,
-        *upstream: str,
-        field: str = "",
-        expand: Callable[[Any], Samples] = _one,
-        labels: tuple[str, ...] = (),
-    ) -> Metric:
-        return Metric(name, kind, scope, text, field or name, expand, labels, upstream)
-
-    return row
-
-
-_exporter = _row(Scope.EXPORTER)
-_target, _target_counter = _row(Scope.TARGET), _row(Scope.TARGET, Kind.COUNTER)
-_engine, _engine_counter = _row(Scope.ENGINE), _row(Scope.ENGINE, Kind.COUNTER)
-_engine_histogram = _row(Scope.ENGINE, Kind.HISTOGRAM)
-_window = _row(Scope.WINDOW)
-
-_DRAFTS = "vllm:spec_decode_num_drafts_total"
-_DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
-_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
-_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-_GENERATED = "vllm:generation_tokens_total"
 
 #: Every metric, in the order in which it is exposed and documented.
 METRICS: tuple[Metric, ...] = (
@@ -173,7 +65,7 @@ METRICS: tuple[Metric, ...] = (
         "Drafts in which the token at this position, counted from 0, was accepted.",
         _PER_POSITION,
         field="counters.accepted_tokens_per_position",
-        expand=_each,
+        expand=each,
         labels=("position",),
     ),
     _engine_counter(
@@ -204,7 +96,7 @@ METRICS: tuple[Metric, ...] = (
         "position count against it.",
         _PER_POSITION,
         _DRAFTS,
-        expand=_each,
+        expand=each,
         labels=("position",),
     ),
     _window(
@@ -213,7 +105,7 @@ METRICS: tuple[Metric, ...] = (
         "for position 0, of all drafts.",
         _PER_POSITION,
         _DRAFTS,
-        expand=_each,
+        expand=each,
         labels=("position",),
     ),
     _window(
@@ -228,7 +120,7 @@ METRICS: tuple[Metric, ...] = (
         "1 + the sum of the first K position acceptance ratios.",
         _PER_POSITION,
         _DRAFTS,
-        expand=partial(_each, first=1),
+        expand=partial(each, first=1),
         labels=("num_speculative_tokens",),
     ),
     _window(
@@ -299,7 +191,7 @@ METRICS: tuple[Metric, ...] = (
         _DRAFTS,
         _GENERATED,
         field="activity.state",
-        expand=_one_hot(ActivityState),
+        expand=one_hot(ActivityState),
         labels=("state",),
     ),
     _engine(
@@ -310,7 +202,7 @@ METRICS: tuple[Metric, ...] = (
         _DRAFTS,
         _PER_POSITION,
         field="quality.level",
-        expand=_one_hot(QualityLevel),
+        expand=one_hot(QualityLevel),
         labels=("level",),
     ),
     _engine(
@@ -341,13 +233,13 @@ METRICS: tuple[Metric, ...] = (
     _target("up", "1 if the last poll of the server succeeded, else 0."),
     _target("last_success_timestamp_seconds", "Unix time of the last successful poll."),
     _target("poll_duration_seconds", "How long the last poll took, from the request to the derived values."),
-    _target_counter("poll_errors_total", "Failed polls by reason.", expand=_by_name, labels=("reason",)),
+    _target_counter("poll_errors_total", "Failed polls by reason.", expand=by_name, labels=("reason",)),
     # The exporter itself.
     _exporter(
         "threshold",
         "Every threshold in force, for rules and panels to compare with.",
         field="thresholds",
-        expand=_by_name,
+        expand=by_name,
         labels=("name",),
     ),
     _exporter(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .measures import LIFETIME
-from .metrics import METRICS, PREFIX, Metric, Scope
+from .metric import PREFIX, Metric, Scope
+from .metrics import METRICS
 from .result import ExporterResult
 
 if TYPE_CHECKING:

@@ -160,7 +160,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         "entry_points.txt",
         "licenses/LICENSE",
     } == {name.partition("/")[2] for name in described}
-    for data in ("py.typed", "statuspage.css", "simulator/data/vllm.json"):
+    for data in ("py.typed", "statuspage/statuspage.css", "simulator/data/vllm.json"):
         assert f"vllm_specdec_exporter/{data}" in names
 
 

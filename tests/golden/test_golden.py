@@ -22,8 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_cla
 
 from golden.cases import CASES, Case, run
 from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.metrics import METRICS, PREFIX, Kind, Scope
-from vllm_specdec_exporter.metrics import Metric as Row
+from vllm_specdec_exporter.metric import PREFIX, Kind, Scope
+from vllm_specdec_exporter.metric import Metric as Row
+from vllm_specdec_exporter.metrics import METRICS
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

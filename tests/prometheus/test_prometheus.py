@@ -24,7 +24,8 @@ import pytest
 from prometheus.exporter_process import exporter
 from prometheus.replay import ReplayServer, series
 from prometheus_server import PrometheusError, PrometheusServer, find_program
-from vllm_specdec_exporter.metrics import METRICS, Kind
+from vllm_specdec_exporter.metric import Kind
+from vllm_specdec_exporter.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

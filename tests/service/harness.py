@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from vllm_specdec_exporter.metrics import METRICS, Kind, Scope
+from vllm_specdec_exporter.metric import Kind, Scope
+from vllm_specdec_exporter.metrics import METRICS
 
 if TYPE_CHECKING:
     import ssl

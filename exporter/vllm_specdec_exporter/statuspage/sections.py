@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from .statuspage_lead import NOT_SHOWN, ONLY_LIFETIME, View, is_lifetime
-from .statuspage_markup import (
+from .lead import NOT_SHOWN, ONLY_LIFETIME, View, is_lifetime
+from .markup import (
     Html,
     count,
     duration,
@@ -34,7 +34,7 @@ from .statuspage_markup import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .measures import Measures
+    from ..measures import Measures
 
 
 def positions(view: View) -> Html:

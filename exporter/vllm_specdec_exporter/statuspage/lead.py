@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .judgement.activity import ActivityState
-from .judgement.findings import Severity
-from .judgement.quality import QualityLevel
-from .measures import LIFETIME
-from .statuspage_markup import (
+from ..judgement.activity import ActivityState
+from ..judgement.findings import Severity
+from ..judgement.quality import QualityLevel
+from ..measures import LIFETIME
+from .markup import (
     Html,
     bar,
     count,
@@ -26,8 +26,8 @@ from .statuspage_markup import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .measures import Measures
-    from .result import EngineResult
+    from ..measures import Measures
+    from ..result import EngineResult
 
 #: What the states mean for an operator.
 ACTIVITY_WORDS = {

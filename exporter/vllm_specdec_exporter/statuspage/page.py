@@ -4,8 +4,8 @@ One document out of one result: rendered here, without scripts, fonts or images 
 behind any proxy and path prefix. It reloads itself. It serves the answer first and the numbers behind it
 after; what does not exist is a dash that says why.
 
-The parts: `statuspage_markup` has the building blocks, `statuspage_lead` what an engine leads with,
-`statuspage_sections` the numbers behind that, `statuspage.css` the looks.
+The parts: `markup` has the building blocks, `lead` what an engine leads with,
+`sections` the numbers behind that, `statuspage.css` the looks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections import Counter
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from .statuspage_lead import (
+from ..upstream import REASONS
+from .lead import (
     ACTIVITY_WORDS,
     LEAD,
     NOT_SHOWN,
@@ -28,7 +29,7 @@ from .statuspage_lead import (
     quality_pill,
     ratio_or_none,
 )
-from .statuspage_markup import (
+from .markup import (
     Html,
     count,
     duration,
@@ -44,13 +45,12 @@ from .statuspage_markup import (
     row,
     table,
 )
-from .statuspage_sections import SECTIONS
-from .upstream import REASONS
+from .sections import SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .result import ExporterResult, TargetResult
+    from ..result import ExporterResult, TargetResult
 
 PRODUCT = "vllm-specdec-exporter"
 DEFAULT_REFRESH = 5.0

@@ -1,0 +1,143 @@
+"""Values of settings: from text to what it means, or a ValueError that says what is allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .duration import format_duration, parse_duration
+from .pipeline import Speculation
+from .target import parse_target
+from .thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def duration(least: float = 0.001) -> Callable[[str], float]:
+    """Return a parser of durations of at least `least` seconds."""
+
+    def parse(text: str) -> float:
+        seconds = parse_duration(text)
+        if seconds < least:
+            msg = f"at least {format_duration(least)} is needed"
+            raise ValueError(msg)
+        return seconds
+
+    return parse
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    """Return a parser that takes just these words."""
+
+    def parse(text: str) -> str:
+        if text not in allowed:
+            msg = f"allowed: {', '.join(allowed)}"
+            raise ValueError(msg)
+        return text
+
+    return parse
+
+
+def boolean(text: str) -> bool:
+    """Return what ``true`` or ``false`` means."""
+    return choice("true", "false")(text.lower()) == "true"
+
+
+def file(text: str) -> str:
+    """Return the path of a file that can be read."""
+    try:
+        with Path(text).open("rb"):
+            return text
+    except OSError as error:
+        msg = f"cannot be read: {error.strerror}"
+        raise ValueError(msg) from error
+
+
+def parse_listen_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``:9850``, ``127.0.0.1:9850`` or ``[::1]:9850``.
+
+    Raises:
+        ValueError: not such an address.
+    """
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
+        msg = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
+        raise ValueError(msg)
+    return host.strip("[]"), int(port)
+
+
+def header(text: str) -> tuple[str, str]:
+    """Return name and value of a request header."""
+    name, colon, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    token = name.replace("-", "").replace("_", "")
+    if not colon or not (token.isascii() and token.isalnum()) or not value.isprintable():
+        msg = "allowed: Name: value"
+        raise ValueError(msg)
+    return name, value
+
+
+def mask_header(text: str) -> str:
+    """Return what may be shown of a header: its name."""
+    name, colon, _ = text.partition(":")
+    return f"{name}: <secret>" if colon else "<secret>"
+
+
+def mask_url(text: str) -> str:
+    """Return what may be shown of an address: all but credentials."""
+    try:
+        parse_target(text)
+    except ValueError:
+        # Up to the last @: a password may hold anything, above all where it breaks the address.
+        return re.sub(r"//.*@", "//<secret>@", text, flags=re.DOTALL)
+    return re.sub(r"//[^/]*@", "//<secret>@", text)
+
+
+def threshold(text: str) -> tuple[str, float]:
+    """Return name and value of a threshold."""
+    name, equals, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        equals = ""
+    if not equals:
+        msg = "allowed: name=number"
+        raise ValueError(msg)
+    Thresholds().with_values({name.strip(): number}, ordered=False)
+    return name.strip(), number
+
+
+def parse_speculation(text: str) -> Speculation:
+    """Return what the JSON given to vLLM's ``--speculative-config`` says.
+
+    Keys that mean nothing here are left alone: the JSON is vLLM's, not ours.
+
+    Raises:
+        ValueError: not a JSON object, or a value that vLLM could not take either.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        msg = f"not JSON ({error}); allowed: the very JSON given to vLLM's --speculative-config"
+        raise ValueError(msg) from error
+    if not isinstance(document, dict):
+        msg = 'a JSON object is expected, such as {"method": "ngram", "num_speculative_tokens": 4}'
+        raise ValueError(msg)
+    k = document.get("num_speculative_tokens")
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+        msg = "num_speculative_tokens is a whole number from 1 up"
+        raise ValueError(msg)
+    for name in ("method", "model"):
+        if not isinstance(document.get(name) or "", str):
+            msg = f"{name} is a string"
+            raise ValueError(msg)
+    return Speculation(
+        configured=True,
+        method=document.get("method") or "",
+        draft_model=document.get("model") or "",
+        num_speculative_tokens=k,
+    )
