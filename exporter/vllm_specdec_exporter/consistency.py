@@ -9,7 +9,8 @@ these must hold::
     accepted tokens <= draft tokens
     accepted tokens = sum over positions             (but a torn answer may break it for one sample)
 
-Totals that a server prints rounded may break them by as much as the rounding.
+Totals that a server prints rounded may break them by as much as the rounding. What is not known breaks
+nothing.
 
 All are linear, so a window can only break them where one of its steps does: checking every step once finds
 and counts each torn answer exactly once, and the values of a window are clamped without counting again.
@@ -17,6 +18,7 @@ and counts each torn answer exactly once, and the values of a window are clamped
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from .window import delta
@@ -31,19 +33,18 @@ def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
     step = delta(previous, current)
     positions = step.accepted_tokens_per_position
     blur = current.counters.resolution * (current.counters.draft_tokens or 0.0)
-    bound = step.drafts or 0.0
+    bound = math.inf if step.drafts is None else step.drafts
     for position, accepted in enumerate(positions):
         if accepted > bound + blur:
             of = "drafts" if position == 0 else f"accepted at position {position - 1}"
             found.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
         bound = accepted
-    accepted, drafted = step.accepted_tokens or 0.0, step.draft_tokens or 0.0
-    if accepted > drafted + blur:
-        found.append(f"{accepted:g} accepted tokens, but only {drafted:g} draft tokens")
-    if positions and _surplus(previous) * _surplus(current) > blur * blur:
-        found.append(
-            f"accepted tokens differ from the sum over positions by {_surplus(current):+g}, twice in a row"
-        )
+    total, drafted = step.accepted_tokens, step.draft_tokens
+    if total is not None and drafted is not None and total > drafted + blur:
+        found.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
+    before, now = _surplus(previous), _surplus(current)
+    if positions and min(abs(before), abs(now)) > blur and (before > 0) is (now > 0):
+        found.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")
     return tuple(found)
 
 

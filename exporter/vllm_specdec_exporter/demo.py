@@ -214,7 +214,8 @@ def _introduce(programs: list[Program]) -> None:
             print(f"  {name:<16}not installed (Debian and Ubuntu: apt-get install {package})")
     exporter = programs[1]
     print(f"\n  try: curl -s {exporter.url}/metrics | grep acceptance")
-    print(f"       {sys.argv[0]} check {programs[0].url}\n")
+    called = sys.argv[0] if not sys.argv[0].endswith(".py") else f"{sys.executable} -m {__package__}"
+    print(f"       {called} check {programs[0].url}\n")
     sys.stdout.flush()
 
 

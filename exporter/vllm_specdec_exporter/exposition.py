@@ -86,7 +86,7 @@ def _prefix_tree(words: list[bytes]) -> bytes:
     return branches[0] if len(branches) == 1 else b"(?:" + b"|".join(reversed(branches)) + b")"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def parse_labels(block: bytes) -> tuple[tuple[str, str], ...]:
     r"""Return the label pairs of the text between ``{`` and ``}``, sorted by name.
 

@@ -80,31 +80,26 @@ class Measures:
 
 def derive(window: str, delta: Delta) -> Measures:
     """Return the measures of `delta`, the increases within the window called `window`."""
-    drafts = delta.drafts or 0.0
-    draft_tokens = delta.draft_tokens or 0.0
-    accepted = delta.accepted_tokens or 0.0
+    drafts, draft_tokens, accepted = delta.drafts, delta.draft_tokens, delta.accepted_tokens
     k = len(delta.accepted_tokens_per_position)
-    positions = _survival(delta.accepted_tokens_per_position, drafts)
+    positions = _survival(delta.accepted_tokens_per_position, drafts or 0.0)
     conditional = _conditional(positions)
     lengths = _lengths(positions)
-    length = None
-    if drafts > 0:
-        length = 1 + (min(accepted, k * drafts) if k else accepted) / drafts
+    per_draft = _mean(accepted, drafts, k)
+    emitted = None if drafts is None or accepted is None else drafts + accepted
     return Measures(
         window=window,
-        span_seconds=round(delta.span, 3),
-        drafts=drafts,
+        span_seconds=delta.span,
+        drafts=drafts or 0.0,
         acceptance_ratio=_ratio(accepted, draft_tokens),
-        mean_acceptance_length=length,
+        mean_acceptance_length=None if per_draft is None else 1 + per_draft,
         position_acceptance_ratio=positions,
         position_conditional_acceptance_ratio=conditional,
         expected_tokens_per_step=lengths[-1] if lengths else None,
         mean_acceptance_length_at=lengths,
-        mean_draft_length=_mean_draft_length(draft_tokens, drafts, k),
+        mean_draft_length=_mean(draft_tokens, drafts, k),
         position_decay_ratio=_decay(conditional),
-        coverage_ratio=None
-        if delta.drafts is None
-        else _ratio(accepted + drafts, delta.generation_tokens or 0.0),
+        coverage_ratio=_ratio(emitted, delta.generation_tokens),
         drafts_per_second=_rate(delta.drafts, delta.span),
         draft_tokens_per_second=_rate(delta.draft_tokens, delta.span),
         accepted_tokens_per_second=_rate(delta.accepted_tokens, delta.span),
@@ -129,18 +124,19 @@ def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k:
     )
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    return min(part / whole, 1.0) if whole > 0 else None
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return min(part / whole, 1.0) if part is not None and whole else None
 
 
 def _rate(increase: float | None, span: float) -> float | None:
     return None if increase is None or span <= 0 else increase / span
 
 
-def _mean_draft_length(draft_tokens: float, drafts: float, k: int) -> float | None:
-    if drafts <= 0:
+def _mean(tokens: float | None, drafts: float | None, k: int) -> float | None:
+    """Return tokens per draft, of which there are at most K where K is known."""
+    if tokens is None or not drafts:
         return None
-    return min(draft_tokens / drafts, k) if k else draft_tokens / drafts
+    return min(tokens / drafts, k) if k else tokens / drafts
 
 
 def _survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:

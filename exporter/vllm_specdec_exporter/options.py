@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 ENVIRONMENT_PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
 
-_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP)(_\w+)?)?$")
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
 
 
 class ConfigError(Exception):

@@ -84,7 +84,7 @@ class EngineState:
         lives_on = before is not None and history.resets == self.history.resets
         if before is not None and sample.time <= before.time:
             found = (*found, "the clock did not advance since the sample before")
-        if lives_on and before is not None:
+        if lives_on and before is not None and not self.history.interrupted:
             found = (*found, *defects(before, sample))
         recovered = recover(sample.counters, self.distribution if lives_on else None)
         return EngineState(
@@ -191,6 +191,8 @@ def _activity(
         return Activity(
             ActivityState.WARMING_UP, "requests are running, and the server counts them when they end"
         )
+    if activity.state is ActivityState.BYPASSED and engine.counters.drafts and delta and delta.drafts is None:
+        return Activity(ActivityState.WARMING_UP, "an answer in the window lacked the count of drafts")
     if engine.lifetime is not None and activity.state is ActivityState.BYPASSED:
         return Activity(
             None, "vLLM V0 shows means over its whole life only, so what it does now is not known"

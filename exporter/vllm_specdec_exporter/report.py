@@ -54,7 +54,7 @@ def render(result: ExporterResult, *, colour: bool = False) -> str:
     paint = _Colours() if colour else _Plain()
     lines: list[str] = []
     for target in result.targets:
-        lines += _target(target, paint)
+        lines += ["", *_target(target, paint)] if lines else _target(target, paint)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -62,29 +62,31 @@ def _target(target: TargetResult, paint: _Plain) -> Iterator[str]:
     if not target.up:
         yield paint(f"{target.target} cannot be judged", _RED)
         if target.failure is not None:
-            yield f"  {target.failure.reason}: {target.failure.message}"
+            yield from _wrap(f"{target.failure.reason}: {target.failure.message}", "  ", 4)
             if target.failure.reason in _ADVICE:
                 yield f"    {_ADVICE[target.failure.reason]}"
         return
     yield paint(target.target, _BOLD)
     for engine in target.engines:
-        yield f"  {_verdict(engine, paint)}"
+        yield from _verdict(engine, paint)
     for engine in target.engines:
         yield ""
         yield from _engine(engine, paint)
 
 
-def _verdict(engine: EngineResult, paint: _Plain) -> str:
-    """Return the answer in one line."""
+def _verdict(engine: EngineResult, paint: _Plain) -> Iterator[str]:
+    """Yield the answer in one line, or in two where names are long."""
     word = str(engine.quality.level or engine.activity.state or "unknown")
     measures = engine.window(engine.judged_window)
     told = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
         told = (
             f"{_percent(measures.acceptance_ratio)} of the drafted tokens accepted, "
-            f"{_length(measures.mean_acceptance_length)} tokens a draft, {engine.activity.reason}"
+            f"{_length(measures.mean_acceptance_length)} tokens a draft"
         )
-    return f"{paint(word.upper(), _style(engine))}  {_name(engine)}: {told}"
+    first, *rest = _wrap(f"{word.upper()}  {_name(engine)}: {told}", "  ", 4)
+    yield first.replace(word.upper(), paint(word.upper(), _style(engine)), 1)
+    yield from rest
 
 
 def _name(engine: EngineResult) -> str:
@@ -101,7 +103,9 @@ def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
         "K": str(engine.num_speculative_tokens or ""),
     }
     facts = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-    yield f"  {paint(_name(engine), _BOLD)} ({facts})"
+    first, *rest = _wrap(f"{_name(engine)} ({facts})", "  ", 4)
+    yield first.replace(_name(engine), paint(_name(engine), _BOLD), 1)
+    yield from rest
     yield ""
     reason = f"{engine.activity.state or 'unknown'} ({engine.activity.reason})"
     yield from _wrap(reason, "    activity  ", 14)
@@ -182,4 +186,6 @@ def _length(value: float | None) -> str:
 
 
 def _count(value: float | None) -> str:
-    return _NONE if value is None else f"{value:,.0f}"
+    if value is None:
+        return _NONE
+    return f"{value:,.0f}" if value == int(value) or value >= 10 else f"{value:.2f}"

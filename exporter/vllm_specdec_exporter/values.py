@@ -93,7 +93,7 @@ def mask_url(text: str) -> str:
         parse_target(text)
     except ValueError:
         # Up to the last @: a password may hold anything, above all where it breaks the address.
-        return re.sub(r"//.*@", "//<secret>@", text, flags=re.DOTALL)
+        return re.sub(r"^(\w+://)?.*@", r"\1<secret>@", text, flags=re.DOTALL)
     return re.sub(r"//[^/]*@", "//<secret>@", text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PHASES, NOSPEC = series("ngram-phases"), series("nospec")
 ESCAPE = "\x1b"
+_AT_ONCE = 8
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -41,6 +43,14 @@ class Case:
 
 def _from_zero(name: str) -> tuple[bytes, ...]:
     return tuple(answer.body for answer in from_zero(recorded(name)))
+
+
+def _one_of_two_poor() -> tuple[bytes, bytes]:
+    """Two engines, of which one has all its drafts rejected."""
+    first, last = series("dp2")[3].decode(), series("dp2")[25].decode()
+    accepted = re.compile(r'^vllm:spec_decode_num_accepted\w+\{engine="1".*\n', re.MULTILINE)
+    stuck = iter(accepted.findall(first))
+    return first.encode(), accepted.sub(lambda _: next(stuck), last).encode()
 
 
 _CONFIG = json.dumps({"method": "eagle3", "model": "a/draft", "num_speculative_tokens": 3})
@@ -63,8 +73,10 @@ JUDGED = {
         "off",
         ("hint: speculation is off: ", "--speculative-config", "--spec.config"),
     ),
-    "idle": Case((PHASES[68], PHASES[78]), 3, "idle"),
-    "few-drafts": Case((PHASES[60], PHASES[64]), 3, "warming_up"),
+    "idle": Case((PHASES[68], PHASES[78]), 3, "idle", ("hint: nothing was generated in the last 1s",)),
+    "few-drafts": Case(
+        (PHASES[60], PHASES[64]), 3, "warming_up", ("hint: too little to judge by: 3 drafts in the last 1s",)
+    ),
     "few-are-enough": Case(
         (PHASES[60], PHASES[64]), 1, "active", ("problem: ",), ("--threshold", "minimum_drafts=2")
     ),
@@ -76,7 +88,20 @@ JUDGED = {
     ),
     "two-engines": Case((series("dp2")[3], series("dp2")[25]), 0, "active"),
     "llamacpp": Case(_from_zero("upstream/llamacpp-k4.txt"), 0, "active"),
-    "diffusion": Case(_from_zero("upstream/vllm-diffusion.txt"), 3, "off", ("a diffusion model",)),
+    "diffusion": Case(
+        _from_zero("upstream/vllm-diffusion.txt"),
+        3,
+        "off",
+        ("hint: a diffusion model: its denoising steps are not speculative decoding Nothing is to be done",),
+    ),
+    "within-a-request": Case(
+        (recorded("upstream/llamacpp-k4.txt"),),
+        3,
+        "warming_up",
+        ("hint: too little to judge by: requests are running, and the server counts them when they end",),
+    ),
+    "all-rejected": Case((PHASES[31], PHASES[60]), 1, "active", ("rejected in 100% of the drafts",)),
+    "one-of-two-poor": Case(_one_of_two_poor(), 1, "active", ("problem: the first drafted token",)),
 }
 
 UNREACHABLE = {
@@ -105,7 +130,7 @@ def outcomes() -> dict[str, Outcome]:
         return check(*((PHASES[3], reply) if name == "goes-down" else (reply,)))
 
     names = [*JUDGED, *UNREACHABLE]
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(zip(names, pool.map(one, names), strict=True))
 
 
@@ -129,13 +154,13 @@ def test_the_report_says_what_is_wrong(outcomes: dict[str, Outcome], name: str) 
 @pytest.mark.parametrize("name", JUDGED)
 def test_quality_is_judged_only_where_speculation_is_active(outcomes: dict[str, Outcome], name: str) -> None:
     """Whatever is not active has no level."""
-    assert (JUDGED[name].activity == "active") == ("\n  quality " in outcomes[name].out)
+    assert (JUDGED[name].activity == "active") == ("\n    quality   " in outcomes[name].out)
 
 
 @pytest.mark.parametrize("name", [n for n, case in JUDGED.items() if case.code == 1])
 def test_a_problem_is_called_one(outcomes: dict[str, Outcome], name: str) -> None:
     """Exit code 1 always comes with at least one problem in the report."""
-    assert "\n  problem: " in outcomes[name].out
+    assert "\n    problem: " in outcomes[name].out
 
 
 def test_a_diffusion_model_is_not_told_to_switch_speculation_on(outcomes: dict[str, Outcome]) -> None:
@@ -162,9 +187,9 @@ USAGE = {
     "a duration without unit": (("--for", "10"), '--for "10": a duration needs a unit'),
     "too short": (("--for", "100ms"), '--for "100ms": allowed: from 1s to 1h'),
     "too long": (("--for", "2h"), '--for "2h": allowed: from 1s to 1h'),
-    "no address": (("ftp://x",), '--vllm.url "ftp://x": not an address; allowed: http://host:port'),
-    "a server twice": (("http://a", "--vllm.url", "http://b"), "give the server once"),
-    "two servers": (("--vllm.url", "http://a", "--vllm.url", "http://b"), "check looks at one server"),
+    "no address": (("ftp://x",), 'URL "ftp://x": not an address; allowed: http://host:port'),
+    "two servers": (("http://a", "http://b"), "unrecognized arguments: http://b"),
+    "the flag of serve": (("--vllm.url", "http://a"), "unrecognized arguments: --vllm.url"),
     "bad JSON": (("--spec.config", "{"), '--spec.config "{": not JSON'),
     "unknown threshold": (("--threshold", "x=1"), "unknown threshold 'x'; known: minimum_drafts"),
     "unknown flag": (("--nonsense",), "unrecognized arguments: --nonsense"),
@@ -187,6 +212,30 @@ def test_bad_usage_ends_with_2_and_one_line(name: str) -> None:
 def test_a_bad_address_is_called_what_the_user_gave() -> None:
     """Who gave a URL as argument is not told about a flag that he did not use."""
     assert "--vllm.url" not in run("check", "ftp://x").err
+
+
+VARIABLE = "VLLM_SPECDEC_EXPORTER_VLLM_URL"
+IN_THE_ENVIRONMENT = {
+    "no address": ("ftp://x", f'{VARIABLE} "ftp://x": not an address; allowed: http://host:port'),
+    "several servers": ("http://a,http://b", "check looks at one server; give one URL"),
+}
+
+
+@pytest.mark.parametrize("name", IN_THE_ENVIRONMENT)
+def test_a_bad_address_in_the_environment_is_named_with_its_variable(name: str) -> None:
+    """Where the server comes from the environment, that is what the line names."""
+    value, message = IN_THE_ENVIRONMENT[name]
+    outcome = run("check", **{VARIABLE: value})
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"vllm-specdec-exporter check: error: {message}")
+    assert outcome.err.count("\n") == 1
+
+
+def test_the_address_may_come_from_the_environment() -> None:
+    """It counts where no URL is given, and only there."""
+    here, there = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    assert run("check", **{VARIABLE: there}).out.startswith(f"{there} cannot be judged\n")
+    assert run("check", here, **{VARIABLE: there}).out.startswith(f"{here} cannot be judged\n")
 
 
 # --- the table
@@ -220,7 +269,7 @@ def load(name: str, state: str) -> str:
 
 def rows(report: str) -> dict[str, str]:
     """The rows of the table, by their name."""
-    return dict(re.findall(r"^  (\S.{22}) ?(\S.*)$", report, re.MULTILINE))
+    return dict(re.findall(r"^    (\S.{22}) ?(\S.*)$", report, re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", ["fair", "poor"])
@@ -260,27 +309,59 @@ def test_each_position_has_a_row(outcomes: dict[str, Outcome], name: str) -> Non
     assert expected == lines
 
 
-def test_the_head_tells_what_was_looked_at(outcomes: dict[str, Outcome]) -> None:
-    """Address, model, engine, dialect, version and K stand above all else."""
-    head = outcomes["fair"].out.splitlines()[:2]
+def test_the_verdict_stands_above_all_else(outcomes: dict[str, Outcome]) -> None:
+    """The address, the answer in a line, and then what was looked at: engine, dialect, version and K."""
+    found = increases("fair")
+    ratio = found["accepted_tokens"] / found["draft_tokens"]
+    length = 1 + found["accepted_tokens"] / found["drafts"]
+    head = outcomes["fair"].out.splitlines()[:5]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", head[0])
-    assert head[1] == "  model tiny-llama, engine 0, dialect vllm-v1, version 0.32.0, K 4"
+    assert head[1:] == [
+        (
+            f"  FAIR  tiny-llama, engine 0: {ratio:.1%} of the drafted tokens accepted, "
+            f"{length:.2f} tokens a draft"
+        ),
+        "",
+        "  tiny-llama, engine 0 (dialect vllm-v1, version 0.32.0, K 4)",
+        "",
+    ]
+
+
+VERDICTS = {
+    "poor": ["POOR  tiny-llama, engine 0: 0."],
+    "bypassed": ["BYPASSED  tiny-llama, engine 0: 8,560 tokens were generated in the last 1s"],
+    "off": ["OFF  tiny-llama, engine 0: the server shows no sign of speculation being configured"],
+    "idle": ["IDLE  tiny-llama, engine 0: nothing was generated in the last 1s"],
+    "few-drafts": ["WARMING_UP  tiny-llama, engine 0: 3 drafts in the last 1s, 100 are needed"],
+    "v0": ["UNKNOWN  meta-llama/Llama-3.1-8B-Instruct: vLLM V0 shows means over its whole life"],
+    "two-engines": ["OPTIMAL  tiny-llama, engine 0: 75.", "FAIR  tiny-llama, engine 1: 69.6%"],
+    "one-of-two-poor": ["OPTIMAL  tiny-llama, engine 0: 75.", "POOR  tiny-llama, engine 1: 0.0%"],
+    "llamacpp": ["FAIR  the only engine: 52."],
+    "diffusion": ["OFF  example/diffusion-llm, engine 0: a diffusion model: its denoising steps are"],
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_every_engine_has_its_verdict(outcomes: dict[str, Outcome], name: str) -> None:
+    """One line for each stands on top, whatever there is to say of it."""
+    verdicts = re.findall(r"^  ([A-Z_]{3,}  \S.*)$", outcomes[name].out, re.MULTILINE)
+    above = re.findall(r"^  (\S.*)$", outcomes[name].out.partition("\n\n")[0], re.MULTILINE)
+    assert verdicts == above
+    assert [line.startswith(start) for line, start in zip(above, VERDICTS[name], strict=True)] == [
+        True
+    ] * len(above)
 
 
 def test_every_engine_has_its_report(outcomes: dict[str, Outcome]) -> None:
     """Two engines, two heads, two tables."""
     out = outcomes["two-engines"].out
-    assert [f"model tiny-llama, engine {n}," in out for n in (0, 1)] == [True, True]
+    assert [f"\n  tiny-llama, engine {n} (dialect vllm-v1, " in out for n in (0, 1)] == [True, True]
     assert out.count("mean acceptance length  ") == 2
 
 
-def test_the_gravest_engine_decides() -> None:
+def test_the_gravest_engine_decides(outcomes: dict[str, Outcome]) -> None:
     """One engine that is poor makes the exit code 1, whatever the others do."""
-    first, last = series("dp2")[3].decode(), series("dp2")[25].decode()
-    accepted = re.compile(r'^vllm:spec_decode_num_accepted\w+\{engine="1".*\n', re.MULTILINE)
-    stuck = iter(accepted.findall(first))
-    poor = accepted.sub(lambda _: next(stuck), last)
-    outcome = check(first.encode(), poor.encode())
+    outcome = outcomes["one-of-two-poor"]
     assert outcome.code == 1
     assert "quality   poor" in outcome.out
     assert re.search(r"quality   (fair|optimal)", outcome.out)
@@ -375,7 +456,7 @@ def colours() -> dict[str, tuple[bool, Outcome]]:
         terminal, flags, environment, _ = COLOUR[name]
         return coloured(*flags, terminal=terminal, **environment)
 
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(zip(COLOUR, pool.map(one, COLOUR), strict=True))
 
 
@@ -402,36 +483,69 @@ def test_without_its_colours_the_report_is_the_plain_one(colours: dict[str, tupl
     assert fixed(plain) == fixed(COLOURS.sub("", painted))
 
 
-def test_a_length_of_exactly_1_is_written_like_every_other() -> None:
+def test_a_length_of_exactly_1_is_written_like_every_other(outcomes: dict[str, Outcome]) -> None:
     """Lengths have the same decimals throughout, whatever their values; only counts are whole."""
-    table = {key.strip(): value for key, value in rows(check(PHASES[31], PHASES[60]).out).items()}
+    table = {key.strip(): value for key, value in rows(outcomes["all-rejected"].out).items()}
     assert table["mean acceptance length"] == "1.00"
+    assert re.fullmatch(r"\d\.\d\d", table["mean draft length"])
 
 
-def test_the_report_survives_a_terminal_that_knows_only_ascii() -> None:
-    """Bars and dashes are replaced, not answered with a traceback."""
-    with ReplayServer((PHASES[3], PHASES[27])) as server:
-        outcome = run("check", server.url, "--for", "1s", PYTHONIOENCODING="ascii")
-    assert (outcome.code, outcome.err) == (0, "")
+@dataclass(frozen=True)
+class Elsewhere:
+    """What `check` said where its output, or its address, is out of the ordinary."""
+
+    ascii: Outcome
+    closed: subprocess.CompletedProcess[bytes]
+    with_password: Outcome
+    with_password_as_json: Outcome
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    """`check | head -1` ends without a traceback."""
-    with ReplayServer((PHASES[3], PHASES[27])) as server:
-        done = subprocess.run(
-            ["bash", "-c", f"'{COMMAND}' check {server.url} --for 1s | true"],
-            capture_output=True,
-            env=clean_environment(),
-            timeout=60,
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    """All of them at once; the server begins anew for each."""
+
+    def ascii_only(url: str) -> Outcome:
+        return run("check", url, "--for", "1s", PYTHONIOENCODING="ascii")
+
+    def closed(url: str) -> subprocess.CompletedProcess[bytes]:
+        script = f"'{COMMAND}' check {url} --for 1s | true; exit ${{PIPESTATUS[0]}}"
+        return subprocess.run(
+            ["bash", "-c", script], capture_output=True, env=clean_environment(), timeout=60
         )
-    assert done.stderr == b""
+
+    def with_password(url: str, *flags: str) -> Outcome:
+        return run("check", url.replace("//", "//somebody:hunter2@"), "--for", "1s", *flags)
+
+    def as_json(url: str) -> Outcome:
+        return with_password(url, "--json")
+
+    starts = (ascii_only, closed, with_password, as_json)
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(starts)) as pool:
+        servers = [stack.enter_context(ReplayServer((PHASES[3], PHASES[27]))) for _ in starts]
+        jobs = [pool.submit(start, server.url) for start, server in zip(starts, servers, strict=True)]
+        yield Elsewhere(*(job.result() for job in jobs))
 
 
-def test_credentials_in_the_address_are_not_shown() -> None:
+def test_the_report_survives_a_terminal_that_knows_only_ascii(
+    elsewhere: Elsewhere, outcomes: dict[str, Outcome]
+) -> None:
+    """Each bar and dash that it cannot show is a question mark; all else is as ever."""
+    outcome = elsewhere.ascii
+    assert (outcome.code, outcome.err) == (0, "")
+    expected = [re.sub("[^\x00-\x7f]", "?", line) for line in fixed(outcomes["fair"].out)]
+    assert fixed(outcome.out) == expected
+    assert "  ???????????" in outcome.out
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(elsewhere: Elsewhere) -> None:
+    """`check | head -1` ends without a traceback, with the code of a program that wrote to a closed pipe."""
+    assert (elsewhere.closed.returncode, elsewhere.closed.stdout, elsewhere.closed.stderr) == (141, b"", b"")
+
+
+def test_credentials_in_the_address_are_not_shown(elsewhere: Elsewhere) -> None:
     """Neither the report nor the JSON nor an error repeats a password."""
-    with ReplayServer((PHASES[3], PHASES[27])) as server:
-        url = server.url.replace("//", "//somebody:hunter2@")
-        outcomes = [run("check", url, "--for", "1s", *flags) for flags in ((), ("--json",))]
+    shown = (elsewhere.with_password, elsewhere.with_password_as_json)
+    assert [outcome.code for outcome in shown] == [0, 0]
     bad = run("check", "http://somebody:hunter2@host:99999999")
-    assert bad.code == 2
-    assert [o for o in (*outcomes, bad) if "hunter2" in o.out + o.err] == []
+    assert (bad.code, bad.err.count('URL "http://<secret>@host:99999999": not an address')) == (2, 1)
+    assert [o for o in (*shown, bad) if "hunter2" in o.out + o.err] == []

@@ -59,11 +59,13 @@ def test_help_names_every_command(flag: str) -> None:
     assert [name for name in COMMANDS if f"{name}:" not in " ".join(outcome.out.split())] == []
 
 
-@pytest.mark.parametrize("words", [("serve", "--version"), ("--log.level", "debug", "--version")])
-def test_the_version_is_a_flag_of_serve(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words", [*((name, "--version") for name in COMMANDS), ("--log.level", "debug", "--version")]
+)
+def test_the_version_is_a_flag_of_every_command(words: tuple[str, ...]) -> None:
     """It may stand behind the command and behind other flags, as in every exporter of Prometheus."""
     outcome = run(*words)
-    assert (outcome.code, outcome.out) == (0, VERSION)
+    assert (outcome.code, outcome.out, outcome.err) == (0, VERSION, "")
 
 
 def test_an_unknown_command_is_named_with_those_that_are_known() -> None:
@@ -96,7 +98,7 @@ def test_simulate_serves_metrics_that_check_understands() -> None:
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.05)
-        outcome = run("check", f"http://{address}", "--for", "3s", "--threshold", "minimum_drafts=10")
+        outcome = run("check", f"http://{address}", "--for", "2s", "--threshold", "minimum_drafts=10")
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
@@ -183,12 +185,17 @@ def test_the_wheel_has_a_licence_text(wheel: Path) -> None:
     assert b"Apache License" in archive.read(name)
 
 
+def _pip(folder: Path) -> tuple[str, ...]:
+    """The developers' pip, at work on the environment in `folder`, which has none of its own."""
+    return (sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"))
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The command in a fresh environment, with the locked packages only."""
     folder = tmp_path_factory.mktemp("venv")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=60)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
+    pip = [*_pip(folder), "install", "-q", "--disable-pip-version-check", "--no-compile"]
     locked = str(ROOT / "requirements" / "runtime.txt")
     subprocess.run([*pip, "--require-hashes", "-r", locked], check=True, timeout=100)
     subprocess.run([*pip, "--no-deps", str(wheel)], check=True, timeout=60)
@@ -220,7 +227,7 @@ def test_the_installed_wheel_works(installed: Path) -> None:
 
 def test_nothing_of_the_development_is_needed(installed: Path) -> None:
     """The environment that the wheel runs in has none of the developers' packages."""
-    pip = (str(installed.with_name("python")), "-m", "pip")
+    pip = _pip(installed.parents[1])
     names = {package["name"].lower() for package in json.loads(run("list", "--format=json", command=pip).out)}
     assert set() == names & {"pytest", "hatchling", "hypothesis", "mypy", "ruff", "jsonschema"}
     assert run("check", command=pip).code == 0

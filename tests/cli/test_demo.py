@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -23,7 +24,7 @@ from prometheus.exporter_process import COMMAND, answers, clean_environment
 from prometheus_server import find_program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 SECONDS = 40.0
 PROGRAMS = ("simulated vLLM", "exporter", "Prometheus", "Alertmanager")
@@ -75,7 +76,7 @@ class Demo:
 
 
 @contextlib.contextmanager
-def demo(folder: Path, *flags: str) -> Iterator[Demo]:
+def demo(folder: Path, *flags: str, command: Sequence[str] = (COMMAND,)) -> Iterator[Demo]:
     """Run a demo whose temporary files go to `folder`."""
     for program, package in (
         ("prometheus", "prometheus"),
@@ -87,7 +88,7 @@ def demo(folder: Path, *flags: str) -> Iterator[Demo]:
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [COMMAND, "demo", *flags],
+            [*command, "demo", *flags],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -139,8 +140,8 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """A demo of twelve seconds, looked at while it ran and after it had ended."""
-    with demo(tmp_path_factory.mktemp("demo"), "--for", "12s", "--every", "2s") as found:
+    """A demo of ten seconds, looked at while it ran and after it had ended."""
+    with demo(tmp_path_factory.mktemp("demo"), "--for", "10s", "--every", "2s") as found:
         found.wait_until_introduced()
         children = found.children
         pages = {name: answers(url) for name, url in found.pages.items()}
@@ -185,10 +186,11 @@ def test_prometheus_has_the_series(seen: Seen) -> None:
 
 
 def test_the_summary_tells_how_it_stands(seen: Seen) -> None:
-    """One line every two seconds, the last with state and values."""
-    assert 4 <= len(seen.summaries) <= 6
+    """A line soon, then one every two seconds and one at the end, the last with state and values."""
+    assert 5 <= len(seen.summaries) <= 6
+    assert [line for line in seen.summaries if not line.startswith("[healthy] ")] == []
     assert re.match(
-        r"(\[\w+\] )?active, (poor|fair|healthy|optimal), acceptance \d+%, "
+        r"\[healthy\] active, (poor|fair|healthy|optimal), acceptance \d+%, "
         r"mean acceptance length \d\.\d\d, positions ",
         seen.summaries[-1],
     )
@@ -201,9 +203,31 @@ def test_a_demo_that_ends_by_itself_leaves_nothing_behind(seen: Seen) -> None:
 
 
 def test_the_hints_can_be_typed_as_they_stand(seen: Seen) -> None:
-    """The two commands that it suggests name the addresses in use."""
+    """The two commands that it suggests name the command as it was called, and the addresses in use."""
     assert re.search(r"try: curl -s http://127\.0\.0\.1:\d+/metrics \| grep acceptance", seen.said)
-    assert re.search(r"vllm-specdec-exporter check http://127\.0\.0\.1:\d+\n", seen.said)
+    assert re.search(rf"^ +{re.escape(COMMAND)} check http://127\.0\.0\.1:\d+\n", seen.said, re.MULTILINE)
+
+
+def test_the_hint_works_however_the_demo_was_started(tmp_path: Path) -> None:
+    """Whoever started it by `python -m` can type the suggested command too."""
+    with demo(tmp_path, command=(sys.executable, "-m", "vllm_specdec_exporter")) as found:
+        found.wait_until_introduced()
+        found.wait("hint", lambda: re.search(r"check http://\S+\n", found.said))
+        hint = re.search(r"^ +(\S.*) check http://\S+$", found.said, re.MULTILINE)
+        assert hint is not None
+        done = subprocess.run(
+            ["bash", "-c", f"{hint[1]} check --version"], capture_output=True, text=True, timeout=20
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_first_summary_does_not_wait_for_its_turn(tmp_path: Path) -> None:
+    """Whoever asked for a line a minute sees after a second that it works."""
+    with demo(tmp_path, "--every", "10m") as found:
+        found.wait_until_introduced()
+        began = time.monotonic()
+        found.wait("summary", lambda: found.summaries)
+        assert time.monotonic() - began < 5
 
 
 # --- a demo that is stopped
@@ -257,7 +281,7 @@ def test_ports_that_are_taken_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_program_that_dies_ends_the_demo(tmp_path: Path) -> None:
     """The demo says which one it was, takes the others down, and ends with code 1."""
-    with demo(tmp_path, "--every", "200ms") as found:
+    with demo(tmp_path, "--every", "500ms") as found:
         found.wait_until_introduced()
         children = found.children
         exporter = next(
@@ -275,7 +299,8 @@ def test_a_program_that_dies_ends_the_demo(tmp_path: Path) -> None:
 USAGE = {
     "duration": (("--for", "12"), '--for "12": a duration needs a unit'),
     "every": (("--every", "x"), '--every "x": a duration needs a unit'),
-    "no time between lines": (("--every", "0s"), '--every "0s"'),
+    "no time between lines": (("--every", "0s"), '--every "0s": at least 0.5s is needed'),
+    "too little time between lines": (("--every", "499ms"), '--every "499ms": at least 0.5s is needed'),
     "scenario": (("--scenario", "nonsense"), "unknown scenario 'nonsense'; the scenarios are tour, "),
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,16 @@ def test_lines_fit_into_a_terminal(case: Case) -> None:
     lines = report.render(run(case)).splitlines()
     assert [line for line in lines if len(line) > 100] == []
     assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_long_names_and_messages_fit_too() -> None:
+    """Whatever a server calls its model, and whatever went wrong, lines are wrapped; a word stays whole."""
+    (case,) = (case for case in CASES if case.name == "two-targets-one-down")
+    result = run(case)
+    up, down = result.targets
+    assert down.failure is not None
+    message = f"no trusted TLS connection: {'certificate ' * 20}"
+    engines = tuple(replace(engine, model_name="org/a-model-" + "x" * 40) for engine in up.engines)
+    down = replace(down, failure=replace(down.failure, message=message))
+    lines = report.render(replace(result, targets=(replace(up, engines=engines), down))).splitlines()
+    assert [line for line in lines if len(line) > 100] == []

@@ -37,7 +37,11 @@ def judge(delta: Delta | None, *, configured: bool = True, minimum: float = 100)
         (increase(1, [0]), Activity(WARMING_UP, "1 drafts in the last 5m, 100 are needed")),
         (increase(99, [50]), Activity(WARMING_UP, "99 drafts in the last 5m, 100 are needed")),
         (increase(100, [50]), Activity(ACTIVE, "100 drafts in the last 5m")),
-        (increase(5000, [0]), Activity(ACTIVE, "5000 drafts in the last 5m")),
+        (increase(5000, [0]), Activity(ACTIVE, "5,000 drafts in the last 5m")),
+        (
+            increase(0, [0], generation=12345),
+            Activity(BYPASSED, "12,345 tokens were generated in the last 5m without a single draft"),
+        ),
         (increase(100, [50], generation=0), Activity(ACTIVE, "100 drafts in the last 5m")),
         (increase(3, [1], generation=0), Activity(WARMING_UP, "3 drafts in the last 5m, 100 are needed")),
     ],
@@ -61,6 +65,18 @@ def test_a_server_without(delta: Delta | None) -> None:
 def test_the_minimum_is_a_threshold(minimum: float, expected: ActivityState) -> None:
     """The operator says how many drafts are enough."""
     assert expected is judge(increase(42, [20]), minimum=minimum).state
+
+
+@pytest.mark.parametrize(
+    ("minimum", "reason"),
+    [
+        (2500, "1,234 drafts in the last 5m, 2,500 are needed"),
+        (1234.5, "1,234 drafts in the last 5m, 1,234.5 are needed"),
+    ],
+)
+def test_the_minimum_is_told(minimum: float, reason: str) -> None:
+    """Nobody reads that 1,234 drafts are too few because 1,234 are needed."""
+    assert Activity(WARMING_UP, reason) == judge(increase(1234, [500]), minimum=minimum)
 
 
 def test_the_states() -> None:

@@ -5,18 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from vllm_specdec_exporter.config import (
-    OPTIONS,
-    Config,
-    UpstreamConfig,
-    load,
-    parse_listen_address,
-    parse_speculation,
-)
+from vllm_specdec_exporter.config import OPTIONS, Config, UpstreamConfig, load
 from vllm_specdec_exporter.options import ConfigError, unknown_variables
 from vllm_specdec_exporter.pipeline import Settings, Speculation
 from vllm_specdec_exporter.target import Target
 from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.values import parse_listen_address, parse_speculation
 from vllm_specdec_exporter.window import Window
 
 if TYPE_CHECKING:
@@ -364,6 +358,11 @@ class TestSecrets:
             "ftp://me:hunter2@host",
             "http://me:hunter2@host/#fragment",
             "http://me:hunter2/x@host:8000",
+            "http://me:hunter2?x@host:8000",
+            "http://me:hunter2#x@host:8000",
+            "http://me:hunter2@[::1",
+            "me:hunter2@host:8000",
+            "http:/me:hunter2@host:8000",
         ],
     )
     def test_a_password_in_a_bad_address(self, url: str) -> None:
@@ -372,6 +371,7 @@ class TestSecrets:
             from_flags(vllm_url=[url])
 
         assert "hunter2" not in str(raised.value)
+        assert "allowed: http://host:port" in str(raised.value)
 
     def test_a_password_in_an_address_given_twice(self) -> None:
         """Nor that of one that can."""

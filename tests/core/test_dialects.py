@@ -111,6 +111,7 @@ class TestFixtures:
                             EngineKey(),
                             Counters(5854, 19922, 10515, (4431, 3252, 1855, 977), 17633, resolution=1e-5),
                             Load(1, 0),
+                            counts_finished_requests=True,
                         ),
                     ),
                 ),
@@ -132,6 +133,7 @@ class TestFixtures:
                                 resolution=1e-5,
                             ),
                             Load(4, 2),
+                            counts_finished_requests=True,
                         ),
                     ),
                 ),
@@ -141,7 +143,14 @@ class TestFixtures:
                 "",
                 Reading(
                     "llamacpp",
-                    (EngineReading(EngineKey(), Counters(0, 0, 0, (), 13192, resolution=1e-5), Load(1, 0)),),
+                    (
+                        EngineReading(
+                            EngineKey(),
+                            Counters(0, 0, 0, (), 13192, resolution=1e-5),
+                            Load(1, 0),
+                            counts_finished_requests=True,
+                        ),
+                    ),
                 ),
             ),
             (
@@ -454,7 +463,9 @@ class TestMerging:
 
 
 class TestBadValues:
-    @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "-0.5", "1e999"])
+    @pytest.mark.parametrize(
+        "value", ["NaN", "+Inf", "-Inf", "-1", "-0.5", "1e999", "1.1e18", "1.7976931348623157e308"]
+    )
     @pytest.mark.parametrize(
         "name",
         [
@@ -467,12 +478,19 @@ class TestBadValues:
         ],
     )
     def test_counters(self, name: str, value: str) -> None:
-        """A counter that is negative or not finite makes the whole answer untrustworthy."""
-        with pytest.raises(MalformedExposition, match=r"a counter is finite and not negative$"):
+        """A counter that is negative, or more than any server can count, makes the answer untrustworthy."""
+        with pytest.raises(
+            MalformedExposition, match=r"(a counter is finite and not negative|no server counts that far)$"
+        ):
             read(lines(f"{name} {value}", "vllm:num_requests_running 1"))
 
+    def test_the_largest_counter(self) -> None:
+        """A count is believed up to 1e18."""
+        assert Counters(drafts=1e18) == only(read(lines(f"{DRAFTS} 1e18"))).counters
+
     @pytest.mark.parametrize(
-        ("value", "shown"), [("NaN", "nan"), ("+Inf", "inf"), ("-Inf", "-inf"), ("-1", "-1.0")]
+        ("value", "shown"),
+        [("NaN", "nan"), ("+Inf", "inf"), ("-Inf", "-inf"), ("-1", "-1.0"), ("1e19", "1e+19")],
     )
     @pytest.mark.parametrize(
         "name", ["vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"]
@@ -498,6 +516,21 @@ class TestBadValues:
 
         with pytest.raises(MalformedExposition, match=f"^{re.escape(message)}$"):
             read(lines(f'{DRAFTS}{{engine="0",model_name="m"}} 7', again))
+
+    @pytest.mark.parametrize("order", [1, -1])
+    @pytest.mark.parametrize("name", ["spec_decode_num_drafts_total", "num_requests_running"])
+    def test_a_series_in_both_spellings(self, name: str, order: int) -> None:
+        """`vllm:x` and `vllm_x` are one series, so both in one answer are it twice, not its double."""
+        first, second = (f"vllm:{name}", f"vllm_{name}")[::order]
+
+        with pytest.raises(MalformedExposition, match=rf'^the series {second}{{engine="0"}} occurs twice$'):
+            read(lines(f'{first}{{engine="0"}} 7', f'{second}{{engine="0"}} 7'))
+
+    def test_different_series_in_both_spellings(self) -> None:
+        """Spellings may be mixed otherwise."""
+        text = lines(f'{DRAFTS}{{engine="0"}} 7', 'vllm_generation_tokens_total{engine="0"} 9')
+
+        assert Counters(drafts=7, generation_tokens=9) == only(read(text)).counters
 
 
 class TestPositions:

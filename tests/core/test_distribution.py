@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -89,6 +89,61 @@ def test_it_catches_up() -> None:
     torn = recover(counters(100, [82, 51]), recover(counters(100, [80, 50])))
 
     assert recover(counters(110, [84, 53])) == recover(counters(110, [84, 53]), torn)
+
+
+def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> None:
+    """Drafts that run ahead of the positions raise a bucket too far; it stays, for none may fall."""
+    torn = recover(counters(110, [80, 50]), recover(counters(100, [80, 50])))
+    soon = recover(counters(120, [96, 60]), torn)
+    later = recover(counters(160, [128, 80]), soon)
+
+    assert [found.buckets for found in (torn, soon, later)] == [
+        (30, 60, 110),
+        (30, 60, 120),
+        (32, 80, 160),
+    ]
+
+
+@st.composite
+def torn_and_whole(draw: st.DrawFn) -> list[tuple[Counters, Counters]]:
+    """The answers of one life, and what each would be were it not torn.
+
+    A torn answer holds each counter as it is, or as it was when the answer before was given.
+    """
+    k = draw(st.integers(1, 4))
+    steps = draw(st.lists(drafts_of(k, most=8), min_size=2, max_size=8))
+    truth = [count(so_far, k) for so_far in accumulate(steps)]
+    answers = [(truth[0], truth[0])]
+    for before, now in pairwise(truth):
+        late = draw(st.lists(st.booleans(), min_size=k + 2, max_size=k + 2))
+        positions = zip(
+            before.accepted_tokens_per_position, now.accepted_tokens_per_position, late[2:], strict=True
+        )
+        torn = replace(
+            now,
+            drafts=before.drafts if late[0] else now.drafts,
+            accepted_tokens=before.accepted_tokens if late[1] else now.accepted_tokens,
+            accepted_tokens_per_position=tuple(old if is_late else new for old, new, is_late in positions),
+        )
+        answers.append((torn if draw(st.booleans()) else now, now))
+    return answers
+
+
+@given(torn_and_whole())
+def test_how_far_a_bucket_may_be_off(answers: list[tuple[Counters, Counters]]) -> None:
+    """A whole answer's bucket is never below the truth, and above it by what torn ones overstated at most."""
+    found, overstated = None, 0.0
+    for seen, true in answers:
+        exact, naive = recover(true), recover(seen)
+        assert exact is not None
+        assert naive is not None
+        overstated = max(overstated, *(n - e for n, e in zip(naive.buckets, exact.buckets, strict=True)))
+        found = recover(seen, found)
+        assert found is not None
+        assert [f - e for f, e in zip(found.buckets, exact.buckets, strict=True) if f - e > overstated] == []
+        if seen is true:
+            assert [f - e for f, e in zip(found.buckets, exact.buckets, strict=True) if f < e] == []
+            assert (found.count, found.sum) == (exact.count, exact.sum)
 
 
 def test_buckets_of_a_torn_answer_stay_in_order() -> None:

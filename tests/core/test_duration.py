@@ -75,6 +75,14 @@ def test_a_number_of_absurd_length(digits: int) -> None:
         parse_duration("9" * digits + "s")
 
 
+def test_how_long_a_number_may_be() -> None:
+    """Fifteen digits are read, to the last; a sixteenth is one too many."""
+    assert parse_duration("9" * 15 + "ms") == 999_999_999_999.999
+
+    with pytest.raises(ValueError, match=r"^a duration needs a unit"):
+        parse_duration("9" * 16 + "ms")
+
+
 @given(st.integers(0, 10**12))
 def test_round_trip(milliseconds: int) -> None:
     """What is written is read back, to the millisecond."""

@@ -35,22 +35,33 @@ class TestActivity:
             (ActivityState.OFF, [(HINT, "speculation is off: why")]),
             (ActivityState.BYPASSED, [(PROBLEM, "speculation is bypassed: why")]),
             (None, [(HINT, "why")]),
-            (ActivityState.IDLE, []),
-            (ActivityState.WARMING_UP, []),
+            (ActivityState.IDLE, [(HINT, "why")]),
+            (ActivityState.WARMING_UP, [(HINT, "too little to judge by: why")]),
             (ActivityState.ACTIVE, []),
         ],
     )
     def test_states(self, state: ActivityState | None, expected: list[tuple[Severity, str]]) -> None:
-        """Only a state in which speculation does nothing though it could is worth a finding."""
+        """Every state but the one in which all is told by the measures says why nothing more is known."""
         found = find(Activity(state, "why"), Quality(), None)
 
         assert expected == [(f.severity, f.text) for f in found]
 
     def test_measures_without_a_level_are_not_talked_about(self) -> None:
         """Too few drafts to judge are too few to complain about."""
-        idle = Activity(ActivityState.WARMING_UP, "3 drafts")
+        warming_up = Activity(ActivityState.WARMING_UP, "3 drafts")
+        found = find(warming_up, Quality(), measured(10, 1))
 
-        assert find(idle, Quality(), measured(10, 1)) == ()
+        assert [(f.severity, f.text) for f in found] == [(HINT, "too little to judge by: 3 drafts")]
+
+    @pytest.mark.parametrize("state", [ActivityState.OFF, None])
+    def test_a_server_that_cannot_speculate(self, state: ActivityState | None) -> None:
+        """Nobody is told to switch on, or to upgrade for, what a diffusion model does not have."""
+        (found,) = find(Activity(state, "a diffusion model"), Quality(), measured(), speculative=False)
+
+        assert (
+            Finding(HINT, "a diffusion model", "Nothing is to be done: no acceptance can be derived.")
+            == found
+        )
 
 
 class TestAcceptance:
@@ -107,13 +118,12 @@ class TestAcceptance:
 
 
 class TestDefects:
-    def test_each_is_a_hint(self) -> None:
-        """A torn answer is harmless once, and says what is torn."""
+    def test_all_are_one_hint(self) -> None:
+        """A torn answer is harmless once, and says all that is torn in it."""
         found = find(ACTIVE, Quality(), None, defects=("this", "that"))
 
         assert [(f.severity, f.text) for f in found] == [
-            (HINT, "inconsistent sample: this"),
-            (HINT, "inconsistent sample: that"),
+            (HINT, "inconsistent sample: this; that"),
         ]
 
 
@@ -129,6 +139,9 @@ class TestOrder:
         [
             find(Activity(ActivityState.OFF, "why"), Quality(), None),
             find(Activity(ActivityState.BYPASSED, "why"), Quality(), None),
+            find(Activity(ActivityState.IDLE, "why"), Quality(), None),
+            find(Activity(ActivityState.WARMING_UP, "why"), Quality(), None),
+            find(Activity(ActivityState.OFF, "why"), Quality(), None, speculative=False),
             find(Activity(None, "why"), Quality(), None, defects=("torn",)),
         ],
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import pytest
@@ -62,6 +63,20 @@ class TestByHand:
         assert pytest.approx(3.3) == measures.expected_tokens_per_step
         assert pytest.approx(2.45) == measures.mean_acceptance_length_at[1]
 
+    @pytest.mark.parametrize("span", [10.0004, 29.99951, 0.0314159])
+    def test_rates_divide_by_the_span_that_is_shown(self, span: float) -> None:
+        """Whoever multiplies a rate by the span gets the count back."""
+        measures = derive("30s", increase(100, [80], span=span))
+
+        assert (span, 100 / span) == (measures.span_seconds, measures.drafts_per_second)
+
+    @pytest.mark.parametrize(("draft_tokens", "length"), [(380, 3.8), (400, 4.0), (401, 4.0), (800, 4.0)])
+    def test_a_draft_holds_no_more_than_k(self, draft_tokens: float, length: float) -> None:
+        """A torn answer may hold more draft tokens than its drafts can."""
+        measures = derive("30s", increase(100, [80, 60, 40, 20], draft_tokens=draft_tokens))
+
+        assert length == measures.mean_draft_length
+
     @pytest.mark.parametrize(
         ("positions", "decay"),
         [
@@ -117,6 +132,30 @@ class TestZeroDenominators:
         expected = Measures("30s", 10.0, drafts=0.0, generation_tokens_per_second=0.7)
 
         assert expected == derive("30s", increase(generation=7))
+
+    def test_draft_tokens_are_not_known(self) -> None:
+        """Without their increase there is no ratio, and no length of drafts, let alone one of 0."""
+        measures = derive("30s", replace(increase(100, [80, 60]), draft_tokens=None))
+
+        assert (
+            measures.acceptance_ratio,
+            measures.mean_draft_length,
+            measures.draft_tokens_per_second,
+            measures.drafts_vary,
+        ) == (None, None, None, False)
+        assert pytest.approx(2.4) == measures.mean_acceptance_length
+
+    def test_accepted_tokens_are_not_known(self) -> None:
+        """Without their increase nothing is said of acceptance, least of all that there was none."""
+        measures = derive("30s", replace(increase(100, [80, 60]), accepted_tokens=None))
+
+        assert (
+            measures.acceptance_ratio,
+            measures.mean_acceptance_length,
+            measures.coverage_ratio,
+            measures.accepted_tokens_per_second,
+        ) == (None, None, None, None)
+        assert measures.position_acceptance_ratio == (0.8, 0.6)
 
     def test_a_position_behind_one_never_reached(self) -> None:
         """Where no draft got, there is no conditional ratio, not one of 0."""

@@ -259,6 +259,13 @@ class TestUnknownVariables:
             "VLLM_SPECDEC_EXPORTER_POOL_MAX_SISE",
         ]
 
+    @pytest.mark.parametrize("name", ["PORTS", "POOL_PORT_SIZE", "SERVICE", "SERVICE_HOSTS", "PORT_TCP"])
+    def test_what_only_looks_like_a_service_link(self, name: str) -> None:
+        """A name that Kubernetes would not form is somebody's mistake."""
+        variable = f"VLLM_SPECDEC_EXPORTER_{name}"
+
+        assert unknown_variables(TABLE, {variable: "1"}) == [variable]
+
     @pytest.mark.parametrize(
         "name",
         [
@@ -270,10 +277,15 @@ class TestUnknownVariables:
             "PORT_9850_TCP_ADDR",
             "PORT_9850_TCP_PORT",
             "PORT_9850_TCP_PROTO",
+            "PORT_53_UDP_ADDR",
+            "METRICS_SERVICE_HOST",
+            "METRICS_SERVICE_PORT_HTTP",
+            "METRICS_PORT",
+            "METRICS_PORT_9850_TCP_ADDR",
         ],
     )
     def test_kubernetes_service_links(self, name: str) -> None:
-        """What Kubernetes sets for a Service of the exporter's name is nobody's mistake."""
+        """What Kubernetes sets for a Service whose name begins like the exporter's is nobody's mistake."""
         assert unknown_variables(TABLE, {f"VLLM_SPECDEC_EXPORTER_{name}": "tcp://10.0.0.1:9850"}) == []
 
 

@@ -9,7 +9,7 @@ from core.builders import OPENMETRICS, counters, lines, upstream, vllm_text
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.distribution import Distribution
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.findings import Severity
+from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures import Measures
 from vllm_specdec_exporter.pipeline import EngineState, Settings, Speculation, interrupt, observe
@@ -53,6 +53,13 @@ class TestResult:
             model_name="m",
             engine="0",
             activity=Activity(ActivityState.WARMING_UP, "fewer than two samples since the start or restart"),
+            findings=(
+                Finding(
+                    Severity.HINT,
+                    "too little to judge by: fewer than two samples since the start or restart",
+                    "Wait for more traffic, or judge over a longer window.",
+                ),
+            ),
             deployment=Deployment(dialect="vllm-v1"),
             judged_window="1m",
             num_speculative_tokens=2,
@@ -81,6 +88,15 @@ class TestResult:
         assert Activity(ActivityState.ACTIVE, "240 drafts in the last 1m") == result.activity
         assert (result.quality.level, result.findings) == (QualityLevel.OPTIMAL, ())
         assert "mean acceptance length deviation 0.00 <= 0.2" in result.quality.reasons
+
+    def test_judgement_shortly_after_the_start(self) -> None:
+        """Windows that hold the same samples agree by necessity, which is not steadiness."""
+        result = run(steady(3))[-1]
+
+        assert [m.span_seconds for m in result.windows] == [10.0, 10.0]
+        assert result.quality.reasons[-1] == (
+            "mean acceptance length deviation not judged: there is no such value in the window"
+        )
 
     def test_another_window_can_be_judged(self) -> None:
         """The operator chooses which window counts."""
@@ -214,6 +230,10 @@ class TestOverTime:
             "5 accepted tokens, but only 2 draft tokens",
         )
         assert results[2].defects == ()
+        assert [finding.text for finding in results[1].findings] == [
+            "too little to judge by: 1 drafts in the last 1m, 10 are needed",
+            f"inconsistent sample: {'; '.join(results[1].defects)}",
+        ]
         assert [result.accepted_tokens_per_draft.buckets for result in results] == [
             (20, 50, 100),
             (20, 50, 101),
@@ -258,17 +278,75 @@ class TestAnswersWithGaps:
 
         assert [(rate, true) for rate, true in rates if rate is not None and rate > true] == []
 
-    @pytest.mark.parametrize("polls_missed", [1, 30, 100])
-    def test_buckets_after_a_silence(self, polls_missed: int) -> None:
-        """Buckets do not fall after failed polls either: for Prometheus that would be a restart."""
-        states, (before,) = observe({}, reading(counters(100, [80, 50])), 0, EASY)
-        _, (after,) = observe(states, reading(counters(100, [82, 51])), 5.0 * polls_missed, EASY)
+    @pytest.mark.parametrize(
+        ("field", "ratio", "length"),
+        [("drafts", 0.7, None), ("draft_tokens", None, None), ("accepted_tokens", None, 2.0)],
+    )
+    def test_a_counter_that_the_first_answer_lacks(
+        self, field: str, ratio: float | None, length: float | None
+    ) -> None:
+        """What is not known for want of a first value is not taken for 0, nor judged as if it were."""
+        first, last, _ = self.WHOLE
+        result = run(reading(values) for values in (replace(first, **{field: None}), last))[-1]
+        window = result.window("1m")
 
-        buckets = zip(
-            before.accepted_tokens_per_draft.buckets, after.accepted_tokens_per_draft.buckets, strict=True
+        assert result.defects == ()
+        assert (ratio, length) == (window.acceptance_ratio, window.mean_draft_length)
+        assert result.quality.level is not QualityLevel.POOR
+        assert result.activity.state is not ActivityState.BYPASSED
+        assert [f.text for f in result.findings if f.text.startswith("drafts hold ")] == []
+
+
+class TestBuckets:
+    """Prometheus takes any fall of a bucket for a restart, so none falls unless counters started anew."""
+
+    BEFORE, TORN, WHOLE = counters(100, [80, 50]), counters(100, [82, 51]), counters(110, [88, 55])
+
+    @pytest.mark.parametrize("seconds", [5.0, 150.0, 500.0, 0.0, -100.0])
+    @pytest.mark.parametrize("interrupted", [False, True])
+    def test_they_are_held(self, seconds: float, interrupted: bool) -> None:
+        """Over failed polls, long silences, clocks that jump, and a port that was closed for a while."""
+        states, (before,) = observe({}, reading(self.BEFORE), 0, EASY)
+        states = interrupt(states) if interrupted else states
+        states, (torn,) = observe(states, reading(self.TORN), seconds, EASY)
+        _, (whole,) = observe(states, reading(self.WHOLE), seconds + 5, EASY)
+
+        assert [r.accepted_tokens_per_draft for r in (before, torn, whole)] == [
+            Distribution((20, 50, 100), 100, 130),
+            Distribution((20, 50, 100), 100, 133),
+            Distribution((22, 55, 110), 110, 143),
+        ]
+        assert whole.engine_resets_total == 0
+
+    def test_through_an_answer_without_them(self) -> None:
+        """Where the sum is missing from an answer that had none before either, the last buckets stand."""
+        unsummed = replace(self.BEFORE, accepted_tokens=None)
+        results = run(reading(values) for values in (unsummed, self.BEFORE, self.TORN))
+
+        assert [r.accepted_tokens_per_draft for r in results] == [
+            None,
+            Distribution((20, 50, 100), 100, 130),
+            Distribution((20, 50, 100), 100, 133),
+        ]
+
+    @pytest.mark.parametrize("interrupted", [False, True])
+    def test_they_begin_anew_with_the_counters(self, interrupted: bool) -> None:
+        """What an engine counted before its restart has no part in what it counts now."""
+        states, _ = observe({}, reading(self.BEFORE), 0, EASY)
+        states = interrupt(states) if interrupted else states
+        _, (result,) = observe(states, reading(counters(60, [50, 40])), 5, EASY)
+
+        assert (result.accepted_tokens_per_draft, result.engine_resets_total) == (
+            Distribution((10, 20, 60), 60, 90),
+            1,
         )
 
-        assert [(earlier, later) for earlier, later in buckets if later < earlier] == []
+    def test_what_was_counted_past_an_interruption_contradicts_nothing(self) -> None:
+        """Behind a closed port may be another life, whose counters cannot be compared with the old one's."""
+        states, _ = observe({}, reading(counters(1000, [800, 600])), 0, EASY)
+        _, (result,) = observe(interrupt(states), reading(counters(1100, [1090, 1080])), 60, EASY)
+
+        assert (result.windows, result.defects, result.inconsistent_samples_total) == ((), (), 0)
 
 
 class TestServers:
@@ -308,7 +386,21 @@ class TestServers:
         result = run([item, item])[-1]
 
         assert result.load.requests_running == 1
-        assert result.activity.state is not ActivityState.IDLE
+        assert result.activity == Activity(
+            ActivityState.WARMING_UP, "requests are running, and the server counts them when they end"
+        )
+        assert [(f.severity, f.text) for f in result.findings] == [
+            (Severity.HINT, f"too little to judge by: {result.activity.reason}")
+        ]
+
+    def test_vllm_with_a_request_that_does_not_advance(self) -> None:
+        """VLLM counts as it goes, so counters that stand still are idleness, whatever is running."""
+        item = reading(counters(20, [18]))
+
+        assert (item.engines[0].load.requests_running, run([item, item])[-1].activity.state) == (
+            1,
+            ActivityState.IDLE,
+        )
 
     def test_a_diffusion_model(self) -> None:
         """Denoising steps are not drafts, and the reason says so."""
@@ -317,6 +409,13 @@ class TestServers:
 
         assert result.activity.reason == "a diffusion model: its denoising steps are not speculative decoding"
         assert (result.num_speculative_tokens, result.accepted_tokens_per_draft) == (None, None)
+        assert [(f.severity, f.text, f.action) for f in result.findings] == [
+            (
+                Severity.HINT,
+                "a diffusion model: its denoising steps are not speculative decoding",
+                "Nothing is to be done: no acceptance can be derived.",
+            )
+        ]
 
     def test_a_diffusion_model_told_otherwise(self) -> None:
         """Not even a speculative config makes it speculative."""
@@ -369,10 +468,15 @@ class TestV0:
 
         assert (
             window.generation_tokens_per_second,
+            window.drafts,
             window.acceptance_ratio,
             window.coverage_ratio,
             window.drafts_per_second,
-        ) == (100.0, None, None, None)
+        ) == (100.0, None, None, None, None)
+
+    def test_what_is_not_known_is_not_claimed_at_rest_either(self) -> None:
+        """An idle V0 does not say that it drafted nothing."""
+        assert self.results(generated=0)[-1].window("1m").drafts is None
 
 
 class TestFromText:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from core.builders import Draft, count, drafts_of, increase
 from vllm_specdec_exporter.history import Sample
@@ -19,6 +21,7 @@ POOR, FAIR, HEALTHY, OPTIMAL = QualityLevel
 #: Exactly healthy: it meets every healthy criterion, and misses optimal by its acceptance length.
 SOUND = Measures(
     window="5m",
+    span_seconds=300.0,
     drafts=1000,
     acceptance_ratio=0.65,
     mean_acceptance_length=1.8,
@@ -30,6 +33,7 @@ SOUND = Measures(
 #: It meets every optimal criterion.
 BEST = Measures(
     window="5m",
+    span_seconds=300.0,
     drafts=1000,
     acceptance_ratio=0.85,
     mean_acceptance_length=3.5,
@@ -57,7 +61,7 @@ class TestLevels:
 
     def test_optimal(self) -> None:
         """All optimal criteria that can be judged hold, and are the reasons."""
-        steady = replace(BEST, window="30s", mean_acceptance_length=3.4)
+        steady = replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=3.4)
 
         assert Quality(
             OPTIMAL,
@@ -87,7 +91,10 @@ class TestLevels:
 
         assert Quality(
             FAIR,
-            ("acceptance ratio 0.55 < 0.6", "position 0 acceptance ratio 0.80 <= 0.9"),
+            (
+                "acceptance ratio 0.55, healthy needs >= 0.6",
+                "position 0 acceptance ratio 0.80, healthy needs > 0.9",
+            ),
         ) == replace(judge(measures), criteria=())
 
     def test_all_that_is_poor_is_said(self) -> None:
@@ -156,7 +163,7 @@ class TestBoundaries:
     def test_steady(self, other: float, level: QualityLevel) -> None:
         """Optimal is steady: another window may differ by the threshold, either way, and no more."""
         here = replace(BEST, mean_acceptance_length=3.0)
-        there = replace(BEST, window="30s", mean_acceptance_length=other)
+        there = replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=other)
         thresholds = Thresholds(optimal_mean_acceptance_length_deviation=0.125)
 
         assert level is judge(here, there, thresholds=thresholds).level
@@ -164,13 +171,27 @@ class TestBoundaries:
     @pytest.mark.parametrize(("drafts", "level"), [(99, OPTIMAL), (100, HEALTHY)])
     def test_steadiness_needs_drafts(self, drafts: float, level: QualityLevel) -> None:
         """A window with too few drafts says nothing about steadiness."""
-        there = replace(BEST, window="30s", mean_acceptance_length=2.0, drafts=drafts)
+        there = replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=2.0, drafts=drafts)
 
         assert level is judge(BEST, there).level
 
+    def test_steadiness_needs_another_span(self) -> None:
+        """Shortly after the start all windows hold the same samples: that they agree proves nothing."""
+        same = replace(BEST, window="30s")
+        found = criterion(judge(BEST, same), OPTIMAL, "mean_acceptance_length_deviation")
+
+        assert (found.value, found.met) == (None, None)
+        assert (judge(BEST, same).level, judge(BEST, same).reasons[-1]) == (
+            OPTIMAL,
+            "mean acceptance length deviation not judged: there is no such value in the window",
+        )
+
     def test_the_least_steady_window_counts(self) -> None:
         """Of several windows the one that differs most decides."""
-        others = [replace(BEST, mean_acceptance_length=length) for length in (3.5, 3.0, 3.6)]
+        others = [
+            replace(BEST, span_seconds=30.0 + i, mean_acceptance_length=length)
+            for i, length in enumerate((3.5, 3.0, 3.6))
+        ]
 
         assert criterion(judge(BEST, *others), OPTIMAL, "mean_acceptance_length_deviation").value == 0.5
 
@@ -178,7 +199,10 @@ class TestBoundaries:
         """A changed threshold moves the level, and stands in the reasons."""
         quality = judge(SOUND, thresholds=Thresholds().with_values({"healthy_acceptance_ratio": 0.66}))
 
-        assert (quality.level, quality.reasons) == (FAIR, ("acceptance ratio 0.65 < 0.66",))
+        assert (quality.level, quality.reasons) == (
+            FAIR,
+            ("acceptance ratio 0.65, healthy needs >= 0.66",),
+        )
 
 
 class TestShortDrafts:
@@ -283,26 +307,40 @@ class TestCriteria:
         ]
 
     @pytest.mark.parametrize(
-        ("comparison", "met", "text"),
+        ("level", "value", "comparison", "text"),
         [
-            ("<", True, "acceptance ratio 0.35 < 0.4"),
-            ("<", False, "acceptance ratio 0.35 >= 0.4"),
-            ("<=", False, "acceptance ratio 0.35 > 0.4"),
-            (">", True, "acceptance ratio 0.35 > 0.4"),
-            (">", False, "acceptance ratio 0.35 <= 0.4"),
-            (">=", False, "acceptance ratio 0.35 < 0.4"),
+            (POOR, 0.35, "<", "acceptance ratio 0.35 < 0.4"),
+            (POOR, 0.45, "<", "acceptance ratio 0.45, poor needs < 0.4"),
+            (POOR, 0.4, "<", "acceptance ratio 0.40, poor needs < 0.4"),
+            (HEALTHY, 0.45, ">", "acceptance ratio 0.45 > 0.4"),
+            (HEALTHY, 0.35, ">", "acceptance ratio 0.35, healthy needs > 0.4"),
+            (HEALTHY, 0.4, ">", "acceptance ratio 0.40, healthy needs > 0.4"),
+            (HEALTHY, 0.4, ">=", "acceptance ratio 0.40 >= 0.4"),
+            (HEALTHY, 0.35, ">=", "acceptance ratio 0.35, healthy needs >= 0.4"),
+            (OPTIMAL, 0.4, "<=", "acceptance ratio 0.40 <= 0.4"),
+            (OPTIMAL, 0.45, "<=", "acceptance ratio 0.45, optimal needs <= 0.4"),
+            (HEALTHY, 0.396, ">=", "acceptance ratio 0.396, healthy needs >= 0.4"),
+            (HEALTHY, 0.3996, ">=", "acceptance ratio 0.3996, healthy needs >= 0.4"),
+            (HEALTHY, 0.4004, ">", "acceptance ratio 0.4004 > 0.4"),
+            (POOR, 0.39999996, "<", "acceptance ratio 0.39999996 < 0.4"),
         ],
     )
-    def test_text(self, comparison: str, met: bool, text: str) -> None:
-        """A criterion is told as it turned out."""
-        assert text == str(Criterion(POOR, "acceptance_ratio", 0.35, comparison, 0.4, met))
+    def test_text(self, level: QualityLevel, value: float, comparison: str, text: str) -> None:
+        """A criterion is told as it turned out, with the digits that tell the value from the threshold."""
+        met = {"<": value < 0.4, "<=": value <= 0.4, ">": value > 0.4, ">=": value >= 0.4}[comparison]
 
-    @pytest.mark.parametrize("ratio", [0.5999, 0.59999])
-    def test_text_at_the_edge(self, ratio: float) -> None:
-        """A value just short of its threshold is not shown as the threshold itself."""
-        quality = judge(replace(SOUND, acceptance_ratio=ratio))
+        assert text == str(Criterion(level, "acceptance_ratio", value, comparison, 0.4, met))
 
-        assert "acceptance ratio 0.60 < 0.6" not in quality.reasons
+    @given(st.floats(-5, 5), st.integers(2, 8))
+    def test_what_is_shown_bears_out_the_level(self, factor: float, digits: int) -> None:
+        """A value just beside its threshold is never shown as if it lay on the other side, or on it."""
+        ratio = round(0.6 + factor * 10**-digits, 8)
+        quality = judge(replace(SOUND, acceptance_ratio=min(max(ratio, 0.41), 0.99)))
+        found = criterion(quality, HEALTHY, "acceptance_ratio")
+        shown = re.match(r"acceptance ratio ([\d.]+)( >= 0\.6|, healthy needs >= 0\.6)$", str(found))
+
+        assert shown is not None
+        assert found.met is (float(shown[1]) >= 0.6) is shown[2].startswith(" ")
 
     @given(drafts_of(4, least=1))
     def test_any_drafts_have_a_level_with_reasons(self, drafts: list[Draft]) -> None:

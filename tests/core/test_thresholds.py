@@ -105,6 +105,17 @@ def test_the_ends_of_a_range(name: str, value: float) -> None:
             {"poor_mean_acceptance_length": 1.6},
             "threshold poor_mean_acceptance_length (1.6) exceeds healthy_mean_acceptance_length (1.5)",
         ),
+        (
+            {"poor_position_0_acceptance_ratio": 0.95},
+            (
+                "threshold poor_position_0_acceptance_ratio (0.95) exceeds "
+                "healthy_position_0_acceptance_ratio (0.9)"
+            ),
+        ),
+        (
+            {"optimal_position_decay_ratio": 0.45},
+            "threshold poor_position_decay_ratio (0.5) exceeds optimal_position_decay_ratio (0.45)",
+        ),
     ],
 )
 def test_levels_that_contradict_each_other(values: dict[str, float], message: str) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +86,50 @@ class TestDelta:
         last = Sample(5, Counters(4, 12, 6, (3, 2, 1), 10))
 
         assert Delta(5, 4, 12, 6, (3, 2, 1), 10) == delta(first, last)
+
+    def test_series_that_appear_with_the_first_token(self) -> None:
+        """A server that had not begun at all may show nothing before: all counts from 0."""
+        last = Sample(5, Counters(4, 12, 6, (3, 2, 1), 10))
+
+        assert Delta(5, 4, 12, 6, (3, 2, 1), 10) == delta(Sample(0, Counters()), last)
+
+    @pytest.mark.parametrize(
+        ("field", "gap", "unknown"),
+        [
+            ("drafts", None, None),
+            ("draft_tokens", None, None),
+            ("accepted_tokens", None, None),
+            ("accepted_tokens_per_position", (), ()),
+            ("generation_tokens", None, None),
+        ],
+    )
+    def test_a_series_that_an_engine_at_work_did_not_show(
+        self, field: str, gap: object, unknown: object
+    ) -> None:
+        """A series missing from the first answer had counted already: its increase is not known."""
+        first = Counters(1000, 2000, 1400, (800, 600), 2400)
+        last = Counters(1100, 2200, 1540, (880, 660), 2640)
+        whole = Delta(5, 100, 200, 140, (80, 60), 240)
+
+        assert replace(whole, **{field: unknown}) == delta(
+            Sample(0, replace(first, **{field: gap})), Sample(5, last)
+        )
+
+    def test_drafts_that_appear_late(self) -> None:
+        """Tokens were generated and drafts not shown, so of what they counted nothing is known."""
+        last = Counters(100, 200, 140, (80, 60), 500)
+
+        assert Delta(5, None, None, None, (), 400) == delta(
+            Sample(0, Counters(generation_tokens=100)), Sample(5, last)
+        )
+
+    def test_drafts_that_begin_late(self) -> None:
+        """Drafts shown as 0 had not begun, so what appears with the first of them counts from 0."""
+        last = Counters(100, 200, 140, (80, 60), 500)
+
+        assert Delta(5, 100, 200, 140, (80, 60), 400) == delta(
+            Sample(0, Counters(drafts=0, generation_tokens=100)), Sample(5, last)
+        )
 
     def test_no_change(self) -> None:
         """The same counters at a later time are increases of zero."""

@@ -481,12 +481,29 @@ def test_torn_answers_are_counted(run: Run) -> None:
 
 
 def test_the_next_whole_answer_sets_the_distribution_right(run: Run) -> None:
-    """What a torn answer did to the buckets is over with the first whole one behind it."""
-    at = run.down
+    """Then no bucket is below the truth, nor above it by more than torn answers have overstated it.
+
+    None may ever fall, so what a torn answer overstates stays until the truth has caught up.
+    """
     buckets = f'{PREFIX}accepted_tokens_per_draft_bucket{{job="torn",le!="+Inf"}}'
-    found = {dict(labels)["le"]: value for labels, value in run.first.query(buckets, at).items()}
-    last = naive_buckets(TORN[-1])
-    assert found == {f"{j}.0": value for j, value in enumerate(last)} | {f"{K}.0": found[f"{K}.0"]}
+    found = {dict(labels)["le"]: value for labels, value in run.first.query(buckets, run.down).items()}
+    bodies = series(SCENARIO)
+    wholes = [
+        bodies[index] if seen == bodies[index] else bodies[index + 1]
+        for seen, index in zip(TORN, PLAYED, strict=True)
+    ]
+    overstated = [0.0] * K  # of each bucket or one below it, for none may be below its neighbour
+    for seen, whole in zip(TORN, wholes, strict=True):
+        surplus = [n - t for n, t in zip(naive_buckets(seen), naive_buckets(whole), strict=True)]
+        overstated = [max(most, *surplus[: j + 1], 0.0) for j, most in enumerate(overstated)]
+    truth = naive_buckets(TORN[-1])
+    drafts = _DRAFTS_VALUE.findall(TORN[-1])
+    off = [found[f"{j}.0"] - value for j, value in enumerate(truth)]
+    assert [0 <= by <= most for by, most in zip(off, overstated, strict=True)] == [True] * K, (
+        off,
+        overstated,
+    )
+    assert [found[f"{K}.0"]] == [float(value) for value in drafts]
 
 
 # --- the helper

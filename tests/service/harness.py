@@ -346,6 +346,9 @@ class Peer:
         """End the connection in good order."""
         self._writer.close()
 
+    async def wait_closed(self) -> None:
+        await self._writer.wait_closed()
+
     def reset(self) -> None:
         """End the connection with a reset instead of a farewell."""
         connection = self._writer.get_extra_info("socket")
@@ -480,7 +483,7 @@ class FaultyServer:
         self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -523,41 +526,70 @@ class FaultyServer:
     async def _listen(self) -> None:
         if self._unix:
             self._unix.unlink(missing_ok=True)
-            self._listener = await asyncio.start_unix_server(self._accept, self._unix)
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(self._unix))
+            self._listener.listen()
         else:
-            self._listener = await asyncio.start_server(self._accept, self._host, self.port, ssl=self._tls)
-            self.port = self._listener.sockets[0].getsockname()[1]
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            self._listener = socket.create_server((self._host, self.port), family=family)
+            self.port = self._listener.getsockname()[1]
+        self._listener.setblocking(False)
+        self._loop.add_reader(self._listener, self._accept, self._listener)
 
     async def _close_listener(self) -> None:
         assert self._listener is not None
+        self._loop.remove_reader(self._listener)
         self._listener.close()
         self._listener = None
 
     async def _hang_up(self) -> None:
+        # A task that never began would not close its connection.
+        await _turns(2)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # Transports close one turn of the loop after they were told to, TLS ones a few turns.
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await _turns(10)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self.connections += 1
-        peer = Peer(reader, writer)
-        # The other side may go away at any time: that is its right.
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                behaviour = self.behaviour
-                if behaviour.reads_request:
-                    asked = await peer.read_request()
-                    self.requests.append(asked)
-                    if asked.path.endswith("/version"):
-                        behaviour = self.version
-                await behaviour.run(peer)
-                await writer.wait_closed()
-        finally:
-            writer.transport.abort()
-            self._tasks.discard(task)
+            connection, _ = listener.accept()
+        except OSError:
+            return  # it went away again
+        connection.setblocking(False)
+        self.connections += 1
+        task = self._loop.create_task(self._serve(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        # The other side may go away at any time, also within the handshake: that is its right.
+        gone = contextlib.suppress(OSError, asyncio.IncompleteReadError)
+        with contextlib.closing(connection), gone:
+            transport, _ = await self._loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._tls
+            )
+            writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+            try:
+                await self._behave(Peer(reader, writer))
+            finally:
+                transport.abort()
+                await asyncio.sleep(0)
+
+    async def _behave(self, peer: Peer) -> None:
+        behaviour = self.behaviour
+        if behaviour.reads_request:
+            asked = await peer.read_request()
+            self.requests.append(asked)
+            if asked.path.endswith("/version"):
+                behaviour = self.version
+        await behaviour.run(peer)
+        await peer.wait_closed()
+
+
+async def _turns(count: int) -> None:
+    """Let the loop turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)

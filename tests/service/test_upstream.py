@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from vllm_specdec_exporter.result import TargetResult
 
 BODY = capture()
+SETTINGS = Settings()
+CLOCKS: Any = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}
 HEALTHY = answer(BODY)
 
 
@@ -277,7 +279,7 @@ class TestDeadline:
 
 async def poll_once(url: str, deadline: float = 10.0, **config: Any) -> TargetResult:
     async with upstream(url, deadline, **config) as client:
-        poller = Poller(url, client, Settings(), 15.0, clock=time.monotonic, wall=time.time)
+        poller = Poller(url, client, SETTINGS, 15.0, **CLOCKS)
         await poller.poll()
         return poller.latest
 
@@ -314,7 +316,9 @@ class TestVersion:
         """The version is asked for with the first successful poll, and again after a failure."""
         server.version = answer(b'{"version": "0.32.0"}')
         async with upstream(server.url) as client:
-            poller = Poller("t", client, Settings(), 15.0, clock=time.monotonic, wall=time.time)
+            poller = Poller(
+                "t", client, Settings(), 15.0, patience=60.0, clock=time.monotonic, wall=time.time
+            )
             for behaviour in (HEALTHY, HEALTHY, status("500 Oh"), HEALTHY, HEALTHY):
                 server.behaviour = behaviour
                 await poller.poll()
@@ -506,16 +510,17 @@ class TestTls:
             assert "expired" in str(error)
 
     async def test_client_certificate(self, ca: Authority, other_ca: Authority) -> None:
-        """A server that asks for a certificate gets the one given."""
+        """A server that asks for a certificate gets the one given, and answers nobody without it."""
         certificate, key = other_ca.issue("client")
         with FaultyServer(HEALTHY, tls=server_side(ca.issue("127.0.0.1"), clients=other_ca)) as server:
             given = {"ca_file": str(ca.file), "cert_file": certificate, "key_file": key}
             assert await fetch(server.url, **given) == BODY
 
-            assert (await failure(server.url, ca_file=str(ca.file))).reason == "tls"
+            # Behind a handshake of TLS 1.3, a server may hang up without saying why.
+            assert (await failure(server.url, ca_file=str(ca.file))).reason in ("reset", "tls")
             certificate, key = ca.issue("stranger")
             given |= {"cert_file": certificate, "key_file": key}
-            assert (await failure(server.url, **given)).reason == "tls"
+            assert (await failure(server.url, **given)).reason in ("reset", "tls")
             assert len(server.requests) == 1
 
     async def test_server_without_tls(self, server: FaultyServer) -> None:
@@ -544,7 +549,7 @@ class TestTls:
         with pytest.warns(DeprecationWarning, match="TLSv1_1"):
             context.maximum_version = ssl_version_1_1()
         with FaultyServer(HEALTHY, tls=context) as server:
-            assert (await failure(server.url, ca_file=str(ca.file))).reason == "tls"
+            assert (await failure(server.url, ca_file=str(ca.file))).reason in ("reset", "tls")
 
     @pytest.mark.parametrize("broken", ["ca", "pair"])
     def test_files_that_cannot_be_used(self, tmp_path: Path, ca: Authority, broken: str) -> None:

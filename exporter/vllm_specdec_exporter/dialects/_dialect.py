@@ -123,7 +123,9 @@ def normalise(dialect: Dialect, lines: Iterable[Line]) -> Reading:
             continue  # V0 before its first draft: the gauge is there, its value is not
         if not 0 <= line.value <= MAX_VALUE:
             if attribute in COUNTERS:
-                msg = f"{line.name}{_show(line.labels)} is {line.value}: a counter is finite and not negative"
+                msg = (
+                    f"{line.name}{_show(line.labels)} is {line.value}: a counter lies from 0 to {MAX_VALUE:g}"
+                )
                 raise MalformedExposition(msg)
             defects.setdefault(key, []).append(f"{line.name} is {line.value}")
             continue
@@ -181,7 +183,7 @@ def _engine(
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _identify(labels: Labels) -> tuple[EngineKey, int | None]:
     """Return the engine that a series belongs to, and its position where it has a usable one."""
     by_name = dict(labels)

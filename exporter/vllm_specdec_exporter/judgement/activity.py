@@ -63,6 +63,10 @@ def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresh
     if drafts < thresholds.minimum_drafts:
         return Activity(
             ActivityState.WARMING_UP,
-            f"{drafts:,.0f} drafts in the last {window}, {thresholds.minimum_drafts:,.0f} are needed",
+            f"{drafts:,.0f} drafts in the last {window}, {_number(thresholds.minimum_drafts)} are needed",
         )
     return Activity(ActivityState.ACTIVE, f"{drafts:,.0f} drafts in the last {window}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,}"
