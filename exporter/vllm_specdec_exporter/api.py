@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -57,14 +58,16 @@ def get_metrics(
     if not address.startswith(("http://", "https://")):
         msg = f"{url!r} is not an http or https address"
         raise SnapshotError(msg)
-    request = urllib.request.Request(address, headers=dict(headers or {}))  # noqa: S310 - checked above
+    # The exporter is near: no proxy of the environment stands between.
+    handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
     try:
-        with urllib.request.urlopen(request, timeout=timeout, context=tls) as answer:  # noqa: S310
+        request = urllib.request.Request(address, headers=dict(headers or {}))  # noqa: S310 - checked above
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
             body = answer.read()
     except urllib.error.HTTPError as error:
         msg = f"{url} answered {error.code}: {_reason(error.read())}"
         raise SnapshotError(msg) from error
-    except OSError as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         msg = f"{url} cannot be reached: {getattr(error, 'reason', error)}"
         raise SnapshotError(msg) from error
     try:

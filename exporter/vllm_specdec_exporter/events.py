@@ -58,7 +58,7 @@ def _engine_changes(
     level = after.quality.level
     if level is not None and (before is None or before.quality.level is not level):
         why = "; ".join(after.quality.reasons)
-        yield Event(logging.INFO, "quality", {**fields, "level": level, "why": why})
+        yield Event(logging.INFO, "quality", {**fields, "quality": level, "why": why})
     if before is None:
         return
     if after.engine_resets_total > before.engine_resets_total:

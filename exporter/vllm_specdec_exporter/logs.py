@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from aiohttp.http_exceptions import HttpProcessingError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("vllm_specdec_exporter")
 
 _BARE = re.compile(r'[^\s"=\\]+')
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def set_up(form: str, level: str) -> None:
     """Send the exporter's log, and other libraries' warnings, to standard error as `form` from `level` on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogfmtFormatter() if form == "logfmt" else JsonFormatter())
+    handler.addFilter(_is_ours)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -33,6 +37,12 @@ def write(events: Iterable[Event]) -> None:
     """Log every event."""
     for event in events:
         LOGGER.log(event.level, event.message, extra={"fields": event.fields})
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Leave out what aiohttp says of clients that do not speak HTTP: anyone could fill the log with it."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
 
 
 def _record(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:
@@ -61,9 +71,15 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return json.dumps(_record(record, self), ensure_ascii=False, default=str)
+        return _escape(json.dumps(_record(record, self), ensure_ascii=False, default=str))
 
 
 def _quote(value: object) -> str:
     text = str(value)
-    return text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    bare = text.isprintable() and _BARE.fullmatch(text)
+    return text if bare else _escape(json.dumps(text, ensure_ascii=False))
+
+
+def _escape(text: str) -> str:
+    """Escape the control characters that JSON would let through to a terminal."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

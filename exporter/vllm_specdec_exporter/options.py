@@ -159,7 +159,7 @@ def _texts(
     given = flags.get(option.name)
     if given is not None:
         return option.flag, given if option.repeatable else [given]
-    if option.variable in environment:
+    if environment.get(option.variable):  # an empty variable is how deployments leave one out
         text = environment[option.variable]
         parts = text.split(option.separator) if option.repeatable else [text]
         return option.variable, [part.strip() for part in parts if part.strip() or not option.repeatable]
@@ -207,6 +207,7 @@ def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> 
         else:
             near = difflib.get_close_matches(key, known, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}"
-            msg = f"{key} in {file}: no such setting{hint}"
+            shown = key if key.isprintable() else json.dumps(key)
+            msg = f"{shown} in {file}: no such setting{hint}"
             raise ConfigError(msg)
     return found

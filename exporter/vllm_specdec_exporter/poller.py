@@ -93,7 +93,7 @@ class Poller:
         failure: PollFailure | None = None
         engines: tuple[EngineResult, ...] = ()
         try:
-            engines = await self._observe()
+            engines = await self._observe(started)
         except PollError as error:
             failure = PollFailure(error.reason, str(error))
         except MalformedExposition as error:
@@ -113,12 +113,15 @@ class Poller:
         self._polled_at = self._clock()
         self._tell(changes(before, self.latest))
 
-    async def _observe(self) -> tuple[EngineResult, ...]:
+    async def _observe(self, started: float) -> tuple[EngineResult, ...]:
         answer = await self._upstream.fetch()
         time = self._clock()
         reading = dialects.read(answer.body, answer.content_type)
         if self._version is None:
-            self._version = await self._upstream.version() if reading.dialect.startswith("vllm") else ""
+            self._version = ""
+            if reading.dialect.startswith("vllm"):
+                # One deadline for the whole poll: the version gets what the metrics left of it.
+                self._version = await self._upstream.version(self._upstream.timeout - (time - started))
         self._states, engines = pipeline.observe(self._states, reading, time, self.settings, self._version)
         return engines
 

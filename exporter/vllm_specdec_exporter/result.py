@@ -59,7 +59,7 @@ class EngineResult:
 
     model_name: str
     engine: str
-    activity: Activity
+    activity: Activity = Activity()
     deployment: Deployment = Deployment()
     quality: Quality = Quality()
     findings: tuple[Finding, ...] = ()

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -78,7 +79,8 @@ async def _serve(exporter: Exporter) -> int:
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        reason = os.strerror(error.errno) if error.errno else str(error)
+        name_error = isinstance(error, socket.gaierror)  # its numbers are not those of the system
+        reason = os.strerror(error.errno) if error.errno and not name_error else error.strerror or str(error)
         sys.stderr.write(
             f'vllm-specdec-exporter: error: --web.listen-address "{host}:{port}": cannot listen: {reason}\n'
         )

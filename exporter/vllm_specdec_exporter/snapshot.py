@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -112,11 +112,12 @@ def schema() -> dict[str, Any]:
         for field, value in definition.get("properties", {}).items():
             if field in described:
                 value["description"] = described[field]
-    return {
+    document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Snapshot of vllm-specdec-exporter",
         **document,
     }
+    return cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(document)))  # as JSON has it
 
 
 def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:

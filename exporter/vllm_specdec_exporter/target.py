@@ -67,6 +67,9 @@ def parse_target(text: str) -> Target:
     hostname = parts.hostname or ""
     if parts.scheme not in ("http", "https") or not _is_host(hostname) or parts.fragment:
         raise ValueError(_ALLOWED)
+    if "@" in parts.path:
+        msg = "an @ in the path; in a password, write %2F for / and %40 for @"
+        raise ValueError(msg)
     host = f"[{hostname}]" if ":" in hostname else hostname
     location = f"{host}:{port}" if port is not None else host
     return Target(

@@ -10,6 +10,7 @@ interval: a kept connection would be found dead now and then, and counted as an 
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 import json
 import ssl
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 MAX_BODY = 16 * 1024 * 1024
 _CHUNK = 64 * 1024
+_MAX_VERSION_BODY = 64 * 1024
+_LONGEST_MESSAGE = 300
 
 #: Why a poll can fail: every value of the `reason` label, with what it means.
 REASONS = {
@@ -51,7 +54,9 @@ class PollError(Exception):
     """A poll failed: `reason` is one of `REASONS`, the message a sentence for people."""
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
+        # The message may quote the server: it must not fill the log, nor steer a terminal.
+        clean = "".join(c if c.isprintable() else " " for c in message)
+        super().__init__(clean if len(clean) <= _LONGEST_MESSAGE else f"{clean[:_LONGEST_MESSAGE]}…")
         self.reason = reason
 
 
@@ -74,6 +79,7 @@ class Upstream:
         """
         self._target = target
         self._config = config
+        self.timeout = config.timeout
         self._tls = tls_context(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
 
@@ -83,16 +89,18 @@ class Upstream:
         Raises:
             PollError: no whole, acceptable answer within the deadline.
         """
-        return await self._get(self._target.url, "text/plain; version=0.0.4")
+        return await self._get(self._target.url, "text/plain; version=0.0.4", self._config.timeout, MAX_BODY)
 
-    async def version(self) -> str:
-        """Return the version that the server tells, empty where it tells none."""
+    async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
+        """Return the version that the server tells within `timeout` seconds, empty where it tells none."""
         if not self._target.version_url:
             return ""
+        if timeout is None:
+            timeout = self._config.timeout
         try:
-            answer = await self._get(self._target.version_url, "application/json")
+            answer = await self._get(self._target.version_url, "application/json", timeout, _MAX_VERSION_BODY)
             document = json.loads(answer.body)
-        except (PollError, ValueError):
+        except (PollError, ValueError, RecursionError):
             return ""
         version = document.get("version") if isinstance(document, dict) else None
         return version[:64] if isinstance(version, str) and version.isprintable() else ""
@@ -103,20 +111,22 @@ class Upstream:
             await self._session.close()
             self._session = None
 
-    async def _get(self, url: str, accept: str) -> Answer:
+    async def _get(self, url: str, accept: str, seconds: float, limit: int) -> Answer:
         try:
-            async with asyncio.timeout(self._config.timeout):
-                return await self._exchange(url, accept)
+            async with asyncio.timeout(seconds):
+                return await self._exchange(url, accept, limit)
         except TimeoutError as error:
-            raise PollError("timeout", f"no whole answer within {self._config.timeout:g} s") from error
+            raise PollError("timeout", f"no whole answer within {seconds:g} s") from error
         except aiohttp.ClientError as error:
             raise _translate(error) from error
         except ssl.SSLError as error:
             raise PollError("tls", f"no trusted TLS connection: {error}") from error
+        except UnicodeError as error:
+            raise PollError("unreachable", "the host is no name that can be resolved") from error
         except ConnectionError as error:
             raise PollError("reset", "the connection was closed before an answer came") from error
 
-    async def _exchange(self, url: str, accept: str) -> Answer:
+    async def _exchange(self, url: str, accept: str, limit: int) -> Answer:
         if self._session is None:
             self._session = self._open()
         async with self._session.get(
@@ -130,7 +140,7 @@ class Upstream:
                 raise PollError("redirect", f"redirected to {where!r}; redirects are not followed")
             if response.status != 200:
                 raise PollError("http_status", f"HTTP {response.status} {response.reason or ''}".rstrip())
-            body = await _read_body(response)
+            body = await _read_body(response, limit)
             return Answer(body, response.headers.get("Content-Type", ""))
 
     def _open(self) -> aiohttp.ClientSession:
@@ -150,19 +160,30 @@ class Upstream:
                 "Accept-Encoding": "identity",
             },
             skip_auto_headers=("Accept-Encoding",),
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     def _authorization(self) -> dict[str, str]:
         if self._config.bearer_token_file:
-            try:
-                token = Path(self._config.bearer_token_file).read_text("ascii").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise PollError("credentials", f"the bearer token cannot be read: {error}") from error
-            return {"Authorization": f"Bearer {token}"}
+            return {"Authorization": f"Bearer {_read_token(self._config.bearer_token_file)}"}
         if self._target.user:
-            auth = aiohttp.BasicAuth(self._target.user, self._target.password, "utf-8")
-            return {"Authorization": auth.encode()}
+            pair = f"{self._target.user}:{self._target.password}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
         return {}
+
+
+def _read_token(path: str) -> str:
+    try:
+        token = Path(path).read_text("ascii").strip()
+    except OSError as error:
+        raise PollError(
+            "credentials", f"the bearer token file {path} cannot be read: {error.strerror}"
+        ) from error
+    except UnicodeDecodeError:
+        token = ""
+    if not token or not token.isprintable():
+        raise PollError("credentials", f"the bearer token file {path} does not hold one line of ASCII")
+    return token
 
 
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
@@ -191,34 +212,58 @@ def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
     return context
 
 
-async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     encoding = response.headers.get("Content-Encoding", "identity").lower()
-    if encoding == "identity":
-        inflate = None
-    elif encoding in ("gzip", "deflate"):
-        inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its header
-    else:
+    if encoding not in ("identity", "gzip", "deflate"):
         raise PollError("malformed", f"the answer is encoded as {encoding!r}, which was not asked for")
+    inflate = None if encoding == "identity" else _Inflater(encoding)
     body = bytearray()
     async for chunk in response.content.iter_chunked(_CHUNK):
-        if inflate is None:
-            body += chunk
-        else:
-            try:
-                body += inflate.decompress(chunk, MAX_BODY + 1 - len(body))
-            except zlib.error as error:
-                raise PollError("malformed", f"the answer is not {encoding}: {error}") from error
-        if len(body) > MAX_BODY:
-            raise PollError("too_large", f"the answer is larger than {MAX_BODY >> 20} MiB")
-    if inflate is not None and not inflate.eof:
+        body += inflate.feed(chunk, limit + 1 - len(body)) if inflate else chunk
+        if len(body) > limit:
+            raise PollError("too_large", f"the answer is larger than {limit // 1024} KiB")
+    if inflate and not inflate.ended:
         raise PollError("malformed", f"the {encoding} answer was cut off")
     return bytes(body)
+
+
+class _Inflater:
+    """Decompresses gzip or deflate, never more than asked for at a time."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._begin()
+
+    def _begin(self) -> None:
+        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its header
+
+    @property
+    def ended(self) -> bool:
+        """Whether the data so far are whole."""
+        return self._stream.eof
+
+    def feed(self, chunk: bytes, limit: int) -> bytes:
+        """Return at most `limit` bytes of what `chunk` holds; a gzip may have several members."""
+        found = bytearray()
+        try:
+            while chunk and len(found) < limit:
+                if self._stream.eof:
+                    self._begin()
+                found += self._stream.decompress(chunk, limit - len(found))
+                chunk = self._stream.unused_data
+        except zlib.error as error:
+            raise PollError("malformed", f"the answer is not {self._encoding}: {error}") from error
+        return bytes(found)
 
 
 def _translate(error: aiohttp.ClientError) -> PollError:
     if isinstance(error, aiohttp.ClientSSLError) or isinstance(error.__cause__, ssl.SSLError):
         return PollError("tls", f"no trusted TLS connection: {error}")
     if isinstance(error, aiohttp.ClientConnectorError):
+        if isinstance(error.os_error, ConnectionError) and not isinstance(
+            error.os_error, ConnectionRefusedError
+        ):
+            return PollError("reset", "the connection was closed before an answer came")
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return PollError("unreachable", f"the address cannot be resolved: {error}")
         if error.errno in (errno.ECONNREFUSED, errno.ENOENT):

@@ -112,8 +112,9 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
     "TLS alert": ("malformed", raw(b"\x15\x03\x01\x00\x02\x02\x46")),
     "metrics without a head": ("malformed", raw(BODY)),
     "chunk size is no number": ("malformed", raw(head(Transfer_Encoding="chunked") + b"xyz\r\nabc\r\n")),
+    # aiohttp's parser drops the payload without telling its reader, so only the deadline ends the wait.
     "chunk size in the middle is no number": (
-        "malformed",
+        "timeout",
         raw(head(Transfer_Encoding="chunked"), b"2\r\n#\n\r\n", 0.1, b"xyz\r\nabc\r\n"),
     ),
     "length is no number": ("malformed", answer(BODY, Content_Length="many")),

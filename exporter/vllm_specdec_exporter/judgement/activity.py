@@ -35,8 +35,8 @@ class ActivityState(StrEnum):
 class Activity:
     """The state, or ``None`` where the server does not show enough to know it, and why."""
 
-    state: ActivityState | None
-    reason: str
+    state: ActivityState | None = None
+    reason: str = ""
 
 
 def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresholds: Thresholds) -> Activity:
