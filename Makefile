@@ -21,7 +21,7 @@ test: $(STAMP) ## All tests but those that need a real vLLM
 	$(BIN)/python -m pytest -m "not vllm" $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
-	bash tests/vllm/install.sh $(VLLM_VENV)
+	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)
 	SPECDEC_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
 
 lint: $(STAMP) ## Style, types

@@ -407,7 +407,7 @@ def test_series_of_a_server_that_is_down_go_stale_at_once(run: Run) -> None:
 
 def test_the_exporter_stays_up_while_its_server_is_down(run: Run) -> None:
     """`up` is of the exporter, `vllm_specdec_up` of the server; alerts must be able to tell them apart."""
-    outage_seconds = f"{math.floor(run.back - run.down)}s"
+    outage_seconds = f"{max(1, math.floor(run.back - run.down))}s"
     for prometheus in (run.first, run.second):
         assert prometheus.value(f'min_over_time(up{{job="plain"}}[{outage_seconds}])', run.back) == 1
         assert prometheus.value(f'min_over_time({PREFIX}up{{job="plain"}}[{outage_seconds}])', run.back) == 0
