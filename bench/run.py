@@ -176,7 +176,9 @@ def memory(polls: int, restarts: int) -> Iterator[tuple[str, ...]]:
     real = body(BODIES["1 engine, K=4 (real answer)"])
     with tempfile.TemporaryDirectory() as folder:
         steady, churning = Path(folder, "steady"), Path(folder, "churning")
-        steady.write_bytes(real)
+        steady.mkdir()
+        for n, answer in enumerate(growing(real, 200)):
+            (steady / f"{n:03}").write_bytes(answer)
         churning.write_bytes(real.replace(b"tiny-llama", b"model-{label}"))
         for name, path, count, step in (
             (f"{polls:,} polls", steady, polls, polls // 10),

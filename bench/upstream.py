@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 
-async def main(body: bytes | None) -> None:
-    """Serve `body` on a free port, which is printed; without one, every request hangs.
+async def main(bodies: list[bytes]) -> None:
+    """Serve the bodies in turn on a free port, which is printed; without any, every request hangs.
 
     `{label}` in the body is replaced by a number that grows by one every tenth request.
     """
@@ -17,11 +17,11 @@ async def main(body: bytes | None) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal requests
         head = await reader.readuntil(b"\r\n\r\n")
-        if body is None:
+        if not bodies:
             await asyncio.sleep(3600)
             return
         requests += b" /metrics" in head
-        text = body.replace(b"{label}", b"%d" % (requests // 10))
+        text = bodies[requests % len(bodies)].replace(b"{label}", b"%d" % (requests // 10))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(text))
         writer.write(text)
         await writer.drain()
@@ -33,4 +33,9 @@ async def main(body: bytes | None) -> None:
     await server.serve_forever()
 
 
-asyncio.run(main(Path(sys.argv[1]).read_bytes() if sys.argv[1] else None))
+def read(path: Path) -> list[bytes]:
+    """Return the content of a file, or of every file in a folder."""
+    return [file.read_bytes() for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+
+
+asyncio.run(main(read(Path(sys.argv[1])) if sys.argv[1] else []))

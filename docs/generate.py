@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter import config, snapshot, thresholds, upstream
+from vllm_specdec_exporter import config, result, snapshot, thresholds
 from vllm_specdec_exporter.dialects import DIALECTS
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
@@ -60,7 +60,7 @@ def metrics() -> Iterator[str]:
     yield "- `window`: as configured; `lifetime` for the means that vLLM V0 gives over its whole life."
     yield "- `reason` of `vllm_specdec_poll_errors_total`:"
     yield ""
-    yield from _table(("reason", "meaning"), ((f"`{r}`", text) for r, text in upstream.REASONS.items()))
+    yield from _table(("reason", "meaning"), ((f"`{r}`", text) for r, text in result.REASONS.items()))
     yield ""
     yield "## Thresholds"
     yield ""

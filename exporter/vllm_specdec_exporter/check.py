@@ -108,7 +108,9 @@ def exit_code(result: ExporterResult) -> int:
             codes.add(PROBLEM)
         elif engine.activity.state is not ActivityState.ACTIVE:
             codes.add(UNKNOWN)
-    return next((code for code in (PROBLEM, UNKNOWN) if code in codes), FINE)
+        else:
+            codes.add(FINE)
+    return next((code for code in (PROBLEM, UNKNOWN, FINE) if code in codes), UNKNOWN)
 
 
 async def observe(watch: Watch) -> ExporterResult:

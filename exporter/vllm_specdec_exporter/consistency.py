@@ -6,14 +6,15 @@ these must hold::
 
     accepted per position <= drafts                  (position 0 is accepted at most once a draft)
     accepted at position i <= accepted at i - 1      (a token counts only behind accepted ones)
-    accepted tokens <= draft tokens
+    accepted tokens <= draft tokens <= K * drafts
     accepted tokens = sum over positions             (but a torn answer may break it for one sample)
 
 Totals that a server prints rounded may break them by as much as the rounding. What is not known breaks
 nothing.
 
-All are linear, so a window can only break them where one of its steps does: checking every step once finds
-and counts each torn answer exactly once, and the values of a window are clamped without counting again.
+All are linear, so a window can only break them where one of its steps does: every step is checked and
+counted once, and the values of a window are clamped without counting again. Coverage is clamped without
+counting at all: vLLM counts tokens accepted behind the end of an answer, so a little over 1 is usual.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
     total, drafted = step.accepted_tokens, step.draft_tokens
     if total is not None and drafted is not None and total > drafted + blur:
         found.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
+    most = len(positions) * (step.drafts or 0.0)
+    if positions and step.drafts is not None and drafted is not None and drafted > most + blur:
+        found.append(f"{drafted:g} draft tokens, but at most {most:g} in {step.drafts:g} drafts")
     before, now = _surplus(previous), _surplus(current)
     if positions and min(abs(before), abs(now)) > blur and (before > 0) is (now > 0):
         found.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")

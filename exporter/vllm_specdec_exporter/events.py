@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: Failures that are part of a server's normal life and so no warning.
 _NORMAL_FAILURES = frozenset({"refused"})
 
+#: More changes than this after one poll are told in one line.
+_MOST_LINES = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -34,8 +37,8 @@ def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
     if after.up and not before.up:
         engines = len(after.engines)
         dialects = sorted({engine.deployment.dialect for engine in after.engines})
-        known = {"dialect": ",".join(dialects), "engines": engines}
-        yield Event(logging.INFO, "server is up", {**target, **known})
+        about = {"dialect": ",".join(dialects), "engines": engines}
+        yield Event(logging.INFO, "server is up", {**target, **about})
     if not after.up and after.failure is not None:
         reason = after.failure.reason
         if before.up or before.failure is None or before.failure.reason != reason:
@@ -43,9 +46,11 @@ def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
             level = logging.INFO if quiet else logging.WARNING
             message = "waiting for the server" if quiet else "server is down"
             yield Event(level, message, {**target, "reason": reason, "error": after.failure.message})
-    known_engines = {engine.key: engine for engine in before.engines}
-    for engine in after.engines:
-        yield from _engine_changes(known_engines.get(engine.key), engine, target)
+    known = {engine.key: engine for engine in before.engines}
+    found = [e for engine in after.engines for e in _engine_changes(known.get(engine.key), engine, target)]
+    if len(found) > _MOST_LINES:
+        found = [Event(logging.INFO, "many engines changed", {**target, "changes": len(found)})]
+    yield from found
 
 
 def _engine_changes(

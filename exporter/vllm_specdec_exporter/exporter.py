@@ -78,6 +78,11 @@ class Exporter:
             self._tasks.append(asyncio.create_task(self._log(), name="aggregate log"))
 
     async def stop(self) -> None:
+        """Stop for good: a reload that is under way ends first."""
+        async with self._reloading:
+            await self._halt()
+
+    async def _halt(self) -> None:
         """Stop polling and close what is open."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -100,7 +105,7 @@ class Exporter:
                 self._reload = replace(self._reload, successful=False)
                 logs.write([Event(logging.ERROR, "configuration not reloaded", {"error": str(error)})])
                 raise
-            await self.stop()
+            await self._halt()
             self._go_on(config, pollers)
         logs.write([Event(logging.INFO, "configuration reloaded")])
 

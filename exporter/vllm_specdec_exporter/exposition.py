@@ -27,6 +27,12 @@ _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*
 _REST = re.compile(rb'[ \t]*(\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*\})?[ \t]+([^ \t\r]+)(?:[ \t].*)?\r?')
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
+_SPACE = re.compile(r"\s*")
+
+#: More is not believed, nor worth the time: 64 engines with K=16 make 2,000 lines of 200 bytes.
+MAX_LINES = 20_000
+MAX_LINE = 16 * 1024
+
 _SHOWN = 120  # how much of an offending line an error quotes
 
 
@@ -60,8 +66,11 @@ class Selection:
             last = body[-_SHOWN:].rpartition(b"\n")[2]
             msg = f"the text ends within a line: {_quote(last)}"
             raise MalformedExposition(msg)
-        for match in self._pattern.finditer(b"\n" + body):
+        for number, match in enumerate(self._pattern.finditer(b"\n" + body)):
             name, rest = match.groups()
+            if number >= MAX_LINES or len(rest) > MAX_LINE:
+                msg = f"more than {MAX_LINES} lines of interest, or one of more than {MAX_LINE} bytes"
+                raise MalformedExposition(msg)
             parts = _REST.fullmatch(rest)
             if parts is None:
                 msg = f"not a sample line: {_quote(name + rest)}"
@@ -102,8 +111,8 @@ def parse_labels(block: bytes) -> tuple[tuple[str, str], ...]:
         msg = f"labels are not UTF-8: {_quote(block)}"
         raise MalformedExposition(msg) from error
     pairs: dict[str, str] = {}
-    position = 0
-    while text[position:].strip():
+    position, end = 0, len(text)
+    while (position := _SPACE.match(text, position).end()) < end:  # type: ignore[union-attr]
         match = _LABEL.match(text, position)
         if match is None or match[1] in pairs:
             msg = f"not a list of labels: {_quote(block)}"

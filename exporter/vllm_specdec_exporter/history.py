@@ -1,9 +1,9 @@
 """History: the timestamped counters of one engine within one life of its counters.
 
-A *life* ends where counters start anew: when any counter of the engine falls, when a series that had
-counted is gone, when the creation time that the server prints moves, or when the server stopped listening
-in between, which a restarted process may hide by counting past its old values before it is seen again. No
-window ever spans two lives.
+A *life* ends where counters start anew: when any counter of the engine falls, or when the creation time
+that the server prints moves. No window ever spans two lives. Nor does one span a time in which the server
+was gone, for a restarted process may count past its old values before it is seen again; nor an answer that
+lacks a series which had counted, for nobody knows what became of it.
 
 Times are seconds of any clock that does not go backwards. Pure: the time comes in with the sample.
 """
@@ -32,7 +32,7 @@ class History:
     """The samples of the present life, oldest first, and what went before in numbers.
 
     Attributes:
-        samples: at most as old as the longest window needs; never empty once something was observed.
+        samples: at most as old as the longest window needs; none after an answer that lost a series.
         resets: how often the counters were seen to start anew: which life this is.
         interrupted: the server stopped listening since the newest sample.
     """
@@ -59,8 +59,13 @@ class History:
         previous = self.newest
         if previous is None:
             return replace(self, samples=(sample,), interrupted=False)
-        if started_anew(previous.counters, sample.counters):
+        if started_anew(previous.counters, sample.counters) or (
+            self.interrupted and _buckets_fell(previous.counters, sample.counters)
+        ):
             return History(samples=(sample,), resets=self.resets + 1)
+        if _lost(previous.counters, sample.counters):
+            # What the next answer shows must not be taken for an increase since this one.
+            return History(resets=self.resets)
         if self.interrupted or sample.time <= previous.time:
             return History(samples=(sample,), resets=self.resets)
         oldest = sample.time - keep
@@ -76,11 +81,39 @@ def started_anew(previous: Counters, current: Counters) -> bool:
 
 
 def _counters(previous: Counters, current: Counters) -> Iterator[tuple[float, float]]:
-    """Pair the counters of two samples; one that is missing stands at 0, so its loss is a fall."""
-    yield previous.drafts or 0.0, current.drafts or 0.0
-    yield previous.draft_tokens or 0.0, current.draft_tokens or 0.0
-    yield previous.accepted_tokens or 0.0, current.accepted_tokens or 0.0
-    yield previous.generation_tokens or 0.0, current.generation_tokens or 0.0
+    """Pair the counters that both samples have."""
+    for name in ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"):
+        before, after = getattr(previous, name), getattr(current, name)
+        if before is not None and after is not None:
+            yield before, after
     now = current.accepted_tokens_per_position
-    for position, before in enumerate(previous.accepted_tokens_per_position):
-        yield before, now[position] if position < len(now) else 0.0
+    if now:
+        for position, count in enumerate(previous.accepted_tokens_per_position):
+            # A deeper position that is gone, as after a restart with a smaller K, stands at 0.
+            yield count, now[position] if position < len(now) else 0.0
+
+
+def _lost(previous: Counters, current: Counters) -> bool:
+    """Tell whether a series that had counted is missing."""
+    return any(
+        getattr(previous, name) and not getattr(current, name)
+        for name in (
+            "drafts",
+            "draft_tokens",
+            "accepted_tokens",
+            "generation_tokens",
+            "accepted_tokens_per_position",
+        )
+    )
+
+
+def _buckets_fell(previous: Counters, current: Counters) -> bool:
+    """Tell whether drafts with at most some number of accepted tokens are half of what they were, or fewer.
+
+    Counters that all grew past their old values still give a new process away by that; a torn answer takes
+    a few away, never half.
+    """
+    if previous.drafts is None or current.drafts is None:
+        return False
+    pairs = zip(previous.accepted_tokens_per_position, current.accepted_tokens_per_position, strict=False)
+    return any(current.drafts - now < (previous.drafts - before) / 2 for before, now in pairs)

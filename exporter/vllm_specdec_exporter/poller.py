@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from . import dialects, logs, pipeline
 from .events import changes
 from .exposition import MalformedExposition
-from .result import PollFailure, TargetResult
-from .upstream import REASONS, PollError
+from .result import REASONS, PollFailure, TargetResult
+from .upstream import PollError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from .reading import EngineKey
     from .result import EngineResult
     from .upstream import Upstream
+
+
+#: Failures in which the server itself was there, so that its counters go on. After any other, another
+#: process may answer next, and may have counted past the old values unseen.
+_SAME_SERVER = frozenset({"timeout", "too_large", "malformed", "credentials", "internal"})
+
+#: How often a server is asked for its version before it is taken to have none.
+_VERSION_TRIES = 3
 
 
 class Poller:
@@ -64,20 +72,23 @@ class Poller:
         self._wall = wall
         self._tell = tell
         self._states: dict[EngineKey, EngineState] = {}
-        self._version: str | None = None
-        self._polled_at: float | None = None
+        self._version = ""
+        self._version_tries = _VERSION_TRIES
+        self._expires: float | None = None
         self.latest = TargetResult(target=name, poll_errors_total=dict.fromkeys(REASONS, 0))
 
     def adopt(self, other: Poller) -> None:
         """Go on from what `other`, the poller of the same target before a reload, knows."""
         self._states = other._states
         self._version = other._version
-        self._polled_at = other._polled_at
+        self._expires = other._expires
         self.latest = other.latest
 
     async def run(self, delay: float = 0.0) -> None:
-        """Poll until cancelled, the first time after `delay` seconds."""
+        """Poll until cancelled, the first time after `delay` seconds, or at once to go on from before."""
         beat = self._clock() + delay
+        if self._expires is not None:
+            await self.poll()
         while True:
             await asyncio.sleep(max(0.0, beat - self._clock()))
             await self.poll()
@@ -108,29 +119,29 @@ class Poller:
             self.latest = replace(
                 after, up=True, last_success_timestamp_seconds=self._wall(), engines=engines
             )
+            if _resets(self.latest) > _resets(before):
+                self._forget_version()
         else:
             self._fail(after, failure)
-        self._polled_at = self._clock()
+        self._expires = self._clock() + self._patience
         self._tell(changes(before, self.latest))
 
     async def _observe(self, started: float) -> tuple[EngineResult, ...]:
         answer = await self._upstream.fetch()
         time = self._clock()
         reading = dialects.read(answer.body, answer.content_type)
-        if self._version is None:
-            self._version = ""
-            if reading.dialect.startswith("vllm"):
-                # One deadline for the whole poll: the version gets what the metrics left of it.
-                self._version = await self._upstream.version(self._upstream.timeout - (time - started))
+        if not self._version and self._version_tries and reading.dialect.startswith("vllm"):
+            self._version_tries -= 1
+            # One deadline for the whole poll: the version gets what the metrics left of it.
+            self._version = await self._upstream.version(self._upstream.timeout - (time - started))
         self._states, engines = pipeline.observe(self._states, reading, time, self.settings, self._version)
         return engines
 
     def _fail(self, after: TargetResult, failure: PollFailure) -> None:
         errors = _counted(after.poll_errors_total, failure.reason)
         self.latest = replace(after, up=False, engines=(), poll_errors_total=errors)
-        # Another server, or another version of it, may answer next.
-        self._version = None
-        if failure.reason == "refused":
+        if failure.reason not in _SAME_SERVER:
+            self._forget_version()
             self._states = pipeline.interrupt(self._states)
 
     def result(self, now: float) -> TargetResult:
@@ -144,7 +155,10 @@ class Poller:
         return replace(self.latest, up=False, failure=failure, engines=())
 
     def _overdue(self, now: float) -> bool:
-        return self._polled_at is not None and now - self._polled_at > self._patience
+        return self._expires is not None and now > self._expires
+
+    def _forget_version(self) -> None:
+        self._version, self._version_tries = "", _VERSION_TRIES
 
     async def close(self) -> None:
         """Close the client."""
@@ -153,3 +167,7 @@ class Poller:
 
 def _counted(errors: dict[str, int], reason: str) -> dict[str, int]:
     return {**errors, reason: errors[reason] + 1}
+
+
+def _resets(result: TargetResult) -> int:
+    return sum(engine.engine_resets_total for engine in result.engines)

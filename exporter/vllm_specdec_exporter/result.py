@@ -2,7 +2,7 @@
 
 The same types leave the process as JSON from `/api/v1/snapshot` and come back from
 `vllm_specdec_exporter.get_metrics()`. ``None`` and empty tuples stand for what does not exist or cannot be
-known; they are left out of the JSON.
+known; the JSON has ``null`` and empty lists for them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,23 @@ from .judgement.findings import Finding
 from .judgement.quality import Quality
 from .measures import Measures
 from .reading import Counters, EngineKey, Load
+
+#: Why a poll can fail: every value of the `reason` label, with what it means.
+REASONS = {
+    "refused": "nothing listens at the address: usual while a model loads",
+    "unreachable": "the address cannot be resolved or reached",
+    "reset": "the connection was closed before an answer came",
+    "timeout": "no whole answer within the poll timeout",
+    "tls": "no trusted TLS connection",
+    "redirect": "the server answered with a redirect, which is not followed",
+    "http_status": "the server answered with another status than 200",
+    "too_large": "the answer is larger than 16 MiB",
+    "malformed": "the answer is cut off or is no metrics text, or holds impossible values",
+    "unrecognized": "the answer is metrics, but of no server known here",
+    "credentials": "the bearer token file cannot be read",
+    "stale": "the exporter itself was held up, and its last answer is too old to serve",
+    "internal": "a defect of the exporter; its log has the traceback",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+_SECRET_PARAMETER = re.compile(
+    r"([?&][^=&]*(?:token|key|secret|password|auth|sig)[^=&]*=)[^&]*", re.IGNORECASE
+)
 _SOCKET_HOST = "http://localhost"
 _ALLOWED = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
 
@@ -28,10 +32,11 @@ class Target:
     @property
     def name(self) -> str:
         """The address as labels and logs show it: without secrets, and without the usual path."""
+        url = mask_query(self.url)
         if self.socket:
-            path = self.url.removeprefix(_SOCKET_HOST)
+            path = url.removeprefix(_SOCKET_HOST)
             return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
-        return self.url.removesuffix("/metrics")
+        return url.removesuffix("/metrics")
 
     @property
     def version_url(self) -> str:
@@ -77,6 +82,11 @@ def parse_target(text: str) -> Target:
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
     )
+
+
+def mask_query(text: str) -> str:
+    """Return an address without the values of those parameters whose names speak of secrets."""
+    return _SECRET_PARAMETER.sub(r"\1<secret>", text)
 
 
 def _is_host(text: str) -> bool:

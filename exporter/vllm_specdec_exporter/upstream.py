@@ -32,26 +32,9 @@ _CHUNK = 64 * 1024
 _MAX_VERSION_BODY = 64 * 1024
 _LONGEST_MESSAGE = 300
 
-#: Why a poll can fail: every value of the `reason` label, with what it means.
-REASONS = {
-    "refused": "nothing listens at the address: usual while a model loads",
-    "unreachable": "the address cannot be resolved or reached",
-    "reset": "the connection was closed before an answer came",
-    "timeout": "no whole answer within the poll timeout",
-    "tls": "no trusted TLS connection",
-    "redirect": "the server answered with a redirect, which is not followed",
-    "http_status": "the server answered with another status than 200",
-    "too_large": "the answer is larger than 16 MiB",
-    "malformed": "the answer is cut off or is no metrics text, or holds impossible values",
-    "unrecognized": "the answer is metrics, but of no server known here",
-    "credentials": "the bearer token file cannot be read",
-    "stale": "the exporter itself was held up, and its last answer is too old to serve",
-    "internal": "a defect of the exporter; its log has the traceback",
-}
-
 
 class PollError(Exception):
-    """A poll failed: `reason` is one of `REASONS`, the message a sentence for people."""
+    """A poll failed: `reason` is one of `result.REASONS`, the message a sentence for people."""
 
     def __init__(self, reason: str, message: str) -> None:
         # The message may quote the server: it must not fill the log, nor steer a terminal.
@@ -194,7 +177,7 @@ def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
     """
     try:
         context = ssl.create_default_context(cafile=config.ca_file or None)
-    except ssl.SSLError as error:
+    except (ssl.SSLError, OSError) as error:
         msg = f"--vllm.ca-file {json.dumps(config.ca_file)}: no certificates in it ({error})"
         raise ValueError(msg) from error
     if config.insecure_skip_verify:
@@ -202,8 +185,9 @@ def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     if config.cert_file:
         try:
-            context.load_cert_chain(config.cert_file, config.key_file)
-        except ssl.SSLError as error:
+            # An encrypted key would ask for its password on the terminal.
+            context.load_cert_chain(config.cert_file, config.key_file, password=lambda: "")
+        except (ssl.SSLError, OSError, ValueError) as error:
             msg = (
                 f"--vllm.cert-file {json.dumps(config.cert_file)}: no certificate that fits "
                 f"--vllm.key-file {json.dumps(config.key_file)} ({error})"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .duration import format_duration, parse_duration
 from .pipeline import Speculation
-from .target import parse_target
+from .target import mask_query, parse_target
 from .thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def mask_header(text: str) -> str:
 
 def mask_url(text: str) -> str:
     """Return what may be shown of an address: all but credentials."""
+    text = mask_query(text)
     try:
         parse_target(text)
     except ValueError:
@@ -121,7 +122,7 @@ def parse_speculation(text: str) -> Speculation:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"not JSON ({error}); allowed: the very JSON given to vLLM's --speculative-config"
         raise ValueError(msg) from error
     if not isinstance(document, dict):

@@ -2,7 +2,7 @@
 
 A window of 30 s reaches back to the oldest sample that is no more than 30 s old, give or take half a poll
 interval, because polls are never exactly on time. Rates divide by the real distance between the two
-samples, so a missed poll makes a window coarser, never wrong.
+samples, so a missed poll makes a window shorter than its name or coarser, and its span says so.
 """
 
 from __future__ import annotations
@@ -68,15 +68,16 @@ def delta(first: Sample, last: Sample) -> Delta:
     increase is not known.
     """
     before, after = first.counters, last.counters
-    nothing_drafted = not before.drafts and (before.drafts is not None or not before.generation_tokens)
+    # Present and 0: a sibling that is missing too says nothing.
+    nothing_drafted, nothing_generated = before.drafts == 0, before.generation_tokens == 0
     return Delta(
         span=last.time - first.time,
-        drafts=_increase(before.drafts, after.drafts, from_zero=not before.generation_tokens),
+        drafts=_increase(before.drafts, after.drafts, from_zero=nothing_generated),
         draft_tokens=_increase(before.draft_tokens, after.draft_tokens, from_zero=nothing_drafted),
         accepted_tokens=_increase(before.accepted_tokens, after.accepted_tokens, from_zero=nothing_drafted),
         accepted_tokens_per_position=_increases(before, after, from_zero=nothing_drafted),
         generation_tokens=_increase(
-            before.generation_tokens, after.generation_tokens, from_zero=not before.drafts
+            before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
         ),
     )
 

@@ -28,6 +28,7 @@ START = sample(0, 0, [0, 0])
             (
                 "12 accepted at position 0, but only 10 drafts",
                 "13 accepted at position 1, but only 12 accepted at position 0",
+                "25 draft tokens, but at most 20 in 10 drafts",
             ),
         ),
         (
@@ -36,7 +37,11 @@ START = sample(0, 0, [0, 0])
         ),
         (counters(10, [9, 3], accepted=11), ()),
         (counters(10, [9, 3], accepted=13), ()),
-        (counters(0, [1, 0], draft_tokens=4), ("1 accepted at position 0, but only 0 drafts",)),
+        (
+            counters(0, [1, 0], draft_tokens=4),
+            ("1 accepted at position 0, but only 0 drafts", "4 draft tokens, but at most 0 in 0 drafts"),
+        ),
+        (counters(10, [9, 3], draft_tokens=21), ("21 draft tokens, but at most 20 in 10 drafts",)),
         (Counters(generation_tokens=5), ()),
         (Counters(), ()),
     ],
@@ -128,7 +133,9 @@ class TestRounded:
             for i, surplus in enumerate((first, second))
         )
 
-        assert defects(before, replace(after, counters=replace(after.counters, draft_tokens=7155620))) == ()
+        later = replace(after.counters, drafts=3577810, draft_tokens=7155620)
+
+        assert defects(before, replace(after, counters=later)) == ()
 
     def test_the_recorded_answer(self) -> None:
         """The sum over positions is off by the rounding of the total, for good."""

@@ -22,14 +22,26 @@ def observe(*samples: Sample, keep: float = KEEP) -> History:
     return history
 
 
+TOTALS = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
+PER_POSITION = "accepted_tokens_per_position"
+
+
 class TestStartedAnew:
-    @pytest.mark.parametrize("field", ["drafts", "draft_tokens", "accepted_tokens", "generation_tokens"])
-    @pytest.mark.parametrize("after", [0.0, 1.0, None])
-    def test_any_counter_that_falls(self, field: str, after: float | None) -> None:
-        """One counter that falls, or is gone after it had counted, is a restart, whatever the others do."""
+    @pytest.mark.parametrize("field", TOTALS)
+    @pytest.mark.parametrize("after", [0.0, 1.0])
+    def test_any_counter_that_falls(self, field: str, after: float) -> None:
+        """One counter that falls is a restart, whatever the others do."""
         assert started_anew(BEFORE, replace(BEFORE, **{field: after}))
 
-    @pytest.mark.parametrize("after", [(8, 7, 4), (9, 6, 4), (9, 7, 3), (9, 7), ()])
+    @pytest.mark.parametrize("lost", [*(dict.fromkeys([f]) for f in TOTALS), {PER_POSITION: ()}])
+    def test_a_series_that_is_missing(self, lost: dict[str, tuple[()] | None]) -> None:
+        """A series that had counted and is missing is no restart, but no window reaches back across it."""
+        history = History().observe(Sample(0, BEFORE), 60).observe(Sample(5, replace(BEFORE, **lost)), 60)
+
+        assert not started_anew(BEFORE, replace(BEFORE, **lost))
+        assert (len(history.samples), history.resets) == (1, 0)
+
+    @pytest.mark.parametrize("after", [(8, 7, 4), (9, 6, 4), (9, 7, 3), (9, 7)])
     def test_any_position_that_falls(self, after: tuple[float, ...]) -> None:
         """A position that falls, or vanishes with a value above 0, is a restart."""
         assert started_anew(BEFORE, replace(BEFORE, accepted_tokens_per_position=after))

@@ -24,7 +24,9 @@ torn_increases = torn_lives().map(
 
 def counted(drafts: list[Draft], k: int, *, span: float = 10.0, plain_tokens: int = 0) -> Delta:
     """What happens in a window in which an engine makes exactly these drafts."""
-    return delta(Sample(0, Counters()), Sample(span, count(drafts, k, plain_tokens=plain_tokens)))
+    return delta(
+        Sample(0, Counters(0, 0, 0, (), 0)), Sample(span, count(drafts, k, plain_tokens=plain_tokens))
+    )
 
 
 class TestByHand:
@@ -294,7 +296,7 @@ class TestAgainstTheDrafts:
         )
 
         assert derive("5m", counted(one + other, 4)) == derive(
-            "5m", delta(Sample(0, Counters()), Sample(10, together))
+            "5m", delta(Sample(0, Counters(0, 0, 0, (), 0)), Sample(10, together))
         )
 
 

@@ -345,7 +345,7 @@ class TestCriteria:
     @given(drafts_of(4, least=1))
     def test_any_drafts_have_a_level_with_reasons(self, drafts: list[Draft]) -> None:
         """Whatever was drafted, there is one level, and something is said for it."""
-        measures = derive("5m", delta(Sample(0, Counters()), Sample(10, count(drafts, 4))))
+        measures = derive("5m", delta(Sample(0, Counters(0, 0, 0, (), 0)), Sample(10, count(drafts, 4))))
         quality = judge(measures)
 
         assert quality.level in QualityLevel

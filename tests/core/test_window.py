@@ -87,11 +87,11 @@ class TestDelta:
 
         assert Delta(5, 4, 12, 6, (3, 2, 1), 10) == delta(first, last)
 
-    def test_series_that_appear_with_the_first_token(self) -> None:
-        """A server that had not begun at all may show nothing before: all counts from 0."""
+    def test_nothing_there_before(self) -> None:
+        """An answer without any of the series says nothing of what had been counted until then."""
         last = Sample(5, Counters(4, 12, 6, (3, 2, 1), 10))
 
-        assert Delta(5, 4, 12, 6, (3, 2, 1), 10) == delta(Sample(0, Counters()), last)
+        assert Delta(5, None, None, None, (), None) == delta(Sample(0, Counters()), last)
 
     @pytest.mark.parametrize(
         ("field", "gap", "unknown"),

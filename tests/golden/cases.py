@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter import dialects, pipeline
 from vllm_specdec_exporter.pipeline import Settings, Speculation
-from vllm_specdec_exporter.result import ExporterResult, PollFailure, Reload, TargetResult
+from vllm_specdec_exporter.result import REASONS, ExporterResult, PollFailure, Reload, TargetResult
 from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.upstream import REASONS
 from vllm_specdec_exporter.window import Window
 
 if TYPE_CHECKING:

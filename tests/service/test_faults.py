@@ -32,7 +32,7 @@ from service.harness import (
     status,
 )
 from vllm_specdec_exporter.reading import Counters
-from vllm_specdec_exporter.upstream import REASONS
+from vllm_specdec_exporter.result import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,10 +25,9 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.measures import Measures
 from vllm_specdec_exporter.reading import Load
-from vllm_specdec_exporter.result import EngineResult, ExporterResult, Reload, TargetResult
+from vllm_specdec_exporter.result import REASONS, EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
 from vllm_specdec_exporter.statuspage.markup import count, duration, length, percent, rate
-from vllm_specdec_exporter.upstream import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

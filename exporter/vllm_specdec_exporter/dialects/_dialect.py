@@ -20,7 +20,8 @@ Labels = tuple[tuple[str, str], ...]
 
 #: A server with more positions or engines than this is not believed: both become label values.
 MAX_POSITIONS = 256
-MAX_ENGINES = 512
+MAX_ENGINES = 256
+MAX_LABEL = 1024
 
 #: Nor is a count that no server can reach; sums of such counts would not be finite.
 MAX_VALUE = 1e18
@@ -29,7 +30,11 @@ MAX_VALUE = 1e18
 PER_POSITION = "accepted_tokens_per_position"
 
 #: The fields of the normal form, by the part that holds them.
-COUNTERS, LOAD, LIFETIME = (frozenset(f.name for f in fields(part)) for part in (Counters, Load, Lifetime))
+COUNTERS, LOAD, LIFETIME_GAUGES = (
+    frozenset(f.name for f in fields(part)) for part in (Counters, Load, Lifetime)
+)
+#: Gauges that are shares.
+_MOST: Mapping[str, float] = {"kv_cache_usage_ratio": 1.0}
 
 #: How series of one engine are merged that differ only in labels which mean nothing here, such as ``pid``.
 #: Counts add up; a share of the same cache, or a start time, does not.
@@ -115,13 +120,16 @@ def normalise(dialect: Dialect, lines: Iterable[Line]) -> Reading:
         seen.add(series)
         attribute = entry[0]
         key, position = _identify(line.labels)
+        if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
+            msg = f"{line.name}: a label of more than {MAX_LABEL} characters"
+            raise MalformedExposition(msg)
         if key not in engines and len(engines) >= MAX_ENGINES:
             msg = f"more than {MAX_ENGINES} engines in one answer"
             raise MalformedExposition(msg)
         values = engines.setdefault(key, {}).setdefault(entry, {})
-        if attribute in LIFETIME and math.isnan(line.value):
+        if attribute in LIFETIME_GAUGES and math.isnan(line.value):
             continue  # V0 before its first draft: the gauge is there, its value is not
-        if not 0 <= line.value <= MAX_VALUE:
+        if not 0 <= line.value <= _MOST.get(attribute, MAX_VALUE):
             if attribute in COUNTERS:
                 msg = (
                     f"{line.name}{_show(line.labels)} is {line.value}: a counter lies from 0 to {MAX_VALUE:g}"
@@ -177,7 +185,9 @@ def _engine(
             accepted_tokens_per_position=positions, resolution=dialect.resolution, **part(COUNTERS)
         ),
         load=Load(**part(LOAD)),
-        lifetime=Lifetime(**part(LIFETIME)) if any(attribute in LIFETIME for attribute, _ in found) else None,
+        lifetime=Lifetime(**part(LIFETIME_GAUGES))
+        if any(attribute in LIFETIME_GAUGES for attribute, _ in found)
+        else None,
         counts_finished_requests=dialect.counts_finished_requests,
         defects=tuple(defects),
     )

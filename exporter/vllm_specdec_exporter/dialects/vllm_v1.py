@@ -33,6 +33,6 @@ DIALECT = Dialect(
     series={
         **SPEC_DECODE_SERIES,
         **ENGINE_SERIES,
-        "created": ("spec_decode_num_drafts_created", "generation_tokens_created"),
+        "created": ("spec_decode_num_drafts_created",),
     },
 )

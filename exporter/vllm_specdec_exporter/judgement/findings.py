@@ -44,6 +44,8 @@ def find(
     measures: Measures | None,
     *,
     speculative: bool = True,
+    positions: int = 0,
+    configured_k: int | None = None,
     defects: tuple[str, ...] = (),
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, the gravest first.
@@ -53,11 +55,22 @@ def find(
         quality: its quality.
         measures: the window that both were judged by, where it exists.
         speculative: False for a server whose counters are not those of speculative decoding.
+        positions: how many positions the server counts.
+        configured_k: K as the operator says it was configured.
         defects: what was inconsistent in its newest sample.
     """
     found = _of_activity(activity) if speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:
         found += _of_acceptance(quality, measures)
+    if positions and configured_k is not None and configured_k != positions:
+        found.append(
+            Finding(
+                Severity.HINT,
+                f"the server counts {positions} positions, but --spec.config says K={configured_k}",
+                "Give the exporter the JSON that the server was started with; if that is so already, look "
+                "for counters of an earlier server in PROMETHEUS_MULTIPROC_DIR.",
+            )
+        )
     if defects:
         found.append(
             Finding(

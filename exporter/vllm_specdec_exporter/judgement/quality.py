@@ -91,6 +91,9 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 
+#: Without these nothing good can be said.
+_NEEDED = frozenset({"mean_acceptance_length", "acceptance_ratio"})
+
 
 def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> Quality:
     """Judge the acceptance within a window that holds enough drafts.
@@ -102,14 +105,20 @@ def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Th
     """
     criteria = tuple(_criteria(measures, others, thresholds))
 
-    def met(level: QualityLevel) -> list[bool]:
-        return [c.met for c in criteria if c.level is level and c.met is not None]
+    if measures.mean_acceptance_length is None and measures.acceptance_ratio is None:
+        return Quality(None, ("neither acceptance length nor ratio is known",), criteria)
 
-    if any(met(QualityLevel.POOR)):
+    def holds(level: QualityLevel) -> bool:
+        """Tell whether all criteria of a level hold; length and ratio must be known, others may not be."""
+        return all(
+            c.met or (c.met is None and c.measure not in _NEEDED) for c in criteria if c.level is level
+        )
+
+    if any(c.met for c in criteria if c.level is QualityLevel.POOR):
         level = QualityLevel.POOR
-    elif all(met(QualityLevel.OPTIMAL)):
+    elif holds(QualityLevel.OPTIMAL):
         level = QualityLevel.OPTIMAL
-    elif all(met(QualityLevel.HEALTHY)):
+    elif holds(QualityLevel.HEALTHY):
         level = QualityLevel.HEALTHY
     else:
         level = QualityLevel.FAIR

@@ -17,7 +17,7 @@ from collections import Counter
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ..upstream import REASONS
+from ..result import REASONS
 from .lead import (
     ACTIVITY_WORDS,
     LEAD,

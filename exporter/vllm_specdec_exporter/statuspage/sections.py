@@ -1,7 +1,7 @@
 """Sections of the status page: each is a function of one engine, and an empty one is left out.
 
 `SECTIONS` says which there are and in which order. To add one is to write the function and to name it there;
-what belongs before all numbers goes into `statuspage_lead.LEAD` instead.
+what belongs before all numbers goes into `lead.LEAD` instead.
 """
 
 from __future__ import annotations

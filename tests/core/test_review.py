@@ -1,0 +1,98 @@
+"""Cases that no module's own tests would think of: found by reading, kept as regressions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from core.builders import counters, lines
+from vllm_specdec_exporter import dialects, exposition
+from vllm_specdec_exporter.exposition import MalformedExposition
+from vllm_specdec_exporter.judgement.quality import judge_quality
+from vllm_specdec_exporter.measures import Measures
+from vllm_specdec_exporter.pipeline import EngineState, Settings, Speculation, interrupt, observe
+from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.result import EngineResult
+
+KEY = EngineKey("m", "0")
+
+
+def run(*answers: Counters | None) -> EngineResult:
+    """Observe the answers five seconds apart; ``None`` is a time in which the server was gone."""
+    states: dict[EngineKey, EngineState] = {}
+    results: tuple[EngineResult, ...] = ()
+    for n, values in enumerate(answers):
+        if values is None:
+            states = interrupt(states)
+            continue
+        reading = Reading("vllm-v1", (EngineReading(KEY, values, Load()),))
+        states, results = observe(states, reading, 5.0 * n, Settings())
+    return results[0]
+
+
+@pytest.mark.parametrize("gap", [Counters(), Counters(generation_tokens=None, drafts=0)])
+def test_a_gap_brings_no_lifetime_into_a_window(gap: Counters) -> None:
+    """An answer without the series, then one with them: no rate is known, rather than the whole past."""
+    before = Counters(generation_tokens=1_000_000)
+    result = run(before, gap, replace(before, generation_tokens=1_000_100, drafts=gap.drafts))
+
+    rates = [m.generation_tokens_per_second for m in result.windows]
+    assert all(rate is None or rate <= 200_020 / 10 for rate in rates)
+    assert result.engine_resets_total == 0
+
+
+@pytest.mark.parametrize("known", [{}, {"mean_acceptance_length": 5.0}, {"acceptance_ratio": 0.99}])
+def test_nothing_good_is_said_of_what_is_not_known(known: dict[str, float]) -> None:
+    """Without length and ratio there is no level; with one of the two it is fair at best."""
+    level = judge_quality(Measures("5m", 300, 1000, **known), (), Thresholds()).level  # type: ignore[arg-type]
+
+    assert level == ("fair" if known else None)
+
+
+def test_a_hidden_restart_gives_itself_away() -> None:
+    """A process that counted past all old values unseen has fewer drafts of few accepted tokens."""
+    old, new = counters(100, [10, 0, 0]), counters(200, [180, 100, 40])
+    result = run(old, None, new)
+
+    assert result.accepted_tokens_per_draft.buckets == (20, 100, 160, 200)  # type: ignore[union-attr]
+    assert (result.windows, result.engine_resets_total) == ((), 1)
+
+
+def test_another_k_than_the_counters_show() -> None:
+    """A server whose positions do not fit --spec.config is pointed out."""
+    reading = Reading("vllm-v1", (EngineReading(KEY, counters(100, [50, 20]), Load()),))
+    told = Settings(speculation=Speculation(configured=True, num_speculative_tokens=3))
+    _, (result,) = observe({}, reading, 0.0, told)
+
+    assert "the server counts 2 positions, but --spec.config says K=3" in [f.text for f in result.findings]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (lines(f'vllm:generation_tokens_total{{model_name="{"x" * 2000}"}} 1'), "label of more than"),
+        (lines(f'vllm:generation_tokens_total{{a="{"x" * 20000}"}} 1'), "lines of interest"),
+        (
+            lines(*(f'vllm:generation_tokens_total{{pid="{i}"}} 1' for i in range(exposition.MAX_LINES + 1))),
+            "lines of interest",
+        ),
+    ],
+)
+def test_a_hostile_answer_is_refused_early(text: bytes, why: str) -> None:
+    """What no server prints is refused before it costs time or memory."""
+    with pytest.raises(MalformedExposition, match=why):
+        dialects.read(text)
+
+
+def test_a_kv_cache_that_is_more_than_full() -> None:
+    """A share above 1 is left out and told."""
+    (engine,) = dialects.read(
+        lines('vllm:kv_cache_usage_perc{engine="0"} 55', 'vllm:num_requests_running{engine="0"} 1')
+    ).engines
+
+    assert (engine.load.kv_cache_usage_ratio, engine.defects) == (None, ("vllm:kv_cache_usage_perc is 55.0",))
