@@ -7,33 +7,43 @@ set -euo pipefail
 
 fail() { echo "error: $*" >&2; exit 1; }
 
+install() {
+  command -v apt-get >/dev/null ||
+    fail "missing: $*. They are Debian packages of these names; install what your system calls them."
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null && sudo -n true 2>/dev/null ||
+      fail "missing packages. Install them: sudo apt-get install $*"
+    as_root=(sudo -n)
+  fi
+  echo "installing Debian packages: $*" >&2
+  "${as_root[@]}" apt-get update -qq
+  # At run level 1 Debian does not start the servers, which would take the ports of the tests and the demo.
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+has() {
+  case $1 in
+    # Ubuntu's chromium is a snap; any of these browsers serves.
+    chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
+    *) command -v "$1" ;;
+  esac >/dev/null
+}
+
 if [ "${1:-}" = --python ]; then
   python=$2
-  command -v "$python" >/dev/null || fail "$python is missing. Install it: sudo apt-get install python3 python3-venv"
+  if ! { command -v "$python" >/dev/null && "$python" -c 'import ensurepip, venv' 2>/dev/null; }; then
+    [ "$python" = python3 ] || fail "$python is missing, or has no venv"
+    install python3 python3-venv
+  fi
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "$("$python" --version) is too old: 3.11 or later is needed. Name one: make PYTHON=python3.12 ..."
-  "$python" -c 'import ensurepip, venv' 2>/dev/null ||
-    fail "$python has no venv. Install it: sudo apt-get install python3-venv"
   exit 0
 fi
 
 missing=()
 for package in "$@"; do
-  command -v "$package" >/dev/null || missing+=("$package")
+  has "$package" || missing+=("$package")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
-
-command -v apt-get >/dev/null ||
-  fail "missing programs: ${missing[*]}. They are Debian packages of these names; install what your system calls them."
-if [ "$(id -u)" = 0 ]; then
-  as_root=()
-elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-  as_root=(sudo -n)
-else
-  fail "missing packages. Install them: sudo apt-get install ${missing[*]}"
-fi
-echo "installing Debian packages: ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
-"${as_root[@]}" apt-get update -qq
-# Without this, Debian starts the servers at once, on the ports that the tests and the demo want to use.
-"${as_root[@]}" env RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+[ ${#missing[@]} -eq 0 ] || install "${missing[@]}"

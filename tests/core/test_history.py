@@ -39,7 +39,7 @@ class TestStartedAnew:
         history = History().observe(Sample(0, BEFORE), 60).observe(Sample(5, replace(BEFORE, **lost)), 60)
 
         assert not started_anew(BEFORE, replace(BEFORE, **lost))
-        assert (len(history.samples), history.resets) == (1, 0)
+        assert (history.samples, history.resets) == ((), 0)
 
     @pytest.mark.parametrize("after", [(8, 7, 4), (9, 6, 4), (9, 7, 3), (9, 7)])
     def test_any_position_that_falls(self, after: tuple[float, ...]) -> None:
