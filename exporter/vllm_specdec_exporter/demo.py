@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenario", default="tour", metavar="NAME", help="What the simulator plays. Default: tour."
     )
+    parser.add_argument("--speed", default="1", metavar="X", help="Simulated seconds per second. Default: 1.")
     parser.add_argument(
         "--for", dest="duration", metavar="DURATION", help="End by itself after this time. Default: never."
     )
@@ -73,9 +74,10 @@ def run(args: argparse.Namespace) -> int:
     if every < _SHORTEST_EVERY:
         msg = f'--every "{args.every}": at least {_SHORTEST_EVERY:g}s is needed'
         raise ConfigError(msg)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the latter when the terminal is closed
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="vllm-specdec-demo-") as folder, contextlib.ExitStack() as stack:
-        programs = list(_programs(Path(folder), args.scenario))
+        programs = list(_programs(Path(folder), args.scenario, args.speed))
         try:
             running = [(program, stack.enter_context(_started(program, folder))) for program in programs]
             _introduce(programs)
@@ -93,14 +95,17 @@ def _duration(flag: str, text: str) -> float:
         raise ConfigError(msg) from error
 
 
-def _programs(folder: Path, scenario: str) -> Iterator[Program]:
+def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
     """Yield what to start: simulator and exporter first, then what is installed."""
     taken: set[int] = set()
     this = (sys.executable, "-m", "vllm_specdec_exporter")
     simulator, exporter = (_port(wanted, taken) for wanted in (8000, 9850))
     yield Program(
         "simulated vLLM",
-        (*this, "simulate", "--web.listen-address", f"{_HOST}:{simulator}", "--scenario", scenario),
+        (
+            *(*this, "simulate", "--web.listen-address", f"{_HOST}:{simulator}"),
+            *("--scenario", scenario, "--speed", speed),
+        ),
         simulator,
         "/metrics",
     )
@@ -108,7 +113,7 @@ def _programs(folder: Path, scenario: str) -> Iterator[Program]:
         "exporter",
         (
             *this,
-            *("serve", "--vllm.url", f"http://{_HOST}:{simulator}"),
+            *("serve", "--vllm.url", f"http://{_HOST}:{simulator}", "--spec.config", '{"method": "eagle3"}'),
             *("--web.listen-address", f"{_HOST}:{exporter}", "--poll.interval", "2s"),
             *("--window", "30s", "--window", "5m", "--judgement.window", "30s", "--log.level", "error"),
         ),
@@ -205,7 +210,9 @@ def _await(program: Program, process: subprocess.Popen[bytes], log: Path) -> Non
 
 
 def _introduce(programs: list[Program]) -> None:
-    print("Speculative decoding, simulated and judged. Ctrl-C ends it.\n")
+    print("Speculative decoding, simulated and judged. Ctrl-C ends it.")
+    print("The tour is healthy for 2 minutes, then decays, and collapses after 5. For more at once, add")
+    print("--scenario collapse (or idle, bypass, restart, k_change, saturation, ...) or --speed 10.\n")
     for program in programs:
         print(f"  {program.name:<16}{program.url}{program.page}")
     names = {program.name for program in programs}

@@ -118,4 +118,6 @@ def _values(engine: EngineResult) -> dict[str, object]:
 
 
 def _round(value: object) -> object:
-    return round(value, 4) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else round(value, 4)
+    return value

@@ -83,8 +83,12 @@ class TestAcceptance:
                 [(PROBLEM, "acceptance falls off steeply behind the first position")],
             ),
             (
-                measured(700, 350, 175, 90),
+                measured(700, 350, 175, 110),
                 [(PROBLEM, "acceptance is poor: acceptance ratio 0.33 < 0.4")],
+            ),
+            (
+                measured(700, 350, 175, 90),
+                [(PROBLEM, "the last 1 of K=4 positions are accepted in fewer than 10% of the drafts")],
             ),
             (
                 measured(800, 100, 50, draft_tokens=1200),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.6
 SCRAPE_INTERVAL = "300ms"
 WINDOWS = {"3s": 3.0, "10s": 10.0}
-FLAGS = ("--poll.interval", "600ms", "--poll.timeout", "500ms", "--window", "3s", "--window", "10s")
+FLAGS = ("--poll.interval", "1s", "--poll.timeout", "900ms", "--window", "3s", "--window", "10s")
 SCENARIO = "ngram-phases"
 K = 4
 

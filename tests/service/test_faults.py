@@ -637,11 +637,11 @@ class TestLabels:
 
 
 def test_recovery_begins_where_it_should() -> None:
-    """After a failed poll that was no refusal, the window reaches across the gap; after a refusal, not."""
+    """After answers that were cut off, the window reaches across the gap; after the server was gone, not."""
     with FaultyServer(replay()) as server, running_exporter("--vllm.url", server.url) as exporter:
         exporter.wait_for(lambda metrics: metrics.value("window_span_seconds", window="30s"))
-        server.behaviour = status("500 Internal Server Error")
-        exporter.wait_for(lambda metrics: metrics.errors().get("http_status", 0) >= 3)
+        server.behaviour = answer(BODY[:-5])
+        exporter.wait_for(lambda metrics: metrics.errors().get("malformed", 0) >= 3)
         server.behaviour = replay(start=40)
         across = exporter.wait_for(lambda metrics: metrics.value("window_span_seconds", window="30s"))
 

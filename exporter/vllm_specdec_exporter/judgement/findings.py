@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: Below this share of tokens out of drafts, speculation has little effect whatever its acceptance.
 LOW_COVERAGE = 0.5
 
+#: A position accepted in fewer drafts than this is rarely worth drafting (the published rule to lower K).
+RARELY_ACCEPTED = 0.10
+
 
 class Severity(StrEnum):
     """How much a finding matters."""
@@ -155,7 +158,19 @@ def _of_acceptance(quality: Quality, measures: Measures) -> list[Finding]:
                 "num_speculative_tokens.",
             )
         )
-    if met & {"mean_acceptance_length", "acceptance_ratio"} and not found:
+    worthwhile = sum(ratio >= RARELY_ACCEPTED for ratio in positions)
+    if met == {"acceptance_ratio"} and 0 < worthwhile < len(positions):
+        found.append(
+            Finding(
+                Severity.PROBLEM,
+                f"the last {len(positions) - worthwhile} of K={len(positions)} positions are accepted in "
+                f"fewer than {RARELY_ACCEPTED:.0%} of the drafts",
+                f"Try num_speculative_tokens={worthwhile}: it would have given "
+                f"{measures.mean_acceptance_length_at[worthwhile - 1]:.2f} of the present "
+                f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
+            )
+        )
+    elif met & {"mean_acceptance_length", "acceptance_ratio"} and not found:
         found.append(
             Finding(
                 Severity.PROBLEM,
@@ -169,8 +184,8 @@ def _of_acceptance(quality: Quality, measures: Measures) -> list[Finding]:
             Finding(
                 Severity.HINT,
                 f"drafts hold {measures.mean_draft_length:.1f} of K={len(positions)} tokens on average",
-                "Per-position ratios divide by all drafts and so understate the deep positions; "
-                "do not choose K by them.",
+                "Position ratios divide by all drafts and so understate the deep positions: do not choose K "
+                "by the last of them. The lengths for smaller K stay exact.",
             )
         )
     if measures.coverage_ratio is not None and measures.coverage_ratio < LOW_COVERAGE:
