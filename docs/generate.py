@@ -107,15 +107,15 @@ def simulator() -> Iterator[str]:
     yield "# The simulator"
     yield ""
     yield (
-        "`vllm-specdec-exporter simulate` serves the `/metrics` of a vLLM that does not exist, for demos, scale and "
-        "rare cases. Acceptance is sampled draft by draft; families, labels and HELP lines are those of a real "
-        "vLLM 0.32. See `simulate --help` for its flags; the built-in scenarios are "
+        "`vllm-specdec-exporter simulate` serves the `/metrics` of a vLLM that does not exist, for demos, "
+        "scale and rare cases. Acceptance is sampled draft by draft; families, labels and HELP lines are "
+        "those of a real vLLM 0.32. See `simulate --help` for its flags; the built-in scenarios are "
         f"{_codes(SCENARIOS)}."
     )
     yield ""
     yield "```sh"
     yield "vllm-specdec-exporter simulate --scenario collapse --speed 20"
-    yield "curl -s http://127.0.0.1:8000/simulator                                  # phase, and the exact truth"
+    yield "curl -s http://127.0.0.1:8000/simulator  # phase, and the exact truth"
     yield 'curl -s -X POST http://127.0.0.1:8000/simulator/phase -d \'{"phase": "idle"}\''
     yield "```"
     yield ""

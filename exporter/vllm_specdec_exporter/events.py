@@ -99,7 +99,7 @@ def _values(engine: EngineResult) -> dict[str, object]:
     if measures is not None:
         fields |= {
             "window": measures.window,
-            "drafts": measures.drafts,
+            "drafts": _whole(measures.drafts),
             "acceptance_ratio": measures.acceptance_ratio,
             "mean_acceptance_length": measures.mean_acceptance_length,
             "mean_draft_length": measures.mean_draft_length,
@@ -111,13 +111,15 @@ def _values(engine: EngineResult) -> dict[str, object]:
         }
         for position, ratio in enumerate(measures.position_acceptance_ratio):
             fields[f"position_{position}_acceptance_ratio"] = ratio
-    fields["requests_running"] = engine.load.requests_running
-    fields["requests_waiting"] = engine.load.requests_waiting
+    fields["requests_running"] = _whole(engine.load.requests_running)
+    fields["requests_waiting"] = _whole(engine.load.requests_waiting)
     # What does not exist is left out, as on /metrics.
     return {name: _round(value) for name, value in fields.items() if value is not None}
 
 
 def _round(value: object) -> object:
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else round(value, 4)
-    return value
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

@@ -457,7 +457,7 @@ class TestLog:
             running_exporter("--vllm.url", server.url, "--log.interval", "400ms") as exporter,
         ):
             line = eventually(
-                lambda: next((x for x in exporter.log_lines("aggregate") if x.get("drafts") == "200.0"), None)
+                lambda: next((x for x in exporter.log_lines("aggregate") if x.get("drafts") == "200"), None)
             )
             eventually(lambda: len(exporter.log_lines("aggregate")) >= 4)
             moments = [x["time"] for x in exporter.log_lines("aggregate")]
