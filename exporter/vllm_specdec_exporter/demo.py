@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         programs = list(_programs(Path(folder), args.scenario, args.speed))
         try:
             running = [(program, stack.enter_context(_started(program, folder))) for program in programs]
-            _introduce(programs)
+            _introduce(programs, args.scenario)
             return _watch(running, programs[1], duration, every)
         except KeyboardInterrupt:
             print("\nstopping")
@@ -209,10 +209,12 @@ def _await(program: Program, process: subprocess.Popen[bytes], log: Path) -> Non
     raise ConfigError(msg)
 
 
-def _introduce(programs: list[Program]) -> None:
-    print("Speculative decoding, simulated and judged. Ctrl-C ends it.")
-    print("The tour is healthy for 2 minutes, then decays, and collapses after 5. For more at once, add")
-    print("--scenario collapse (or idle, bypass, restart, k_change, saturation, ...) or --speed 10.\n")
+def _introduce(programs: list[Program], scenario: str) -> None:
+    print("Speculative decoding, simulated and judged. Ctrl-C ends it.\n")
+    if scenario == "tour":
+        print("  The tour is healthy for 2 minutes, then decays, and collapses after 5. For more at once:")
+        print("  --scenario collapse (or idle, bypass, restart, k_change, saturation, ...), or --speed 10.")
+        print('  With make: make demo ARGS="--speed 10"\n')
     for program in programs:
         print(f"  {program.name:<16}{program.url}{program.page}")
     names = {program.name for program in programs}
