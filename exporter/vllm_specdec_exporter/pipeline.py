@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from .consistency import defects
 from .distribution import Distribution, recover
+from .duration import format_duration
 from .history import History, Sample
 from .judgement.activity import Activity, ActivityState, judge_activity
 from .judgement.findings import find
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .reading import EngineKey, EngineReading, Reading
+
+#: A window that holds this share of its length is called by its name.
+_FULL = 0.9
 
 DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
 
@@ -188,7 +192,7 @@ def _activity(
     activity = judge_activity(
         configured=settings.speculation.configured or engine.shows_speculation,
         delta=delta,
-        window=settings.judged.name,
+        window=_period(settings.judged, delta),
         thresholds=settings.thresholds,
     )
     if (
@@ -206,3 +210,10 @@ def _activity(
             None, "vLLM V0 shows means over its whole life only, so what it does now is not known"
         )
     return activity
+
+
+def _period(window: Window, delta: Delta | None) -> str:
+    """Return the time that a reason speaks of: the window, or what it holds so far."""
+    if delta is None or delta.span >= _FULL * window.seconds:
+        return window.name
+    return format_duration(max(1, round(delta.span)))

@@ -231,7 +231,7 @@ class TestOverTime:
         )
         assert results[2].defects == ()
         assert [finding.text for finding in results[1].findings] == [
-            "too little to judge by: 1 drafts in the last 1m, 10 are needed",
+            "too little to judge by: 1 drafts in the last 5s, 10 are needed",
             f"inconsistent sample: {'; '.join(results[1].defects)}",
         ]
         assert [result.accepted_tokens_per_draft.buckets for result in results] == [
