@@ -116,7 +116,15 @@ def observe(exporter: Exporter, records: list[RequestRecord], since: float) -> O
 def observe_window(exporter: Exporter, records: list[RequestRecord], since: float) -> Observation:
     """Do the same for an exporter whose counters hold more than these requests."""
     sums = truth(records)
-    scrape = exporter.wait_for(lambda scrape: scrape.value("window_drafts", window=WHOLE) == sums.drafts)
+
+    def complete(scrape: Scrape) -> bool:
+        """Tell whether the last token is in, which may come after the last draft where drafts are rare."""
+        span = scrape.value("window_span_seconds", window=WHOLE) or 0
+        tokens = (scrape.value("generation_tokens_per_second", window=WHOLE) or 0) * span
+        drafts = scrape.value("window_drafts", window=WHOLE)
+        return (drafts, round(tokens)) == (sums.drafts, sums.completion_tokens)
+
+    scrape = exporter.wait_for(complete)
     return Observation(scrape, exporter.snapshot(), sums, time.monotonic() - since)
 
 
