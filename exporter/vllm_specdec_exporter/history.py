@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from .reading import Counters
 
+_TOTALS = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -34,7 +36,7 @@ class History:
     Attributes:
         samples: at most as old as the longest window needs; none after an answer that lost a series.
         resets: how often the counters were seen to start anew: which life this is.
-        interrupted: the server stopped listening since the newest sample.
+        interrupted: the server was gone since the newest sample.
     """
 
     samples: tuple[Sample, ...] = ()
@@ -47,7 +49,7 @@ class History:
         return self.samples[-1] if self.samples else None
 
     def interrupt(self) -> History:
-        """Note that the server stopped listening: what comes next belongs to a new life."""
+        """Note that the server was gone: no window may span that."""
         return replace(self, interrupted=True) if self.samples else self
 
     def observe(self, sample: Sample, keep: float) -> History:
@@ -82,7 +84,7 @@ def started_anew(previous: Counters, current: Counters) -> bool:
 
 def _counters(previous: Counters, current: Counters) -> Iterator[tuple[float, float]]:
     """Pair the counters that both samples have."""
-    for name in ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"):
+    for name in _TOTALS:
         before, after = getattr(previous, name), getattr(current, name)
         if before is not None and after is not None:
             yield before, after
@@ -97,13 +99,7 @@ def _lost(previous: Counters, current: Counters) -> bool:
     """Tell whether a series that had counted is missing."""
     return any(
         getattr(previous, name) and not getattr(current, name)
-        for name in (
-            "drafts",
-            "draft_tokens",
-            "accepted_tokens",
-            "generation_tokens",
-            "accepted_tokens_per_position",
-        )
+        for name in (*_TOTALS, "accepted_tokens_per_position")
     )
 
 

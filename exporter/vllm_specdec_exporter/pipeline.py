@@ -122,18 +122,24 @@ def observe(
     for engine in reading.engines:
         before = states.get(engine.key, EngineState())
         after[engine.key] = before.observe(Sample(time, engine.counters), keep, engine.defects)
-        result = _assess(engine, after[engine.key], settings, speculative=reading.speculative)
-        results.append(replace(result, deployment=deployment))
+        results.append(
+            _assess(engine, after[engine.key], settings, deployment, speculative=reading.speculative)
+        )
     return after, tuple(results)
 
 
 def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, EngineState]:
-    """Return the states of a server that stopped listening: no window will reach across that."""
+    """Return the states of a server that was gone: no window will reach across that."""
     return {key: replace(state, history=state.history.interrupt()) for key, state in states.items()}
 
 
 def _assess(
-    engine: EngineReading, state: EngineState, settings: Settings, *, speculative: bool
+    engine: EngineReading,
+    state: EngineState,
+    settings: Settings,
+    deployment: Deployment,
+    *,
+    speculative: bool,
 ) -> EngineResult:
     deltas = [look_back(state.history, window, settings.slack) for window in settings.windows]
     windows = [
@@ -159,6 +165,7 @@ def _assess(
     return EngineResult(
         model_name=engine.key.model_name,
         engine=engine.key.engine,
+        deployment=deployment,
         activity=activity,
         quality=quality,
         findings=find(
