@@ -47,7 +47,7 @@ wheel: $(STAMP) ## Build the wheel into dist/
 lock: ## Write requirements/*.txt anew from pyproject.toml
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install -q pip-tools
 	.venv-lock/bin/pip-compile $(LOCK_FLAGS) -o requirements/runtime.txt pyproject.toml
-	.venv-lock/bin/pip-compile $(LOCK_FLAGS) --extra dev --extra dashboards \
+	.venv-lock/bin/pip-compile $(LOCK_FLAGS) --extra dev --extra dashboards --extra reports \
 		-c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
 LOCK_FLAGS := -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
