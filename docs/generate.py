@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter import config, result, snapshot, thresholds
 from vllm_specdec_exporter.dialects import DIALECTS
+from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.metric import Metric, Scope
 from vllm_specdec_exporter.metrics import METRICS
@@ -60,6 +64,8 @@ def metrics() -> Iterator[str]:
     yield ""
     yield f"- `state` of `vllm_specdec_activity`: {_codes(ActivityState)}."
     yield f"- `level` of `vllm_specdec_quality`: {_codes(QualityLevel)}."
+    yield f"- `verdict` of `vllm_specdec_payoff`: {_codes(PayoffVerdict)}."
+    yield f"- `action` of `vllm_specdec_recommendation`: {_codes(Action)}."
     yield f"- `dialect` of `vllm_specdec_info`: {_codes(sorted(d.name for d in DIALECTS))}."
     yield "- `window`: as configured; `lifetime` for the means that vLLM V0 gives over its whole life."
     yield "- `reason` of `vllm_specdec_poll_errors_total`:"
@@ -68,7 +74,11 @@ def metrics() -> Iterator[str]:
     yield ""
     yield "## Thresholds"
     yield ""
-    yield "Values of `name` of `vllm_specdec_threshold`; change one with `--threshold NAME=NUMBER`."
+    yield (
+        "Values of `name` of `vllm_specdec_threshold`; change one with `--threshold NAME=NUMBER`. These are "
+        "the published ones, for draft models and unknown methods; those of cheap drafters come from their "
+        "break-even, see [cost profiles](cost-profiles.md#thresholds-by-method)."
+    )
     yield ""
     rows = ((f"`{name}`", f"{value:g}", text) for name, value, text in thresholds.describe())
     yield from _table(("name", "default", "meaning"), rows)
@@ -98,6 +108,93 @@ def configuration() -> Iterator[str]:
             )
             for option in config.OPTIONS
         ),
+    )
+
+
+def cost_profiles() -> Iterator[str]:
+    """Yield the lines of the page on cost profiles."""
+    yield NOTICE
+    yield "# Cost profiles"
+    yield ""
+    yield (
+        "What a step with drafts is taken to cost, relative to a plain decode step of the same batch; "
+        "`economics/cost.py` has the model. The profile is chosen by the method in `--spec.config`, or by "
+        "name with `--cost.profile`, and shown as `cost_profile` in `vllm_specdec_info`. What is measured "
+        "against a [baseline](payoff.md#measured) beats all of these."
+    )
+    yield ""
+    batches, ks = (1, 16, 64, 256), (1, 3, 5)
+    head = ("profile", "chosen for", "cost of a step at K=1, 3, 5, by batch size", "may be off by")
+    yield from _table(
+        head,
+        (
+            (
+                f"`{profile.name}`",
+                _codes(profile.methods),
+                "; ".join(
+                    f"{batch}: {', '.join(f'{sized.step_cost(k, batch):.2f}' for k in ks)}"
+                    for batch in batches
+                ),
+                f"{profile.uncertainty:.0%}",
+            )
+            for profile in BUILTIN.values()
+            for sized in [profile.sized(profile.size_ratio) if profile.size_ratio else profile]
+        ),
+    )
+    yield ""
+    yield "A step that costs 1.6 plain ones must emit 1.6 tokens: its cost is the break-even length."
+    yield ""
+    yield "## Where the numbers come from"
+    yield ""
+    for profile in BUILTIN.values():
+        yield f"- `{profile.name}`: {profile.provenance}"
+    yield ""
+    yield "## One of your own"
+    yield ""
+    yield (
+        "Time a plain decode step and one with drafts at some batch sizes, and give the exporter a file with "
+        "`--cost.file`. Any unit will do, since only ratios count; all but `target.fixed` may be left out. A "
+        "profile is chosen by its `methods`, by `--cost.profile my-server`, or for being the only one."
+    )
+    yield ""
+    yield "```yaml"
+    yield "profiles:"
+    yield "  my-server:"
+    yield "    methods: [eagle3]"
+    yield "    provenance: measured on 2 H100 with Llama-3.3-70B, in ms"
+    yield "    context_tokens: 4000       # what a request has on average"
+    yield "    uncertainty: 0.1           # relative error of a step's cost"
+    yield "    cheap: true                # thresholds from break-even, not from the rubric"
+    yield "    typical_k: 3"
+    yield "    target: {fixed: 21.5, per_token: 0.06, per_context_token: 0.00011}"
+    yield "    draft: {fixed: 1.2, per_position: 0.8, per_request: 0.0, per_token: 0.004}"
+    yield "```"
+    yield ""
+    yield "## Thresholds by method"
+    yield ""
+    yield (
+        "The published numbers speak of draft models of about 1:9. For a cheap drafter the defaults are "
+        "derived from its break-even at one request per batch, where speculation costs least, for the K in "
+        "`--spec.config` or the typical one: poor and disable below a speedup of 1, healthy from 1.2, "
+        "optimal from 1.5. Every one can be set with `--threshold`."
+    )
+    yield ""
+    methods = ("draft_model", "ngram", "suffix", "eagle", "eagle3", "mtp", "mlp_speculator", "medusa")
+    shown = (
+        "poor_mean_acceptance_length",
+        "poor_acceptance_ratio",
+        "healthy_mean_acceptance_length",
+        "healthy_acceptance_ratio",
+        "optimal_mean_acceptance_length",
+        "optimal_acceptance_ratio",
+        "disable_mean_acceptance_length",
+        "disable_acceptance_ratio",
+    )
+    found = {method: dict(thresholds_for(for_method(method)).items()) for method in methods}
+    ks_of = {method: for_method(method).typical_k for method in methods}
+    yield from _table(
+        ("threshold", *(f"{method}, K={ks_of[method]}" for method in methods)),
+        ((f"`{name}`", *(f"{found[method][name]:.3g}" for method in methods)) for name in shown),
     )
 
 
@@ -155,6 +252,7 @@ def schema() -> Iterator[str]:
 DOCUMENTS = {
     "metrics.md": metrics,
     "configuration.md": configuration,
+    "cost-profiles.md": cost_profiles,
     "simulator.md": simulator,
     "snapshot.schema.json": schema,
 }

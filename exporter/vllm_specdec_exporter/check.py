@@ -10,15 +10,15 @@ import asyncio
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import __version__, config, report, snapshot
 from .duration import format_duration, parse_duration
 from .judgement.activity import ActivityState
+from .judgement.payoff import PayoffVerdict
 from .judgement.quality import QualityLevel
 from .options import ConfigError, add_flags, gather
-from .pipeline import Settings, Speculation
 from .poller import Poller
 from .result import ExporterResult
 from .upstream import Upstream
@@ -27,11 +27,15 @@ from .window import Window
 if TYPE_CHECKING:
     import argparse
 
+    from .settings import Settings
+
 # Exit codes. When engines differ, the first of PROBLEM, UNKNOWN, FINE that any of them has.
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
 #: The options of `serve` that mean the same here. The server itself is the one argument.
-OPTIONS = tuple(o for o in config.OPTIONS if o.name.startswith(("vllm.", "spec.", "threshold")))
+OPTIONS = tuple(
+    o for o in config.OPTIONS if o.name.startswith(("vllm.", "spec.", "cost.", "baseline.", "threshold"))
+)
 _URL = next(option for option in OPTIONS if option.name == "vllm.url")
 _DEFAULT_URL = "".join(_URL.default or "")
 
@@ -57,7 +61,8 @@ class Watch:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the flags of `check`."""
     parser.epilog = (
-        f"Exit codes: {FINE} speculation is active and not poor; {PROBLEM} it is poor or bypassed; "
+        f"Exit codes: {FINE} speculation is active and does not lose; {PROBLEM} it loses, is bypassed, "
+        "or its acceptance is poor and what it gains is not known; "
         f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, too few drafts, vLLM V0); "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
@@ -104,7 +109,8 @@ def exit_code(result: ExporterResult) -> int:
     codes = set()
     for engine in (engine for target in result.targets for engine in target.engines):
         bypassed = engine.activity.state is ActivityState.BYPASSED
-        if bypassed or engine.quality.level is QualityLevel.POOR:
+        unpaid = engine.quality.level is QualityLevel.POOR and engine.payoff.verdict is None
+        if bypassed or unpaid or engine.payoff.verdict is PayoffVerdict.HARMFUL:
             codes.add(PROBLEM)
         elif engine.activity.state is not ActivityState.ACTIVE:
             codes.add(UNKNOWN)
@@ -162,14 +168,9 @@ def _plan(args: argparse.Namespace) -> Watch:
         msg = "check looks at one server; give one URL"
         raise ConfigError(msg)
     window = Window(duration)
-    settings = Settings(
-        windows=(window,),
-        judged=window,
-        slack=duration,  # the first sample counts, however long the polls took
-        thresholds=config.build_thresholds(values),
-        speculation=values["spec.config"] or Speculation(),
-    )
-    return Watch(upstream, settings, duration)
+    # The first sample counts, however long the polls took.
+    settings = config.build_settings(values, (window,), judged=window, slack=duration)
+    return Watch(upstream, replace(settings, latencies=True), duration)
 
 
 def _duration(text: str) -> float:

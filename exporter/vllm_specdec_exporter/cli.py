@@ -24,6 +24,10 @@ PROGRAM = "vllm-specdec-exporter"
 COMMANDS = {
     "serve": ("serve", "poll vLLM and serve derived metrics (the default)"),
     "check": ("check", "diagnose a server once, in the terminal"),
+    "baseline": ("baseline.command", "record how fast the server is without speculation"),
+    "compare": ("compare.command", "two or more servers, or recorded snapshots, side by side"),
+    "sweep": ("sweep.command", "send requests at chosen temperatures and loads, and measure acceptance"),
+    "plan": ("plan.command", "does a draft model fit, and what may it gain: pre-flight on paper"),
     "simulate": ("simulator.command", "serve the /metrics of a vLLM that does not exist"),
     "demo": ("demo", "simulator and exporter, with Prometheus and Alertmanager where installed"),
 }

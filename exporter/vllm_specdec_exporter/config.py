@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from .baseline.document import Baseline, BaselineError
+from .baseline.document import load as load_baseline
 from .duration import format_duration
+from .economics.criteria import thresholds_for
+from .economics.profiles import BUILTIN, ProfileError, guess_method, meant_for, parse_profiles
 from .options import ConfigError, Option, gather
-from .pipeline import DEFAULT_WINDOWS, Settings, Speculation
+from .settings import DEFAULT_WINDOWS, Settings
+from .speculation import Speculation
 from .target import Target, parse_target
-from .thresholds import Thresholds
 from .values import (
     boolean,
     choice,
@@ -22,14 +26,19 @@ from .values import (
     header,
     mask_header,
     mask_url,
+    memory,
     parse_listen_address,
     parse_speculation,
+    share,
     threshold,
 )
 from .window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from .economics.cost import CostProfile
+    from .thresholds import Thresholds
 
 #: Samples that one engine may need to remember for its longest window.
 MAX_SAMPLES = 20_000
@@ -149,7 +158,7 @@ OPTIONS: tuple[Option, ...] = (
         "judgement.window",
         duration(1),
         None,
-        "The window that activity and quality look at. Default: the longest.",
+        "The window that judgement looks at. Default: the longest.",
         metavar="DURATION",
     ),
     Option(
@@ -160,10 +169,46 @@ OPTIONS: tuple[Option, ...] = (
         metavar="JSON",
     ),
     Option(
+        "cost.profile",
+        str,
+        "auto",
+        "What a step with drafts is taken to cost: a profile by name; auto goes by the method.",
+        metavar="NAME",
+    ),
+    Option("cost.file", file, None, "YAML file with cost profiles of your own.", metavar="FILE"),
+    Option(
+        "cost.draft-size-ratio",
+        share,
+        None,
+        "Size of the draft model over the target's, such as 1:9. Default: what their names tell, else 1:9.",
+        metavar="RATIO",
+    ),
+    Option(
+        "cost.draft-memory",
+        memory,
+        None,
+        "Memory of the draft model, such as 16GB, for the return on speculation.",
+        metavar="SIZE",
+    ),
+    Option(
+        "cost.gpu-memory",
+        memory,
+        None,
+        "Memory of the GPUs that the server uses, such as 160GB, for the same.",
+        metavar="SIZE",
+    ),
+    Option(
+        "baseline.file",
+        file,
+        None,
+        "What the baseline command recorded without speculation: with it, speedup is measured.",
+        metavar="FILE",
+    ),
+    Option(
         "threshold",
         threshold,
         (),
-        "Change a threshold of the rubric, name=number; repeatable.",
+        "Change a threshold, name=number; repeatable. The defaults depend on the method.",
         metavar="NAME=NUMBER",
         repeatable=True,
     ),
@@ -209,17 +254,17 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "
     return build(*gather(OPTIONS, flags, environment, _read(file), file))
 
 
-def _read(file: str) -> object:
+def _read(file: str, flag: str = "--config.file") -> object:
     if not file:
         return None
     try:
         return yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        msg = f"--config.file {json.dumps(file)}: cannot be read: {error.strerror}"
+        msg = f"{flag} {json.dumps(file)}: cannot be read: {error.strerror}"
         raise ConfigError(msg) from error
     except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
         reason = " ".join(str(error).split())
-        msg = f"--config.file {json.dumps(file)}: not YAML: {reason}"
+        msg = f"{flag} {json.dumps(file)}: not YAML: {reason}"
         raise ConfigError(msg) from error
 
 
@@ -241,12 +286,8 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> Config:
     return Config(
         upstream=build_upstream(values, timeout),
         poll_interval=interval,
-        settings=Settings(
-            windows=windows,
-            judged=_judged(values["judgement.window"], windows),
-            slack=interval / 2,
-            thresholds=build_thresholds(values),
-            speculation=values["spec.config"] or Speculation(),
+        settings=build_settings(
+            values, windows, judged=_judged(values["judgement.window"], windows), slack=interval / 2
         ),
         listen=values["web.listen-address"],
         process_metrics=not values["web.disable-exporter-metrics"],
@@ -279,16 +320,80 @@ def build_upstream(values: Mapping[str, Any], timeout: float) -> UpstreamConfig:
     )
 
 
-def build_thresholds(values: Mapping[str, Any]) -> Thresholds:
-    """Return the thresholds in force, from the values of ``threshold``.
+def build_settings(
+    values: Mapping[str, Any], windows: tuple[Window, ...], *, judged: Window, slack: float
+) -> Settings:
+    """Return what the pipeline needs, from the options of speculation, cost, baseline and thresholds.
 
     Raises:
-        ConfigError: levels that contradict each other.
+        ConfigError: files that hold nothing usable, or values that contradict each other.
     """
+    speculation: Speculation = values["spec.config"] or Speculation()
+    profile = _profile(values, speculation)
+    return Settings(
+        windows=windows,
+        judged=judged,
+        slack=slack,
+        thresholds=_thresholds(values, profile, speculation.num_speculative_tokens),
+        speculation=speculation,
+        profile=profile,
+        size_ratio=values["cost.draft-size-ratio"],
+        memory_ratio=_memory_ratio(values),
+        baseline=_baseline(values["baseline.file"]),
+    )
+
+
+def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile:
+    """Return the profile by name; else the one of the operator's file, or shipped, that the method has."""
+    own = _profiles(values["cost.file"])
+    name: str = values["cost.profile"]
+    known = {**BUILTIN, **own}
+    if name in known:
+        return known[name]
+    if name != "auto":
+        msg = f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
+        raise ConfigError(msg)
+    if len(own) == 1:
+        return next(iter(own.values()))
+    return meant_for(guess_method(speculation.method, speculation.draft_model), own)
+
+
+def _profiles(path: str | None) -> Mapping[str, CostProfile]:
+    if not path:
+        return {}
     try:
-        return Thresholds().with_values(dict(values["threshold"]))
+        return parse_profiles(_read(path, "--cost.file"))
+    except ProfileError as error:
+        msg = f"--cost.file {json.dumps(path)}: {error}"
+        raise ConfigError(msg) from error
+
+
+def _thresholds(values: Mapping[str, Any], profile: CostProfile, k: int | None) -> Thresholds:
+    try:
+        return thresholds_for(profile, k).with_values(dict(values["threshold"]))
     except ValueError as error:
         msg = f"--threshold: {error}"
+        raise ConfigError(msg) from error
+
+
+def _memory_ratio(values: Mapping[str, Any]) -> float | None:
+    draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
+    if (draft is None) != (gpus is None):
+        msg = "--cost.draft-memory and --cost.gpu-memory go together"
+        raise ConfigError(msg)
+    if draft is not None and draft > gpus:
+        msg = f"--cost.draft-memory: {draft:g} bytes are more than the {gpus:g} of --cost.gpu-memory"
+        raise ConfigError(msg)
+    return None if draft is None else draft / gpus
+
+
+def _baseline(path: str | None) -> Baseline | None:
+    if not path:
+        return None
+    try:
+        return load_baseline(path)
+    except BaselineError as error:
+        msg = f"--baseline.file {json.dumps(path)}: {error}"
         raise ConfigError(msg) from error
 
 

@@ -16,17 +16,51 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .reading import Counters
+    from .baseline.match import Match
+    from .reading import Counters, Latencies
 
 _TOTALS = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The counters of one engine and the time in seconds at which they were read."""
+    """What was read of one engine at one time.
+
+    Attributes:
+        time: in seconds.
+        counters: cumulative counters.
+        requests_running: requests in the batch, where the server tells.
+        draft_load: for each draft of this life the requests that ran when it was made, summed up, so that a
+            difference of two samples over that of their drafts is the mean batch of the drafts between.
+        latencies: of finished requests, where they are read.
+        match: the same beside the baseline's at the same load, where there is a baseline.
+    """
 
     time: float
     counters: Counters
+    requests_running: float | None = None
+    draft_load: float = 0.0
+    latencies: Latencies | None = None
+    match: Match | None = None
+
+    def after(self, previous: Sample) -> Sample:
+        """Return this sample as the next one of the life that `previous` belongs to."""
+        running = running_between(previous, self)
+        if running is None:
+            return self
+        drafts = (self.counters.drafts or 0.0) - (previous.counters.drafts or 0.0)
+        return replace(self, draft_load=previous.draft_load + drafts * running)
+
+
+def running_between(first: Sample, last: Sample) -> float | None:
+    """Return how many requests ran between two samples, at least 1: the mean of the ends at which any did.
+
+    What was done between them was done for a request, also where neither end saw it.
+    """
+    ends = [end for end in (first.requests_running, last.requests_running) if end]
+    if not ends:
+        return None if first.requests_running is None and last.requests_running is None else 1.0
+    return max(1.0, sum(ends) / len(ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +106,7 @@ class History:
             return History(samples=(sample,), resets=self.resets)
         oldest = sample.time - keep
         kept = tuple(s for s in self.samples if s.time >= oldest)
-        return History(samples=(*kept, sample), resets=self.resets)
+        return History(samples=(*kept, sample.after(previous)), resets=self.resets)
 
 
 def started_anew(previous: Counters, current: Counters) -> bool:

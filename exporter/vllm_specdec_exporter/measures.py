@@ -19,6 +19,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+# These stand in annotations that are read at run time, to decode and to describe the JSON.
+from .baseline.match import Measured
+from .economics.estimate import Estimate
+from .economics.returns import Return
+from .latency import Latency
+
 if TYPE_CHECKING:
     from .window import Delta
 
@@ -48,6 +54,11 @@ class Measures:
         position_decay_ratio: geometric mean of the conditional ratios behind position 0, 0 to 1.
         coverage_ratio: share of the generated tokens that came out of drafts, 0 to 1.
         drafts_per_second: rate over the real span; the next three likewise, in tokens per second.
+        batch_size: requests in the batch, averaged over the drafts.
+        estimate: what speculation gains by the cost profile.
+        measured: what it gains against the baseline at the same load.
+        returns: the published return on speculation.
+        latencies: how long the requests that finished in the window took, where that is read.
     """
 
     window: str
@@ -66,6 +77,11 @@ class Measures:
     draft_tokens_per_second: float | None = None
     accepted_tokens_per_second: float | None = None
     generation_tokens_per_second: float | None = None
+    batch_size: float | None = None
+    estimate: Estimate = Estimate()
+    measured: Measured = Measured()
+    returns: Return = Return()
+    latencies: tuple[Latency, ...] = ()
 
     @property
     def drafts_vary(self) -> bool:
@@ -104,6 +120,8 @@ def derive(window: str, delta: Delta) -> Measures:
         draft_tokens_per_second=_rate(delta.draft_tokens, delta.span),
         accepted_tokens_per_second=_rate(delta.accepted_tokens, delta.span),
         generation_tokens_per_second=_rate(delta.generation_tokens, delta.span),
+        batch_size=delta.batch_size,
+        latencies=delta.latencies,
     )
 
 

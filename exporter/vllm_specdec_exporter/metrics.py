@@ -11,10 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .judgement.activity import ActivityState
+from .judgement.advice import Action
+from .judgement.payoff import PayoffVerdict
 from .judgement.quality import QualityLevel
 from .metric import Kind, Metric, Scope, by_name, each, one_hot, row_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .baseline.match import LatencyRatio
     from .metric import Samples
     from .result import Deployment
 
@@ -29,10 +34,17 @@ _DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _GENERATED = "vllm:generation_tokens_total"
+_RUNNING = "vllm:num_requests_running"
+_TPOT = "vllm:request_time_per_output_token_seconds"
 
 
 def _deployment(known: Deployment) -> Samples:
-    return [((known.method, known.draft_model, known.dialect, known.upstream_version), 1.0)]
+    labels = (known.method, known.draft_model, known.dialect, known.upstream_version, known.cost_profile)
+    return [(labels, 1.0)]
+
+
+def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
+    return [((item.latency, f"{item.quantile:g}"), item.ratio) for item in ratios]
 
 
 def _build(version: str) -> Samples:
@@ -170,14 +182,86 @@ METRICS: tuple[Metric, ...] = (
         "Time between the first and the last sample of the window.",
         field="span_seconds",
     ),
+    # What it gains: by the cost profile, and against a baseline.
+    _window(
+        "estimated_speedup",
+        "Estimated speed over that without speculation: mean acceptance length / cost of a step under the "
+        "cost profile (see info) at the batch size of the window. Below 1 speculation loses.",
+        _ACCEPTED,
+        _DRAFTS,
+        _RUNNING,
+        field="estimate.speedup",
+    ),
+    _window(
+        "break_even_acceptance_length",
+        "Mean acceptance length at which the estimated speedup is 1, from 1 up: the cost of a step with "
+        "drafts, in plain steps.",
+        _RUNNING,
+        field="estimate.break_even_acceptance_length",
+    ),
+    _window(
+        "break_even_acceptance_ratio",
+        "Acceptance ratio at which the estimated speedup is 1, from 0 up. Above 1 no acceptance could pay.",
+        _RUNNING,
+        field="estimate.break_even_acceptance_ratio",
+    ),
+    _window(
+        "mean_batch_size",
+        "Requests in the batch, averaged over the drafts of the window, at least 1: what the estimate "
+        "takes for the load.",
+        _RUNNING,
+        _DRAFTS,
+        field="batch_size",
+    ),
+    _window(
+        "measured_speedup",
+        "Mean time per output token of the baseline at the same load over the present one. Only with a "
+        "baseline; below 1 speculation loses.",
+        _TPOT,
+        _RUNNING,
+        field="measured.speedup",
+    ),
+    _window(
+        "measured_requests",
+        "Finished requests behind the measured speedup. Only with a baseline.",
+        _TPOT,
+        field="measured.requests",
+    ),
+    _window(
+        "latency_ratio",
+        "Quantile of a latency over the same quantile of the baseline at the same load: below 1 is faster. "
+        "As coarse as the server's buckets. end_to_end compares only where answers are as long.",
+        _TPOT,
+        "vllm:time_to_first_token_seconds",
+        "vllm:e2e_request_latency_seconds",
+        field="measured.latency_ratios",
+        expand=_latency_ratios,
+        labels=("latency", "quantile"),
+    ),
+    _window(
+        "return_on_speculation",
+        "Relative benefit over relative cost: (mean acceptance length - 1) / (draft model's share of the GPU "
+        "memory + compute overhead of a step). Only where --cost.draft-memory is given.",
+        _ACCEPTED,
+        _DRAFTS,
+        field="returns.return_ratio",
+    ),
+    _window(
+        "benefit_tokens_per_second",
+        "Further tokens per second that speculation gives before overhead: (mean acceptance length - 1) x "
+        "throughput without it. Only where --cost.draft-memory is given.",
+        _ACCEPTED,
+        _DRAFTS,
+        field="returns.benefit_tokens_per_second",
+    ),
     # What is known of the engine, and what is judged.
     _engine(
         "info",
         "Always 1. What is known of the deployment: method and draft model as --spec.config says, the "
-        "dialect of the server's metrics, its version.",
+        "dialect of the server's metrics, its version, the cost profile that speedup is estimated by.",
         field="deployment",
         expand=_deployment,
-        labels=("method", "draft_model", "dialect", "upstream_version"),
+        labels=("method", "draft_model", "dialect", "upstream_version", "cost_profile"),
     ),
     _engine(
         "num_speculative_tokens",
@@ -206,9 +290,38 @@ METRICS: tuple[Metric, ...] = (
         labels=("level",),
     ),
     _engine(
+        "payoff",
+        "1 for what speculation does to the speed, by the measured speedup or else the estimated one, 0 for "
+        "the others; all 0 unless active.",
+        _ACCEPTED,
+        _DRAFTS,
+        _RUNNING,
+        field="payoff.verdict",
+        expand=one_hot(PayoffVerdict),
+        labels=("verdict",),
+    ),
+    _engine(
+        "recommended_num_speculative_tokens",
+        "The K to have, 0 for no speculation; absent while nothing can be said.",
+        _PER_POSITION,
+        _DRAFTS,
+        _RUNNING,
+        field="advice.num_speculative_tokens",
+    ),
+    _engine(
+        "recommendation",
+        "1 for what to do about K, 0 for the others; the snapshot has the reason.",
+        _PER_POSITION,
+        _DRAFTS,
+        _RUNNING,
+        field="advice.action",
+        expand=one_hot(Action),
+        labels=("action",),
+    ),
+    _engine(
         "requests_running",
         "Requests in the batch.",
-        "vllm:num_requests_running",
+        _RUNNING,
         field="load.requests_running",
     ),
     _engine(

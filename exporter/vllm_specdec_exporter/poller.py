@@ -129,7 +129,8 @@ class Poller:
     async def _observe(self, started: float) -> tuple[EngineResult, ...]:
         answer = await self._upstream.fetch()
         time = self._clock()
-        reading = dialects.read(answer.body, answer.content_type)
+        latencies = self.settings.latencies or self.settings.baseline is not None
+        reading = dialects.read(answer.body, answer.content_type, latencies=latencies)
         if not self._version and self._version_tries and reading.dialect.startswith("vllm"):
             self._version_tries -= 1
             # One deadline for the whole poll: the version gets what the metrics left of it.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .histogram import Histogram
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class EngineKey:
@@ -70,6 +72,23 @@ class Lifetime:
 
 
 @dataclass(frozen=True, slots=True)
+class Latencies:
+    """How long finished requests took, in seconds, cumulative; ``None`` where the server has no such series.
+
+    Attributes:
+        time_to_first_token: from the arrival of a request to its first token.
+        time_per_output_token: mean over a request's tokens behind the first. Not vLLM's
+            `inter_token_latency`, which counts steps: a step that emits three tokens counts once there, so
+            speculation makes it longer, not shorter.
+        end_to_end: from the arrival of a request to its end.
+    """
+
+    time_to_first_token: Histogram | None = None
+    time_per_output_token: Histogram | None = None
+    end_to_end: Histogram | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineReading:
     """What one answer says of one engine.
 
@@ -78,6 +97,7 @@ class EngineReading:
         counters: cumulative counters.
         load: gauges of the moment.
         lifetime: vLLM V0 only.
+        latencies: only where they were asked for.
         counts_finished_requests: counters move only when a request ends, so their rest says little.
         defects: what was wrong with this engine's series, in words; each was left out, not guessed.
     """
@@ -86,6 +106,7 @@ class EngineReading:
     counters: Counters = Counters()
     load: Load = Load()
     lifetime: Lifetime | None = None
+    latencies: Latencies | None = None
     counts_finished_requests: bool = False
     defects: tuple[str, ...] = ()
 

@@ -6,12 +6,15 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from .judgement.activity import ActivityState
-from .judgement.findings import Severity
+from .judgement.advice import Action
+from .judgement.finding import Severity
+from .judgement.payoff import PayoffVerdict
 from .judgement.quality import QualityLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .judgement.advice import Advice
     from .measures import Measures
     from .result import EngineResult, ExporterResult, TargetResult
 
@@ -27,6 +30,13 @@ _ADVICE = {
     "http_status": "Is this the address of the server's /metrics, and does it need a token?",
     "unrecognized": "Is this the address of the server's /metrics?",
     "tls": "See --vllm.ca-file, --vllm.server-name and --vllm.cert-file.",
+}
+
+
+_LATENCIES = {
+    "time_to_first_token": "first token",
+    "time_per_output_token": "output token",
+    "end_to_end": "whole request",
 }
 
 
@@ -76,7 +86,7 @@ def _target(target: TargetResult, paint: _Plain) -> Iterator[str]:
 
 def _verdict(engine: EngineResult, paint: _Plain) -> Iterator[str]:
     """Yield the answer in one line, or in two where names are long."""
-    word = str(engine.quality.level or engine.activity.state or "unknown")
+    word = str(engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown")
     measures = engine.window(engine.judged_window)
     told = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
@@ -84,6 +94,8 @@ def _verdict(engine: EngineResult, paint: _Plain) -> Iterator[str]:
             f"{_percent(measures.acceptance_ratio)} of the drafted tokens accepted, "
             f"{_length(measures.mean_acceptance_length)} tokens a draft"
         )
+    if engine.payoff.speedup is not None:
+        told = f"{engine.payoff.speedup:.2f} times as fast as without speculation ({engine.payoff.basis}), {told}"
     first, *rest = _wrap(f"{word.upper()}  {_name(engine)}: {told}", "  ", 4)
     yield first.replace(word.upper(), paint(word.upper(), _style(engine)), 1)
     yield from rest
@@ -113,6 +125,9 @@ def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
         yield from _wrap(
             f"{engine.quality.level} ({'; '.join(engine.quality.reasons)})", "    quality   ", 14
         )
+        verdict = engine.payoff.verdict or "unknown"
+        yield from _wrap(f"{verdict} ({'; '.join(engine.payoff.reasons)})", "    payoff    ", 14)
+        yield from _advice(engine.advice)
     yield ""
     for measures in engine.windows:
         if measures.acceptance_ratio is not None or measures.generation_tokens_per_second is not None:
@@ -126,7 +141,30 @@ def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
         yield from _wrap(finding.action, "      ", 6)
 
 
+def _advice(advice: Advice) -> Iterator[str]:
+    """Yield what to do about K, what the rules of thumb say, and what to paste."""
+    words = str(advice.action)
+    if advice.num_speculative_tokens and advice.action is not Action.KEEP:
+        words += f", K={advice.num_speculative_tokens}"
+    yield from _wrap(f"{words} ({advice.reason})", "    advice    ", 14)
+    if advice.rules:
+        told = "; ".join(f"{rule.text}: {rule.says or 'nothing to do'}" for rule in advice.rules)
+        yield from _wrap(f"{told}. They look at acceptance; advice goes by time.", "    rules     ", 14)
+    if advice.speculative_config:
+        yield f"    to paste  --speculative-config '{advice.speculative_config}'"
+    if advice.schedule_config:
+        rows = "; ".join(
+            f"{row.first} to {row.last} requests K={row.num_speculative_tokens}" for row in advice.schedule
+        )
+        yield from _wrap(f"by batch size: {rows}", "    schedule  ", 14)
+        yield f"              --speculative-config '{advice.schedule_config}'"
+
+
 def _style(engine: EngineResult) -> str:
+    if engine.payoff.verdict is PayoffVerdict.HARMFUL:
+        return _RED
+    if engine.payoff.verdict is not None:
+        return _GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else _YELLOW
     if engine.activity.state is ActivityState.BYPASSED or engine.quality.level is QualityLevel.POOR:
         return _RED
     if engine.quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL):
@@ -146,6 +184,13 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
         ("position decay", _percent(measures.position_decay_ratio)),
         ("generated tokens/s", _count(measures.generation_tokens_per_second)),
         ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
+        ("estimated speedup", _times(measures.estimate.speedup)),
+        ("break-even acceptance", _percent(measures.estimate.break_even_acceptance_ratio)),
+        *(
+            (f"{_LATENCIES[item.name]}, mean", _milliseconds(item.mean_seconds))
+            for item in measures.latencies
+        ),
+        ("requests in the batch", _count(measures.estimate.batch_size)),
         ("requests running", _count(engine.load.requests_running)),
         ("requests waiting", _count(engine.load.requests_waiting)),
     ]
@@ -154,7 +199,8 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
     if not measures.position_acceptance_ratio:
         return
     yield ""
-    yield "    position  accepted  of those before  mean length with K up to here"
+    speedups = {option.num_speculative_tokens: option.speedup for option in engine.advice.options}
+    yield "    position  accepted  of those before  with K up to here: mean length, speedup"
     positions = zip(
         measures.position_acceptance_ratio,
         measures.position_conditional_acceptance_ratio,
@@ -163,7 +209,9 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
     )
     for position, (ratio, conditional, length) in enumerate(positions):
         bar = "█" * round(ratio * _BAR_WIDTH)
-        yield f"    {position:>8}  {_percent(ratio):>8}  {_percent(conditional):>15}  {length:<6.2f}{bar}"
+        speedup = _times(speedups.get(position + 1))
+        cells = f"{_percent(ratio):>8}  {_percent(conditional):>15}  {length:<6.2f}{speedup:<6}"
+        yield f"    {position:>8}  {cells}{bar}"
 
 
 def _wrap(text: str, indent: str, hang: int) -> list[str]:
@@ -179,6 +227,14 @@ def _wrap(text: str, indent: str, hang: int) -> list[str]:
 
 def _percent(value: float | None) -> str:
     return _NONE if value is None else f"{value:.1%}"
+
+
+def _times(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.2f}x"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{1000 * value:,.1f} ms"
 
 
 def _length(value: float | None) -> str:

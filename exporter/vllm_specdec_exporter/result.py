@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
 from .distribution import Distribution
 from .judgement.activity import Activity
-from .judgement.findings import Finding
+from .judgement.advice import Advice
+from .judgement.finding import Finding
+from .judgement.payoff import Payoff
 from .judgement.quality import Quality
 from .measures import Measures
 from .reading import Counters, EngineKey, Load
@@ -44,12 +46,14 @@ class Deployment:
         draft_model: the model that makes them, from the speculative config.
         dialect: how the server writes its metrics.
         upstream_version: what the server says on `/version`.
+        cost_profile: what steps are taken to cost.
     """
 
     method: str = ""
     draft_model: str = ""
     dialect: str = ""
     upstream_version: str = ""
+    cost_profile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class EngineResult:
         deployment: what is known of how it was started.
         activity: what the engine does about speculation, and why that is known.
         quality: how good its acceptance is; without a level unless it is active.
+        payoff: whether speculation is worth it; without a verdict unless it is active.
+        advice: which K it should have, and why.
         findings: what is wrong and what to do about it.
         judged_window: the window that activity and quality look at.
         num_speculative_tokens: K: the highest position plus one.
@@ -79,6 +85,8 @@ class EngineResult:
     activity: Activity = Activity()
     deployment: Deployment = Deployment()
     quality: Quality = Quality()
+    payoff: Payoff = Payoff()
+    advice: Advice = Advice()
     findings: tuple[Finding, ...] = ()
     judged_window: str = ""
     num_speculative_tokens: int | None = None

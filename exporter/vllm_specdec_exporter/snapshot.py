@@ -160,7 +160,7 @@ def _thin(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], path: list[str]) -> None:
     # The reason belongs to a state, and the criteria to a level: the object is kept whole.
-    if len(path) == 1 or path[0] in ("activity", "quality"):
+    if len(path) == 1 or path[0] in ("activity", "quality", "payoff", "advice"):
         target[path[0]] = source[path[0]]
     else:
         target.setdefault(path[0], {})[path[1]] = source[path[0]][path[1]]

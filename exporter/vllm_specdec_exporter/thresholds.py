@@ -1,7 +1,8 @@
 """Thresholds: every number that judges, declared once.
 
-The defaults are the published rubric. Each can be changed by the operator, and each is exported as a
-`threshold` series, so that rules and panels compare against the value in force.
+The defaults are the published rubric, for draft models and unknown methods; `economics.criteria` has those of
+cheap drafters. Each can be changed by the operator, and each is exported as a `threshold` series, so that
+rules and panels compare against the value in force.
 """
 
 from __future__ import annotations
@@ -64,6 +65,35 @@ class Thresholds:
         _ENDLESS,
         "optimal (steady) while windows differ by at most this in acceptance length",
     )
+    disable_mean_acceptance_length: float = _threshold(
+        1.2, 1, _ENDLESS, "consider disabling speculation below this mean acceptance length"
+    )
+    disable_acceptance_ratio: float = _threshold(
+        0.50, 0, 1, "consider disabling speculation below this acceptance ratio"
+    )
+    break_even_acceptance_ratio: float = _threshold(
+        0.65, 0, 1, "near break-even up to this acceptance ratio: measure P99 under real load first"
+    )
+    raise_k_last_position_acceptance_ratio: float = _threshold(
+        0.30, 0, 1, "the published rule: K may be raised above this acceptance ratio of the last position"
+    )
+    lower_k_last_position_acceptance_ratio: float = _threshold(
+        0.10, 0, 1, "the published rule: K may be lowered below this acceptance ratio of the last position"
+    )
+    harmful_speedup: float = _threshold(1.0, 0, _ENDLESS, "harmful below this speedup")
+    beneficial_speedup: float = _threshold(1.2, 0, _ENDLESS, "beneficial above this speedup")
+    disagreement_ratio: float = _threshold(
+        0.20, 0, _ENDLESS, "measured and estimated speedup disagree from this relative difference on"
+    )
+    measurement_minimum_requests: float = _threshold(
+        20, 1, _ENDLESS, "finished requests that a window must hold before anything is measured by it"
+    )
+    advice_minimum_drafts: float = _threshold(
+        500, 1, _ENDLESS, "drafts that a window must hold before advice on K is given"
+    )
+    advice_minimum_gain: float = _threshold(
+        0.01, 0, _ENDLESS, "relative gain in speedup that another K must promise before it is advised"
+    )
 
     def items(self) -> Iterator[tuple[str, float]]:
         """Yield every threshold's name and value."""
@@ -96,18 +126,27 @@ class Thresholds:
 
     def _check_order(self) -> None:
         values = asdict(self)
-        for measure in (
-            "mean_acceptance_length",
-            "acceptance_ratio",
-            "position_0_acceptance_ratio",
-            "position_decay_ratio",
-        ):
-            levels = (f"{level}_{measure}" for level in ("poor", "healthy", "optimal"))
-            names = [name for name in levels if name in values]
+        for names in _ORDER:
             for lower, upper in pairwise(names):
                 if values[lower] > values[upper]:
                     msg = f"threshold {lower} ({values[lower]:g}) exceeds {upper} ({values[upper]:g})"
                     raise ValueError(msg)
+
+
+def _levels(measure: str, *levels: str) -> tuple[str, ...]:
+    return tuple(f"{level}_{measure}" for level in levels)
+
+
+#: Thresholds of which none may exceed the next.
+_ORDER = (
+    _levels("mean_acceptance_length", "poor", "healthy", "optimal"),
+    _levels("acceptance_ratio", "poor", "healthy", "optimal"),
+    _levels("position_0_acceptance_ratio", "poor", "healthy"),
+    _levels("position_decay_ratio", "poor", "optimal"),
+    _levels("acceptance_ratio", "disable", "break_even"),
+    _levels("last_position_acceptance_ratio", "lower_k", "raise_k"),
+    _levels("speedup", "harmful", "beneficial"),
+)
 
 
 def describe() -> Iterator[tuple[str, float, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .duration import format_duration, parse_duration
-from .pipeline import Speculation
+from .speculation import Speculation
 from .target import mask_query, parse_target
 from .thresholds import Thresholds
 
@@ -112,6 +112,32 @@ def threshold(text: str) -> tuple[str, float]:
     return name.strip(), number
 
 
+_MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B", re.IGNORECASE)
+
+
+def memory(text: str) -> float:
+    """Return the bytes of an amount of memory: ``80GB`` is 80e9, ``80GiB`` 80 x 2^30."""
+    match = _MEMORY.fullmatch(text.strip())
+    if match is None or float(match[1]) <= 0:
+        msg = "allowed: an amount above 0 with its unit, such as 16GB or 16GiB"
+        raise ValueError(msg)
+    power = "KMGT".index(match[2].upper()) + 1
+    return float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
+
+
+def share(text: str) -> float:
+    """Return a number above 0 and at most 1; ``1:9`` is a ninth."""
+    part, colon, whole = text.partition(":")
+    try:
+        number = float(part) / float(whole) if colon else float(part)
+    except (ValueError, ZeroDivisionError):
+        number = 0.0
+    if not 0 < number <= 1:
+        msg = "allowed: a number above 0 and at most 1, such as 0.11 or 1:9"
+        raise ValueError(msg)
+    return number
+
+
 def parse_speculation(text: str) -> Speculation:
     """Return what the JSON given to vLLM's ``--speculative-config`` says.
 
@@ -141,4 +167,5 @@ def parse_speculation(text: str) -> Speculation:
         method=document.get("method") or "",
         draft_model=document.get("model") or "",
         num_speculative_tokens=k,
+        document=json.dumps(document),
     )

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .duration import format_duration
+from .latency import Latency, summarise
 
 if TYPE_CHECKING:
+    from .baseline.match import Match
     from .history import History, Sample
     from .reading import Counters
 
@@ -33,7 +35,9 @@ class Window:
 class Delta:
     """The increase of one engine's counters over `span` seconds, all within one life.
 
-    ``None`` stands for a series that the engine does not have.
+    ``None`` stands for a series that the engine does not have. `batch_size` is the requests in the batch,
+    averaged over the drafts; `matches` are the comparison with the baseline at both
+    ends.
     """
 
     span: float
@@ -42,6 +46,9 @@ class Delta:
     accepted_tokens: float | None
     accepted_tokens_per_position: tuple[float, ...]
     generation_tokens: float | None
+    batch_size: float | None = None
+    latencies: tuple[Latency, ...] = ()
+    matches: tuple[Match | None, Match | None] = (None, None)
 
 
 def look_back(history: History, window: Window, slack: float) -> Delta | None:
@@ -79,7 +86,17 @@ def delta(first: Sample, last: Sample) -> Delta:
         generation_tokens=_increase(
             before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
         ),
+        batch_size=_batch_size(first, last),
+        latencies=summarise(first.latencies, last.latencies),
+        matches=(first.match, last.match),
     )
+
+
+def _batch_size(first: Sample, last: Sample) -> float | None:
+    drafts = (last.counters.drafts or 0.0) - (first.counters.drafts or 0.0)
+    if last.requests_running is None or drafts <= 0:
+        return None
+    return max(1.0, (last.draft_load - first.draft_load) / drafts)
 
 
 def _increase(before: float | None, after: float | None, *, from_zero: bool) -> float | None:

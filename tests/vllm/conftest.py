@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from .server import HOST, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -94,7 +94,14 @@ class Scrape:
 class Exporter:
     """The installed `vllm-specdec-exporter`, watching one vLLM server."""
 
-    def __init__(self, url: str, directory: Path, *, speculation: Mapping[str, object] | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        directory: Path,
+        *,
+        speculation: Mapping[str, object] | None,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self._directory = directory
         self._log_file = directory / "exporter.log"
         self._port = free_port()
@@ -107,6 +114,7 @@ class Exporter:
             self._command += ["--window", window]
         if speculation is not None:
             self._command += ["--spec.config", json.dumps(speculation)]
+        self._command += arguments
 
     def __enter__(self) -> Self:
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,9 @@ what a model says, only whether the drafter guesses it. OUT_DIR gets
 - `target`: a Llama of two small layers with random weights, its tokenizer and a chat template;
 - `draft-<noise>`: the same model with noise on each weight matrix, so that it often, but not
   always, proposes what the target would have said.
+- `deep`: a Llama of ten larger layers, whose steps take so long that the clock of a client can
+  measure them; all layers but the first say little.
+- `deep-draft-<noise>`: its first layer alone, with noise: a tenth of the work, so it can pay.
 
 The same seed gives the same weights, so acceptance does not change from one run to the next.
 """
@@ -33,6 +36,11 @@ from transformers import (  # type: ignore[import-not-found]
 SEED = 20260801
 # Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are accepted.
 DRAFT_NOISE = (0.02,)
+# A good drafter of the deep target, a middling and a poor one.
+DEEP_DRAFT_NOISE = (0.0, 0.08, 0.4)
+DEEP_LAYERS = 10
+# What the layers behind the first add, as a share of what they would.
+DEEP_SHARE = 0.01
 VOCABULARY = 2000
 CONTEXT = 2048
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
@@ -126,6 +134,32 @@ def make_target(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).to(torch.bfloat16)
 
 
+def make_deep(tokenizer: PreTrainedTokenizerFast) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
+    """Make the deep target, and its first layer as a model of its own."""
+    torch.manual_seed(SEED)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=768,
+        intermediate_size=2304,
+        num_hidden_layers=DEEP_LAYERS,
+        num_attention_heads=12,
+        num_key_value_heads=6,
+        max_position_embeddings=CONTEXT,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    target = LlamaForCausalLM(config).to(torch.bfloat16)
+    with torch.no_grad():
+        for layer in target.model.layers[1:]:
+            layer.self_attn.o_proj.weight.mul_(DEEP_SHARE)
+            layer.mlp.down_proj.weight.mul_(DEEP_SHARE)
+    draft = LlamaForCausalLM(LlamaConfig(**{**config.to_dict(), "num_hidden_layers": 1}))
+    draft = draft.to(torch.bfloat16)
+    wanted = draft.state_dict()
+    draft.load_state_dict({name: value for name, value in target.state_dict().items() if name in wanted})
+    return target, draft
+
+
 def make_draft(target: LlamaForCausalLM, noise: float) -> LlamaForCausalLM:
     """Copy the target and add noise, a share of its own spread, to each weight matrix."""
     draft = LlamaForCausalLM(target.config).to(torch.bfloat16)
@@ -147,6 +181,9 @@ def make_models(directory: Path) -> None:
     target = make_target(tokenizer)
     named = {"target": target}
     named |= {f"draft-{noise}": make_draft(target, noise) for noise in DRAFT_NOISE}
+    deep, first_layer = make_deep(tokenizer)
+    named["deep"] = deep
+    named |= {f"deep-draft-{noise}": make_draft(first_layer, noise) for noise in DEEP_DRAFT_NOISE}
     for name, model in named.items():
         model.save_pretrained(directory / name)
         tokenizer.save_pretrained(directory / name)

@@ -411,11 +411,12 @@ def _read_stream(answer: Iterable[bytes], started: float, temperature: float) ->
             raise ServerError(f"the stream failed: {event['error']}")
         if event.get("usage"):
             summary = event
-        # A chat stream opens with an event that carries no text yet.
-        elif text := "".join(_text(choice) for choice in event["choices"]):
+        # A chat stream opens with an event that carries no token yet.
+        elif any("role" not in choice.get("delta", {}) for choice in event["choices"]):
+            # Also without text: a token may end within a character.
             last = time.monotonic()
             first = first if texts else last
-            texts.append(text)
+            texts.append("".join(_text(choice) for choice in event["choices"]))
     if summary is None:
         raise ServerError("the stream ended without usage")
     metrics = summary.get("metrics") or {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..exposition import MalformedExposition, Selection
 from ._dialect import Dialect, normalise
+from ._latencies import histogram_names, read_latencies
 
 if TYPE_CHECKING:
     from ..reading import Reading
@@ -33,15 +34,19 @@ def _discover() -> tuple[Dialect, ...]:
 #: Every dialect, in the order in which they are tried.
 DIALECTS: tuple[Dialect, ...] = _discover()
 
-_SELECTION = Selection({name for dialect in DIALECTS for name in dialect.names()})
+_NAMES = {name for dialect in DIALECTS for name in dialect.names()}
+_SELECTION = Selection(_NAMES)
+#: Histograms are four fifths of what is then read, so they are read only on demand.
+_WITH_LATENCIES = Selection(_NAMES | {name for dialect in DIALECTS for name in histogram_names(dialect)})
 
 
-def read(body: bytes, content_type: str = "") -> Reading:
+def read(body: bytes, content_type: str = "", *, latencies: bool = False) -> Reading:
     """Read one answer of a server, in whatever dialect it is written.
 
     Args:
         body: the body of the answer.
         content_type: its Content-Type; OpenMetrics must end in ``# EOF``, which shows a cut-off body.
+        latencies: whether to read the histograms of latencies as well.
 
     Raises:
         MalformedExposition: the answer is no exposition, was cut off, or holds impossible values.
@@ -54,11 +59,12 @@ def read(body: bytes, content_type: str = "") -> Reading:
     if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
         msg = "an OpenMetrics text without its closing # EOF: it was cut off"
         raise MalformedExposition(msg)
-    lines = tuple(_SELECTION.lines(body))
+    lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
     seen = {line.name for line in lines}
     for dialect in DIALECTS:
         if dialect.recognises(seen):
-            return normalise(dialect, lines)
+            reading = normalise(dialect, lines)
+            return read_latencies(dialect, lines, reading) if latencies else reading
     msg = (
         "no series of a known server; is this a vLLM /metrics page, and does the server run "
         "without --disable-log-stats?"

@@ -58,6 +58,7 @@ class Dialect:
         marks: sample names of which any one proves this dialect; by default all in `series`.
         unless: sample names that rule it out.
         rank: dialects are tried from the highest rank down.
+        histograms: for each field of `Latencies`, the name of its histogram (without prefix).
         speculative: False where the counters are not those of speculative decoding.
         resolution: relative step in which counters are printed; 0 where they are exact.
         counts_finished_requests: whether counters move only when a request ends.
@@ -69,12 +70,14 @@ class Dialect:
     marks: frozenset[str] = frozenset()
     unless: frozenset[str] = frozenset()
     rank: int = 0
+    histograms: Mapping[str, str] = field(default_factory=dict)
     speculative: bool = True
     resolution: float = 0.0
     counts_finished_requests: bool = False
     fields: Mapping[str, tuple[str, int]] = field(init=False, repr=False)
     _marks: frozenset[str] = field(init=False, repr=False)
     _unless: frozenset[str] = field(init=False, repr=False)
+    histogram_fields: Mapping[str, tuple[str, str]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         by_name = {
@@ -85,6 +88,13 @@ class Dialect:
         }
         marks = frozenset(p + n for p in self.prefixes for n in self.marks)
         unless = frozenset(p + n for p in self.prefixes for n in self.unless)
+        parts = {
+            f"{prefix}{name}_{part}": (attribute, part)
+            for attribute, name in self.histograms.items()
+            for part in ("bucket", "count", "sum")
+            for prefix in self.prefixes
+        }
+        object.__setattr__(self, "histogram_fields", parts)
         object.__setattr__(self, "fields", by_name)
         object.__setattr__(self, "_marks", marks or frozenset(by_name))
         object.__setattr__(self, "_unless", unless)

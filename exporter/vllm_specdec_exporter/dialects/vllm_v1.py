@@ -25,6 +25,13 @@ ENGINE_SERIES = {
     "kv_cache_usage_ratio": ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
 }
 
+#: What finished requests took. Not `inter_token_latency_seconds`, which counts steps instead of tokens.
+LATENCY_HISTOGRAMS = {
+    "time_to_first_token": "time_to_first_token_seconds",
+    "time_per_output_token": "request_time_per_output_token_seconds",
+    "end_to_end": "e2e_request_latency_seconds",
+}
+
 PREFIXES = ("vllm:", "vllm_")
 
 DIALECT = Dialect(
@@ -35,4 +42,5 @@ DIALECT = Dialect(
         **ENGINE_SERIES,
         "created": ("spec_decode_num_drafts_created",),
     },
+    histograms=LATENCY_HISTOGRAMS,
 )

@@ -1,22 +1,27 @@
 """Findings: what is wrong with an engine, in words, and what to do about it.
 
-They are drawn from activity, quality and the measures alone, so `check`, the status page and the snapshot
-say the same. Most name several causes: the counters show that acceptance is low, not why.
+They are drawn from the judgements and the measures alone, so `check`, the status page and the snapshot say
+the same. Most name several causes: the counters show that acceptance is low, not why. Where two judgements
+seem to contradict each other, a finding says why they do not (`agreement`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from .activity import ActivityState
+from .advice import Action, Advice
+from .agreement import of_payoff
+from .finding import Finding, Severity
+from .payoff import Payoff, PayoffVerdict
 from .quality import QualityLevel
 
 if TYPE_CHECKING:
     from ..measures import Measures
     from .activity import Activity
     from .quality import Quality
+
+__all__ = ["Finding", "Severity", "find"]
 
 #: Below this share of tokens out of drafts, speculation has little effect whatever its acceptance.
 LOW_COVERAGE = 0.5
@@ -25,46 +30,44 @@ LOW_COVERAGE = 0.5
 RARELY_ACCEPTED = 0.10
 
 
-class Severity(StrEnum):
-    """How much a finding matters."""
-
-    PROBLEM = "problem"
-    HINT = "hint"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong or worth knowing (`text`), and what to do about it (`action`)."""
-
-    severity: Severity
-    text: str
-    action: str
+_UNKNOWN, _NONE = Payoff(), Advice()
 
 
 def find(
     activity: Activity,
     quality: Quality,
     measures: Measures | None,
+    payoff: Payoff = _UNKNOWN,
+    advice: Advice = _NONE,
     *,
     speculative: bool = True,
     positions: int = 0,
     configured_k: int | None = None,
     defects: tuple[str, ...] = (),
+    mismatch: str = "",
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, the gravest first.
 
     Args:
         activity: its activity.
         quality: its quality.
-        measures: the window that both were judged by, where it exists.
+        measures: the window that all were judged by, where it exists.
+        payoff: whether speculation is worth it.
+        advice: which K the engine should have.
         speculative: False for a server whose counters are not those of speculative decoding.
         positions: how many positions the server counts.
         configured_k: K as the operator says it was configured.
         defects: what was inconsistent in its newest sample.
+        mismatch: why the baseline cannot be compared with it.
     """
     found = _of_activity(activity) if speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:
-        found += _of_acceptance(quality, measures)
+        found += of_payoff(payoff, quality, advice, measures)
+        found += _of_acceptance(quality, measures, payoff, advice)
+    if mismatch:
+        found.append(
+            Finding(Severity.HINT, mismatch, "Until then, speedup is estimated instead of measured.")
+        )
     if positions and configured_k is not None and configured_k != positions:
         found.append(
             Finding(
@@ -135,34 +138,38 @@ def _of_activity(activity: Activity) -> list[Finding]:
     return []
 
 
-def _of_acceptance(quality: Quality, measures: Measures) -> list[Finding]:
+def _of_acceptance(quality: Quality, measures: Measures, payoff: Payoff, advice: Advice) -> list[Finding]:
     found: list[Finding] = []
+    pays = payoff.verdict in (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
+    severity = Severity.HINT if pays else Severity.PROBLEM
+    # Where advice on K can be given, it knows better than the form of the decline.
+    advised = advice.action is not Action.INSUFFICIENT_DATA
     met = {c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met}
     positions = measures.position_acceptance_ratio
     if "position_0_acceptance_ratio" in met:
         found.append(
             Finding(
-                Severity.PROBLEM,
+                severity,
                 f"the first drafted token is rejected in {1 - positions[0]:.0%} of the drafts",
                 "The drafter does not fit the target or the traffic: check that both share family, "
                 "tokenizer and revision, whether the target was quantized or changed, and at which "
                 "temperature requests run; then consider another method.",
             )
         )
-    elif "position_decay_ratio" in met:
+    elif "position_decay_ratio" in met and not advised:
         found.append(
             Finding(
-                Severity.PROBLEM,
+                severity,
                 "acceptance falls off steeply behind the first position",
                 f"The last of the K={len(positions)} positions rarely pay: try a smaller "
                 "num_speculative_tokens.",
             )
         )
     worthwhile = sum(ratio >= RARELY_ACCEPTED for ratio in positions)
-    if met == {"acceptance_ratio"} and 0 < worthwhile < len(positions):
+    if met == {"acceptance_ratio"} and 0 < worthwhile < len(positions) and not advised:
         found.append(
             Finding(
-                Severity.PROBLEM,
+                severity,
                 f"the last {len(positions) - worthwhile} of K={len(positions)} positions are accepted in "
                 f"fewer than {RARELY_ACCEPTED:.0%} of the drafts",
                 f"Try num_speculative_tokens={worthwhile}: it would have given "
@@ -170,7 +177,7 @@ def _of_acceptance(quality: Quality, measures: Measures) -> list[Finding]:
                 f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
             )
         )
-    elif met & {"mean_acceptance_length", "acceptance_ratio"} and not found:
+    elif met & {"mean_acceptance_length", "acceptance_ratio"} and not found and payoff.verdict is None:
         found.append(
             Finding(
                 Severity.PROBLEM,

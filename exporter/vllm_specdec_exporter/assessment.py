@@ -1,0 +1,177 @@
+"""Assessment: from what is remembered of an engine to what is published of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .baseline.match import compare
+from .duration import format_duration
+from .economics.estimate import estimate
+from .economics.profiles import deployed, guess_method
+from .economics.returns import Return, return_on_speculation
+from .judgement.activity import Activity, ActivityState, judge_activity
+from .judgement.advice import Case
+from .judgement.counsel import consult
+from .judgement.findings import find
+from .judgement.payoff import Payoff, judge_payoff
+from .judgement.quality import Quality, judge_quality
+from .measures import Measures, derive, derive_lifetime
+from .result import Deployment, EngineResult
+from .window import Delta, Window, look_back
+
+if TYPE_CHECKING:
+    from .economics.cost import CostProfile
+    from .reading import EngineReading, Reading
+    from .settings import Settings
+    from .state import EngineState
+
+#: A window that holds this share of its length is called by its name.
+_FULL = 0.9
+
+
+def assess(
+    engine: EngineReading,
+    state: EngineState,
+    time: float,
+    settings: Settings,
+    reading: Reading,
+    *,
+    upstream_version: str,
+    mismatch: str,
+) -> tuple[EngineState, EngineResult]:
+    """Return the state with the advice that now stands, and the result.
+
+    Args:
+        engine: the newest answer on the engine.
+        state: what is remembered of it, that answer included.
+        time: of that answer, in seconds.
+        settings: what the pipeline needs to know.
+        reading: the whole answer.
+        upstream_version: what the server says on ``/version``.
+        mismatch: why the baseline cannot be compared with this engine, empty where it can.
+    """
+    spec = settings.speculation
+    profile = deployed(settings.profile, settings.size_ratio, spec.draft_model, engine.key.model_name)
+    deltas = [look_back(state.history, window, settings.slack) for window in settings.windows]
+    windows = [
+        _measures(window, delta, profile, settings)
+        for window, delta in zip(settings.windows, deltas, strict=True)
+        if delta is not None
+    ]
+    positions = len(engine.counters.accepted_tokens_per_position)
+    k = positions or spec.num_speculative_tokens
+    if engine.lifetime is not None:
+        lifetime = engine.lifetime
+        windows = [replace(measures, drafts=None) for measures in windows]  # V0 does not say
+        windows.append(derive_lifetime(lifetime.lifetime_acceptance_ratio, lifetime.lifetime_efficiency, k))
+    activity = _activity(
+        engine,
+        deltas[settings.windows.index(settings.judged)],
+        settings,
+        speculative=reading.speculative,
+    )
+    judged = next((m for m in windows if m.window == settings.judged.name), None)
+    quality, payoff = Quality(), Payoff()
+    if activity.state is ActivityState.ACTIVE and judged is not None:
+        others = [m for m in windows if m is not judged]
+        quality = judge_quality(judged, others, settings.thresholds)
+        payoff = judge_payoff(judged, profile, settings.thresholds)
+    case = Case(
+        activity, judged, k, guess_method(spec.method, spec.draft_model), profile, settings.thresholds
+    )
+    state = replace(state, counsel=consult(state.counsel, case, spec, time, settings.judged.seconds))
+    return state, EngineResult(
+        model_name=engine.key.model_name,
+        engine=engine.key.engine,
+        deployment=Deployment(
+            method=spec.method,
+            draft_model=spec.draft_model,
+            dialect=reading.dialect,
+            upstream_version=upstream_version,
+            cost_profile=profile.name,
+        ),
+        activity=activity,
+        quality=quality,
+        payoff=payoff,
+        advice=state.counsel.advice,
+        findings=find(
+            activity,
+            quality,
+            judged,
+            payoff,
+            state.counsel.advice,
+            speculative=reading.speculative,
+            positions=positions,
+            configured_k=spec.num_speculative_tokens,
+            defects=state.latest_defects,
+            mismatch=mismatch,
+        ),
+        judged_window=settings.judged.name,
+        num_speculative_tokens=k if reading.speculative and activity.state is not ActivityState.OFF else None,
+        counters=engine.counters,
+        load=engine.load,
+        accepted_tokens_per_draft=state.distribution,
+        windows=tuple(windows),
+        engine_resets_total=state.history.resets,
+        inconsistent_samples_total=state.inconsistent_samples,
+        defects=state.latest_defects,
+    )
+
+
+def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Settings) -> Measures:
+    """Return everything derived from a window, what speculation gains in it included."""
+    measures = derive(window.name, delta)
+    gain = estimate(
+        measures.mean_acceptance_length,
+        len(measures.position_acceptance_ratio)
+        if measures.position_acceptance_ratio and not measures.drafts_vary
+        else measures.mean_draft_length,
+        measures.batch_size,
+        profile,
+    )
+    measured = compare(*delta.matches, settings.thresholds.measurement_minimum_requests)
+    returns = Return()
+    length, rate = measures.mean_acceptance_length, measured.baseline_tokens_per_second
+    if rate is None and gain.speedup and measures.generation_tokens_per_second is not None:
+        rate = measures.generation_tokens_per_second / gain.speedup
+    if settings.memory_ratio is not None and length is not None and gain.step_cost and rate is not None:
+        returns = return_on_speculation(length, gain.step_cost, settings.memory_ratio, rate)
+    return replace(measures, estimate=gain, measured=measured, returns=returns)
+
+
+def _activity(
+    engine: EngineReading, delta: Delta | None, settings: Settings, *, speculative: bool
+) -> Activity:
+    if not speculative:
+        return Activity(
+            ActivityState.OFF, "a diffusion model: its denoising steps are not speculative decoding"
+        )
+    activity = judge_activity(
+        configured=settings.speculation.configured or engine.shows_speculation,
+        delta=delta,
+        window=_period(settings.judged, delta),
+        thresholds=settings.thresholds,
+    )
+    if (
+        activity.state is ActivityState.IDLE
+        and engine.counts_finished_requests
+        and engine.load.requests_running
+    ):
+        return Activity(
+            ActivityState.WARMING_UP, "requests are running, and the server counts them when they end"
+        )
+    if activity.state is ActivityState.BYPASSED and engine.counters.drafts and delta and delta.drafts is None:
+        return Activity(ActivityState.WARMING_UP, "an answer in the window lacked the count of drafts")
+    if engine.lifetime is not None and activity.state is ActivityState.BYPASSED:
+        return Activity(
+            None, "vLLM V0 shows means over its whole life only, so what it does now is not known"
+        )
+    return activity
+
+
+def _period(window: Window, delta: Delta | None) -> str:
+    """Return the time that a reason speaks of: the window, or what it holds so far."""
+    if delta is None or delta.span >= _FULL * window.seconds:
+        return window.name
+    return format_duration(max(1, round(delta.span)))

@@ -1,0 +1,204 @@
+"""`baseline`: record how fast a server is without speculation, from its own traffic, into a small file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import config
+from ..duration import format_duration, parse_duration
+from ..options import ConfigError, add_flags, gather
+from ..upstream import PollError, Upstream
+from .document import Baseline, BaselineError, encode, load
+from .watch import Watcher
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+_PROGRAM = "vllm-specdec-exporter baseline"
+_OPTIONS = tuple(option for option in config.OPTIONS if option.name.startswith("vllm."))
+_URL = next(option for option in _OPTIONS if option.name == "vllm.url")
+
+FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `baseline`."""
+    parser.epilog = (
+        "The server must not speculate, or do so only at times (a K schedule with rows of 0). It is not sent "
+        f"anything: its usual traffic is what counts. Exit codes: {FINE} recorded; {NOTHING} nothing could "
+        f"be recorded; {USAGE} bad usage; {UNREACHABLE} the server cannot be reached or understood."
+    )
+    parser.add_argument(
+        "url",
+        nargs="?",
+        metavar="URL",
+        help=f"Server without speculation. Default: {''.join(_URL.default or '')}. [${_URL.variable}]",
+    )
+    parser.add_argument(
+        "--out", default="baseline.json", metavar="FILE", help="File to write. Default: baseline.json."
+    )
+    parser.add_argument(
+        "--for",
+        dest="duration",
+        default="10m",
+        metavar="DURATION",
+        help="How long to record; Ctrl-C ends it earlier and keeps what there is. Default: 10m.",
+    )
+    parser.add_argument(
+        "--interval", default="1s", metavar="DURATION", help="Time between two samples. Default: 1s."
+    )
+    parser.add_argument(
+        "--settle",
+        default="30s",
+        metavar="DURATION",
+        help="Time behind a server's last draft that is left out. Default: 30s.",
+    )
+    parser.add_argument(
+        "--model", default="", metavar="NAME", help="Model to record, where there are several."
+    )
+    parser.add_argument(
+        "--append", action="store_true", help="Add to the file: more load levels, or more requests for each."
+    )
+    add_flags(parser, [option for option in _OPTIONS if option is not _URL])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record the baseline and return the exit code."""
+    flags = dict(vars(args))
+    if args.url is not None:
+        try:
+            _URL.parse(args.url)
+        except ValueError as error:
+            msg = f'URL "{_URL.mask(args.url)}": {error}'
+            raise ConfigError(msg) from error
+        flags["vllm.url"] = [args.url]
+    values, _ = gather(_OPTIONS, flags, os.environ, None)
+    seconds, interval = _duration("--for", args.duration, 1.0), _duration("--interval", args.interval, 0.1)
+    settle = _duration("--settle", args.settle, 0.0)
+    if interval >= seconds:
+        msg = f"--interval {args.interval}: must be less than --for {args.duration}"
+        raise ConfigError(msg)
+    upstream_config = config.build_upstream(values, timeout=max(4.0, interval))
+    if len(upstream_config.targets) > 1:
+        msg = "baseline records one server; give one URL"
+        raise ConfigError(msg)
+    out = Path(args.out)
+    earlier = _earlier(out) if args.append else None
+    if not out.parent.is_dir() or out.is_dir():
+        msg = f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
+        raise ConfigError(msg)
+    target = upstream_config.targets[0]
+    try:
+        upstream = Upstream(target, upstream_config)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    watcher = Watcher(upstream, args.model, settle, time.monotonic)
+    try:
+        asyncio.run(_record(watcher, upstream, seconds, interval))
+        baseline = watcher.baseline(earlier)
+    except PollError as error:
+        print(f"{_PROGRAM}: error: {target.name}: {error.reason}: {error}", file=sys.stderr)
+        return UNREACHABLE
+    except BaselineError as error:
+        print(f"{_PROGRAM}: error: {target.name}: {error}", file=sys.stderr)
+        return NOTHING
+    _write(out, encode(baseline))
+    print(_table(baseline, out, watcher.missed))
+    return FINE
+
+
+async def _record(watcher: Watcher, upstream: Upstream, seconds: float, interval: float) -> None:
+    try:
+        await watcher.begin()
+        task = asyncio.ensure_future(watcher.watch(seconds, interval, _progress(seconds)))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    finally:
+        await upstream.close()
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+
+
+def _progress(seconds: float) -> Callable[[float, float], None]:
+    whole = format_duration(seconds)
+
+    def tell(passed: float, requests: float) -> None:
+        if sys.stderr.isatty():
+            done = format_duration(float(round(passed)))
+            print(
+                f"\rrecording: {done} of {whole}, {requests:,.0f} requests ",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    return tell
+
+
+def _duration(flag: str, text: str, least: float) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        msg = f'{flag} "{text}": {error}'
+        raise ConfigError(msg) from error
+    if seconds < least:
+        msg = f'{flag} "{text}": at least {format_duration(least)} is needed'
+        raise ConfigError(msg)
+    return seconds
+
+
+def _earlier(out: Path) -> Baseline | None:
+    if not out.exists():
+        return None
+    try:
+        return load(str(out))
+    except BaselineError as error:
+        msg = f"--append {json.dumps(str(out))}: {error}"
+        raise ConfigError(msg) from error
+
+
+def _write(out: Path, body: bytes) -> None:
+    """Write the file whole or not at all."""
+    part = out.with_name(f".{out.name}.part")
+    try:
+        part.write_bytes(body)
+        part.replace(out)
+    except OSError as error:
+        msg = f"--out {json.dumps(str(out))}: cannot be written: {error.strerror}"
+        raise ConfigError(msg) from error
+
+
+def _table(baseline: Baseline, out: Path, missed: int) -> str:
+    lines = [
+        f"{baseline.model_name or 'the only model'} without speculation, by running requests:",
+        "",
+        "  running  requests  tokens/s   ms per output token: mean, P50, P99   TTFT mean",
+    ]
+    for bucket in baseline.buckets:
+        tpot, ttft = bucket.latencies.time_per_output_token, bucket.latencies.time_to_first_token
+        shown = [tpot.mean, tpot.quantile(0.5), tpot.quantile(0.99)] if tpot else [None] * 3
+        cells = " ".join(f"{_ms(value):>9}" for value in shown) + " " * 12
+        lines.append(
+            f"  {bucket.requests_running:>7.1f}  {bucket.requests:>8,.0f}  "
+            f"{bucket.generation_tokens_per_second:>8,.0f}   {cells}{_ms(ttft.mean if ttft else None):>9}"
+        )
+    lines += ["", f"written to {out}; give it to the exporter with --baseline.file {out}"]
+    if missed:
+        lines.append(f"{missed} samples could not be had")
+    return "\n".join(lines)
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1000 * seconds:,.2f}"

@@ -1,0 +1,195 @@
+"""Which K pays best: the speedup of every K in reach, and how sure a difference between two is.
+
+For K up to the present one nothing is assumed: the drafts would have been cut off behind position K, so the
+mean acceptance length is 1 + the sum of the first K position ratios, exactly. Farther out acceptance must be
+extrapolated. That is done cautiously: each further position is accepted, given the one before, no more often
+than any of the last ones were, less what the sample leaves open; and no farther than twice the present K.
+
+How sure: whether one K beats another depends on accepted tokens that both count, so the difference is taken
+draft by draft, from the exact distribution of accepted tokens. Drafts of one request resemble each other;
+`CLUSTERING` widens every interval for that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: Two standard deviations: 95 % of a normal distribution.
+Z = 1.96
+
+#: How many times as much the mean of drafts varies as if they were independent: drafts of one request are
+#: not. The per-request records of a real server (`tests/data/captures`) show 4.3.
+CLUSTERING = 4.0
+
+#: What a further position is taken to keep of the acceptance where there is no deep position to go by.
+_CAUTION = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One K and what it gives.
+
+    Attributes:
+        num_speculative_tokens: the K.
+        mean_acceptance_length: tokens per draft, exact up to the present K.
+        length_low: lower end of its 95 % interval.
+        length_high: upper end.
+        step_cost: time of its step, in plain steps.
+        speedup: length over cost.
+        extrapolated: whether it lies beyond what was drafted.
+    """
+
+    num_speculative_tokens: int
+    mean_acceptance_length: float
+    length_low: float
+    length_high: float
+    step_cost: float
+    speedup: float
+    extrapolated: bool = False
+
+    @property
+    def speedup_low(self) -> float:
+        """Lower end of the speedup's 95 % interval, as far as the sample goes."""
+        return self.length_low / self.step_cost
+
+    @property
+    def speedup_high(self) -> float:
+        """Upper end of the speedup's 95 % interval, as far as the sample goes."""
+        return self.length_high / self.step_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Every K in reach, from none up.
+
+    Attributes:
+        options: one per K, in order; the first is K = 0, which costs and gives nothing.
+        drafted: the present K: what lies beyond is extrapolated.
+        sample: the distribution that all of it rests on.
+    """
+
+    options: tuple[Option, ...]
+    drafted: int
+    sample: Sample
+
+    def option(self, k: int) -> Option:
+        """Return what `k` gives; what lies beyond reach is the farthest one in it."""
+        return self.options[min(k, len(self.options) - 1)]
+
+    @property
+    def best(self) -> Option:
+        """The K with the highest speedup, 0 included; of equals the smallest."""
+        return max(self.options, key=_speedup)
+
+    @property
+    def best_drafting(self) -> Option:
+        """The K from 1 up with the highest speedup; of equals the smallest."""
+        return max(self.options[1:], key=_speedup)
+
+    def surely_better(self, k: int, other: int) -> bool:
+        """Tell whether the sample shows that `k` is faster than `other`, at 95 %.
+
+        What is extrapolated counts as it stands, because it is cautious already.
+        """
+        first, second = self.option(k), self.option(other)
+        error = self.sample.error_of_difference((k, first.step_cost), (other, second.step_cost))
+        return first.speedup - second.speedup > Z * error
+
+
+_speedup = attrgetter("speedup")
+
+
+class Sample:
+    """The distribution of accepted tokens over drafts, known by how many drafts got how far.
+
+    With A accepted tokens, a smaller K would have accepted min(A, K). Sums over positions give its moments:
+    E[min(A, K)] = S_1 + ... + S_K, and E[min(A, K)^2] = 1 S_1 + 3 S_2 + ... + (2K - 1) S_K.
+
+    Args:
+        survival: at index i, the share of drafts in which position i was accepted.
+        drafts: how many drafts, above 0.
+    """
+
+    __slots__ = ("_drafts", "_first", "_second", "survival")
+
+    def __init__(self, survival: Sequence[float], drafts: float) -> None:
+        self.survival = tuple(survival)
+        self._drafts = drafts
+        self._first = (0.0, *accumulate(self.survival))
+        self._second = (0.0, *accumulate((2 * i + 1) * ratio for i, ratio in enumerate(self.survival)))
+
+    def error_of_length(self, k: int) -> float:
+        """Return the standard error of the mean acceptance length that `k` gives."""
+        return self.error_of_difference((k, 1.0), (0, 1.0))
+
+    def error_of_difference(self, one: tuple[int, float], other: tuple[int, float]) -> float:
+        """Return the standard error of the difference of two speedups that count the same drafts.
+
+        Each is a K, as far as drafts went, and the cost of its step.
+        """
+        (k, cost), (m, other_cost) = sorted((one, other), reverse=True)
+        most = len(self.survival)
+        k, m = min(k, most), min(m, most)
+        first, second = self._first, self._second
+        both = second[m] + m * (first[k] - first[m])
+        variance = (
+            (second[k] - first[k] ** 2) / cost**2
+            + (second[m] - first[m] ** 2) / other_cost**2
+            - 2 * (both - first[k] * first[m]) / (cost * other_cost)
+        )
+        return math.sqrt(CLUSTERING * max(0.0, variance) / self._drafts)
+
+
+def choose(survival: Sequence[float], drafts: float, cost: Callable[[int], float], reach: int = 0) -> Choice:
+    """Return what every K in reach gives.
+
+    Args:
+        survival: at index i, the share of drafts in which position i was accepted, falling; at least one.
+        drafts: how many drafts that was counted over, above 0.
+        cost: from a K to the time of its step, in plain steps.
+        reach: the largest K to look at; by default twice the present one.
+    """
+    sample = Sample(survival, drafts)
+    drafted = len(sample.survival)
+    further = max(0, (reach or max(2 * drafted, 3)) - drafted)
+    options = [Option(0, 1.0, 1.0, 1.0, 1.0, 1.0)]
+    length = 1.0
+    for k, ratio in enumerate(sample.survival + _extrapolate(sample.survival, drafts, further), 1):
+        length += ratio
+        margin = Z * sample.error_of_length(k)
+        step = cost(k)
+        options.append(
+            Option(
+                num_speculative_tokens=k,
+                mean_acceptance_length=length,
+                length_low=max(1.0, length - margin),
+                length_high=min(1.0 + k, length + margin),
+                step_cost=step,
+                speedup=length / step,
+                extrapolated=k > drafted,
+            )
+        )
+    return Choice(tuple(options), drafted, sample)
+
+
+def _extrapolate(survival: tuple[float, ...], drafts: float, further: int) -> tuple[float, ...]:
+    """Return the survival of further positions: falling by the least of the last two conditional ratios."""
+    last = [
+        _at_least(here / earlier, drafts * earlier)
+        for earlier, here in pairwise((1.0, *survival)[-3:])
+        if earlier > 0
+    ]
+    keep = last[0] * _CAUTION if len(survival) == 1 else min(last, default=0.0)
+    return tuple(survival[-1] * keep**step for step in range(1, further + 1))
+
+
+def _at_least(ratio: float, sample: float) -> float:
+    error = math.sqrt(CLUSTERING * max(ratio * (1 - ratio), 0.0) / sample)
+    return max(0.0, ratio - error)

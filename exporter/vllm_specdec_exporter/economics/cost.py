@@ -1,0 +1,151 @@
+"""Cost profiles: what a step with drafts costs, relative to a plain decode step of the same batch.
+
+A plain step reads the weights once, whatever the batch (`fixed`), computes one token for every request and
+reads the context of each. Verifying K drafted tokens computes K more tokens for every request and reads the
+context once all the same. Drafting costs something per step, something for each position, because most
+drafters propose one token after another, and something for each token. So::
+
+    plain(b)     = fixed + per_token * b             + per_context_token * context * b
+    verify(k, b) = fixed + per_token * b * (k + 1)   + per_context_token * context * b
+    draft(k, b)  = draft.fixed + draft.per_position * k + draft.per_request * b + draft.per_token * b * k
+                   + draft.per_context_token * context * b + draft.share_of_verification * verify(k, b)
+    step_cost    = (verify + draft) / plain
+
+which is the linear model of SmartSpec (Liu et al. 2024, arXiv 2406.14066). Only ratios leave this module, so
+a profile may be in any unit of time. At small batches `fixed` dominates and verification is nearly free; at
+large ones every rejected token costs as much as an accepted one gives: why break-even moves with the load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCost:
+    """What the target model's part of a step takes, in the profile's unit of time; all from 0 up.
+
+    Attributes:
+        fixed: of a step, whatever its batch; above 0.
+        per_token: for each token computed.
+        per_context_token: for each token of context that is attended to.
+    """
+
+    fixed: float
+    per_token: float = 0.0
+    per_context_token: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCost:
+    """What drafting takes, in the profile's unit of time; all from 0 up.
+
+    Attributes:
+        fixed: of a step that drafts.
+        per_position: for each position, proposed one after another for the whole batch.
+        per_request: for each request, however many tokens are drafted for it.
+        per_token: for each drafted token of each request.
+        per_context_token: for each token of context, once a step.
+        share_of_verification: of what verifying takes, for drafters whose work is measured so.
+        per_position_of_size: added to `per_position` for each unit of the draft's size over the target's.
+        per_token_of_size: added to `per_token` likewise.
+    """
+
+    fixed: float = 0.0
+    per_position: float = 0.0
+    per_request: float = 0.0
+    per_token: float = 0.0
+    per_context_token: float = 0.0
+    share_of_verification: float = 0.0
+    per_position_of_size: float = 0.0
+    per_token_of_size: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CostProfile:
+    """What speculation costs on one kind of deployment.
+
+    Attributes:
+        name: as `--cost.profile` and the `cost_profile` label have it.
+        target: what the target model takes.
+        draft: what drafting takes.
+        methods: the methods, as vLLM calls them, that this profile is chosen for.
+        context_tokens: tokens of context that a request is taken to have.
+        size_ratio: size of the draft model over the target's, where the costs depend on it.
+        typical_k: K where nothing says which it is.
+        uncertainty: relative error to expect of a step's cost, such as 0.3.
+        cheap: whether the thresholds come from break-even, instead of from the published rubric.
+        provenance: where the numbers come from.
+    """
+
+    name: str
+    target: TargetCost
+    draft: DraftCost = DraftCost()
+    methods: tuple[str, ...] = ()
+    context_tokens: float = 1000.0
+    size_ratio: float | None = None
+    typical_k: int = 3
+    uncertainty: float = 0.3
+    cheap: bool = False
+    provenance: str = ""
+
+    def step_cost(self, k: float, batch: float) -> float:
+        """Return the cost of a step that drafts, in plain steps of the same batch; 1 for `k` = 0.
+
+        Args:
+            k: drafted tokens per request; a mean need not be whole.
+            batch: requests in the step, at least 1.
+
+        Raises:
+            ValueError: a negative k, or a batch below 1.
+        """
+        if k < 0 or batch < 1:
+            msg = f"k lies from 0 up and the batch from 1 up, not {k:g} and {batch:g}"
+            raise ValueError(msg)
+        if k == 0:
+            return 1.0
+        target, draft, context = self.target, self.draft, self.context_tokens * batch
+        attention = target.per_context_token * context
+        plain = target.fixed + target.per_token * batch + attention
+        verify = target.fixed + target.per_token * batch * (k + 1) + attention
+        drafting = (
+            draft.fixed
+            + draft.per_position * k
+            + draft.per_request * batch
+            + draft.per_token * batch * k
+            + draft.per_context_token * context
+            + draft.share_of_verification * verify
+        )
+        return (verify + drafting) / plain
+
+    def break_even_length(self, k: float, batch: float) -> float:
+        """Return the mean acceptance length at which speculation neither gains nor loses.
+
+        A step that costs as much as 1.6 plain ones must emit 1.6 tokens: it is the step's cost.
+        """
+        return self.step_cost(k, batch)
+
+    def break_even_ratio(self, k: float, batch: float) -> float:
+        """Return the acceptance ratio at which speculation neither gains nor loses, for `k` above 0.
+
+        Above 1, no acceptance could pay.
+        """
+        return (self.step_cost(k, batch) - 1) / k
+
+    def sized(self, ratio: float) -> CostProfile:
+        """Return the profile for a draft model of `ratio` times the target's size.
+
+        Raises:
+            ValueError: a ratio that is not above 0 and at most 1.
+        """
+        if not 0 < ratio <= 1:
+            msg = f"a draft model's size over the target's lies above 0 and at most at 1, not {ratio:g}"
+            raise ValueError(msg)
+        draft = replace(
+            self.draft,
+            per_position=self.draft.per_position + self.draft.per_position_of_size * ratio,
+            per_token=self.draft.per_token + self.draft.per_token_of_size * ratio,
+            per_position_of_size=0.0,
+            per_token_of_size=0.0,
+        )
+        return replace(self, name=f"{self.name} 1:{1 / ratio:.3g}", draft=draft, size_ratio=ratio)

@@ -1,0 +1,75 @@
+"""The speedup that a measured acceptance gives, under a cost profile, at a batch size.
+
+::
+
+    speedup = mean acceptance length / cost of a step
+
+Both are counted: a draft emits so many tokens in a step, and the step takes so many plain ones. It speaks of
+the requests that were drafted for; what was decoded plainly beside them gains nothing (`coverage_ratio`).
+Without waiting it is the ratio of output tokens per second; of times per output token likewise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cost import CostProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a window's acceptance gains by a cost profile. All ``None`` where it cannot be known.
+
+    Attributes:
+        speedup: times as fast as without speculation; below 1 it loses.
+        speedup_low: the same if steps cost more, by the profile's uncertainty.
+        speedup_high: the same if they cost less; never more than the mean acceptance length.
+        break_even_acceptance_length: the mean acceptance length at which speedup is 1.
+        break_even_acceptance_ratio: the acceptance ratio at which it is 1; above 1, none could pay.
+        step_cost: time of a step with drafts, in plain steps of the same batch.
+        batch_size: requests in the batch, averaged over the window's drafts, at least 1.
+    """
+
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    break_even_acceptance_length: float | None = None
+    break_even_acceptance_ratio: float | None = None
+    step_cost: float | None = None
+    batch_size: float | None = None
+
+
+def estimate(
+    length: float | None, drafted: float | None, batch: float | None, profile: CostProfile
+) -> Estimate:
+    """Return what drafts of `drafted` tokens that emit `length` gain.
+
+    Args:
+        length: mean acceptance length.
+        drafted: mean draft length; K where drafts do not vary.
+        batch: requests in the batch. Below 1 it is taken for 1, because a draft belongs to a request.
+        profile: what steps cost.
+    """
+    if length is None or not drafted or batch is None:
+        return Estimate()
+    batch = max(1.0, batch)
+    cost = profile.step_cost(drafted, batch)
+    extra = cost - 1
+    # What a plain step costs is certain, being 1; the profile can be wrong about what comes on top.
+    low, high = 1 + extra * (1 + _ratio(profile, cost)), 1 + extra * max(0.0, 1 - _ratio(profile, cost))
+    return Estimate(
+        speedup=length / cost,
+        speedup_low=length / low,
+        speedup_high=length / high,
+        break_even_acceptance_length=cost,
+        break_even_acceptance_ratio=extra / drafted,
+        step_cost=cost,
+        batch_size=batch,
+    )
+
+
+def _ratio(profile: CostProfile, cost: float) -> float:
+    """Return the relative error of the extra cost that gives the step's cost its uncertainty."""
+    return profile.uncertainty * cost / (cost - 1) if cost > 1 else 0.0

@@ -1,0 +1,206 @@
+"""Named cost profiles: those shipped as data, and the operator's own.
+
+A file of profiles has one mapping, `profiles`, from names to profiles; docs/cost-profiles.md shows one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import fields
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from .cost import CostProfile, DraftCost, TargetCost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PARTS: dict[str, type[TargetCost] | type[DraftCost]] = {"target": TargetCost, "draft": DraftCost}
+_NUMBERS = frozenset({"context_tokens", "size_ratio", "uncertainty"})
+_TEXTS = frozenset({"provenance", "unit"})
+_KNOWN = frozenset(f.name for f in fields(CostProfile)) - {"name"} | {"unit"}
+
+#: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1), ``Qwen2.5-0.5B``.
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9])")
+
+
+class ProfileError(ValueError):
+    """A profile that cannot be used. The message is one line that names it and says what is allowed."""
+
+
+def parse_profiles(document: object) -> dict[str, CostProfile]:
+    """Return the profiles of a parsed YAML document by name.
+
+    Raises:
+        ProfileError: a key that no profile has, or a value that cannot be.
+    """
+    profiles = document.get("profiles") if isinstance(document, dict) else None
+    if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
+        msg = "a mapping with the one key profiles is expected, from names to profiles"
+        raise ProfileError(msg)
+    return {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
+
+
+def _profile(name: str, entry: object) -> CostProfile:
+    found = _checked(name, entry, _KNOWN)
+    if "target" not in found:
+        msg = f"profile {name}: target is missing; its key fixed is the time of a step"
+        raise ProfileError(msg)
+    values: dict[str, Any] = {"name": name}
+    for key, value in found.items():
+        if key in _PARTS:
+            values[key] = _part(name, key, value)
+        elif key in _NUMBERS:
+            values[key] = _number(name, key, value)
+        elif key in _TEXTS:
+            values[key] = str(value).strip()
+        elif (key == "cheap" and isinstance(value, bool)) or (
+            key == "typical_k" and isinstance(value, int) and value >= 1
+        ):
+            values[key] = value
+        elif key == "methods" and isinstance(value, list) and all(isinstance(v, str) for v in value):
+            values[key] = tuple(value)
+        else:
+            allowed = {"cheap": "true or false", "typical_k": "a whole number from 1 up"}
+            msg = f"profile {name}: {key} is {value!r}; allowed: {allowed.get(key, 'a list of methods')}"
+            raise ProfileError(msg)
+    values.pop("unit", None)
+    ratio = values.pop("size_ratio", None)
+    profile = CostProfile(**values)
+    if profile.target.fixed <= 0:
+        msg = f"profile {name}: target.fixed is {profile.target.fixed:g}; allowed: above 0"
+        raise ProfileError(msg)
+    if ratio is None:
+        return profile
+    try:
+        return CostProfile(**{**values, "size_ratio": profile.sized(ratio).size_ratio})
+    except ValueError as error:
+        msg = f"profile {name}: size_ratio: {error}"
+        raise ProfileError(msg) from error
+
+
+def _checked(where: str, entry: object, known: frozenset[str]) -> Mapping[str, Any]:
+    if not isinstance(entry, dict):
+        msg = f"profile {where}: a mapping is expected; known keys: {', '.join(sorted(known))}"
+        raise ProfileError(msg)
+    for key in entry:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
+            msg = f"profile {where}: no such key {key!r}; {hint}"
+            raise ProfileError(msg)
+    return entry
+
+
+def _part(name: str, key: str, value: object) -> TargetCost | DraftCost:
+    part = _PARTS[key]
+    found = _checked(f"{name}, {key}", value, frozenset(f.name for f in fields(part)))
+    numbers = {item: _number(name, f"{key}.{item}", number) for item, number in found.items()}
+    if key == "target" and "fixed" not in numbers:
+        msg = f"profile {name}: target.fixed is missing: the time of a step, whatever its batch"
+        raise ProfileError(msg)
+    return part(**numbers)
+
+
+def _number(name: str, key: str, value: object) -> float:
+    # YAML takes 5e-6 for a text: its numbers with an exponent need a point.
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        msg = f"profile {name}: {key} is {value!r}; allowed: a number from 0 up"
+        raise ProfileError(msg)
+    return number
+
+
+def _builtin() -> dict[str, CostProfile]:
+    text = files(__package__).joinpath("profiles.yaml").read_text("utf-8")
+    return parse_profiles(yaml.safe_load(text))
+
+
+#: Every profile that is shipped, by name.
+BUILTIN: Mapping[str, CostProfile] = _builtin()
+
+
+def for_method(method: str, size_ratio: float | None = None) -> CostProfile:
+    """Return the shipped profile of a method as vLLM calls it; of `unknown` where none fits.
+
+    Args:
+        method: the method, empty where it is not known.
+        size_ratio: size of the draft model over the target's, where known.
+
+    Raises:
+        ValueError: a size ratio that cannot be.
+    """
+    return fit(meant_for(method), size_ratio)
+
+
+def meant_for(method: str, profiles: Mapping[str, CostProfile] = BUILTIN) -> CostProfile:
+    """Return the first of `profiles` that is meant for a method, else the shipped one, else `unknown`."""
+    if method.endswith("_mtp"):  # deepseek_mtp, qwen3_next_mtp, ...: vLLM has one for each architecture
+        method = "mtp"
+    return next(
+        (p for known in (profiles, BUILTIN) for p in known.values() if method and method in p.methods),
+        BUILTIN["unknown"],
+    )
+
+
+def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
+    """Return `profile` for a draft model of this size, or of the size that it is meant for.
+
+    Raises:
+        ValueError: a size ratio that cannot be.
+    """
+    draft = profile.draft
+    ratio = size_ratio or profile.size_ratio
+    if ratio is None or not (draft.per_position_of_size or draft.per_token_of_size):
+        return profile
+    return profile.sized(ratio)
+
+
+@lru_cache(maxsize=256)
+def deployed(
+    profile: CostProfile, size_ratio: float | None, draft_model: str, target_model: str
+) -> CostProfile:
+    """Return `profile` for the sizes of the models deployed: as told, else as their names tell."""
+    if size_ratio is None and draft_model and target_model:
+        draft, target = size_in_name(draft_model), size_in_name(target_model)
+        if draft and target and draft < target:
+            size_ratio = draft / target
+    return fit(profile, size_ratio)
+
+
+def guess_method(method: str, draft_model: str) -> str:
+    """Return the method that vLLM takes where its configuration leaves it out: by the drafter's name."""
+    if method or not draft_model:
+        return method
+    name = draft_model.lower()
+    for mark, found in (
+        ("eagle3", "eagle3"),
+        ("eagle-", "eagle"),
+        ("dflash", "dflash"),
+        ("dspark", "dspark"),
+    ):
+        if mark in name:
+            return found
+    if draft_model in ("ngram", "[ngram]"):
+        return "ngram"
+    return ""  # a draft model, medusa, an MLP speculator: told by files that are not seen here
+
+
+@lru_cache(maxsize=256)
+def size_in_name(model: str) -> float | None:
+    """Return the parameters that a model's name tells (``Llama-3.1-70B``), ``None`` where it tells none.
+
+    A name of a mixture of experts tells its whole size first (``Qwen3-30B-A3B``).
+    """
+    match = _SIZE.search(model.rpartition("/")[2])
+    if match is None:
+        return None
+    return float(match[1]) * (1e9 if match[2] in "bB" else 1e6)

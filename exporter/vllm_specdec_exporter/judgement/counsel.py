@@ -1,0 +1,74 @@
+"""Counsel: the advice that stands for an engine, with what is needed to paste it.
+
+Advice is drawn anew from every sample. The K schedule is drawn anew only now and then: it takes longer than
+all the rest of a poll, and nobody restarts a server twice a minute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..economics.schedule import ScheduleRow, make_schedule
+from .advice import Action, Advice, Case, Standing, advise
+
+if TYPE_CHECKING:
+    from ..speculation import Speculation
+
+#: How often the schedule is drawn anew, as a share of the judged window.
+_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Counsel:
+    """The advice that stands.
+
+    Attributes:
+        advice: what is published.
+        standing: what the next advice must beat.
+        k: the K that it was given for.
+        schedule: the K schedule.
+        scheduled_at: when that was drawn, in seconds.
+    """
+
+    advice: Advice = Advice(reason="no advice: nothing is known yet")
+    standing: Standing | None = None
+    k: int | None = None
+    schedule: tuple[ScheduleRow, ...] = ()
+    scheduled_at: float | None = None
+
+
+def consult(before: Counsel, case: Case, speculation: Speculation, time: float, window: float) -> Counsel:
+    """Return the counsel after another sample.
+
+    Args:
+        before: the counsel so far.
+        case: what advice is drawn from.
+        speculation: what the operator says of the server, for what is to be pasted.
+        time: now, in seconds.
+        window: length of the judged window in seconds; so long another K must have been better.
+    """
+    if before.k != case.k:
+        before = Counsel(k=case.k)
+    advice, standing = advise(case, before.standing, time, window)
+    after = replace(before, advice=advice, standing=standing)
+    if advice.action is Action.INSUFFICIENT_DATA or case.measures is None:
+        return after
+    due = before.scheduled_at is None or not 0 <= time - before.scheduled_at < _SHARE * window
+    if due:
+        lengths = case.measures.mean_acceptance_length_at
+        after = replace(after, schedule=make_schedule(lengths, case.profile), scheduled_at=time)
+    return replace(after, advice=_to_paste(advice, after.schedule, case.k, speculation))
+
+
+def _to_paste(
+    advice: Advice, schedule: tuple[ScheduleRow, ...], k: int | None, speculation: Speculation
+) -> Advice:
+    wanted = advice.num_speculative_tokens
+    most = max((row.num_speculative_tokens for row in schedule), default=0)
+    return replace(
+        advice,
+        speculative_config=speculation.with_k(wanted) if wanted and wanted != k else "",
+        schedule=schedule,
+        schedule_config=speculation.with_k(most, schedule) if len(schedule) > 1 and most else "",
+    )

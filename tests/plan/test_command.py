@@ -1,0 +1,346 @@
+"""`plan` on the command line: reports, JSON, exit codes and bad usage."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cli.commands import run as run_command
+from plan.configs import DEEPSEEK_V3, GEMMA2_9B, LLAMA_8B, LLAMA_70B, MIXTRAL
+from vllm_specdec_exporter import cli
+from vllm_specdec_exporter import plan as package
+from vllm_specdec_exporter.values import parse_speculation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE = Path(__file__).parent / "golden"
+ROOT = Path(__file__).parents[2]
+SIZES = ("--target-params", "70B", "--draft-params", "8B")
+H100 = ("--gpus", "2", "--gpu-memory", "80GB")
+H200 = ("--gpus", "2", "--gpu-memory", "141GB")
+FACTS = (
+    *("--temperature", "0.2", "--temperature", "0.3", "--objective", "tpot"),
+    *("--same-family", "yes", "--same-tokenizer", "yes", "--uniform-batch", "yes"),
+    *("--validated-at-temperature", "yes", "--monitored", "yes"),
+)
+
+
+@pytest.fixture
+def plan(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run `plan` with these words; return exit code, standard output and standard error."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        try:
+            code = cli.main(["plan", *words])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[dict[str, Any], str], str]:
+    """Write a config.json; return its path."""
+
+    def write(document: dict[str, Any], name: str = "config.json") -> str:
+        path = tmp_path / name
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+# --- reports
+
+REPORTS = {
+    "published-example": (*SIZES, *H100, "--context", "8192", "--batch", "32"),
+    "published-example-fits": (*SIZES, *H200, *FACTS, "--acceptance", "0.7"),
+    "llama-70b-8b": (
+        *("--target-config", "LLAMA_70B", "--draft-config", "LLAMA_8B", *H200, *FACTS),
+        *("--context", "8192", "--batch", "32", "--acceptance", "0.75", "--draft-model", "org/draft-8b"),
+    ),
+    "llama-70b-eagle3": ("--target-config", "LLAMA_70B", *H200, "--method", "eagle3", "--temperature", "1"),
+    "mixtral-ngram": ("--target-config", "MIXTRAL", *H200, "--method", "ngram", *FACTS),
+    "deepseek-mtp": (
+        *("--target-config", "DEEPSEEK_V3", "--gpus", "8", "--gpu-memory", "141GB", "--method", "mtp"),
+        *("--context", "16384", "--batch", "64", "--kv-precision", "fp8", *FACTS),
+    ),
+    "mlp-speculator": (*SIZES[:2], *H200, "--method", "mlp_speculator"),
+    "gemma-heads-given": (
+        "--target-config",
+        "GEMMA2_9B",
+        "--draft-params",
+        "300M",
+        "--method",
+        "eagle",
+        *H100,
+    ),
+}
+CONFIGS = {
+    "LLAMA_70B": LLAMA_70B,
+    "LLAMA_8B": LLAMA_8B,
+    "MIXTRAL": MIXTRAL,
+    "DEEPSEEK_V3": DEEPSEEK_V3,
+    "GEMMA2_9B": GEMMA2_9B,
+}
+
+
+def words_of(name: str, config: Callable[..., str]) -> list[str]:
+    return [config(CONFIGS[word], word) if word in CONFIGS else word for word in REPORTS[name]]
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_report_is_the_golden_file(
+    name: str, plan: Callable[..., tuple[int, str, str]], config: Callable[..., str]
+) -> None:
+    """Every byte. `UPDATE_GOLDEN=1 pytest tests/plan` writes the files anew; look at the difference."""
+    _, out, err = plan(*words_of(name, config))
+    path = HERE / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(out, encoding="utf-8")
+    assert out == path.read_text(encoding="utf-8")
+    assert err == ""
+    assert max(len(line) for line in out.splitlines() if "--speculative-config" not in line) <= 100
+
+
+def test_the_documented_example_is_real() -> None:
+    """docs/plan.md shows the golden report of this very command, word for word."""
+    page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
+    assert (HERE / "llama-70b-8b.txt").read_text(encoding="utf-8") in page
+    command = page.split("```sh\n")[1].split("```")[0].replace("\\\n", " ").split()
+    files = {"70b/config.json": "LLAMA_70B", "8b/config.json": "LLAMA_8B"}
+    assert tuple(files.get(word, word) for word in command[2:]) == REPORTS["llama-70b-8b"]
+
+
+@pytest.mark.parametrize("change", [("--context", "4096"), ("--kv-precision", "fp8")])
+def test_the_documented_ways_out_are_real(
+    change: tuple[str, ...], plan: Callable[..., tuple[int, str, str]], config: Callable[..., str]
+) -> None:
+    """Shorter requests or a smaller cache make the documented batch fit."""
+    code, out, _ = plan(*words_of("llama-70b-8b", config), *change)
+    assert (code, out.split()[0]) == (0, "USE")
+
+
+def test_the_example_of_the_package_is_real() -> None:
+    """The code in the package's docstring runs and prints a report."""
+    code = textwrap.dedent(str(package.__doc__).split("::\n")[1].split("\n* ")[0])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert "113.8 GB" in done.stdout
+
+
+def test_every_golden_report_is_made() -> None:
+    assert {path.stem for path in HERE.iterdir()} == set(REPORTS)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_json_says_what_the_report_says(
+    name: str, plan: Callable[..., tuple[int, str, str]], config: Callable[..., str]
+) -> None:
+    """Every sentence of the report is in the JSON, and the exit code is the same."""
+    words = words_of(name, config)
+    code, text, _ = plan(*words)
+    json_code, out, _ = plan(*words, "--json")
+    document = json.loads(out)
+    assert code == json_code == (1 if document["conclusion"] == "leave_off" else 0)
+    flat = " ".join(text.split())
+    items = [*document["checks"], *document["checklist"]["use"], *document["checklist"]["leave_off"]]
+    for item in items:
+        assert item["text"] in flat
+    assert document["reason"] in flat
+    parsed = parse_speculation(json.dumps(document["speculative_config"]))
+    assert parsed.num_speculative_tokens == document["num_speculative_tokens"]
+    assert parsed.method == document["method"]
+
+
+def test_the_published_arithmetic_is_in_the_json(plan: Callable[..., tuple[int, str, str]]) -> None:
+    """70B + 8B in BF16 at 0.9: on two cards of 80 GB 4 GB and -12 GB, on two of 141 GB 113.8 and 97.8."""
+    for gpus, usable, before, after in ((H100, 144e9, 4e9, -12e9), (H200, 253.8e9, 113.8e9, 97.8e9)):
+        memory = json.loads(plan(*SIZES, *gpus, "--json")[1])["memory"]
+        assert memory["target_weights_bytes"] == 140e9
+        assert memory["draft_weights_bytes"] == 16e9
+        assert memory["usable_bytes"] == pytest.approx(usable)
+        assert memory["before"]["kv_budget_bytes"] == pytest.approx(before)
+        assert memory["after"]["kv_budget_bytes"] == pytest.approx(after)
+
+
+def test_the_command_runs_as_a_program() -> None:
+    """With the exit codes that scripts see."""
+    fits = run_command("plan", *SIZES, *H200)
+    assert fits.code == 0
+    assert "113.8 GB" in fits.out
+    assert fits.err == ""
+    assert run_command("plan", *SIZES, *H100).code == 1
+    refused = run_command("plan", *SIZES)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+
+
+# --- exit codes
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((*SIZES, *H200), 0),
+        ((*SIZES, *H200, *FACTS), 0),
+        ((*SIZES, *H100), 1),
+        ((*SIZES, *H200, "--temperature", "0.9"), 1),
+        ((*SIZES, *H200, "--temperature", "0", "--temperature", "1"), 1),
+        ((*SIZES, *H200, "--objective", "ttft"), 1),
+        ((*SIZES, *H200, "--monitored", "no"), 1),
+        ((*SIZES, *H200, "--uniform-batch", "no"), 0),
+        ((*SIZES, *H200, "--same-family", "no"), 1),
+        ((*SIZES, *H200, "--same-tokenizer", "no"), 1),
+        ((*SIZES, *H200, "--acceptance", "0.05"), 1),
+        (("--target-params", "8B", "--draft-params", "70B", "--gpu-memory", "1TB"), 1),
+        (("--target-params", "70B", "--method", "ngram", *H200), 0),
+        (("--target-params", "70B", "--method", "suffix", *H200), 0),
+        (("--target-params", "70B", "--method", "medusa", *H200), 0),
+    ],
+)
+def test_the_exit_code_tells_whether_anything_speaks_against_it(
+    words: tuple[str, ...], code: int, plan: Callable[..., tuple[int, str, str]]
+) -> None:
+    assert plan(*words)[0] == code
+
+
+# --- options
+
+
+def test_precisions_come_from_the_flag_then_from_the_file(
+    plan: Callable[..., tuple[int, str, str]], config: Callable[..., str]
+) -> None:
+    path = config({**LLAMA_70B, "quantization_config": {"quant_method": "fp8"}})
+    common = ("--target-config", path, "--draft-params", "8B", *H200, "--json")
+    document = json.loads(plan(*common)[1])
+    assert document["target"]["precision"] == "fp8"
+    assert document["draft"]["precision"] == "bf16"  # vLLM does not quantize the draft with the target
+    assert document["memory"]["kv_precision"] == "bf16"
+    document = json.loads(plan(*common, "--target-precision", "int4", "--draft-precision", "fp8")[1])
+    assert document["target"]["precision"] == "int4"
+    assert document["draft"]["precision"] == "fp8"
+
+
+def test_binary_units_are_larger(plan: Callable[..., tuple[int, str, str]]) -> None:
+    document = json.loads(plan(*SIZES, "--gpus", "2", "--gpu-memory", "80GiB", "--json")[1])
+    assert document["gpus"]["memory_bytes"] == 80 * 2**30
+
+
+def test_a_profile_can_be_named(plan: Callable[..., tuple[int, str, str]]) -> None:
+    document = json.loads(plan(*SIZES, *H200, "--cost-profile", "chinchilla-70b-draft-4b", "--json")[1])
+    assert document["speedup"]["profile"].startswith("chinchilla-70b-draft-4b")
+
+
+def test_the_help_names_every_flag_and_the_exit_codes(plan: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = plan("--help")
+    assert code == 0
+    assert "--gpu-memory-utilization" in out
+    assert "Exit codes: 0 nothing speaks against it" in " ".join(out.split())
+
+
+# --- bad usage: one line that names the option, the value and what is allowed
+
+
+def assert_refused(outcome: tuple[int, str, str], *parts: str) -> None:
+    code, out, err = outcome
+    assert (code, out) == (2, "")
+    assert err.startswith("vllm-specdec-exporter plan: error: ")
+    assert err.count("\n") == 1
+    for part in parts:
+        assert part in err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ((), ("--target-params or --target-config is missing",)),
+        (("--target-params", "70B"), ("--draft-params or --draft-config is missing",)),
+        (SIZES, ("--gpu-memory is missing",)),
+        (("--target-params", "0B", *H200), ('--target-params "0B"', "allowed: a number of parameters")),
+        (("--target-params", "=70B", *H200), ('--target-params "=70B"',)),
+        (("--target-params", "-70B", *H200), ("--target-params",)),
+        (("--target-params", "70B", "--draft-params", "0", *H200), ('--draft-params "0"', "allowed")),
+        ((*SIZES, "--gpu-memory", "80"), ('--gpu-memory "80"', "80GB (80e9 bytes)")),
+        ((*SIZES, "--gpu-memory", "0GB"), ('--gpu-memory "0GB"',)),
+        ((*SIZES, *H200, "--gpus", "0"), ('--gpus "0"', "from 1")),
+        ((*SIZES, *H200, "--gpus", "two"), ('--gpus "two"',)),
+        ((*SIZES, *H200, "--gpu-memory-utilization", "0"), ('--gpu-memory-utilization "0"', "above 0")),
+        ((*SIZES, *H200, "--gpu-memory-utilization", "1.1"), ('"1.1"', "at most 1")),
+        ((*SIZES, *H200, "--gpu-memory-utilization", "nan"), ('"nan"', "above 0")),
+        ((*SIZES, *H200, "--gpu-memory-utilization", "90%"), ('"90%"',)),
+        ((*SIZES, *H200, "--target-precision", "bf8"), ('--target-precision "bf8"', "bf16, fp16")),
+        ((*SIZES, *H200, "--draft-precision", "x"), ('--draft-precision "x"', "allowed: fp32")),
+        ((*SIZES, *H200, "--kv-precision", ""), ('--kv-precision ""', "allowed: fp32")),
+        ((*SIZES, *H200, "--context", "0"), ('--context "0"', "from 1")),
+        ((*SIZES, *H200, "--batch", "1.5"), ('--batch "1.5"', "a whole number")),
+        ((*SIZES, *H200, "--batch", "9" * 400), ("--batch", "a whole number")),
+        ((*SIZES, *H200, "--num-speculative-tokens", "0"), ('--num-speculative-tokens "0"', "1 to 256")),
+        ((*SIZES, *H200, "--acceptance", "60"), ('--acceptance "60"', "from 0 to 1")),
+        ((*SIZES, *H200, "--acceptance", "nan"), ('--acceptance "nan"', "from 0 to 1")),
+        ((*SIZES, *H200, "--temperature", "-1"), ("--temperature",)),
+        ((*SIZES, *H200, "--temperature", "warm"), ('--temperature "warm"',)),
+        ((*SIZES, *H200, "--monitored", "maybe"), ("--monitored", "maybe", "yes")),
+        ((*SIZES, *H200, "--objective", "fun"), ("--objective", "fun", "tpot")),
+        ((*SIZES, *H200, "--method", "magic"), ("--method", "magic", "eagle3")),
+        ((*SIZES, *H200, "--cost-profile", "none"), ("--cost-profile", "none", "ngram")),
+        ((*SIZES, *H200, "--unknown"), ("--unknown",)),
+        ((*SIZES, *H200, "--method", "ngram"), ('--draft-params "8B"', "ngram has no draft model")),
+        (
+            ("--target-params", "70B", *H200, "--method", "suffix", "--draft-model", "x"),
+            ('--draft-model "x"', "suffix has no draft model"),
+        ),
+        (("--target-params", "70B", "--target-config", "x", *H200), ("--target-params and --target-config",)),
+        ((*SIZES, "--draft-config", "x", *H200), ("--draft-params and --draft-config",)),
+        (("--target-config", "/nowhere/config.json"), ('"/nowhere/config.json"', "No such file")),
+        (("--target-config", "/"), ("--target-config", "Is a directory")),
+        (("--target-config", "a\0b"), ("--target-config", "cannot be read")),
+        (("--target-config", "/dev/zero"), ("larger than 16 MiB",)),
+    ],
+)
+def test_bad_usage_is_one_line(
+    words: tuple[str, ...], parts: tuple[str, ...], plan: Callable[..., tuple[int, str, str]]
+) -> None:
+    assert_refused(plan(*words), *parts)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe{}x", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "a JSON object is expected"),
+        (b'"llama"', "a JSON object is expected"),
+        (b"{}", "model_type is missing"),
+        (b'{"model_type": "llama"}', "hidden_size is missing"),
+        (b'{"model_type": "rwkv"}', "model_type 'rwkv' is an architecture"),
+        (b'{"model_type": "llama\\n\\u001b[31m"}', "is an architecture"),
+    ],
+)
+def test_a_bad_config_is_named_in_one_line(
+    content: bytes, part: str, tmp_path: Path, plan: Callable[..., tuple[int, str, str]]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    outcome = plan("--target-config", str(path), *H200)
+    assert_refused(outcome, f'--target-config "{path}"', part)
+    assert "\x1b" not in outcome[2]
+
+
+def test_a_quantization_that_is_not_understood_asks_for_the_precision(
+    plan: Callable[..., tuple[int, str, str]], config: Callable[..., str]
+) -> None:
+    path = config({**LLAMA_70B, "quantization_config": {"quant_method": "novel"}})
+    words = ("--target-config", path, "--draft-params", "8B", *H200)
+    assert_refused(plan(*words), "quantization_config is not understood; give --target-precision")
+    assert plan(*words, "--target-precision", "int4")[0] == 0

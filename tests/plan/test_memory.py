@@ -1,0 +1,183 @@
+"""What the weights leave for keys and values: the published arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
+from vllm_specdec_exporter.plan import (
+    METHODS,
+    PRECISIONS,
+    Drafter,
+    Gpus,
+    Load,
+    Memory,
+    Model,
+    account,
+    estimate_head,
+    from_architecture,
+    from_parameters,
+    read_architecture,
+)
+
+BF16 = PRECISIONS["bf16"]
+TARGET = from_parameters(70 * 10**9, BF16)
+DRAFT = from_parameters(8 * 10**9, BF16)
+
+
+def model(config: dict[str, Any]) -> Model:
+    return from_architecture(read_architecture(config), BF16)
+
+
+def reckon(
+    target: Model,
+    draft: Model | None,
+    gpus: Gpus,
+    load: Load | None = None,
+    drafter: Drafter = Drafter.MODEL,
+    kv_bytes: float = 2,
+) -> Memory:
+    return account(target, draft, drafter, gpus, load or Load(), kv_bytes)
+
+
+def test_the_published_example_on_two_cards_of_80_gb() -> None:
+    """70B and 8B in BF16: 144 GB usable, 4 GB for keys and values, and with the draft 12 GB too few."""
+    memory = reckon(TARGET, DRAFT, Gpus(2, 80e9, 0.9))
+    assert memory.target == 140e9
+    assert memory.draft == 16e9
+    assert memory.total == 160e9
+    assert memory.usable == pytest.approx(144e9)
+    assert memory.before.budget == pytest.approx(4e9)
+    assert memory.after is not None
+    assert memory.after.budget == pytest.approx(-12e9)
+    assert memory.after.fits is False
+    assert memory.target_share == 0.875
+    assert memory.draft_share == 0.1
+
+
+def test_the_published_example_on_two_cards_of_141_gb() -> None:
+    memory = reckon(TARGET, DRAFT, Gpus(2, 141e9, 0.9))
+    assert memory.usable == pytest.approx(253.8e9)
+    assert memory.before.budget == pytest.approx(113.8e9)
+    assert memory.after is not None
+    assert memory.after.budget == pytest.approx(97.8e9)
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights"),
+    [("fp32", 280e9), ("bf16", 140e9), ("int8", 70e9), ("fp8", 70e9), ("int4", 35e9)],
+)
+def test_weights_are_parameters_times_bytes(precision: str, weights: float) -> None:
+    assert from_parameters(70 * 10**9, PRECISIONS[precision]).weights == weights
+
+
+@settings(deadline=None)
+@given(
+    target=st.integers(10**9, 10**12),
+    draft=st.integers(10**6, 10**11),
+    gpus=st.integers(1, 64),
+    memory=st.floats(8e9, 3e11),
+    utilization=st.floats(0.01, 1),
+)
+def test_the_draft_shrinks_the_budget_one_for_one(
+    target: int, draft: int, gpus: int, memory: float, utilization: float
+) -> None:
+    found = reckon(
+        from_parameters(target, BF16), from_parameters(draft, BF16), Gpus(gpus, memory, utilization)
+    )
+    assert found.after is not None
+    assert found.before.budget - found.after.budget == pytest.approx(2 * draft, rel=1e-3)
+
+
+def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
+    """Llama-3.1 in BF16: 327,680 bytes a token for the 70B, 131,072 more for the 8B."""
+    memory = reckon(model(LLAMA_70B), model(LLAMA_8B), Gpus(2, 141e9, 0.9), Load(8192, 32))
+    assert memory.before.bytes_per_token == 327_680
+    assert memory.after is not None
+    assert memory.after.bytes_per_token == 327_680 + 131_072
+    assert memory.draft_kv_known
+    assert memory.before.tokens == int(memory.before.budget // 327_680)
+    assert memory.before.requests == memory.before.tokens // 8192 == 41
+    assert memory.after.requests == 25
+    assert memory.before.fits is True
+    assert memory.after.fits is False
+
+
+def test_fewer_bytes_for_the_cache_hold_more_tokens() -> None:
+    two, one = (
+        reckon(model(LLAMA_8B), None, Gpus(1, 80e9, 0.9), drafter=Drafter.LOOKUP, kv_bytes=size).before.tokens
+        for size in (2, 1)
+    )
+    assert two is not None
+    assert one == pytest.approx(2 * two, abs=1)
+
+
+def test_lookup_takes_no_memory() -> None:
+    memory = reckon(model(LLAMA_8B), None, Gpus(1, 80e9, 0.9), Load(4096, 8), Drafter.LOOKUP)
+    assert memory.draft == 0
+    assert memory.before == memory.after
+
+
+def test_an_eagle_head_caches_one_layer_of_the_target() -> None:
+    target = model(LLAMA_70B)
+    head = estimate_head(METHODS["eagle"], target, BF16, 3)
+    memory = reckon(target, head, Gpus(2, 141e9, 0.9), drafter=Drafter.HEAD)
+    assert memory.before.bytes_per_token is not None
+    assert memory.after is not None
+    assert memory.after.bytes_per_token == memory.before.bytes_per_token * 81 / 80
+
+
+def test_a_latent_cache_is_copied_to_every_gpu() -> None:
+    """61 layers of 576 numbers, in 2 bytes, on each of 8 GPUs: not the 64 KB a layer of full heads."""
+    memory = reckon(model(DEEPSEEK_V3), None, Gpus(8, 200e9, 0.9), drafter=Drafter.LOOKUP)
+    assert memory.before.bytes_per_token == 61 * 576 * 2 * 8
+
+
+def test_what_is_not_known_stays_unknown() -> None:
+    """Without dimensions there are no tokens; without the heads' size no room after."""
+    memory = reckon(TARGET, None, Gpus(2, 141e9, 0.9), Load(8192, 32), Drafter.HEAD)
+    assert memory.after is None
+    assert memory.draft is None
+    assert memory.draft_share is None
+    assert memory.before.tokens is None
+    assert memory.before.fits is None
+
+
+def test_a_drafts_cache_of_unknown_size_is_said_to_be_missing() -> None:
+    memory = reckon(model(LLAMA_70B), DRAFT, Gpus(2, 141e9, 0.9))
+    assert not memory.draft_kv_known
+    assert memory.after is not None
+    assert memory.after.bytes_per_token == memory.before.bytes_per_token
+
+
+@settings(deadline=None)
+@given(batch=st.integers(1, 500), context=st.integers(1, 100_000), memory=st.floats(17e9, 3e11))
+def test_a_batch_fits_if_and_only_if_its_tokens_do(batch: int, context: int, memory: float) -> None:
+    found = reckon(
+        model(LLAMA_8B), None, Gpus(1, memory, 0.9), Load(context, batch), drafter=Drafter.LOOKUP
+    ).before
+    assert found.tokens is not None
+    assert found.requests is not None
+    assert found.fits == (found.tokens >= batch * context)
+    if found.requests >= batch:
+        assert found.fits
+
+
+@pytest.mark.parametrize(
+    ("method", "share"), [("eagle", 0.035), ("eagle3", 0.053), ("mtp", 0.021), ("medusa", 3 * 0.022)]
+)
+def test_heads_of_unknown_size_are_estimated_and_say_so(method: str, share: float) -> None:
+    head = estimate_head(METHODS[method], TARGET, BF16, 3)
+    assert head is not None
+    assert head.parameters == pytest.approx(share * 70e9)
+    assert head.estimated
+    assert "estimated (" in head.source
+
+
+def test_where_there_is_nothing_to_go_by_there_is_no_estimate() -> None:
+    for method in ("mlp_speculator", "ngram", "draft_model"):
+        assert estimate_head(METHODS[method], TARGET, BF16, 3) is None
