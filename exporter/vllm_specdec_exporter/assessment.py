@@ -78,7 +78,14 @@ def assess(
         quality = judge_quality(judged, others, settings.thresholds)
         payoff = judge_payoff(judged, profile, settings.thresholds)
     case = Case(
-        activity, judged, k, guess_method(spec.method, spec.draft_model), profile, settings.thresholds
+        activity=activity,
+        measures=judged,
+        counters=engine.counters,
+        k=k,
+        method=guess_method(spec.method, spec.draft_model),
+        profile=profile,
+        thresholds=settings.thresholds,
+        batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
     )
     state = replace(state, counsel=consult(state.counsel, case, spec, time, settings.judged.seconds))
     return state, EngineResult(

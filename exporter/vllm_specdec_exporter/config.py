@@ -13,7 +13,7 @@ from .baseline.document import Baseline, BaselineError
 from .baseline.document import load as load_baseline
 from .duration import format_duration
 from .economics.criteria import thresholds_for
-from .economics.profiles import BUILTIN, ProfileError, guess_method, meant_for, parse_profiles
+from .economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
 from .options import ConfigError, Option, gather
 from .settings import DEFAULT_WINDOWS, Settings
 from .speculation import Speculation
@@ -330,14 +330,15 @@ def build_settings(
     """
     speculation: Speculation = values["spec.config"] or Speculation()
     profile = _profile(values, speculation)
+    ratio: float | None = values["cost.draft-size-ratio"]
     return Settings(
         windows=windows,
         judged=judged,
         slack=slack,
-        thresholds=_thresholds(values, profile, speculation.num_speculative_tokens),
+        thresholds=_thresholds(values, fit(profile, ratio), speculation.num_speculative_tokens),
         speculation=speculation,
         profile=profile,
-        size_ratio=values["cost.draft-size-ratio"],
+        size_ratio=ratio,
         memory_ratio=_memory_ratio(values),
         baseline=_baseline(values["baseline.file"]),
     )

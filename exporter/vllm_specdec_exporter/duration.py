@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NUMBER = "([0-9]{1,15})"
@@ -23,6 +24,7 @@ def parse_duration(text: str) -> float:
     return sum(int(n) * s for n, s in zip(match.groups(), scales, strict=True) if n) / 1000
 
 
+@lru_cache(maxsize=256)
 def format_duration(seconds: float) -> str:
     """Return `seconds` in the shortest form that `parse_duration` reads back (``90`` is ``1m30s``)."""
     left = round(seconds * 1000)

@@ -82,6 +82,11 @@ class History:
         """The latest sample of the present life."""
         return self.samples[-1] if self.samples else None
 
+    def batch_sizes(self, since: float) -> tuple[float, float] | None:
+        """Return the least and the most requests that samples from `since` on saw running, if any did."""
+        seen = [s.requests_running for s in self.samples if s.time >= since and s.requests_running]
+        return (min(seen), max(seen)) if seen else None
+
     def interrupt(self) -> History:
         """Note that the server was gone: no window may span that."""
         return replace(self, interrupted=True) if self.samples else self

@@ -2,8 +2,9 @@
 
 For K up to the present one nothing is assumed: the drafts would have been cut off behind position K, so the
 mean acceptance length is 1 + the sum of the first K position ratios, exactly. Farther out acceptance must be
-extrapolated. That is done cautiously: each further position is accepted, given the one before, no more often
-than any of the last ones were, less what the sample leaves open; and no farther than twice the present K.
+extrapolated. That is done cautiously: a further position is accepted, given the one before, no more often
+than either of the last two were, less what the sample leaves open, and acceptance goes on falling as it did
+between them; and no farther than twice the present K.
 
 How sure: whether one K beats another depends on accepted tokens that both count, so the difference is taken
 draft by draft, from the exact distribution of accepted tokens. Drafts of one request resemble each other;
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Two standard deviations: 95 % of a normal distribution.
+#: Standard deviations to either side that hold 95 % of a normal distribution.
 Z = 1.96
 
 #: How many times as much the mean of drafts varies as if they were independent: drafts of one request are
@@ -39,7 +40,7 @@ class Option:
     Attributes:
         num_speculative_tokens: the K.
         mean_acceptance_length: tokens per draft, exact up to the present K.
-        length_low: lower end of its 95 % interval.
+        length_low: lower end of its interval, of 95 % unless asked for otherwise.
         length_high: upper end.
         step_cost: time of its step, in plain steps.
         speedup: length over cost.
@@ -56,12 +57,12 @@ class Option:
 
     @property
     def speedup_low(self) -> float:
-        """Lower end of the speedup's 95 % interval, as far as the sample goes."""
+        """Lower end of the speedup's interval, as far as the sample goes."""
         return self.length_low / self.step_cost
 
     @property
     def speedup_high(self) -> float:
-        """Upper end of the speedup's 95 % interval, as far as the sample goes."""
+        """Upper end of the speedup's interval, as far as the sample goes."""
         return self.length_high / self.step_cost
 
 
@@ -73,11 +74,13 @@ class Choice:
         options: one per K, in order; the first is K = 0, which costs and gives nothing.
         drafted: the present K: what lies beyond is extrapolated.
         sample: the distribution that all of it rests on.
+        sureness: standard deviations that intervals reach to either side.
     """
 
     options: tuple[Option, ...]
     drafted: int
     sample: Sample
+    sureness: float
 
     def option(self, k: int) -> Option:
         """Return what `k` gives; what lies beyond reach is the farthest one in it."""
@@ -94,13 +97,13 @@ class Choice:
         return max(self.options[1:], key=_speedup)
 
     def surely_better(self, k: int, other: int) -> bool:
-        """Tell whether the sample shows that `k` is faster than `other`, at 95 %.
+        """Tell whether the sample shows, to its sureness, that `k` is faster than `other`.
 
         What is extrapolated counts as it stands, because it is cautious already.
         """
         first, second = self.option(k), self.option(other)
         error = self.sample.error_of_difference((k, first.step_cost), (other, second.step_cost))
-        return first.speedup - second.speedup > Z * error
+        return first.speedup - second.speedup > self.sureness * error
 
 
 _speedup = attrgetter("speedup")
@@ -147,7 +150,13 @@ class Sample:
         return math.sqrt(CLUSTERING * max(0.0, variance) / self._drafts)
 
 
-def choose(survival: Sequence[float], drafts: float, cost: Callable[[int], float], reach: int = 0) -> Choice:
+def choose(
+    survival: Sequence[float],
+    drafts: float,
+    cost: Callable[[int], float],
+    reach: int = 0,
+    sureness: float = Z,
+) -> Choice:
     """Return what every K in reach gives.
 
     Args:
@@ -155,6 +164,7 @@ def choose(survival: Sequence[float], drafts: float, cost: Callable[[int], float
         drafts: how many drafts that was counted over, above 0.
         cost: from a K to the time of its step, in plain steps.
         reach: the largest K to look at; by default twice the present one.
+        sureness: standard deviations that intervals reach to either side.
     """
     sample = Sample(survival, drafts)
     drafted = len(sample.survival)
@@ -163,7 +173,7 @@ def choose(survival: Sequence[float], drafts: float, cost: Callable[[int], float
     length = 1.0
     for k, ratio in enumerate(sample.survival + _extrapolate(sample.survival, drafts, further), 1):
         length += ratio
-        margin = Z * sample.error_of_length(k)
+        margin = sureness * sample.error_of_length(k)
         step = cost(k)
         options.append(
             Option(
@@ -176,18 +186,28 @@ def choose(survival: Sequence[float], drafts: float, cost: Callable[[int], float
                 extrapolated=k > drafted,
             )
         )
-    return Choice(tuple(options), drafted, sample)
+    return Choice(tuple(options), drafted, sample, sureness)
 
 
 def _extrapolate(survival: tuple[float, ...], drafts: float, further: int) -> tuple[float, ...]:
-    """Return the survival of further positions: falling by the least of the last two conditional ratios."""
+    """Return the survival of further positions.
+
+    They start from the least of the last two conditional ratios and go on falling as these two did.
+    """
     last = [
         _at_least(here / earlier, drafts * earlier)
         for earlier, here in pairwise((1.0, *survival)[-3:])
         if earlier > 0
     ]
-    keep = last[0] * _CAUTION if len(survival) == 1 else min(last, default=0.0)
-    return tuple(survival[-1] * keep**step for step in range(1, further + 1))
+    keep = min(last, default=0.0)
+    # With a single position there is no decline to go by.
+    fall = _CAUTION if len(survival) == 1 else min(1.0, last[-1] / last[0]) if last and last[0] > 0 else 0.0
+    found, left = [], survival[-1]
+    for _ in range(further):
+        keep *= fall
+        left *= keep
+        found.append(left)
+    return tuple(found)
 
 
 def _at_least(ratio: float, sample: float) -> float:

@@ -43,6 +43,10 @@ def parse_profiles(document: object) -> dict[str, CostProfile]:
     if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
         msg = "a mapping with the one key profiles is expected, from names to profiles"
         raise ProfileError(msg)
+    for name in profiles:
+        if not str(name).isprintable() or not str(name).strip():
+            msg = f"{str(name)!r} is no name for a profile: it must be text on one line"
+            raise ProfileError(msg)
     return {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
 
 
@@ -60,7 +64,7 @@ def _profile(name: str, entry: object) -> CostProfile:
         elif key in _TEXTS:
             values[key] = str(value).strip()
         elif (key == "cheap" and isinstance(value, bool)) or (
-            key == "typical_k" and isinstance(value, int) and value >= 1
+            key == "typical_k" and isinstance(value, int) and not isinstance(value, bool) and value >= 1
         ):
             values[key] = value
         elif key == "methods" and isinstance(value, list) and all(isinstance(v, str) for v in value):
@@ -121,7 +125,9 @@ def _number(name: str, key: str, value: object) -> float:
 
 def _builtin() -> dict[str, CostProfile]:
     text = files(__package__).joinpath("profiles.yaml").read_text("utf-8")
-    return parse_profiles(yaml.safe_load(text))
+    # The C loader, where there is one: every start of the sidecar reads this.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return parse_profiles(yaml.load(text, Loader=loader))  # noqa: S506 - both are safe loaders
 
 
 #: Every profile that is shipped, by name.

@@ -1,37 +1,31 @@
 """Advice: which K should this engine have, and why?
 
-The K with the highest speedup is advised (`economics.choice`), if it is surely better than the standing one
-and by enough to be worth a restart. The advice stands until another K has been better for as long as the
-judged window is: then none of the data that the standing one rests on is left. So it does not flap on noise,
-and a K that is advised was better in every sample of that time.
+The K with the highest speedup is advised (`economics.choice`), if it is likely to be better than the present
+one, and by enough to be worth a restart. Advice once given stands until another is certain to be better
+(`stance`).
 
 The published rules of thumb are reported beside it, with the reason where they say something else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
-from ..economics.choice import Choice, Option, choose
+from ..economics.choice import Choice, Option, Z
 from ..economics.schedule import ScheduleRow
 from .activity import ActivityState
 from .rules import Rule, apply_rules
+from .stance import USUAL_LENGTH, Evidence, Stance, Standing, stand
 
 if TYPE_CHECKING:
     from ..economics.cost import CostProfile
     from ..measures import Measures
+    from ..reading import Counters
     from ..thresholds import Thresholds
     from .activity import Activity
-
-#: Mean acceptance lengths that a method usually reaches at the least, as published; one that stays below
-#: them at its best K does not fit the target or the traffic.
-USUAL_LENGTH = {"eagle": 2.0, "eagle3": 2.0, "ngram": 1.5, "mlp_speculator": 1.5, "suffix": 2.0}
-
-#: A smaller K saves work as well, so from two tokens fewer on a part of the gain suffices.
-_SHORTER = 0.25
 
 
 class Action(StrEnum):
@@ -53,37 +47,26 @@ class Advice:
         action: what to do; `insufficient_data` where nothing can be said.
         num_speculative_tokens: the K to have, 0 for none; ``None`` where nothing can be said.
         reason: why, in words.
+        doubted: the data argue for another advice, which follows once that is certain.
         rules: what the published rules of thumb say.
         options: what every K in reach gives.
         speculative_config: JSON for vLLM's ``--speculative-config``, to paste; empty without a change or K.
-        schedule: rows for vLLM's ``num_speculative_tokens_per_batch_size``.
+        batch_sizes: the least and the most requests that were seen running in the window.
+        schedule: rows for vLLM's ``num_speculative_tokens_per_batch_size``; outside the batch sizes seen they
+            rest on the cost profile alone.
         schedule_config: the same as `speculative_config` with these rows; empty with a single row.
     """
 
     action: Action = Action.INSUFFICIENT_DATA
     num_speculative_tokens: int | None = None
     reason: str = ""
+    doubted: bool = False
     rules: tuple[Rule, ...] = ()
     options: tuple[Option, ...] = ()
     speculative_config: str = ""
+    batch_sizes: tuple[float, float] | None = None
     schedule: tuple[ScheduleRow, ...] = ()
     schedule_config: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Stance:
-    """What is advised: a K, and whether to look for another method."""
-
-    k: int
-    switch: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The advice that stands, and since when the data argue for another."""
-
-    stance: Stance
-    doubted_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +76,22 @@ class Case:
     Attributes:
         activity: what the engine does.
         measures: the judged window.
+        counters: cumulative counters at its end.
         k: the present K.
         method: how drafts are made.
         profile: what steps cost.
         thresholds: for sample sizes and gains.
+        batch_sizes: the least and the most requests that were seen running in the window.
     """
 
     activity: Activity
     measures: Measures | None
+    counters: Counters
     k: int | None
     method: str
     profile: CostProfile
     thresholds: Thresholds
+    batch_sizes: tuple[float, float] | None = None
 
 
 def advise(
@@ -116,28 +103,35 @@ def advise(
         case: what it is drawn from.
         standing: what came back last time of the same life and the same K.
         time: now, in seconds.
-        hold: how long another K must have been better before the advice changes.
+        hold: how long the data must have argued for another at the least before the advice changes.
     """
     refusal = _refuse(case, standing)
     measures = case.measures
     if refusal or measures is None:
         return Advice(reason=refusal), standing
-    survival, drafts = measures.position_acceptance_ratio, measures.drafts or 0.0
     correction = _correction(measures)
     batch = measures.estimate.batch_size or 1.0
-    drafted = (measures.mean_draft_length or len(survival)) if measures.drafts_vary else None
+    survival = measures.position_acceptance_ratio
+    # Drafts that vary are judged at the K they have: they cost what they hold, not K.
+    drafted = (measures.mean_draft_length or 0.0) if measures.drafts_vary else len(survival) * 2.0 + 1
 
     def cost(k: int) -> float:
-        # Drafts that vary are judged at the K they have: they cost what they hold, not K.
-        return 1 + (case.profile.step_cost(k if drafted is None else min(k, drafted), batch) - 1) * correction
+        return 1 + (case.profile.step_cost(min(k, drafted), batch) - 1) * correction
 
-    choice = choose(survival, drafts, cost, reach=0 if drafted is None else len(survival))
-    wanted = _wanted(choice, standing, case, varying=drafted is not None)
-    standing = _settle(wanted, standing, time, hold)
+    evidence = Evidence(
+        survival=survival,
+        drafts=measures.drafts or 0.0,
+        counters=case.counters,
+        cost=cost,
+        varying=measures.drafts_vary,
+        method=case.method,
+        thresholds=case.thresholds,
+    )
+    standing = stand(evidence, standing, time, hold)
     rules = apply_rules(measures, case.profile, case.thresholds)
-    if drafted is not None and standing.stance.k != 0:
+    if measures.drafts_vary and standing.stance.k != 0:
         return Advice(reason=_why_varying(measures), rules=rules), standing
-    return _advice(choice, standing.stance, case, rules, batch), standing
+    return _advice(evidence.in_window(Z), standing, case, rules, batch), standing
 
 
 def _refuse(case: Case, standing: Standing | None) -> str:
@@ -170,55 +164,8 @@ def _correction(measures: Measures) -> float:
     return max(0.0, measures.mean_acceptance_length / measured - 1) / (estimate.step_cost - 1)
 
 
-def _wanted(choice: Choice, standing: Standing | None, case: Case, *, varying: bool) -> Stance:
-    """Return what the data argue for, with what stands having the benefit of the doubt."""
-    present = choice.drafted
-    held = standing.stance if standing else Stance(present)
-    best = choice.best.num_speculative_tokens
-    if varying:
-        # Of the other K nothing is known but K = 0, which needs no data.
-        best = 0 if choice.option(present).speedup < 1 else present
-    k = best if _beats(choice, best, held.k, case.thresholds) else held.k
-    return Stance(k, not varying and _misfit(choice, k, held, case))
-
-
-def _beats(choice: Choice, k: int, held: int, thresholds: Thresholds) -> bool:
-    if k == held:
-        return False
-    this, that = choice.option(k), choice.option(held)
-    if k == 0:
-        return choice.best_drafting.speedup_high < thresholds.harmful_speedup or (
-            that.speedup_high < thresholds.harmful_speedup and choice.best.num_speculative_tokens == 0
-        )
-    needed = thresholds.advice_minimum_gain * (_SHORTER if held - k > 1 else 1.0)
-    return this.speedup >= (1 + needed) * that.speedup and (
-        this.extrapolated or choice.surely_better(k, held)
-    )
-
-
-def _misfit(choice: Choice, k: int, held: Stance, case: Case) -> bool:
-    """Tell whether the method stays below what it usually reaches, and gains little, even at its best."""
-    usual = USUAL_LENGTH.get(case.method)
-    if usual is None or k == 0:
-        return False
-    option, beneficial = choice.option(k), case.thresholds.beneficial_speedup
-    longest = choice.option(choice.drafted)
-    if held.switch:
-        return not (option.speedup_low > beneficial or longest.length_low > usual)
-    return option.speedup_high < beneficial and longest.length_high < usual
-
-
-def _settle(wanted: Stance, standing: Standing | None, time: float, hold: float) -> Standing:
-    if standing is None:
-        return Standing(wanted)
-    if wanted == standing.stance:
-        return replace(standing, doubted_since=None)
-    since = time if standing.doubted_since is None else standing.doubted_since
-    return Standing(wanted) if time - since >= hold else Standing(standing.stance, since)
-
-
-def _advice(choice: Choice, stance: Stance, case: Case, rules: tuple[Rule, ...], batch: float) -> Advice:
-    present = choice.drafted
+def _advice(choice: Choice, standing: Standing, case: Case, rules: tuple[Rule, ...], batch: float) -> Advice:
+    present, stance = choice.drafted, standing.stance
     k = stance.k
     if k == 0:
         action = Action.DISABLE
@@ -233,7 +180,8 @@ def _advice(choice: Choice, stance: Stance, case: Case, rules: tuple[Rule, ...],
     return Advice(
         action=action,
         num_speculative_tokens=k,
-        reason=_reason(action, choice, k, case, batch),
+        reason=_reason(action, choice, k, case, batch) + _doubt(choice, standing),
+        doubted=standing.doubt is not None,
         rules=rules,
         options=choice.options,
     )
@@ -261,12 +209,24 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
             f"times as fast {load}: the drafter does not fit this target or traffic"
         )
     if action is Action.KEEP:
-        return f"K={k} runs {now.speedup:.2f} times as fast {load}, and no other K is sure to gain more"
+        return f"K={k} runs {now.speedup:.2f} times as fast {load}"
     words = f"K={k} runs {then.speedup:.2f} times as fast {load}, K={present} {now.speedup:.2f} times"
     if action is Action.INCREASE_K:
         return f"{words}; positions from {present} on are extrapolated cautiously"
-    lost = f"position {k}" if k == present - 1 else f"positions {k} to {present - 1}"
-    return f"{words}: {lost} cost more than they give"
+    if k == present - 1:
+        return f"{words}: position {k} costs more than it gives"
+    return f"{words}: positions {k} to {present - 1} cost more than they give"
+
+
+def _doubt(choice: Choice, standing: Standing) -> str:
+    """Say what else the data argue for, or that they argue for nothing else."""
+    if standing.doubt is None:
+        return ", and no other K is sure to gain more" if standing.stance == Stance(choice.drafted) else ""
+    best = choice.best
+    if best.num_speculative_tokens == standing.stance.k:
+        return "; lately another advice seems better, and follows once that is certain"
+    other = f"K={best.num_speculative_tokens}" if best.num_speculative_tokens else "no speculation"
+    return f"; lately {other} seems better, and advice follows once that is certain"
 
 
 def _why_varying(measures: Measures) -> str:

@@ -55,6 +55,8 @@ def _against_harm(advice: Advice) -> str:
             kept = f"with --speculative-config '{advice.schedule_config}'"
             return f"{words}, or, to keep it for small batches, {kept}."
         return f"{words}."
+    if advice.doubted:
+        return f"Look again soon: {advice.reason}."
     if advice.action is Action.KEEP:
         return (
             "No other K is sure to gain more. Measure it: record a server without speculation with "

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..economics.schedule import ScheduleRow, make_schedule
-from .advice import Action, Advice, Case, Standing, advise
+from .advice import Action, Advice, Case, advise
 
 if TYPE_CHECKING:
     from ..speculation import Speculation
+    from .stance import Standing
 
 #: How often the schedule is drawn anew, as a share of the judged window.
 _SHARE = 0.1
@@ -58,17 +59,18 @@ def consult(before: Counsel, case: Case, speculation: Speculation, time: float, 
     if due:
         lengths = case.measures.mean_acceptance_length_at
         after = replace(after, schedule=make_schedule(lengths, case.profile), scheduled_at=time)
-    return replace(after, advice=_to_paste(advice, after.schedule, case.k, speculation))
+    return replace(after, advice=_to_paste(advice, after.schedule, case, speculation))
 
 
 def _to_paste(
-    advice: Advice, schedule: tuple[ScheduleRow, ...], k: int | None, speculation: Speculation
+    advice: Advice, schedule: tuple[ScheduleRow, ...], case: Case, speculation: Speculation
 ) -> Advice:
     wanted = advice.num_speculative_tokens
     most = max((row.num_speculative_tokens for row in schedule), default=0)
     return replace(
         advice,
-        speculative_config=speculation.with_k(wanted) if wanted and wanted != k else "",
+        speculative_config=speculation.with_k(wanted) if wanted and wanted != case.k else "",
+        batch_sizes=case.batch_sizes,
         schedule=schedule,
         schedule_config=speculation.with_k(most, schedule) if len(schedule) > 1 and most else "",
     )

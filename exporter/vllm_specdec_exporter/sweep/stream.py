@@ -1,0 +1,180 @@
+"""A streamed answer: its events put together into what a client saw of one request. Pure: times come in.
+
+An event is one ``data:`` line of the stream. The last but one carries the usage and, from a vLLM that was
+started with ``--per-request-spec-decode-metrics``, the record of the request's drafts.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+class StreamError(Exception):
+    """The stream is none of an OpenAI endpoint, or says that the request failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRecord:
+    """vLLM's record of the drafts of one request.
+
+    Attributes:
+        drafts: verifications.
+        draft_tokens: drafted tokens.
+        accepted_tokens: of these, accepted ones.
+        histogram: at index j, the drafts with j accepted tokens.
+    """
+
+    drafts: int
+    draft_tokens: int
+    accepted_tokens: int
+    histogram: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One request as its client saw it.
+
+    Attributes:
+        request: its number in the cell, from 0.
+        prompt: the place of its prompt in the set, from 0.
+        error: why there is no whole answer; empty if there is one.
+        prompt_tokens: as the server counted them.
+        completion_tokens: as the server counted them.
+        ttft_seconds: from sending the request to the first token.
+        tpot_seconds: (last token - first token) / (completion tokens - 1); ``None`` for a single token.
+        seconds: from sending the request to the end of the answer.
+        finish_reason: why the answer ended: ``length``, ``stop``.
+        drafts: the server's own record of the drafts, where it gives one.
+    """
+
+    request: int
+    prompt: int
+    error: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    ttft_seconds: float | None = None
+    tpot_seconds: float | None = None
+    seconds: float = 0.0
+    finish_reason: str = ""
+    drafts: DraftRecord | None = None
+
+
+class Stream:
+    """Collects the lines of one stream.
+
+    Args:
+        started: the time at which the request was sent, in seconds.
+    """
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._first: float | None = None
+        self._last = started
+        self._finish_reason = ""
+        self._summary: dict[str, Any] | None = None
+
+    def feed(self, line: bytes, time: float) -> None:
+        """Take one line that came at `time`.
+
+        Raises:
+            StreamError: the line is no event, or says that the request failed.
+        """
+        if not line.startswith(b"data:"):
+            return
+        data = line.removeprefix(b"data:").strip()
+        if data == b"[DONE]":
+            return
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            msg = "an event of the stream is not JSON"
+            raise StreamError(msg) from error
+        if not isinstance(event, dict):
+            msg = "an event of the stream is no object"
+            raise StreamError(msg)
+        if event.get("error"):
+            raise StreamError(error_message(event) or "the stream says that the request failed")
+        if isinstance(event.get("usage"), dict):
+            self._summary = event
+        for choice in event.get("choices") or ():
+            self._choice(choice, time)
+
+    def _choice(self, choice: Any, time: float) -> None:
+        if not isinstance(choice, dict):
+            return
+        finish = choice.get("finish_reason")
+        # An event without text may still bring a token, whose text is held back until its last byte is known.
+        if not (self._first is None and finish is None and _opens_chat(choice)):
+            self._first = time if self._first is None else self._first
+            self._last = time
+        if isinstance(finish, str):
+            self._finish_reason = finish
+
+    def answer(self, request: int, prompt: int, time: float) -> Answer:
+        """Return the answer that ended at `time`.
+
+        Raises:
+            StreamError: the stream ended early.
+        """
+        if self._summary is None:
+            msg = "the stream ended without usage"
+            raise StreamError(msg)
+        usage = self._summary["usage"]
+        tokens = _count(usage.get("completion_tokens"))
+        first = self._first
+        return Answer(
+            request=request,
+            prompt=prompt,
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            completion_tokens=tokens,
+            ttft_seconds=None if first is None else first - self._started,
+            tpot_seconds=None if first is None or tokens < 2 else (self._last - first) / (tokens - 1),
+            seconds=time - self._started,
+            finish_reason=self._finish_reason,
+            drafts=_drafts(self._summary),
+        )
+
+
+def error_message(document: object) -> str:
+    """Return what an error document of an OpenAI endpoint says, in one line; empty if it is none."""
+    if not isinstance(document, dict):
+        return ""
+    error = document.get("error") or document
+    words = error if isinstance(error, str) else None
+    if isinstance(error, dict):
+        words = error.get("message") or error.get("detail")
+    if not isinstance(words, str):
+        return ""
+    return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:300]
+
+
+def _opens_chat(choice: dict[str, Any]) -> bool:
+    """Tell whether this is the event that only names the role, and comes before any token."""
+    delta = choice.get("delta")
+    texts = ("content", "reasoning", "reasoning_content", "tool_calls")
+    return isinstance(delta, dict) and "role" in delta and not any(delta.get(key) for key in texts)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        msg = "the usage of the answer holds no token counts"
+        raise StreamError(msg)
+    return value
+
+
+def _drafts(summary: dict[str, Any]) -> DraftRecord | None:
+    metrics = summary.get("metrics")
+    record = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+    if not isinstance(record, dict):
+        return None
+    try:
+        return DraftRecord(
+            drafts=_count(record.get("num_spec_steps")),
+            draft_tokens=_count(record.get("num_draft_tokens")),
+            accepted_tokens=_count(record.get("num_accepted_draft_tokens")),
+            histogram=tuple(_count(value) for value in record.get("acceptance_histogram") or ()),
+        )
+    except (StreamError, TypeError):
+        return None  # the record is experimental in vLLM; the counters are there all the same

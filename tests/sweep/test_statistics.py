@@ -1,0 +1,158 @@
+"""Percentiles, and intervals that cover what they say."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_specdec_exporter.sweep.statistics import (
+    Distribution,
+    acceptance_interval,
+    cluster_interval,
+    distribution,
+    draft_interval,
+    percentile,
+    pooled,
+    t_quantile,
+)
+from vllm_specdec_exporter.sweep.stream import Answer, DraftRecord
+from vllm_specdec_exporter.window import Delta
+
+TIMES = st.lists(st.floats(0, 1e3), min_size=1, max_size=50)
+CLUSTERS = st.lists(
+    st.integers(1, 500).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))), min_size=2, max_size=40
+)
+
+
+@given(TIMES, st.floats(0, 1), st.floats(0, 1))
+def test_a_higher_percentile_is_no_lower(times: list[float], one: float, other: float) -> None:
+    ordered = sorted(times)
+    low, high = percentile(ordered, min(one, other)), percentile(ordered, max(one, other))
+    assert ordered[0] <= low
+    assert low <= high * (1 + 1e-12) + 1e-12
+    assert high <= ordered[-1] * (1 + 1e-12)
+
+
+def test_percentiles_are_interpolated() -> None:
+    found = distribution([4.0, None, 1.0, 3.0, 2.0])
+    assert found == Distribution(4, 2.5, 2.5, pytest.approx(3.85), pytest.approx(3.97))
+    assert distribution([None]) == Distribution()
+
+
+def test_the_t_quantile_is_that_of_the_tables() -> None:
+    # Abramowitz and Stegun, table 26.10.
+    for freedom, value in {1: 12.706, 5: 2.571, 30: 2.042, 40: 2.021, 60: 2.000, 120: 1.980}.items():
+        assert t_quantile(freedom) == pytest.approx(value, abs=0.0006)
+
+
+@given(CLUSTERS)
+def test_an_interval_holds_the_ratio_and_stays_within_its_range(clusters: list[tuple[int, int]]) -> None:
+    found = cluster_interval(clusters, "request")
+    assert found is not None
+    ratio = sum(a for a, _ in clusters) / sum(d for _, d in clusters)
+    assert 0 <= found.low <= ratio + 1e-12
+    assert ratio <= found.high + 1e-12
+    assert found.high <= 1
+
+
+@given(CLUSTERS, st.integers(2, 50))
+def test_longer_answers_alone_make_an_interval_no_narrower(
+    clusters: list[tuple[int, int]], times: int
+) -> None:
+    """What an interval by drafts would get wrong: the same requests with more drafts each."""
+    one = cluster_interval(clusters, "request")
+    many = cluster_interval([(a * times, d * times) for a, d in clusters], "request")
+    assert one is not None
+    assert many is not None
+    assert (many.low, many.high) == pytest.approx((one.low, one.high), abs=1e-9)
+
+
+def test_one_request_has_no_interval() -> None:
+    assert cluster_interval([(3, 4)], "request") is None
+    assert cluster_interval([(0, 0), (0, 0)], "request") is None
+
+
+def answers_of(requests: int, spread: float, random_: random.Random) -> list[Answer]:
+    """Return answers of 50 drafts each, whose requests have acceptances of their own around 0.6."""
+    found = []
+    for number in range(requests):
+        own = min(1.0, max(0.0, random_.gauss(0.6, spread)))
+        accepted = [sum(random_.random() < own for _ in range(4)) for _ in range(50)]
+        histogram = tuple(accepted.count(j) for j in range(5))
+        record = DraftRecord(50, 200, sum(accepted), histogram)
+        found.append(Answer(number, number, completion_tokens=250, drafts=record))
+    return found
+
+
+def test_the_interval_by_request_covers_and_the_one_by_draft_does_not() -> None:
+    chance = random.Random(20261120)
+    by_request = by_draft = 0
+    for _ in range(400):
+        answers = answers_of(16, 0.1, chance)
+        request = acceptance_interval(answers)
+        records = [answer.drafts for answer in answers if answer.drafts is not None]
+        draft = draft_interval(pooled(records, 1.0, 1.0))
+        assert request is not None
+        assert draft is not None
+        assert (request.unit, draft.unit, draft.units) == ("request", "draft", 800)
+        by_request += request.low <= 0.6 <= request.high
+        by_draft += draft.low <= 0.6 <= draft.high
+    assert 0.92 <= by_request / 400 <= 0.98
+    assert by_draft / 400 < 0.75
+
+
+def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
+    records = [DraftRecord(10, 40, accepted) for accepted in (10, 20, 30, 10, 20, 30)]
+    recur = [Answer(i, i % 3, drafts=record) for i, record in enumerate(records)]
+    apart = [Answer(i, i, drafts=record) for i, record in enumerate(records)]
+    together, single = acceptance_interval(recur), acceptance_interval(apart)
+    assert together is not None
+    assert single is not None
+    assert (together.unit, together.units) == ("prompt", 3)
+    assert (single.unit, single.units) == ("request", 6)
+    # Every answer was given twice, which tells nothing new.
+    assert together.high - together.low > single.high - single.low
+
+
+def test_a_single_prompt_leaves_the_requests_as_units() -> None:
+    answers = [Answer(i, 0, drafts=DraftRecord(10, 40, 10 + i)) for i in range(4)]
+    found = acceptance_interval(answers)
+    assert found is not None
+    assert (found.unit, found.units) == ("request", 4)
+
+
+def test_the_interval_by_drafts_is_that_of_their_distribution() -> None:
+    # 100 drafts of 2 tokens: 40 with none, 20 with one, 40 with two accepted.
+    delta = Delta(1.0, 100, 200, 100, (60.0, 40.0), 200)
+    found = draft_interval(delta)
+    variance = (40 * 1 + 40 * 1) / 99
+    reach = 1.96 * math.sqrt(variance / 100) / 2
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.5 - reach, 0.5 + reach), abs=1e-5)
+    assert draft_interval(Delta(1.0, None, None, None, (), 5)) is None
+
+
+@pytest.mark.parametrize(("accepted", "ends"), [(0, (0.0, 0.0371)), (40, (0.9629, 1.0))])
+def test_nothing_or_everything_accepted_is_no_certainty(accepted: int, ends: tuple[float, float]) -> None:
+    histogram = (25, 0) if accepted == 0 else (0, 25)
+    answers = [Answer(i, i, drafts=DraftRecord(25, 40, accepted, histogram)) for i in range(4)]
+    by_request = acceptance_interval(answers)
+    by_draft = draft_interval(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200))
+    assert by_request is not None
+    assert by_draft is not None
+    # Wilson (1927): z^2 / (n + z^2) for 0 of n.
+    assert (by_request.low, by_request.high) == pytest.approx(ends, abs=2e-4)
+    assert (by_draft.low, by_draft.high) == pytest.approx(ends, abs=2e-4)
+    assert by_request.unit == "request"
+
+
+def test_records_add_up_to_positions() -> None:
+    records = [DraftRecord(3, 6, 3, (1, 1, 1)), DraftRecord(2, 8, 7, (0, 0, 0, 1, 1))]
+    found = pooled(records, 15.0, 2.0)
+    assert (found.drafts, found.draft_tokens, found.accepted_tokens) == (5, 14, 10)
+    assert found.accepted_tokens_per_position == (4, 3, 2, 1)
+    assert sum(found.accepted_tokens_per_position) == found.accepted_tokens

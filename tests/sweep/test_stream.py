@@ -1,0 +1,142 @@
+"""Streams as different servers send them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from vllm_specdec_exporter.sweep.stream import DraftRecord, Stream, StreamError, error_message
+
+
+def chunk(text: str = "", finish: str | None = None, **delta: str) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text, **delta}, "finish_reason": finish}]}
+
+
+def usage(tokens: int, **more: Any) -> dict[str, Any]:
+    return {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": tokens}, **more}
+
+
+def read(*events: tuple[float, dict[str, Any]], started: float = 100.0) -> Any:
+    stream = Stream(started)
+    for time, event in events:
+        stream.feed(b"data: " + json.dumps(event).encode() + b"\n", time)
+        stream.feed(b"\n", time)
+    stream.feed(b"data: [DONE]\n", events[-1][0])
+    return stream.answer(3, 1, events[-1][0])
+
+
+def test_times_are_of_tokens_not_of_the_role_that_comes_first() -> None:
+    answer = read(
+        (100.1, chunk(role="assistant")),
+        (100.5, chunk("a")),
+        (101.0, chunk("b")),
+        (102.5, chunk("", "length")),
+        (109.0, usage(5)),
+    )
+    assert (answer.request, answer.prompt) == (3, 1)
+    assert answer.ttft_seconds == pytest.approx(0.5)
+    assert answer.tpot_seconds == pytest.approx(2.0 / 4)
+    assert answer.seconds == pytest.approx(9.0)
+    assert (answer.prompt_tokens, answer.completion_tokens) == (7, 5)
+    assert answer.finish_reason == "length"
+
+
+def test_a_token_counts_when_it_comes_though_its_text_is_held_back() -> None:
+    """A letter of several bytes may be several tokens: the server sends its text with the last of them."""
+    answer = read(
+        (100.1, chunk(role="assistant")),
+        (100.5, chunk("")),
+        (101.0, chunk("")),
+        (101.5, chunk("\u4e2d", "length")),
+        (101.6, usage(3)),
+    )
+    assert answer.ttft_seconds == pytest.approx(0.5)
+    assert answer.tpot_seconds == pytest.approx(0.5)
+
+
+def test_a_server_that_names_the_role_in_every_event_is_read_too() -> None:
+    answer = read(
+        (100.1, chunk(role="assistant")),
+        (100.5, chunk("a", role="assistant")),
+        (101.5, chunk("b", "stop", role="assistant")),
+        (101.6, usage(2)),
+    )
+    assert (answer.ttft_seconds, answer.tpot_seconds) == pytest.approx((0.5, 1.0))
+
+
+def test_a_single_token_has_no_time_per_output_token() -> None:
+    answer = read((100.5, chunk("a", "stop")), (101.0, usage(1)))
+    assert answer.ttft_seconds == pytest.approx(0.5)
+    assert answer.tpot_seconds is None
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_a_model_that_thinks_first_has_its_first_token_in_its_thoughts(key: str) -> None:
+    answer = read((100.2, chunk("", **{key: "hm"})), (101.2, chunk("a", "stop")), (101.3, usage(3)))
+    assert answer.ttft_seconds == pytest.approx(0.2)
+    assert answer.tpot_seconds == pytest.approx(0.5)
+
+
+def test_completions_have_their_text_elsewhere() -> None:
+    events = [
+        {"choices": [{"text": text, "finish_reason": finish}]} for text, finish in (("a", None), ("", "x"))
+    ]
+    answer = read((100.2, events[0]), (100.4, events[1]), (100.5, usage(2)))
+    assert (answer.ttft_seconds, answer.tpot_seconds) == pytest.approx((0.2, 0.2))
+
+
+def test_comments_and_other_fields_of_the_stream_are_passed_over() -> None:
+    stream = Stream(0.0)
+    for line in (b": ping\n", b"event: message\n", b"\n", b"data:" + json.dumps(usage(0)).encode()):
+        stream.feed(line, 1.0)
+    assert stream.answer(0, 0, 1.0).completion_tokens == 0
+
+
+def test_the_record_of_the_drafts_comes_with_the_usage() -> None:
+    record = {
+        "num_spec_steps": 4,
+        "num_draft_tokens": 12,
+        "num_accepted_draft_tokens": 5,
+        "acceptance_histogram": [1, 2, 0, 1],
+    }
+    answer = read((100.2, chunk("a")), (100.5, usage(9, metrics={"speculative_decoding": record})))
+    assert answer.drafts == DraftRecord(4, 12, 5, (1, 2, 0, 1))
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        None,
+        {},
+        [],
+        {"speculative_decoding": None},
+        {"speculative_decoding": {"num_spec_steps": "many"}},
+        {"speculative_decoding": {"num_spec_steps": 1, "num_draft_tokens": -1}},
+    ],
+)
+def test_an_answer_without_a_usable_record_is_an_answer(metrics: Any) -> None:
+    assert read((100.2, chunk("a")), (100.5, usage(9, metrics=metrics))).drafts is None
+
+
+def test_an_error_within_the_stream_is_told() -> None:
+    stream = Stream(0.0)
+    with pytest.raises(StreamError, match=r"^engine is dead$"):
+        stream.feed(b'data: {"error": {"message": "engine\\n is dead"}}', 1.0)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"error": {"message": "a\x1b[31m b"}}, "a [31m b"),
+        ({"error": "no"}, "no"),
+        ({"message": "m", "object": "error"}, "m"),
+        ({"detail": "Not Found"}, "Not Found"),
+        ({"detail": [{"loc": ["body"]}]}, ""),
+        ([], ""),
+        ("text", ""),
+    ],
+)
+def test_error_documents_are_read_in_every_form(document: object, words: str) -> None:
+    assert error_message(document) == words
