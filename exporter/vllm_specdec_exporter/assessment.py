@@ -138,13 +138,18 @@ def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Sett
         profile,
     )
     measured = compare(*delta.matches, settings.thresholds.measurement_minimum_requests)
-    returns = Return()
-    length, rate = measures.mean_acceptance_length, measured.baseline_tokens_per_second
-    if rate is None and gain.speedup and measures.generation_tokens_per_second is not None:
-        rate = measures.generation_tokens_per_second / gain.speedup
-    if settings.memory_ratio is not None and length is not None and gain.step_cost and rate is not None:
-        returns = return_on_speculation(length, gain.step_cost, settings.memory_ratio, rate)
-    return replace(measures, estimate=gain, measured=measured, returns=returns)
+    measures = replace(measures, estimate=gain, measured=measured)
+    return replace(measures, returns=_returns(measures, settings.memory_ratio))
+
+
+def _returns(measures: Measures, memory_ratio: float | None) -> Return:
+    """Return the return on speculation; what was measured tells the cost of a step better than a profile."""
+    speedup = measures.measured.speedup or measures.estimate.speedup
+    length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
+    if memory_ratio is None or not speedup or length is None or generated is None:
+        return Return()
+    rate = measures.measured.baseline_tokens_per_second or generated / speedup
+    return return_on_speculation(length, length / speedup, memory_ratio, rate)
 
 
 def _activity(

@@ -132,7 +132,7 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
                 *(f"--web.listen-address={_HOST}:{port}", "--log.level=error"),
             ),
             port,
-            "/graph?g0.expr=vllm_specdec_acceptance_ratio&g0.tab=0&g0.range_input=15m",
+            "/graph?g0.expr=vllm_specdec_estimated_speedup&g0.tab=0&g0.range_input=15m",
         )
     if alertmanager and alerts:
         config = folder / "alertmanager.yml"

@@ -10,6 +10,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .judgement.activity import ActivityState
+from .judgement.advice import Action
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -64,6 +67,12 @@ def _engine_changes(
     if level is not None and (before is None or before.quality.level is not level):
         why = "; ".join(after.quality.reasons)
         yield Event(logging.INFO, "quality", {**fields, "quality": level, "why": why})
+    verdict = after.payoff.verdict
+    if verdict is not None and (before is None or before.payoff.verdict is not verdict):
+        why = "; ".join(after.payoff.reasons)
+        yield Event(logging.INFO, "payoff", {**fields, **_payoff(after), "why": why})
+    if _is_news(before, after):
+        yield Event(logging.INFO, "recommendation", {**fields, **_advice(after), "why": after.advice.reason})
     if before is None:
         return
     if after.engine_resets_total > before.engine_resets_total:
@@ -71,6 +80,19 @@ def _engine_changes(
     if before.num_speculative_tokens != after.num_speculative_tokens is not None:
         k = {"before": before.num_speculative_tokens, "now": after.num_speculative_tokens}
         yield Event(logging.INFO, "num_speculative_tokens changed", {**fields, **k})
+
+
+def _is_news(before: EngineResult | None, after: EngineResult) -> bool:
+    """Tell whether something is advised that was not advised before.
+
+    Advice stands until another K was better for a whole window, so this does not flap. That nothing can be
+    advised is not worth a line.
+    """
+    advice = after.advice
+    if advice.action is Action.INSUFFICIENT_DATA:
+        return False
+    known = None if before is None else (before.advice.action, before.advice.num_speculative_tokens)
+    return known != (advice.action, advice.num_speculative_tokens)
 
 
 def aggregate(result: ExporterResult) -> Iterator[Event]:
@@ -94,6 +116,10 @@ def _values(engine: EngineResult) -> dict[str, object]:
     fields: dict[str, object] = {"activity": engine.activity.state or "unknown"}
     if engine.quality.level is not None:
         fields["quality"] = engine.quality.level
+    if engine.payoff.verdict is not None:
+        fields |= _payoff(engine)
+    if engine.activity.state is ActivityState.ACTIVE:
+        fields |= _advice(engine)
     fields["num_speculative_tokens"] = engine.num_speculative_tokens
     measures = engine.window(engine.judged_window)
     if measures is not None:
@@ -115,6 +141,20 @@ def _values(engine: EngineResult) -> dict[str, object]:
     fields["requests_waiting"] = _whole(engine.load.requests_waiting)
     # What does not exist is left out, as on /metrics.
     return {name: _round(value) for name, value in fields.items() if value is not None}
+
+
+def _payoff(engine: EngineResult) -> dict[str, object]:
+    payoff = engine.payoff
+    speedup = None if payoff.speedup is None else round(payoff.speedup, 2)
+    return {"payoff": payoff.verdict, "speedup": speedup, "speedup_basis": payoff.basis}
+
+
+def _advice(engine: EngineResult) -> dict[str, object]:
+    advice = engine.advice
+    fields: dict[str, object] = {"recommendation": advice.action}
+    if advice.num_speculative_tokens is not None:
+        fields["recommended_num_speculative_tokens"] = advice.num_speculative_tokens
+    return fields
 
 
 def _round(value: object) -> object:

@@ -1,20 +1,24 @@
-"""The report of `check`: a result as text for a terminal. Pure."""
+"""The report of `check`: a result as text for a terminal. Pure.
+
+Lines are wrapped at 100 columns, but for those that are there to be pasted: they stay whole.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import TYPE_CHECKING
 
 from .judgement.activity import ActivityState
-from .judgement.advice import Action
+from .judgement.advice import Advice
 from .judgement.finding import Severity
 from .judgement.payoff import PayoffVerdict
 from .judgement.quality import QualityLevel
+from .wording import ONLY_CHANGES, SAYS, action_words, only_changes, reason_words, seen_words, to_paste
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .judgement.advice import Advice
     from .measures import Measures
     from .result import EngineResult, ExporterResult, TargetResult
 
@@ -22,6 +26,9 @@ _BOLD, _RED, _YELLOW, _GREEN = "1", "31", "33", "32"
 _BAR_WIDTH = 30
 _WIDTH = 100
 _NONE = "–"
+#: What stands for a blank that no line may be broken at.
+_GLUE = "\0"
+_PASTE = re.compile(r"--speculative-config '.*'")
 
 #: What may be the matter when a server cannot be polled, by the reason of the failure.
 _ADVICE = {
@@ -31,8 +38,7 @@ _ADVICE = {
     "unrecognized": "Is this the address of the server's /metrics?",
     "tls": "See --vllm.ca-file, --vllm.server-name and --vllm.cert-file.",
 }
-
-
+_NO_ADVICE = Advice()
 _LATENCIES = {
     "time_to_first_token": "first token",
     "time_per_output_token": "output token",
@@ -95,7 +101,8 @@ def _verdict(engine: EngineResult, paint: _Plain) -> Iterator[str]:
             f"{_length(measures.mean_acceptance_length)} tokens a draft"
         )
     if engine.payoff.speedup is not None:
-        told = f"{engine.payoff.speedup:.2f} times as fast as without speculation ({engine.payoff.basis}), {told}"
+        speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
+        told = f"{speed} ({engine.payoff.basis}), {told}"
     first, *rest = _wrap(f"{word.upper()}  {_name(engine)}: {told}", "  ", 4)
     yield first.replace(word.upper(), paint(word.upper(), _style(engine)), 1)
     yield from rest
@@ -127,7 +134,7 @@ def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
         )
         verdict = engine.payoff.verdict or "unknown"
         yield from _wrap(f"{verdict} ({'; '.join(engine.payoff.reasons)})", "    payoff    ", 14)
-        yield from _advice(engine.advice)
+        yield from _advice(engine)
     yield ""
     for measures in engine.windows:
         if measures.acceptance_ratio is not None or measures.generation_tokens_per_second is not None:
@@ -141,23 +148,28 @@ def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
         yield from _wrap(finding.action, "      ", 6)
 
 
-def _advice(advice: Advice) -> Iterator[str]:
+def _advice(engine: EngineResult) -> Iterator[str]:
     """Yield what to do about K, what the rules of thumb say, and what to paste."""
-    words = str(advice.action)
-    if advice.num_speculative_tokens and advice.action is not Action.KEEP:
-        words += f", K={advice.num_speculative_tokens}"
-    yield from _wrap(f"{words} ({advice.reason})", "    advice    ", 14)
+    advice = engine.advice
+    yield from _wrap(f"{action_words(advice)} ({reason_words(advice)})", "    advice    ", 14)
+    label = "rules"
+    for rule in advice.rules:
+        yield from _wrap(f"{SAYS.get(rule.says, rule.says)}: {rule.text}", f"    {label:<10}", 16)
+        label = ""
     if advice.rules:
-        told = "; ".join(f"{rule.text}: {rule.says or 'nothing to do'}" for rule in advice.rules)
-        yield from _wrap(f"{told}. They look at acceptance; advice goes by time.", "    rules     ", 14)
+        told = "These look at acceptance alone, or at one position; advice goes by all of the time."
+        yield from _wrap(told, " " * 14, 14)
     if advice.speculative_config:
-        yield f"    to paste  --speculative-config '{advice.speculative_config}'"
+        yield f"    to paste  {to_paste(advice.speculative_config)}"
     if advice.schedule_config:
         rows = "; ".join(
             f"{row.first} to {row.last} requests K={row.num_speculative_tokens}" for row in advice.schedule
         )
-        yield from _wrap(f"by batch size: {rows}", "    schedule  ", 14)
-        yield f"              --speculative-config '{advice.schedule_config}'"
+        yield from _wrap(f"best K by batch size: {rows}", "    schedule  ", 14)
+        yield f"              {to_paste(advice.schedule_config)}"
+        yield from _wrap(seen_words(advice), " " * 14, 14)
+    if (advice.speculative_config or advice.schedule_config) and only_changes(engine):
+        yield from _wrap(ONLY_CHANGES, " " * 14, 14)
 
 
 def _style(engine: EngineResult) -> str:
@@ -184,23 +196,49 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
         ("position decay", _percent(measures.position_decay_ratio)),
         ("generated tokens/s", _count(measures.generation_tokens_per_second)),
         ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
-        ("estimated speedup", _times(measures.estimate.speedup)),
-        ("break-even acceptance", _percent(measures.estimate.break_even_acceptance_ratio)),
+        *_gains(measures),
         *(
             (f"{_LATENCIES[item.name]}, mean", _milliseconds(item.mean_seconds))
             for item in measures.latencies
         ),
-        ("requests in the batch", _count(measures.estimate.batch_size)),
         ("requests running", _count(engine.load.requests_running)),
         ("requests waiting", _count(engine.load.requests_waiting)),
     ]
     for name, value in rows:
         yield f"    {name:<24}{value}"
-    if not measures.position_acceptance_ratio:
-        return
-    yield ""
-    speedups = {option.num_speculative_tokens: option.speedup for option in engine.advice.options}
-    yield "    position  accepted  of those before  with K up to here: mean length, speedup"
+    if measures.position_acceptance_ratio:
+        yield ""
+        # Speedups are told of the judged window alone, so they stand beside no other.
+        judged = measures.window == engine.judged_window
+        yield from _positions(measures, engine.advice if judged else _NO_ADVICE)
+
+
+def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
+    """Yield what speculation gains, as far as it is known."""
+    estimate, measured = measures.estimate, measures.measured
+    if estimate.speedup is not None:
+        low, high = estimate.speedup_low, estimate.speedup_high
+        yield "estimated speedup", f"{_times(estimate.speedup)} ({_times(low)} to {_times(high)})"
+        yield "break-even length", _length(estimate.break_even_acceptance_length)
+        yield "break-even acceptance", _percent(estimate.break_even_acceptance_ratio)
+        yield "requests in the batch", _count(estimate.batch_size)
+    if measured.speedup is not None:
+        low, high = measured.speedup_low, measured.speedup_high
+        told = f"{_times(low)} to {_times(high)}, {_count(measured.requests)} requests"
+        yield "measured speedup", f"{_times(measured.speedup)} ({told})"
+    for name, words in _LATENCIES.items():
+        ratios = [item for item in measured.latency_ratios if item.latency == name]
+        if ratios:
+            told = ", ".join(f"P{100 * item.quantile:g} {_times(item.ratio)}" for item in ratios)
+            yield f"{words}, time", f"{told} of the baseline's"
+    if measures.returns.return_ratio is not None:
+        yield "return on speculation", _length(measures.returns.return_ratio)
+
+
+def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
+    speedups = {option.num_speculative_tokens: option.speedup for option in advice.options}
+    heads = "position  accepted  of those before  with K up to here: mean length"
+    yield f"    {heads}{', speedup' if speedups else ''}"
     positions = zip(
         measures.position_acceptance_ratio,
         measures.position_conditional_acceptance_ratio,
@@ -209,20 +247,26 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
     )
     for position, (ratio, conditional, length) in enumerate(positions):
         bar = "█" * round(ratio * _BAR_WIDTH)
-        speedup = _times(speedups.get(position + 1))
-        cells = f"{_percent(ratio):>8}  {_percent(conditional):>15}  {length:<6.2f}{speedup:<6}"
+        speedup = f"{_times(speedups.get(position + 1)):<7}" if speedups else ""
+        cells = f"{_percent(ratio):>8}  {_percent(conditional):>15}  {length:<6.2f}{speedup}"
         yield f"    {position:>8}  {cells}{bar}"
+    for option in advice.options:
+        k = option.num_speculative_tokens
+        if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
+            cells = f"{_NONE:>8}  {_NONE:>15}  {option.mean_acceptance_length:<6.2f}"
+            yield f"    {k - 1:>8}  {cells}{_times(option.speedup):<7}extrapolated"
 
 
 def _wrap(text: str, indent: str, hang: int) -> list[str]:
-    return textwrap.wrap(
-        text,
+    lines = textwrap.wrap(
+        _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), text),
         _WIDTH,
         initial_indent=indent,
         subsequent_indent=" " * hang,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def _percent(value: float | None) -> str:

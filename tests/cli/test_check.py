@@ -19,14 +19,16 @@ from golden.cases import from_zero, recorded
 from prometheus.exporter_process import COMMAND, clean_environment, exporter
 from prometheus.replay import ReplayServer, Reply, series
 from prometheus_server import free_port
+from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
 from vllm_specdec_exporter import ExporterResult, get_metrics, report, snapshot
+from vllm_specdec_exporter.check import exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PHASES, NOSPEC = series("ngram-phases"), series("nospec")
 ESCAPE = "\x1b"
-_AT_ONCE = 8
+_AT_ONCE = 4
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -104,6 +106,27 @@ JUDGED = {
     "one-of-two-poor": Case(_one_of_two_poor(), 1, "active", ("problem: the first drafted token",)),
 }
 
+#: Results and what a script should know of them.
+CODES = {
+    "healthy": 0,
+    "varying": 0,
+    "marginal": 0,
+    "decrease": 0,
+    "measured": 0,
+    "poor": 1,
+    "disable": 1,
+    "measured_harmful": 1,
+    "bypassed": 1,
+    "idle": 3,
+    "off": 3,
+    "v0": 3,
+    "warming_up": 3,
+    "just_started": 3,
+    "no_engines": 3,
+    "down": 4,
+    "several_targets": 4,
+}
+
 UNREACHABLE = {
     "status": (Reply(b"", 503), "http_status: HTTP 503"),
     "page": (Reply(b"<!doctype html><html></html>\n"), "malformed: an HTML page"),
@@ -139,7 +162,7 @@ def outcomes() -> dict[str, Outcome]:
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_the_exit_code_tells_a_script_how_it_stands(outcomes: dict[str, Outcome], name: str) -> None:
-    """0 active and not poor, 1 poor or bypassed, 3 not to be judged; nothing goes to standard error."""
+    """0 active and not losing, 1 losing or bypassed, 3 not to be judged; nothing on standard error."""
     assert (JUDGED[name].code, "") == (outcomes[name].code, outcomes[name].err)
 
 
@@ -183,6 +206,28 @@ def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
     assert "refused: nothing listens at the address" in outcome.out
 
 
+@pytest.mark.parametrize("name", CODES)
+def test_the_exit_code_goes_by_payoff(name: str) -> None:
+    """Whether it loses counts, not what the rubric calls it: poor acceptance that pays is no problem."""
+    assert exit_code(PAGES[name]) == CODES[name]
+
+
+@pytest.mark.parametrize(("shares", "code"), [(HEALTHY, 0), (POOR, 1)])
+def test_the_exit_code_goes_by_quality_where_payoff_is_not_known(
+    shares: tuple[float, ...], code: int
+) -> None:
+    """A server that does not tell its load can still be called poor."""
+    only = engine(shares, running=None)
+    assert only.payoff.verdict is None
+    assert exit_code(page_of(target(only))) == code
+
+
+def test_what_pays_is_poor_by_the_rubric_in_one_of_these() -> None:
+    """The case that tells both apart is really among them."""
+    (only,) = PAGES["decrease"].targets[0].engines
+    assert (only.quality.level, only.payoff.verdict) == ("poor", "beneficial")
+
+
 USAGE = {
     "a duration without unit": (("--for", "10"), '--for "10": a duration needs a unit'),
     "too short": (("--for", "100ms"), '--for "100ms": allowed: from 1s to 1h'),
@@ -194,6 +239,14 @@ USAGE = {
     "unknown threshold": (("--threshold", "x=1"), "unknown threshold 'x'; known: minimum_drafts"),
     "unknown flag": (("--nonsense",), "unrecognized arguments: --nonsense"),
     "unknown choice": (("--color", "purple"), "argument --color: invalid choice: 'purple'"),
+    "a missing baseline": (("--baseline.file", "/nowhere"), '--baseline.file "/nowhere": cannot be read'),
+    "no baseline": (("--baseline.file", "/dev/null"), '--baseline.file "/dev/null": not JSON'),
+    "unknown profile": (("--cost.profile", "free"), '--cost.profile "free": no such profile; known: auto'),
+    "no profiles": (("--cost.file", "/dev/null"), '--cost.file "/dev/null": '),
+    "half a memory": (
+        ("--cost.gpu-memory", "80GB"),
+        "--cost.draft-memory and --cost.gpu-memory go together",
+    ),
     "a missing file": (("--vllm.ca-file", "/nowhere"), '--vllm.ca-file "/nowhere": cannot be read'),
 }
 
@@ -295,7 +348,9 @@ def test_each_position_has_a_row(outcomes: dict[str, Outcome], name: str) -> Non
     """Its acceptance of all drafts, of those before, the mean length up to it, and a bar as long."""
     found = increases(name)
     lines = re.findall(
-        r"^ +(\d) +([\d.]+%) +([\d.]+%|–) +([\d.]+)(?: +(█+))? *$", outcomes[name].out, re.MULTILINE
+        r"^ +(\d) +([\d.]+%) +([\d.]+%|–) +([\d.]+)(?: +[\d.]+x)?(?: +(█+))? *$",
+        outcomes[name].out,
+        re.MULTILINE,
     )
     expected, length, before = [], 1.0, 1.0
     for position in range(4):
@@ -314,13 +369,14 @@ def test_the_verdict_stands_above_all_else(outcomes: dict[str, Outcome]) -> None
     found = increases("fair")
     ratio = found["accepted_tokens"] / found["draft_tokens"]
     length = 1 + found["accepted_tokens"] / found["drafts"]
-    head = outcomes["fair"].out.splitlines()[:5]
+    head = outcomes["fair"].out.splitlines()[:6]
+    speedup = rows(outcomes["fair"].out)["estimated speedup".ljust(23)].split("x ")[0]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", head[0])
-    assert head[1:] == [
-        (
-            f"  FAIR  tiny-llama, engine 0: {ratio:.1%} of the drafted tokens accepted, "
-            f"{length:.2f} tokens a draft"
-        ),
+    assert " ".join(head[1].split() + head[2].split()) == (
+        f"BENEFICIAL tiny-llama, engine 0: {speedup} times as fast as without speculation (estimated), "
+        f"{ratio:.1%} of the drafted tokens accepted, {length:.2f} tokens a draft"
+    )
+    assert head[3:] == [
         "",
         "  tiny-llama, engine 0 (dialect vllm-v1, version 0.32.0, K 4)",
         "",
@@ -328,15 +384,21 @@ def test_the_verdict_stands_above_all_else(outcomes: dict[str, Outcome]) -> None
 
 
 VERDICTS = {
-    "poor": ["POOR  tiny-llama, engine 0: 0."],
+    "poor": ["HARMFUL  tiny-llama, engine 0: 0."],
     "bypassed": ["BYPASSED  tiny-llama, engine 0: 8,560 tokens were generated in the last 1s"],
     "off": ["OFF  tiny-llama, engine 0: the server shows no sign of speculation being configured"],
     "idle": ["IDLE  tiny-llama, engine 0: nothing was generated in the last 1s"],
     "few-drafts": ["WARMING_UP  tiny-llama, engine 0: 3 drafts in the last 1s, 100 are needed"],
     "v0": ["UNKNOWN  meta-llama/Llama-3.1-8B-Instruct: vLLM V0 shows means over its whole life"],
-    "two-engines": ["OPTIMAL  tiny-llama, engine 0: 75.", "FAIR  tiny-llama, engine 1: 69.6%"],
-    "one-of-two-poor": ["OPTIMAL  tiny-llama, engine 0: 75.", "POOR  tiny-llama, engine 1: 0.0%"],
-    "llamacpp": ["FAIR  the only engine: 52."],
+    "two-engines": [
+        "BENEFICIAL  tiny-llama, engine 0: 1.",
+        "BENEFICIAL  tiny-llama, engine 1: 1.",
+    ],
+    "one-of-two-poor": [
+        "BENEFICIAL  tiny-llama, engine 0: 1.",
+        "HARMFUL  tiny-llama, engine 1: 0.",
+    ],
+    "llamacpp": ["BENEFICIAL  the only engine: 1."],
     "diffusion": ["OFF  example/diffusion-llm, engine 0: a diffusion model: its denoising steps are"],
 }
 

@@ -21,6 +21,8 @@ from core.builders import final_answer, requests, series, vllm_log
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.distribution import recover
 from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.finding import Severity
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.pipeline import EngineState, Settings, observe
 from vllm_specdec_exporter.reading import Counters, EngineKey
@@ -214,7 +216,7 @@ class TestPhases:
 
     @pytest.mark.parametrize("seconds", [45, 50, 55])
     def test_drafting_that_does_not(self, seconds: float) -> None:
-        """Nothing is accepted and few drafts are made: poor, and the finding says why."""
+        """Nothing is accepted and few drafts are made: poor and harmful, and the findings say why."""
         result = self.at(seconds)
         window = result.window("10s")
 
@@ -225,7 +227,14 @@ class TestPhases:
             window.position_acceptance_ratio,
         ) == (0.0, 1.0, (0.0,) * 4)
         assert window.coverage_ratio < 0.1
-        assert result.findings[0].text == "the first drafted token is rejected in 100% of the drafts"
+        assert (result.payoff.verdict, result.payoff.speedup) == (
+            PayoffVerdict.HARMFUL,
+            1 / window.estimate.step_cost,
+        )
+        loses, rejected = result.findings[:2]
+        assert loses.text.startswith("speculation costs more than it gains: estimated 0.5")
+        assert rejected.text == "the first drafted token is rejected in 100% of the drafts"
+        assert loses.severity is rejected.severity is Severity.PROBLEM
 
     def test_the_collapse(self) -> None:
         """When acceptance collapses the short window shows it before the long one."""

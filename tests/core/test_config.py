@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,7 +99,10 @@ class TestPlaces:
         file = tmp_path / "config.yml"
         file.write_text("spec:\n  config:\n    method: ngram\n    num_speculative_tokens: 4\n")
 
-        assert Speculation(True, "ngram", "", 4) == load({}, {}, str(file)).settings.speculation
+        assert (
+            Speculation(True, "ngram", "", 4, '{"method": "ngram", "num_speculative_tokens": 4}')
+            == load({}, {}, str(file)).settings.speculation
+        )
 
     @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "poll:\n", "{}\n"])
     def test_an_empty_file(self, text: str, tmp_path: Path) -> None:
@@ -452,8 +456,8 @@ def test_no_listen_address(text: str) -> None:
     ],
 )
 def test_speculative_config(text: str, expected: Speculation) -> None:
-    """Method, draft model and K are read; vLLM's other keys are left alone."""
-    assert expected == parse_speculation(text)
+    """Method, draft model and K are read; vLLM's other keys are left alone, and the JSON is kept."""
+    assert replace(expected, document=text) == parse_speculation(text)
 
 
 @pytest.mark.parametrize(

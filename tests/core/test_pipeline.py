@@ -8,7 +8,9 @@ import pytest
 from core.builders import OPENMETRICS, counters, lines, upstream, vllm_text
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.distribution import Distribution
+from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.advice import Advice
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures import Measures
@@ -60,7 +62,10 @@ class TestResult:
                     "Wait for more traffic, or judge over a longer window.",
                 ),
             ),
-            deployment=Deployment(dialect="vllm-v1"),
+            deployment=Deployment(dialect="vllm-v1", cost_profile="unknown"),
+            advice=Advice(
+                reason="no advice: fewer than two samples since the start or restart",
+            ),
             judged_window="1m",
             num_speculative_tokens=2,
             counters=counters(20, [18, 15]),
@@ -106,10 +111,12 @@ class TestResult:
 
     def test_what_the_operator_says(self) -> None:
         """The speculative config names the deployment, and tells K before positions do."""
-        settings = replace(EASY, speculation=Speculation(True, "eagle3", "some/draft", 3))
+        settings = replace(
+            EASY, speculation=Speculation(True, "eagle3", "some/draft", 3), profile=BUILTIN["eagle3"]
+        )
         states, (result,) = observe({}, reading(Counters(0, 0, 0, (), 0)), 0, settings, "0.32.0")
 
-        assert Deployment("eagle3", "some/draft", "vllm-v1", "0.32.0") == result.deployment
+        assert Deployment("eagle3", "some/draft", "vllm-v1", "0.32.0", "eagle3") == result.deployment
         assert result.num_speculative_tokens == 3
         assert list(states) == [KEY]
 

@@ -20,6 +20,17 @@ RUBRIC = {
     "optimal_acceptance_ratio": 0.70,
     "optimal_position_decay_ratio": 0.75,
     "optimal_mean_acceptance_length_deviation": 0.2,
+    "disable_mean_acceptance_length": 1.2,
+    "disable_acceptance_ratio": 0.50,
+    "break_even_acceptance_ratio": 0.65,
+    "raise_k_last_position_acceptance_ratio": 0.30,
+    "lower_k_last_position_acceptance_ratio": 0.10,
+    "harmful_speedup": 1.0,
+    "beneficial_speedup": 1.2,
+    "disagreement_ratio": 0.20,
+    "measurement_minimum_requests": 20,
+    "advice_minimum_drafts": 500,
+    "advice_minimum_gain": 0.01,
 }
 
 
@@ -61,6 +72,15 @@ def test_an_unknown_name() -> None:
         ("minimum_drafts", 0, "0", "at least 1"),
         ("minimum_drafts", float("nan"), "nan", "at least 1"),
         ("optimal_mean_acceptance_length_deviation", -0.01, "-0.01", "at least 0"),
+        ("disable_mean_acceptance_length", 0.99, "0.99", "at least 1"),
+        ("disable_acceptance_ratio", 1.01, "1.01", "between 0 and 1"),
+        ("raise_k_last_position_acceptance_ratio", -0.5, "-0.5", "between 0 and 1"),
+        ("harmful_speedup", -1, "-1", "at least 0"),
+        ("beneficial_speedup", float("inf"), "inf", "at least 0"),
+        ("disagreement_ratio", -0.1, "-0.1", "at least 0"),
+        ("measurement_minimum_requests", 0.5, "0.5", "at least 1"),
+        ("advice_minimum_drafts", 0, "0", "at least 1"),
+        ("advice_minimum_gain", float("nan"), "nan", "at least 0"),
     ],
 )
 def test_a_value_out_of_range(name: str, value: float, shown: str, allowed: str) -> None:
@@ -115,6 +135,21 @@ def test_the_ends_of_a_range(name: str, value: float) -> None:
         (
             {"optimal_position_decay_ratio": 0.45},
             "threshold poor_position_decay_ratio (0.5) exceeds optimal_position_decay_ratio (0.45)",
+        ),
+        (
+            {"disable_acceptance_ratio": 0.7},
+            "threshold disable_acceptance_ratio (0.7) exceeds break_even_acceptance_ratio (0.65)",
+        ),
+        (
+            {"lower_k_last_position_acceptance_ratio": 0.4},
+            (
+                "threshold lower_k_last_position_acceptance_ratio (0.4) exceeds "
+                "raise_k_last_position_acceptance_ratio (0.3)"
+            ),
+        ),
+        (
+            {"harmful_speedup": 1.3},
+            "threshold harmful_speedup (1.3) exceeds beneficial_speedup (1.2)",
         ),
     ],
 )

@@ -12,9 +12,14 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vllm_specdec_exporter import dialects, pipeline
+from vllm_specdec_exporter.baseline import Baseline, Recorder
+from vllm_specdec_exporter.baseline.document import FORMAT
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.history import Sample
 from vllm_specdec_exporter.pipeline import Settings, Speculation
 from vllm_specdec_exporter.result import REASONS, ExporterResult, PollFailure, Reload, TargetResult
 from vllm_specdec_exporter.thresholds import Thresholds
@@ -127,8 +132,9 @@ def run(case: Case) -> ExporterResult:
 def _target(server: Server, settings: Settings) -> TargetResult:
     states: dict[EngineKey, EngineState] = {}
     result = TargetResult(target=server.name, poll_errors_total=dict.fromkeys(REASONS, 0))
+    latencies = settings.baseline is not None
     for answer in server.answers:
-        reading = dialects.read(answer.body, answer.content_type)
+        reading = dialects.read(answer.body, answer.content_type, latencies=latencies)
         states, engines = pipeline.observe(states, reading, answer.time, settings, server.version)
         result = replace(
             result,
@@ -171,6 +177,7 @@ def _one(answers: Iterable[Answer], version: str = "") -> tuple[Server, ...]:
 
 
 _NGRAM = Speculation(configured=True, method="ngram", num_speculative_tokens=4)
+_NGRAM_PROFILE = for_method("ngram")
 _EAGLE = Speculation(
     configured=True, method="eagle3", draft_model='path/with "quotes"\\eagle', num_speculative_tokens=3
 )
@@ -193,6 +200,26 @@ def _torn() -> tuple[Answer, ...]:
     return (*answers[:-1], replace(answers[-1], body=torn))
 
 
+def _as_configured(**more: Any) -> Settings:
+    """What the exporter makes of --spec.config alone: cost and thresholds go by the method."""
+    return Settings(
+        speculation=_NGRAM, profile=_NGRAM_PROFILE, thresholds=thresholds_for(_NGRAM_PROFILE, 4), **more
+    )
+
+
+def recorded_baseline() -> Baseline:
+    """What the baseline command makes of the recorded server without speculation."""
+    recorder = Recorder()
+    dialect = ""
+    for time, body in series("nospec"):
+        reading = dialects.read(body, latencies=True)
+        (engine,), dialect = reading.engines, reading.dialect
+        recorder.observe(
+            Sample(time, engine.counters, engine.load.requests_running, latencies=engine.latencies)
+        )
+    return Baseline(FORMAT, "tiny-llama", "0.32.0", dialect, "2026-11-20T12:00:00Z", recorder.buckets())
+
+
 CASES: tuple[Case, ...] = (
     Case("ngram-first-answer", _one(polled(_PHASES, 0.0), "0.32.0")),
     Case("ngram-steady", _one(polled(_PHASES, 30.0), "0.32.0")),
@@ -200,6 +227,17 @@ CASES: tuple[Case, ...] = (
     Case("ngram-idle", _one(polled(_PHASES, 79.5), "0.32.0"), _windows(10.0, 60.0)),
     Case("ngram-restarted", _one(_restarted(), "0.32.0")),
     Case("ngram-torn", _one(_torn(), "0.32.0"), replace(_windows(5.0, 30.0), slack=0.5)),
+    Case("ngram-by-method", _one(polled(_PHASES, 30.0), "0.32.0"), _as_configured()),
+    Case(
+        "ngram-measured",
+        _one(polled(_PHASES, 30.0), "0.32.0"),
+        _as_configured(baseline=recorded_baseline(), memory_ratio=0.1),
+    ),
+    Case(
+        "ngram-baseline-of-another-release",
+        _one(polled(_PHASES, 30.0), "0.33.0"),
+        _as_configured(baseline=recorded_baseline()),
+    ),
     Case("dp2", _one(polled("dp2", 30.0), "0.32.0")),
     Case("nospec", _one(polled("nospec", 12.0, 3.0), "0.32.0")),
     Case(

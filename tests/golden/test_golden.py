@@ -213,7 +213,14 @@ OVER_DRAFTS = (
     "expected_tokens_per_step",
     "mean_acceptance_length_at",
     "position_decay_ratio",
+    "estimated_speedup",
+    "break_even_acceptance_length",
+    "break_even_acceptance_ratio",
+    "mean_batch_size",
 )
+
+#: Ratios of two amounts of which neither is a part of the other: above 1 they say something too.
+UNBOUNDED = ("break_even_acceptance_ratio", "latency_ratio")
 
 
 @every_case
@@ -245,18 +252,91 @@ def test_values_lie_in_their_ranges(case: Case) -> None:
     found = samples(case)
     for name, by_labels in found.items():
         for labels, value in by_labels.items():
-            if name.endswith("_ratio"):
-                assert 0 <= value <= 1, (name, labels)
+            if name.endswith(("_ratio", "_speedup")):
+                assert value >= 0, (name, labels)
+                assert value <= 1 or name in UNBOUNDED or name.endswith("_speedup"), (name, labels)
+    for name in ("break_even_acceptance_length", "mean_batch_size"):
+        assert all(value >= 1 for value in found.get(name, {}).values()), name
     lengths = ("mean_acceptance_length", "expected_tokens_per_step", "mean_acceptance_length_at")
     for name in lengths:
         for labels, value in found.get(name, {}).items():
             engine = without(labels, "window", "num_speculative_tokens")
             assert 1 <= value <= 1 + found["num_speculative_tokens"][engine], (name, labels)
-    for name, label in (("activity", "state"), ("quality", "level")):
+    for name, label in (
+        ("activity", "state"),
+        ("quality", "level"),
+        ("payoff", "verdict"),
+        ("recommendation", "action"),
+    ):
         hot: dict[Labels, float] = {}
         for labels, value in found.get(name, {}).items():
             hot[without(labels, label)] = hot.get(without(labels, label), 0) + value
         assert set(hot.values()) <= {0.0, 1.0}, name
+        assert name != "recommendation" or set(hot.values()) <= {1.0}, "something is always advised"
+
+
+@every_case
+def test_the_parts_of_an_estimate_agree(case: Case) -> None:
+    """An estimated speedup is the mean acceptance length over the one at which speculation breaks even."""
+    found = samples(case)
+    estimates = found.get("estimated_speedup", {})
+    assert set(estimates) == set(found.get("break_even_acceptance_length", {}))
+    assert set(estimates) == set(found.get("break_even_acceptance_ratio", {}))
+    for labels, value in estimates.items():
+        cost = found["break_even_acceptance_length"][labels]
+        assert value == pytest.approx(found["mean_acceptance_length"][labels] / cost), labels
+
+
+@every_case
+def test_payoff_and_a_recommended_k_need_an_active_engine(case: Case) -> None:
+    """Only an active engine has a verdict, and only with a recommendation does it have a K."""
+    found = samples(case)
+    active = {
+        without(labels, "state")
+        for labels, value in found.get("activity", {}).items()
+        if value and ("state", "active") in labels
+    }
+    judged = {without(labels, "verdict") for labels, value in found.get("payoff", {}).items() if value}
+    advised = {
+        without(labels, "action")
+        for labels, value in found.get("recommendation", {}).items()
+        if value and ("action", "insufficient_data") not in labels
+    }
+    assert judged <= active
+    assert advised <= active
+    recommended = found.get("recommended_num_speculative_tokens", {})
+    assert set(recommended) == advised
+    for engine, k in recommended.items():
+        action = next(
+            dict(labels)["action"]
+            for labels, value in found["recommendation"].items()
+            if value and without(labels, "action") == engine
+        )
+        present = found["num_speculative_tokens"][engine]
+        expected = (
+            "disable" if k == 0 else "increase_k" if k > present else "decrease_k" if k < present else "keep"
+        )
+        assert action in (expected, "switch_method"), engine
+
+
+def test_what_is_measured_needs_a_baseline_that_fits() -> None:
+    """Measured series are there with a baseline of the server's model and release, and nowhere else."""
+    measured = {"measured_speedup", "measured_requests", "latency_ratio"}
+    returns = {"return_on_speculation", "benefit_tokens_per_second"}
+    for case in CASES:
+        expected = (measured | returns) if case.name == "ngram-measured" else set()
+        assert expected == (measured | returns) & set(samples(case)), case.name
+
+
+def test_the_cost_profile_of_the_method_moves_break_even() -> None:
+    """The same counters break even far lower for n-gram lookup than for a draft model of 1:9."""
+    unknown, ngram = (
+        next(iter(samples(case)["break_even_acceptance_length"].values()))
+        for name in ("ngram-steady", "ngram-by-method")
+        for case in CASES
+        if case.name == name
+    )
+    assert ngram < 1.1 < 1.6 < unknown
 
 
 @every_case
@@ -285,6 +365,9 @@ STATES = {
     "ngram-idle": ["idle"],
     "ngram-restarted": ["active fair"],
     "ngram-torn": ["active fair"],
+    "ngram-by-method": ["active optimal"],
+    "ngram-measured": ["active optimal"],
+    "ngram-baseline-of-another-release": ["active optimal"],
     "dp2": ["active optimal", "active fair"],
     "nospec": ["off"],
     "nospec-though-configured": ["bypassed"],

@@ -45,6 +45,28 @@ def answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
+def simulator(*flags: str) -> Iterator[str]:
+    """Run `simulate` on a free port, and yield its address once it answers."""
+    address = f"127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [COMMAND, "simulate", "--web.listen-address", address, *flags],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=clean_environment(),
+    )
+    try:
+        end = time.monotonic() + _START_SECONDS
+        while not answers(f"http://{address}/metrics"):
+            assert process.poll() is None, "the simulator ended"
+            assert time.monotonic() < end, "the simulator did not start"
+            time.sleep(0.05)
+        yield f"http://{address}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(_STOP_SECONDS)
+
+
+@contextlib.contextmanager
 def exporter(*flags: str, command: tuple[str, ...] = (COMMAND,)) -> Iterator[str]:
     """Run `serve` on a free port, and yield its host:port once it answers."""
     address = f"127.0.0.1:{free_port()}"

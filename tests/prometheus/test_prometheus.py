@@ -1,8 +1,9 @@
 """A real Prometheus scrapes the real exporter, which polls recorded answers of a real vLLM.
 
 Two exporters run at once for half a minute, and then without a server behind them for some seconds:
-`plain` sees the recorded series, `torn` the same series with answers torn between two counters. Prometheus
-`first` scrapes both, `second` only `plain`. The tests then ask what was stored.
+`plain` sees the recorded series and knows the baseline of the same server without speculation, `torn` sees
+the same series with answers torn between two counters. Prometheus `first` scrapes both, `second` only
+`plain`. The tests then ask what was stored.
 
 A scrape stores the samples of all series with one timestamp, and tells by `last_success_timestamp_seconds`
 which poll it shows. So every comparison here is between values of known polls, and nearly all are exact.
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from golden.cases import recorded_baseline
 from prometheus.exporter_process import exporter
 from prometheus.replay import ReplayServer, series
 from prometheus_server import PrometheusError, PrometheusServer, find_program
+from vllm_specdec_exporter.baseline import encode
 from vllm_specdec_exporter.metric import Kind
 from vllm_specdec_exporter.metrics import METRICS
 
@@ -156,12 +159,14 @@ def own(labels: Series) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Play everything once; the tests only ask."""
+    known = tmp_path_factory.mktemp("prometheus") / "baseline.json"
+    known.write_bytes(encode(recorded_baseline()))
     with (
         ReplayServer(PLAIN) as plain_server,
         ReplayServer(TORN) as torn_server,
-        exporter("--vllm.url", plain_server.url, *FLAGS) as plain,
+        exporter("--vllm.url", plain_server.url, "--baseline.file", str(known), *FLAGS) as plain,
         exporter("--vllm.url", torn_server.url, *FLAGS) as torn_one,
         PrometheusServer({"plain": plain, "torn": torn_one}, interval=SCRAPE_INTERVAL) as first,
         PrometheusServer({"plain": plain}, interval=SCRAPE_INTERVAL) as second,
@@ -268,6 +273,114 @@ def test_gauges_are_the_differences_of_the_republished_counters(run: Run) -> Non
             at_position = s.increase("accepted_tokens_per_position_total", position=position)
             ratio = s.gauge("position_acceptance_ratio", position=position)
             assert (at_position / drafts if drafts else None) == ratio, (s.last.time, position)
+
+
+# --- payoff and advice
+
+
+def test_the_estimate_follows_from_what_is_stored(run: Run) -> None:
+    """The speedup is the mean acceptance length over the length that would break even, in every window."""
+    seen = 0
+    for s in stretches(run):
+        speedup, even = s.gauge("estimated_speedup"), s.gauge("break_even_acceptance_length")
+        ratio, length = s.gauge("break_even_acceptance_ratio"), s.gauge("mean_acceptance_length")
+        if length is None:
+            assert (speedup, even, ratio) == (None, None, None), s.last.time
+            continue
+        assert speedup is not None
+        assert even is not None
+        assert ratio is not None
+        assert speedup == pytest.approx(length / even, rel=1e-12)
+        assert 1 < even < 1 + K
+        assert 0 < ratio < 1
+        seen += 1
+    assert seen > 20
+
+
+#: Gauges that are a ratio over something that may not have happened.
+GAINS = (
+    "estimated_speedup",
+    "break_even_acceptance_length",
+    "break_even_acceptance_ratio",
+    "mean_batch_size",
+    "measured_speedup",
+    "measured_requests",
+    "latency_ratio",
+)
+
+
+def test_what_does_not_exist_is_absent_and_not_0(run: Run) -> None:
+    """Busy windows have every gain, idle ones none, and in between nothing drops to 0."""
+    shown: dict[str, Counter[bool]] = {name: Counter() for name in GAINS}
+    for scrape in run.plain:
+        for window in WINDOWS:
+            if not scrape.one("window_drafts", window=window):
+                continue
+            found = [key for key in scrape.values if key[0] in GAINS and ("window", window) in key[1]]
+            assert [key for key in found if scrape.values[key] == 0] == [], scrape.time
+            for name in GAINS:
+                shown[name][any(key[0] == name for key in found)] += 1
+    idle = [s for s in run.plain if s.one("up") == 1 and s.one("window_drafts", window="3s") == 0]
+    assert len(idle) > 3
+    for scrape in idle:
+        gone = {
+            name for name in GAINS if name not in ("measured_speedup", "measured_requests", "latency_ratio")
+        }
+        left = {key[0] for key in scrape.values if ("window", "3s") in key[1]}
+        assert gone & left == set(), scrape.time
+    for name in GAINS[:4]:
+        assert shown[name][False] == 0, name
+    for name in GAINS:
+        assert shown[name][True] > 10, name
+
+
+def test_a_measurement_needs_enough_requests(run: Run) -> None:
+    """Below the minimum, and during the outage, there is no measured speedup at all."""
+    least = run.first.value(f'{PREFIX}threshold{{name="measurement_minimum_requests",job="plain"}}', run.down)
+    assert least == 20
+    requests = [
+        value
+        for scrape in run.plain
+        for (name, _), value in scrape.values.items()
+        if name == "measured_requests"
+    ]
+    assert min(requests) >= least
+    without = [s for s in run.plain if s.one("up") == 1 and s.one("measured_speedup", window="3s") is None]
+    assert without, "some windows hold too few"
+    assert run.first.query(f'{PREFIX}measured_speedup{{job="torn"}}', run.down) == {}, "it has no baseline"
+
+
+def test_payoff_and_recommendation_are_one_hot_in_every_scrape(run: Run) -> None:
+    """At most one verdict is 1, and none unless active; exactly one recommendation is."""
+    verdicts = set()
+    for scrape in run.plain:
+        payoff = {dict(own)["verdict"]: v for (name, own), v in scrape.values.items() if name == "payoff"}
+        action = {
+            dict(own)["action"]: v for (name, own), v in scrape.values.items() if name == "recommendation"
+        }
+        if scrape.one("up") != 1:
+            assert (payoff, action) == ({}, {})
+            continue
+        assert set(payoff) == {"harmful", "marginal", "beneficial"}
+        assert sum(payoff.values()) == scrape.one("activity", state="active")
+        assert sum(action.values()) == 1
+        k = scrape.one("recommended_num_speculative_tokens")
+        assert (k is None) == (action["insufficient_data"] == 1)
+        verdicts |= {verdict for verdict, value in payoff.items() if value}
+    assert verdicts >= {"harmful"}
+
+
+def test_promql_finds_where_speculation_loses(run: Run) -> None:
+    """A rule that compares the speedup with its threshold says what the verdict says."""
+    measured = f'{PREFIX}measured_speedup{{job="plain",window="10s"}}'
+    estimated = f'{PREFIX}estimated_speedup{{job="plain",window="10s"}}'
+    threshold = f'on() group_left {PREFIX}threshold{{job="plain",name="harmful_speedup"}}'
+    verdict = f'{PREFIX}payoff{{job="plain",verdict="harmful"}} == 1'
+    judged = [s for s in run.plain if s.one("up") == 1 and s.one("activity", state="active") == 1]
+    assert len(judged) > 20
+    for scrape in judged[:: max(1, len(judged) // 12)]:
+        rule = run.first.query(f"({measured} or {estimated}) < {threshold}", scrape.time)
+        assert bool(rule) == bool(run.first.query(verdict, scrape.time)), scrape.time
 
 
 # --- PromQL

@@ -359,7 +359,7 @@ SETTINGS: dict[str, Any] = {
     },
     "poll": {"interval": "10s"},
     "window": ["1m", "10m"],
-    "threshold": {"minimum_drafts": 50, "poor_acceptance_ratio": 0.3},
+    "threshold": {"minimum_drafts": 50, "poor_acceptance_ratio": 0.03},
     "spec": {"config": {"method": "ngram", "num_speculative_tokens": 4}},
     "web": {"listen_address": "127.0.0.1:0"},
     "log": {"format": "json"},

@@ -144,7 +144,7 @@ class TestClients:
                     connection.sendall(_get("/metrics") * 20)
             assert exporter.get("/metrics").status == 200
 
-            quiet = {"activity", "quality", "server is up"}
+            quiet = {"activity", "quality", "payoff", "recommendation", "server is up"}
             assert [line for line in exporter.log_lines()[before:] if line["msg"] not in quiet] == []
 
 

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+from vllm_specdec_exporter.baseline import Baseline, LoadBucket
+from vllm_specdec_exporter.baseline.document import FORMAT
+from vllm_specdec_exporter.histogram import Histogram
 from vllm_specdec_exporter.pipeline import Settings, Speculation, observe
-from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Lifetime, Load, Reading
+from vllm_specdec_exporter.reading import (
+    Counters,
+    EngineKey,
+    EngineReading,
+    Latencies,
+    Lifetime,
+    Load,
+    Reading,
+)
 from vllm_specdec_exporter.result import EngineResult, ExporterResult, PollFailure, TargetResult
 from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.values import parse_speculation
 
 NOW = 1_790_000_000.0
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 KEY = EngineKey(MODEL, "0")
-SPECULATION = Speculation(
-    configured=True,
-    method="eagle3",
-    draft_model="yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
-    num_speculative_tokens=4,
+SPECULATION = parse_speculation(
+    json.dumps(
+        {"method": "eagle3", "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "num_speculative_tokens": 4}
+    )
 )
 #: Share of drafts in which each position is accepted, by level.
 HEALTHY = (0.912, 0.731, 0.552, 0.381)
 OPTIMAL = (0.957, 0.902, 0.853, 0.801)
 FAIR = (0.78, 0.62, 0.49, 0.38)
 POOR = (0.431, 0.182, 0.071, 0.024)
+#: No K pays; one pays hardly; only a smaller one pays well.
+HOPELESS = (0.101, 0.012, 0.003, 0.001)
+MARGINAL = (0.551, 0.302, 0.151, 0.101)
+SHALLOW = (0.951, 0.652, 0.051, 0.011)
 LOAD = Load(requests_running=14, requests_waiting=2, kv_cache_usage_ratio=0.4312)
 
 
@@ -36,6 +52,9 @@ def engine(
     polls: int = 62,
     draft_length: float | None = None,
     counts: bool = True,
+    running: float | None = 14,
+    measured: float | None = None,
+    memory_ratio: float | None = None,
 ) -> EngineResult:
     """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily.
 
@@ -48,9 +67,16 @@ def engine(
         polls: how many there were.
         draft_length: tokens per draft, K if not given.
         counts: whether the server has speculative counters.
+        running: requests in the batch; None where the server does not tell.
+        measured: how many times as fast it is as its baseline; without one there is no baseline.
+        memory_ratio: share of the GPUs' memory that the draft model takes.
     """
     states: dict = {}
-    settings = Settings(speculation=speculation)
+    settings = Settings(
+        speculation=speculation,
+        memory_ratio=memory_ratio,
+        baseline=None if measured is None else baseline_at(running or 1.0),
+    )
     results: tuple[EngineResult, ...] = ()
     for poll in range(polls):
         # Earlier polls see a little less acceptance, so that the windows differ.
@@ -64,9 +90,29 @@ def engine(
             accepted_tokens_per_position=positions if counts else (),
             generation_tokens=accepted + drafts + round(poll * 5 * plain),
         )
-        reading = Reading("vllm-v1", (EngineReading(key, counters, LOAD),))
+        latencies = None if measured is None else latencies_of(poll * 20, measured)
+        load = replace(LOAD, requests_running=running)
+        reading = Reading("vllm-v1", (EngineReading(key, counters, load, latencies=latencies),))
         states, results = observe(states, reading, NOW - 1.3 - (polls - 1 - poll) * 5, settings, "0.11.0")
     return results[0]
+
+
+def latencies_of(requests: int, speedup: float = 1.0) -> Latencies:
+    """Return how long requests took that are decoded so many times as fast as the baseline's."""
+
+    def histogram(seconds: float) -> Histogram:
+        bounds = (0.005, 0.01, 0.02, 0.04, 0.1, 1.0, 10.0)
+        return Histogram(
+            bounds, tuple(requests * (seconds <= b) for b in bounds), requests, requests * seconds
+        )
+
+    return Latencies(histogram(0.09), histogram(0.0301 / speedup), histogram(0.09 + 6.02 / speedup))
+
+
+def baseline_at(running: float) -> Baseline:
+    """Return a baseline that was recorded at one load."""
+    bucket = LoadBucket(running, 600.0, 280_000.0, 1400, latencies_of(1400))
+    return Baseline(FORMAT, MODEL, "0.11.0", "vllm-v1", "2026-09-20T12:00:00Z", (bucket,))
 
 
 def old_engine() -> EngineResult:
@@ -125,6 +171,11 @@ def page_of(*targets: TargetResult) -> ExporterResult:
     )
 
 
+#: JSON of an operator that holds whatever JSON may hold.
+HOSTILE_TEXT = '</code><script>alert(1)</script>\' $(reboot) \u202e \x1b[31m & "quoted"'
+HOSTILE = parse_speculation(
+    json.dumps({"method": HOSTILE_TEXT, "x" * 300: HOSTILE_TEXT, "num_speculative_tokens": 4})
+)
 IDLE = engine(drafts_per_second=0.0, plain=0.0)
 BYPASSED = engine(drafts_per_second=0.0, plain=55.0)
 OFF = engine(counts=False, speculation=Speculation(), plain=55.0)
@@ -161,6 +212,13 @@ PAGES: dict[str, ExporterResult] = {
     "optimal": page_of(target(engine(OPTIMAL))),
     "fair": page_of(target(engine(FAIR))),
     "poor": page_of(target(engine(POOR))),
+    "marginal": page_of(target(engine(MARGINAL))),
+    "disable": page_of(target(engine(HOPELESS, running=100))),
+    "decrease": page_of(target(engine(SHALLOW))),
+    "measured": page_of(target(engine(measured=1.62, memory_ratio=0.1))),
+    "measured_harmful": page_of(target(engine(measured=0.87))),
+    "hostile": page_of(target(engine(SHALLOW, speculation=HOSTILE))),
+    "unsaid": page_of(target(engine(SHALLOW, speculation=Speculation()))),
     "varying": page_of(target(VARYING)),
     "idle": page_of(target(IDLE)),
     "bypassed": page_of(target(BYPASSED)),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from dataclasses import fields, is_dataclass, replace
 from html import unescape
 from itertools import pairwise
@@ -13,6 +15,7 @@ import pytest
 from statuspage.document import Element, read
 from statuspage.examples import (
     FLEET,
+    HOSTILE_TEXT,
     NOW,
     PAGES,
     SPECULATION,
@@ -21,8 +24,11 @@ from statuspage.examples import (
     page_of,
     target,
 )
+from vllm_specdec_exporter.baseline import LatencyRatio, Measured
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
+from vllm_specdec_exporter.judgement.rules import Rule
 from vllm_specdec_exporter.measures import Measures
 from vllm_specdec_exporter.reading import Load
 from vllm_specdec_exporter.result import REASONS, EngineResult, ExporterResult, Reload, TargetResult
@@ -38,7 +44,7 @@ def show(result: ExporterResult) -> Element:
 
 
 def answers(page: Element) -> dict[str, str]:
-    """Return the tiles of the only engine: title to text."""
+    """Return the tiles of the only engine within: title to text."""
     tiles = page.one("dl", class_="answer").all("div")
     return {tile.one("dt").text: tile.one("dd").text for tile in tiles}
 
@@ -47,6 +53,26 @@ def panel(page: Element, title: str) -> Element:
     """Return the section with this title."""
     own = (s for s in page.all("section") if s.content[0].tag == "h4")
     return next(s for s in own if s.content[0].text.startswith(title))
+
+
+def words_of(only: EngineResult) -> str:
+    """Return what the page calls an engine's advice."""
+    k = only.advice.num_speculative_tokens
+    return {
+        "keep": f"keep K={k}",
+        "increase_k": f"raise K to {k}",
+        "decrease_k": f"lower K to {k}",
+        "disable": "switch speculation off",
+        "switch_method": "try another method",
+        "insufficient_data": "–",
+    }[only.advice.action.value]
+
+
+def codes(element: Element) -> list[list[str]]:
+    """Return what a shell makes of every flag to paste: its name left out, the words behind it."""
+    found = [shlex.split(str(code.content[0])) for code in element.all("code")]
+    assert {words[0] for words in found} == {"--speculative-config"}
+    return [words[1:] for words in found]
 
 
 def rows(element: Element) -> list[list[str]]:
@@ -107,7 +133,7 @@ class TestEveryState:
 
     def test_every_bar_has_its_value_beside_it(self, name: str) -> None:
         for gauge in show(PAGES[name]).all("div", class_="gauge"):
-            assert re.fullmatch(r"[\d.,]+%?|–", gauge.text)
+            assert re.fullmatch(r"[\d.,]+[%×]?|–", gauge.text)
 
     def test_every_dash_says_why(self, name: str) -> None:
         page = show(PAGES[name])
@@ -159,11 +185,13 @@ def numbers_of(result: ExporterResult) -> set[str]:
     found = list(leaves(result))
     for one in (one for server in result.targets for one in server.engines):
         found += [len(one.findings), (one.num_speculative_tokens or 0) + 1]
+        found += [end for option in one.advice.options for end in (option.speedup_low, option.speedup_high)]
         spread = one.accepted_tokens_per_draft
         for before, bucket in pairwise((0.0, *spread.buckets) if spread else ()):
             found += [bucket - before, (bucket - before) / (spread.count or 1)]
     texts = [t for item in found for t in ([item] if isinstance(item, str) else written(item))]
-    return {"0", *(number for text in (*texts, *REASONS.values()) for number in NUMBER.findall(text))}
+    # 0 stands for no findings, and every interval is one of 95 %.
+    return {"0", "95", *(number for text in (*texts, *REASONS.values()) for number in NUMBER.findall(text))}
 
 
 class TestAnswer:
@@ -191,6 +219,95 @@ class TestAnswer:
         assert said["Acceptance quality"].split()[0] == quality
         for reason in only.quality.reasons:
             assert reason in said["Acceptance quality"]
+
+    @pytest.mark.parametrize(
+        ("name", "payoff", "basis"),
+        [
+            ("healthy", "beneficial 1.92×", "estimated"),
+            ("marginal", "marginal 1.13×", "estimated"),
+            ("poor", "harmful 0.92×", "estimated"),
+            ("decrease", "beneficial 1.43×", "estimated"),
+            ("disable", "harmful 0.50×", "estimated"),
+            ("measured", "beneficial 1.62×", "measured"),
+            ("measured_harmful", "harmful 0.87×", "measured"),
+            ("varying", "beneficial 1.70×", "estimated"),
+        ],
+    )
+    def test_leads_with_payoff_and_what_to_do(self, name: str, payoff: str, basis: str) -> None:
+        page = show(PAGES[name])
+        said = answers(page)
+        only = PAGES[name].targets[0].engines[0]
+        judged = only.window("5m")
+
+        assert list(said)[:2] == ["Payoff", "What to do"]
+        assert said["Payoff"].startswith(
+            f"{payoff} times as fast as without speculation, {basis}, last 5m "
+            "by the cost profile it breaks even at "
+            f"{judged.estimate.break_even_acceptance_length:.2f} tokens per draft, or "
+            f"{judged.estimate.break_even_acceptance_ratio:.1%} of the drafted tokens accepted"
+        )
+        for reason in only.payoff.reasons:
+            assert reason in said["Payoff"]
+        assert said["What to do"].startswith(f"{words_of(only)} ")
+        assert said["What to do"].endswith(only.advice.reason.removeprefix("no advice on K: "))
+        assert payoff.split()[0] in page.one("article").attributes["class"].split(), "it colours the border"
+
+    @pytest.mark.parametrize(
+        ("action", "k", "words"),
+        [
+            (Action.KEEP, 4, "keep K=4"),
+            (Action.INCREASE_K, 5, "raise K to 5"),
+            (Action.DECREASE_K, 2, "lower K to 2"),
+            (Action.DISABLE, 0, "switch speculation off"),
+            (Action.SWITCH_METHOD, 1, "try another method"),
+            (Action.INSUFFICIENT_DATA, None, "–"),
+        ],
+    )
+    def test_every_action_is_in_plain_words(self, action: Action, k: int | None, words: str) -> None:
+        only = engine()
+        only = replace(
+            only, advice=replace(only.advice, action=action, num_speculative_tokens=k, reason="why")
+        )
+        page = show(page_of(target(only), target(only, address="http://other:8000")))
+
+        assert {answers(article)["What to do"] for article in page.all("article")} == {f"{words} why"}
+        assert {row[2] for row in rows(page.one("table", class_="overview"))} == {words}
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("idle", "nothing was generated in the last 5m"),
+            ("off", "the server shows no sign of speculation being configured"),
+            ("warming_up", "37 drafts in the last 5m, 100 are needed"),
+            ("v0", "vLLM V0 shows means over its whole life only, so what it does now is not known"),
+        ],
+    )
+    def test_what_is_not_active_has_no_payoff_and_nothing_to_do(self, name: str, why: str) -> None:
+        page = show(PAGES[name])
+        said = answers(page)
+
+        assert said["Payoff"] == "– only an active engine is judged"
+        assert said["What to do"] == f"– {why}"
+        assert not {"harmful", "marginal", "beneficial"} & set(
+            page.one("article").attributes["class"].split()
+        )
+
+    def test_a_payoff_that_cannot_be_known_says_why(self) -> None:
+        """A server that does not tell its load is judged by its acceptance, as before."""
+        only = engine(running=None)
+        page = show(page_of(target(only)))
+        said = answers(page)
+
+        why = "the server does not tell how many requests run, so the cost of a step is not known"
+        assert said["Payoff"] == f"– {why}"
+        assert said["What to do"].startswith("– without the number of running requests")
+        assert page.one("article").attributes["class"] == "healthy"
+        assert page.one("title").content[0] == "healthy – vllm-specdec-exporter"
+
+    def test_the_colour_of_payoff_is_never_alone(self) -> None:
+        for name in ("healthy", "marginal", "poor"):
+            for mark in show(PAGES[name]).all("span", class_="pill"):
+                assert mark.text
 
     def test_gives_the_two_numbers_of_the_judged_window(self) -> None:
         only = engine()
@@ -253,9 +370,11 @@ class TestAnswer:
         def title(name: str) -> str:
             return str(show(PAGES[name]).one("title").content[0])
 
-        assert title("poor") == "poor – vllm-specdec-exporter"
+        assert title("poor") == "harmful – vllm-specdec-exporter"
+        assert title("varying") == "beneficial – vllm-specdec-exporter"
+        assert title("warming_up") == "warming up – vllm-specdec-exporter"
         assert title("down") == "down – vllm-specdec-exporter"
-        assert title("several_targets") == "1 healthy, 1 down – vllm-specdec-exporter"
+        assert title("several_targets") == "1 beneficial, 1 down – vllm-specdec-exporter"
         assert title("no_targets") == "no targets – vllm-specdec-exporter"
 
 
@@ -274,19 +393,178 @@ class TestSections:
 
         assert rows(panel(page, "Acceptance by position"))[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
 
-    def test_smaller_k(self) -> None:
+    def test_every_k(self) -> None:
         only = engine()
-        lengths = only.window("5m").mean_acceptance_length_at
+        options = only.advice.options
 
-        table = rows(panel(show(page_of(target(only))), "What a smaller K"))
+        table = rows(panel(show(page_of(target(only))), "Every K"))
 
-        assert [row[1] for row in table] == [f"{value:.2f}" for value in lengths]
-        assert [row[0] for row in table] == ["1", "2", "3", "4 (now)"]
+        assert [row[0] for row in table] == [
+            *("0 no speculation", "1", "2", "3", "4 now, recommended"),
+            *(f"{k} extrapolated" for k in range(5, 9)),
+        ]
+        assert [row[1] for row in table] == [f"{o.mean_acceptance_length:.2f}" for o in options]
+        assert [row[2] for row in table] == [f"{o.speedup:.2f}×" for o in options]
+        assert [row[3] for row in table][1:] == [
+            f"{o.speedup_low:.2f} to {o.speedup_high:.2f}" for o in options[1:]
+        ]
+        assert table[0][1:] == ["1.00", "1.00×", "–"]
+
+    @pytest.mark.parametrize(
+        ("k", "marked"),
+        [
+            (0, {"0 no speculation, recommended", "4 now"}),
+            (2, {"2 recommended", "4 now"}),
+            (4, {"4 now, recommended"}),
+            (7, {"7 recommended, extrapolated", "4 now"}),
+            (None, {"4 now"}),
+        ],
+    )
+    def test_every_k_marks_the_present_and_the_recommended_one_in_words(
+        self, k: int | None, marked: set[str]
+    ) -> None:
+        only = engine()
+        only = replace(only, advice=replace(only.advice, num_speculative_tokens=k))
+        heads = [row[0] for row in rows(panel(show(page_of(target(only))), "Every K"))]
+
+        assert {head for head in heads if "now" in head or "recommended" in head} == marked
+
+    def test_every_k_without_speedups_still_has_the_exact_lengths(self) -> None:
+        only = PAGES["varying"].targets[0].engines[0]
+        found = panel(show(PAGES["varying"]), "Every K")
+        lengths = [f"{value:.2f}" for value in only.window("5m").mean_acceptance_length_at]
+
+        assert [row[:2] for row in rows(found)] == [
+            ["1", lengths[0]],
+            ["2", lengths[1]],
+            ["3", lengths[2]],
+            ["4 now", lengths[3]],
+        ]
+        assert {tuple(row[2:]) for row in rows(found)} == {("–", "–")}
+        assert "the counters do not show" in found.all("span", class_="none")[0].attributes["title"]
+
+    def test_every_k_says_what_its_interval_leaves_out(self) -> None:
+        estimated = panel(show(PAGES["healthy"]), "Every K").text
+        corrected = panel(show(PAGES["measured"]), "Every K").text
+
+        assert "The interval is that of the sample; the cost profile unknown can be off by more." in estimated
+        assert "corrected by what was measured" not in estimated
+        assert "corrected by what was measured" in corrected
+
+    def test_rules_of_thumb_say_that_they_look_at_acceptance_alone(self) -> None:
+        only = PAGES["poor"].targets[0].engines[0]
+        found = panel(show(PAGES["poor"]), "Rules of thumb")
+
+        assert [row[1] for row in rows(found)] == [rule.text for rule in only.advice.rules]
+        assert [row[0] for row in rows(found)] == [
+            "lower K",
+            "lower K",
+            "nothing to do",
+            "switch speculation off",
+        ]
+        assert "look at acceptance alone" in found.text
+
+    @pytest.mark.parametrize("name", ["idle", "off", "v0", "bypassed", "warming_up"])
+    def test_what_nothing_is_said_of_is_left_out(self, name: str) -> None:
+        titles = [h.text for h in show(PAGES[name]).all("h4")]
+
+        assert not [t for t in titles if t.startswith(("Rules", "To paste", "Against"))]
+
+    def test_what_to_paste_is_the_operators_json_with_another_k(self) -> None:
+        found = panel(show(PAGES["decrease"]), "To paste")
+        (flag, *_), *_ = codes(found)
+
+        assert json.loads(flag) == {
+            "method": "eagle3",
+            "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+            "num_speculative_tokens": 2,
+        }
+        assert "Only what changes" not in found.text
+
+    def test_what_to_paste_says_so_where_the_operators_json_is_not_known(self) -> None:
+        found = panel(show(PAGES["unsaid"]), "To paste")
+
+        assert json.loads(codes(found)[0][0]) == {"num_speculative_tokens": 2}
+        assert "Only what changes is in it: add it to the server's own JSON." in found.text
+
+    def test_a_schedule_is_shown_as_rows_and_as_json(self) -> None:
+        only = PAGES["poor"].targets[0].engines[0]
+        found = panel(show(PAGES["poor"]), "To paste")
+        first, last = only.advice.schedule
+
+        assert rows(found) == [[f"1 to {first.last}", "1"], [f"{last.first} and more", "0, no speculation"]]
+        assert json.loads(codes(found)[1][0])["num_speculative_tokens_per_batch_size"] == [
+            [1, first.last, 1],
+            [last.first, 1024, 0],
+        ]
+
+    @pytest.mark.parametrize(
+        ("seen", "words"),
+        [
+            ((14.0, 14.0), "Batches of 14 were seen; for all others it rests on the cost profile alone."),
+            ((2.0, 1200.0), "Batches of 2 to 1,200 were seen; for all others"),
+            (None, ""),
+        ],
+    )
+    def test_a_schedule_says_what_it_rests_on(self, seen: tuple[float, float] | None, words: str) -> None:
+        only = PAGES["poor"].targets[0].engines[0]
+        only = replace(only, advice=replace(only.advice, batch_sizes=seen))
+        text = panel(show(page_of(target(only))), "To paste").text
+
+        assert words in text
+        assert ("were seen" in text) == bool(words)
+
+    def test_json_of_any_content_survives_a_shell(self) -> None:
+        """What stands on the page gives vLLM the operator's text back, whatever quotes it holds."""
+        (words,) = codes(panel(show(PAGES["hostile"]), "To paste"))
+
+        assert json.loads(words[0])["method"] == HOSTILE_TEXT
+        assert len(words) == 1
+
+    def test_against_the_baseline(self) -> None:
+        only = PAGES["measured"].targets[0].engines[0]
+        found = panel(show(PAGES["measured"]), "Against the baseline")
+        measured = only.window("5m").measured
+
+        assert "Speedup per output token 1.62×" in found.text
+        assert (
+            f"95 % interval {measured.speedup_low:.2f} to {measured.speedup_high:.2f}× "
+            "Requests behind it 1,200 Tokens per second of the baseline 467"
+        ) in found.text
+        assert [th.text for th in found.one("thead").all("th")][1:] == ["P50", "P95", "P99"]
+        assert rows(found) == [
+            ["First token", "1.00×", "1.00×", "1.00×"],
+            ["Output token", "0.50×", "0.50×", "0.50×"],
+            ["Whole request", "1.00×", "1.00×", "1.00×"],
+        ]
+
+    def test_a_baseline_with_too_few_requests_in_the_judged_window_says_so(self) -> None:
+        only = PAGES["measured"].targets[0].engines[0]
+        short, judged = only.windows
+        few = replace(only, windows=(short, replace(judged, measured=Measured())))
+
+        assert panel(show(page_of(target(few))), "Against the baseline").text.endswith(
+            "None: too few requests finished in the window at a load that the baseline has."
+        )
+
+    def test_latencies_that_are_missing_are_dashes(self) -> None:
+        only = PAGES["measured"].targets[0].engines[0]
+        short, judged = only.windows
+        one = Measured(latency_ratios=(LatencyRatio("end_to_end", 0.95, 1.3),))
+        few = replace(only, windows=(short, replace(judged, measured=one)))
+        found = panel(show(page_of(target(few))), "Against the baseline")
+
+        assert rows(found) == [
+            ["First token", "–", "–", "–"],
+            ["Output token", "–", "–", "–"],
+            ["Whole request", "–", "1.30×", "–"],
+        ]
+        assert "Speedup per output token –" in found.text
 
     def test_warns_of_deep_positions_where_drafts_vary(self) -> None:
         page = show(PAGES["varying"])
 
-        for title in ("Acceptance by position", "What a smaller K"):
+        for title in ("Acceptance by position", "Every K"):
             assert "Drafts hold 2.30 tokens on average" in panel(page, title).text
         assert "Drafts hold" not in panel(show(PAGES["healthy"]), "Acceptance by position").text
 
@@ -313,6 +591,25 @@ class TestSections:
             rate(m.generation_tokens_per_second) for m in only.windows
         ]
 
+    def test_windows_have_what_speculation_gains(self) -> None:
+        only = PAGES["measured"].targets[0].engines[0]
+        table = {row[0]: row[1:] for row in rows(panel(show(PAGES["measured"]), "Windows"))}
+        estimates = [m.estimate for m in only.windows]
+
+        assert table["Estimated speedup"] == [f"{e.speedup:.2f}×" for e in estimates]
+        assert table["Break-even length"] == [length(e.break_even_acceptance_length) for e in estimates]
+        assert table["Break-even acceptance ratio"] == [
+            percent(e.break_even_acceptance_ratio) for e in estimates
+        ]
+        assert table["Requests in the batch"] == ["14.0", "14.0"]
+        assert table["Measured speedup"] == [f"{m.measured.speedup:.2f}×" for m in only.windows]
+        assert table["Return on speculation"] == [length(m.returns.return_ratio) for m in only.windows]
+
+    def test_windows_leave_out_what_no_window_has(self) -> None:
+        table = {row[0]: row[1:] for row in rows(panel(show(PAGES["healthy"]), "Windows"))}
+
+        assert not {"Measured speedup", "Return on speculation"} & set(table)
+
     def test_windows_of_v0_keep_the_lifetime_apart(self) -> None:
         found = panel(show(PAGES["v0"]), "Windows")
         table = {row[0]: row[1:] for row in rows(found)}
@@ -333,7 +630,13 @@ class TestSections:
     def test_deployment(self) -> None:
         text = panel(show(PAGES["healthy"]), "Deployment").text
 
-        for value in (SPECULATION.method, SPECULATION.draft_model, "0.11.0", "vllm-v1"):
+        for value in (
+            SPECULATION.method,
+            SPECULATION.draft_model,
+            "0.11.0",
+            "vllm-v1",
+            "Cost profile unknown",
+        ):
             assert value in text
 
     def test_records(self) -> None:
@@ -348,7 +651,7 @@ class TestSections:
 
     def test_findings_say_what_to_do(self) -> None:
         only = PAGES["poor"].targets[0].engines[0]
-        text = panel(show(PAGES["poor"]), "What to do").text
+        text = panel(show(PAGES["poor"]), "Findings").text
 
         assert only.findings
         for finding in only.findings:
@@ -457,7 +760,7 @@ class TestOverview:
         table = rows(page.one("table", class_="overview"))
 
         assert len(table) == sum(max(1, len(t.engines)) for t in FLEET.targets)
-        assert [row[1] for row in table] == [
+        assert [row[3] for row in table] == [
             *["active"] * 4,
             "warming up",
             "active",
@@ -466,11 +769,25 @@ class TestOverview:
             "off",
             "down",
         ]
-        assert [row[2] for row in table] == [
+        assert [row[4] for row in table] == [
             *["healthy", "optimal", "poor", "fair", "–", "optimal"],
             *["–"] * 4,
         ]
-        assert table[-1] == ["http://vllm-c:8000", "down", *["–"] * 6, "http://vllm-c:8000"]
+        assert table[-1] == ["http://vllm-c:8000", "–", "–", "down", *["–"] * 6, "http://vllm-c:8000"]
+
+    def test_says_of_every_engine_whether_it_pays_and_what_to_do(self) -> None:
+        table = rows(show(FLEET).one("table", class_="overview"))
+
+        assert [row[1].split()[0] for row in table] == [
+            *["beneficial", "beneficial", "harmful", "beneficial", "–", "beneficial"],
+            *["–"] * 4,
+        ]
+        assert table[2][1:3] == ["harmful 0.92×", "try another method"]
+        assert [row[2] for row in table] == [
+            *(words_of(one) for server in FLEET.targets for one in server.engines),
+            "–",
+        ]
+        assert len({row[2] for row in table}) > 3
 
     def test_comes_before_the_engines(self) -> None:
         page = render(FLEET, NOW)
@@ -514,7 +831,7 @@ class TestEscaping:
         page = render(everywhere(nasty), NOW)
 
         assert nasty not in page
-        assert unescape(page).count(nasty) >= 9
+        assert unescape(page).count(nasty) >= 14
 
     def test_a_name_cannot_turn_the_text_around_it(self) -> None:
         page = show(everywhere("\u202egnp.exe"))
@@ -531,9 +848,22 @@ def everywhere(text: str) -> ExporterResult:
         engine="",
         activity=Activity(ActivityState.ACTIVE, text),
         deployment=replace(
-            only.deployment, method=text, draft_model=text, dialect=text, upstream_version=text
+            only.deployment,
+            method=text,
+            draft_model=text,
+            dialect=text,
+            upstream_version=text,
+            cost_profile=text,
         ),
         quality=replace(only.quality, reasons=(text,)),
+        payoff=replace(only.payoff, reasons=(text,)),
+        advice=replace(
+            only.advice,
+            reason=text,
+            rules=(Rule(text, text, text),),
+            speculative_config=text,
+            schedule_config=text,
+        ),
         findings=(Finding(Severity.HINT, text, text),),
         defects=(text,),
     )

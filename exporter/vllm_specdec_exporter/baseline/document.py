@@ -168,7 +168,8 @@ def _check(baseline: Baseline) -> None:
         msg = "no load bucket holds a time per output token: nothing was recorded"
         raise BaselineError(msg)
     loads = [bucket.requests_running for bucket in baseline.buckets]
-    if loads != sorted(set(loads)) or min(loads) < 1:
+    rising = all(before < after for before, after in pairwise(loads))
+    if not rising or not all(1 <= load < math.inf for load in loads):
         msg = f"its loads do not rise from 1 up: {loads}"
         raise BaselineError(msg)
     for bucket in baseline.buckets:
@@ -196,7 +197,8 @@ def _sound(histogram: Histogram) -> bool:
     bounds, counts = histogram.bounds, (0.0, *histogram.counts, histogram.count)
     return (
         len(bounds) == len(histogram.counts)
-        and list(bounds) == sorted(set(bounds))
+        and all(a < b for a, b in pairwise(bounds))
+        and all(0 <= bound < math.inf for bound in bounds)
         and all(a <= b for a, b in pairwise(counts))
         and 0 <= histogram.sum < math.inf
         and histogram.count < math.inf

@@ -108,11 +108,12 @@ def _expected(name: str, parts: tuple[tuple[float, object], ...]) -> Histogram |
     """Return how long a request takes in the baseline, each bucket counted by its weight."""
     total = Histogram()
     for weight, bucket in parts:
+        if not weight:
+            continue
         found: Histogram | None = getattr(bucket.latencies, name)  # type: ignore[attr-defined]
         if found is None or not found.count:
             return None
-        if weight:
-            total = total.plus(found, weight / found.count)
+        total = total.plus(found, weight / found.count)
     return total
 
 

@@ -3,8 +3,8 @@
 For K up to the present one nothing is assumed: the drafts would have been cut off behind position K, so the
 mean acceptance length is 1 + the sum of the first K position ratios, exactly. Farther out acceptance must be
 extrapolated. That is done cautiously: a further position is accepted, given the one before, no more often
-than either of the last two were, less what the sample leaves open, and acceptance goes on falling as it did
-between them; and no farther than twice the present K.
+than either of the last two were, and acceptance goes on falling as it did between them; what their sample
+leaves open counts against it; and no farther than twice the present K.
 
 How sure: whether one K beats another depends on accepted tokens that both count, so the difference is taken
 draft by draft, from the exact distribution of accepted tokens. Drafts of one request resemble each other;
@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Standard deviations to either side that hold 95 % of a normal distribution.
 Z = 1.96
@@ -45,6 +45,7 @@ class Option:
         step_cost: time of its step, in plain steps.
         speedup: length over cost.
         extrapolated: whether it lies beyond what was drafted.
+        extrapolation_error: standard error of the length that comes from there.
     """
 
     num_speculative_tokens: int
@@ -54,6 +55,7 @@ class Option:
     step_cost: float
     speedup: float
     extrapolated: bool = False
+    extrapolation_error: float = 0.0
 
     @property
     def speedup_low(self) -> float:
@@ -97,12 +99,12 @@ class Choice:
         return max(self.options[1:], key=_speedup)
 
     def surely_better(self, k: int, other: int) -> bool:
-        """Tell whether the sample shows, to its sureness, that `k` is faster than `other`.
-
-        What is extrapolated counts as it stands, because it is cautious already.
-        """
+        """Tell whether the sample shows, to its sureness, that `k` is faster than `other`."""
         first, second = self.option(k), self.option(other)
-        error = self.sample.error_of_difference((k, first.step_cost), (other, second.step_cost))
+        error = math.hypot(
+            self.sample.error_of_difference((k, first.step_cost), (other, second.step_cost)),
+            first.extrapolation_error / first.step_cost - second.extrapolation_error / second.step_cost,
+        )
         return first.speedup - second.speedup > self.sureness * error
 
 
@@ -168,12 +170,11 @@ def choose(
     """
     sample = Sample(survival, drafts)
     drafted = len(sample.survival)
-    further = max(0, (reach or max(2 * drafted, 3)) - drafted)
     options = [Option(0, 1.0, 1.0, 1.0, 1.0, 1.0)]
-    length = 1.0
-    for k, ratio in enumerate(sample.survival + _extrapolate(sample.survival, drafts, further), 1):
-        length += ratio
-        margin = sureness * sample.error_of_length(k)
+    length, doubt = 1.0, 0.0
+    for k, (ratio, unsure) in enumerate(_positions(sample.survival, drafts, reach or 2 * drafted), 1):
+        length, doubt = length + ratio, doubt + unsure
+        margin = sureness * math.hypot(sample.error_of_length(k), doubt)
         step = cost(k)
         options.append(
             Option(
@@ -184,32 +185,26 @@ def choose(
                 step_cost=step,
                 speedup=length / step,
                 extrapolated=k > drafted,
+                extrapolation_error=doubt,
             )
         )
     return Choice(tuple(options), drafted, sample, sureness)
 
 
-def _extrapolate(survival: tuple[float, ...], drafts: float, further: int) -> tuple[float, ...]:
-    """Return the survival of further positions.
+def _positions(survival: tuple[float, ...], drafts: float, reach: int) -> Iterator[tuple[float, float]]:
+    """Yield the survival of each position, and what extrapolating it leaves open as a standard error.
 
-    They start from the least of the last two conditional ratios and go on falling as these two did.
+    Further positions start from the lesser of the last two conditional ratios, and go on falling as these two
+    did. With a single position there is no decline to go by, and one is assumed.
     """
-    last = [
-        _at_least(here / earlier, drafts * earlier)
-        for earlier, here in pairwise((1.0, *survival)[-3:])
-        if earlier > 0
-    ]
-    keep = min(last, default=0.0)
-    # With a single position there is no decline to go by.
-    fall = _CAUTION if len(survival) == 1 else min(1.0, last[-1] / last[0]) if last and last[0] > 0 else 0.0
-    found, left = [], survival[-1]
-    for _ in range(further):
+    yield from ((ratio, 0.0) for ratio in survival)
+    last = [(here / before, before) for before, here in pairwise((1.0, *survival)[-3:]) if before > 0]
+    keep, sample = min(last, default=(0.0, 0.0))
+    fall = _CAUTION if len(survival) == 1 else min(1.0, last[-1][0] / last[0][0]) if keep > 0 else 0.0
+    # The first of two ratios of 0 is followed by none.
+    error = math.sqrt(CLUSTERING * keep * (1 - keep) / (drafts * sample)) / keep if 0 < keep < 1 else 0.0
+    left = survival[-1]
+    for step in range(1, reach - len(survival) + 1):
         keep *= fall
         left *= keep
-        found.append(left)
-    return tuple(found)
-
-
-def _at_least(ratio: float, sample: float) -> float:
-    error = math.sqrt(CLUSTERING * max(ratio * (1 - ratio), 0.0) / sample)
-    return max(0.0, ratio - error)
+        yield left, left * error * step

@@ -27,7 +27,7 @@ def of_payoff(payoff: Payoff, quality: Quality, advice: Advice, measures: Measur
             Finding(
                 Severity.PROBLEM,
                 f"speculation costs more than it gains: {payoff.reasons[0]}",
-                _against_harm(advice),
+                _against_harm(payoff, advice),
             )
         )
     elif advice.action in (Action.INCREASE_K, Action.DECREASE_K):
@@ -43,12 +43,13 @@ def of_payoff(payoff: Payoff, quality: Quality, advice: Advice, measures: Measur
         )
     elif advice.action is Action.DISABLE:
         found.append(
-            Finding(Severity.HINT, f"speculation may not pay: {advice.reason}", _against_harm(advice))
+            Finding(Severity.HINT, f"speculation may not pay: {advice.reason}", _against_harm(payoff, advice))
         )
     return found + _contradiction(payoff, quality, measures)
 
 
-def _against_harm(advice: Advice) -> str:
+def _against_harm(payoff: Payoff, advice: Advice) -> str:
+    measured = payoff.basis is Basis.MEASURED
     if advice.action is Action.DISABLE:
         words = "Start vLLM without --speculative-config"
         if advice.schedule_config:
@@ -57,11 +58,15 @@ def _against_harm(advice: Advice) -> str:
         return f"{words}."
     if advice.doubted:
         return f"Look again soon: {advice.reason}."
+    if advice.action is Action.KEEP and measured:
+        return "No other K is sure to gain more. Try a smaller one, another method, or none."
     if advice.action is Action.KEEP:
         return (
             "No other K is sure to gain more. Measure it: record a server without speculation with "
             "vllm-specdec-exporter baseline, and give the exporter the file."
         )
+    if advice.action is Action.INSUFFICIENT_DATA and measured:
+        return f"Try a smaller K, another method, or none: it was measured at this load ({advice.reason})."
     if advice.action is Action.INSUFFICIENT_DATA:
         return f"Compare with a server without speculation, at real load ({advice.reason})."
     return f"{advice.reason[0].upper()}{advice.reason[1:]}. {_paste(advice)}"

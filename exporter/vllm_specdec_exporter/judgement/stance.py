@@ -137,7 +137,7 @@ def _survival(now: tuple[float, ...], then: tuple[float, ...], drafts: float) ->
 def _wanted(evidence: Evidence, choice: Choice, held: Stance) -> Stance:
     """Return what the data argue for, with what is held having the benefit of the doubt."""
     if evidence.varying:
-        # Of the other K nothing is known but K = 0, which needs no data.
+        # Of the other K too little is known, but K = 0 needs no data.
         wanted = (0, choice.drafted)
     else:
         wanted = (choice.best.num_speculative_tokens, choice.best_drafting.num_speculative_tokens)
@@ -150,8 +150,7 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
         return False
     this, that = choice.option(k), choice.option(held)
     if k == 0:
-        drafting = choice.option(choice.drafted) if evidence.varying else choice.best_drafting
-        return drafting.speedup_high < evidence.thresholds.harmful_speedup
+        return choice.best_drafting.speedup_high < evidence.thresholds.harmful_speedup
     needed = evidence.thresholds.advice_minimum_gain * (_SHORTER if held - k > 1 else 1.0)
     return this.speedup >= (1 + needed) * that.speedup and choice.surely_better(k, held)
 

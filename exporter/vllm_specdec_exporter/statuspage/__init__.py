@@ -1,7 +1,8 @@
 """The status page: the latest result as one HTML document, for those who have only `kubectl port-forward`.
 
-`page` puts it together, `lead` holds the answer per engine, `sections` the numbers behind it, `markup` the
-elements and number formats.
+`page` puts it together, `overview` sets several engines side by side, `lead` holds the answer per engine and
+`sections` the numbers behind it; `payoff`, `advice` and `windows` are parts of these. `view` has what all of
+them are drawn from, `markup` the elements and number formats.
 """
 
 from .page import CONTENT_SECURITY_POLICY, parse_refresh, render

@@ -81,6 +81,11 @@ def length(tokens: float) -> str:
     return f"{tokens:.2f}"
 
 
+def times(speedup: float) -> str:
+    """Return a ratio of speeds or times: ``1.96×``."""
+    return f"{speedup:.2f}×"
+
+
 def count(number: float) -> str:
     """Return a whole number with its thousands apart: ``12,345``."""
     return f"{number:,.0f}"

@@ -4,7 +4,7 @@ One document out of one result: rendered here, without scripts, fonts or images 
 behind any proxy and path prefix. It reloads itself. It serves the answer first and the numbers behind it
 after; what does not exist is a dash that says why.
 
-The parts: `markup` has the building blocks, `lead` what an engine leads with,
+The parts: `markup` has the building blocks, `overview` all engines side by side, `lead` what one leads with,
 `sections` the numbers behind that, `statuspage.css` the looks.
 """
 
@@ -13,22 +13,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections import Counter
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from ..result import REASONS
-from .lead import (
-    ACTIVITY_WORDS,
-    LEAD,
-    NOT_SHOWN,
-    View,
-    activity_pill,
-    engine_name,
-    length_or_none,
-    quality_pill,
-    ratio_or_none,
-)
+from .lead import LEAD
 from .markup import (
     Html,
     count,
@@ -40,16 +29,14 @@ from .markup import (
     moment,
     name,
     none,
-    pill,
-    rate,
     row,
     table,
 )
+from .overview import engine_anchor, overview, summary, target_pill
 from .sections import SECTIONS
+from .view import View, engine_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..result import ExporterResult, TargetResult
 
 PRODUCT = "vllm-specdec-exporter"
@@ -106,27 +93,11 @@ def render(result: ExporterResult, now: float, refresh: float = DEFAULT_REFRESH)
         element("meta", http_equiv="refresh", content=str(seconds)) if seconds else Html(),
         # Without this, browsers ask for /favicon.ico.
         element("link", rel="icon", href="data:,"),
-        element("title", f"{_summary(result)} – {PRODUCT}"),
+        element("title", f"{summary(result)} – {PRODUCT}"),
         element("style", Html(_CSS)),
     )
     body = element("body", _header(result, now, seconds), _main(result, now))
     return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
-
-
-def _summary(result: ExporterResult) -> str:
-    """Return the state of everything in few words, for the browser's tab."""
-    states: Counter[str] = Counter()
-    for target in result.targets:
-        if not target.up:
-            states["down" if target.failure else "not polled yet"] += 1
-        elif not target.engines:
-            states["no engine"] += 1
-        for engine in target.engines:
-            level = engine.quality.level
-            states[level.value if level else ACTIVITY_WORDS[engine.activity.state]] += 1
-    if sum(states.values()) == 1:
-        return next(iter(states))
-    return ", ".join(f"{number} {state}" for state, number in states.most_common()) or "no targets"
 
 
 def _header(result: ExporterResult, now: float, seconds: int) -> Html:
@@ -144,7 +115,7 @@ def _main(result: ExporterResult, now: float) -> Html:
     parts = [_reload_failed(result, now)]
     rows = sum(max(1, len(target.engines)) for target in result.targets)
     if rows > 1:
-        parts.append(_overview(result))
+        parts.append(overview(result))
     parts += (
         _target(result, index, target, now, several=rows > 1) for index, target in enumerate(result.targets)
     )
@@ -171,62 +142,13 @@ def _notice(title: str, *content: Html, kind: str = "problem") -> Html:
     return element("div", element("p", element("strong", title)), *content, class_=f"notice {kind}")
 
 
-def _overview(result: ExporterResult) -> Html:
-    """One line per engine, to find the one to look at."""
-    several = len(result.targets) > 1
-    heads = ["Engine", "Activity", "Quality", "Mean acceptance length", "Acceptance ratio"]
-    heads += ["Generated tokens/s", "Running", "Findings"]
-    if several:
-        heads.append("Server")
-    content = table(heads, _overview_rows(result, several=several), label="Overview", class_="overview")
-    heading = element("h2", "Overview", id="overview")
-    return element("section", heading, content, class_="panel", aria_labelledby="overview")
-
-
-def _overview_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
-    for t, target in enumerate(result.targets):
-        server = (name(target.target),) if several else ()
-        if not target.engines:
-            why = none(_trouble(target))
-            link = element("a", name(target.target), href=f"#target-{t}")
-            yield row(link, (_target_pill(target), *[why] * 6, *server))
-        for e, engine in enumerate(target.engines):
-            view = View(engine, _anchor(t, e))
-            speed = view.judged.generation_tokens_per_second if view.judged else None
-            running = engine.load.requests_running
-            cells = (
-                activity_pill(engine),
-                quality_pill(engine),
-                length_or_none(view, view.headline),
-                ratio_or_none(view, view.headline),
-                none("not known in this window") if speed is None else rate(speed),
-                none(NOT_SHOWN) if running is None else count(running),
-                str(len(engine.findings)),
-            )
-            yield row(element("a", engine_name(engine), href=f"#{view.anchor}"), (*cells, *server))
-
-
-def _trouble(target: TargetResult) -> str:
-    if target.up:
-        return "the server shows no engine"
-    return target.failure.message if target.failure else "not polled yet"
-
-
-def _target_pill(target: TargetResult) -> Html:
-    if target.up:
-        return pill("up", "up")
-    return pill("down", "down") if target.failure else pill("unknown", "not polled yet")
-
-
-def _anchor(target: int, engine: int) -> str:
-    return f"engine-{target}-{engine}"
-
-
 def _target(result: ExporterResult, index: int, target: TargetResult, now: float, *, several: bool) -> Html:
     """One server: how the polls go, and its engines."""
-    heading = element("h2", name(target.target), " ", _target_pill(target), id=f"target-{index}")
+    heading = element("h2", name(target.target), " ", target_pill(target), id=f"target-{index}")
     engines = (
-        _engine(View(engine, _anchor(index, e), result.thresholds.get("minimum_drafts")), several=several)
+        _engine(
+            View(engine, engine_anchor(index, e), result.thresholds.get("minimum_drafts")), several=several
+        )
         for e, engine in enumerate(target.engines)
     )
     return element(
@@ -285,7 +207,7 @@ def _state(target: TargetResult, now: float) -> Html:
 
 def _engine(view: View, *, several: bool) -> Html:
     """One engine: the answer, what to do, then the numbers behind it."""
-    level, state = view.engine.quality.level, view.engine.activity.state
+    engine = view.engine
     heading = element("h3", engine_name(view.engine), id=view.anchor)
     back = element("a", "↑ Overview", href="#overview", class_="back") if several else Html()
     lead = (show(view) for show in LEAD)
@@ -295,7 +217,7 @@ def _engine(view: View, *, several: bool) -> Html:
         element("div", heading, back, class_="head"),
         *lead,
         rest,
-        class_=level or state or "unknown",
+        class_=engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown",
         aria_labelledby=view.anchor,
     )
 

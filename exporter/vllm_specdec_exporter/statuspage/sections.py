@@ -1,40 +1,36 @@
 """Sections of the status page: each is a function of one engine, and an empty one is left out.
 
 `SECTIONS` says which there are and in which order. To add one is to write the function and to name it there;
-what belongs before all numbers goes into `lead.LEAD` instead.
+what belongs before all numbers goes into `lead.LEAD` instead. Larger ones have modules of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from .lead import NOT_SHOWN, ONLY_LIFETIME, View, is_lifetime
+from .advice import every_k, paste, rules
 from .markup import (
     Html,
     count,
-    duration,
     element,
     facts,
     folded,
     gauge,
     hidden,
-    join,
-    length,
     name,
     none,
     percent,
-    rate,
     row,
     section,
     table,
 )
+from .payoff import measured
+from .view import NOT_SHOWN, View, missing, varying
+from .windows import windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ..measures import Measures
 
 
 def positions(view: View) -> Html:
@@ -44,7 +40,7 @@ def positions(view: View) -> Html:
     title, anchor = "Acceptance by position", f"{view.anchor}-positions"
     measures = view.judged
     if measures is None or not measures.position_acceptance_ratio:
-        return section(title, _missing(view), anchor=anchor, note=view.window_words)
+        return section(title, missing(view), anchor=anchor, note=view.window_words)
     rows = (
         row(
             str(position),
@@ -64,29 +60,7 @@ def positions(view: View) -> Html:
     content = table(
         ("Position", "Of all drafts", "Of drafts accepted before it"), rows, label=title, class_="bars"
     )
-    return section(title, content, _varying(measures), anchor=anchor, note=view.window_words)
-
-
-def smaller_k(view: View) -> Html:
-    """The mean acceptance length that every smaller K would have given."""
-    if view.off:
-        return Html()
-    title, anchor = "What a smaller K would have given", f"{view.anchor}-k"
-    measures = view.judged
-    if measures is None or not measures.mean_acceptance_length_at:
-        return section(title, _missing(view), anchor=anchor, note=view.window_words)
-    lengths = measures.mean_acceptance_length_at
-    most = len(lengths) + 1
-    rows = (
-        row(
-            f"{k} (now)" if k == view.engine.num_speculative_tokens else str(k),
-            (gauge(value / most, length(value)),),
-            class_="present" if k == view.engine.num_speculative_tokens else "",
-        )
-        for k, value in enumerate(lengths, 1)
-    )
-    content = table(("K", f"Mean acceptance length, of at most {most}"), rows, label=title, class_="bars")
-    return section(title, content, _varying(measures), anchor=anchor, note=view.window_words)
+    return section(title, content, varying(measures), anchor=anchor, note=view.window_words)
 
 
 def distribution(view: View) -> Html:
@@ -111,77 +85,6 @@ def distribution(view: View) -> Html:
     )
     content = table(("Accepted", "Share of drafts", "Drafts"), rows, label=title, class_="bars counted")
     return section(title, content, anchor=anchor, note=note)
-
-
-def windows(view: View) -> Html:
-    """Every measure of every window, side by side."""
-    title, anchor = "Windows", f"{view.anchor}-windows"
-    shown = view.engine.windows
-    if not shown:
-        return section(title, _missing(view), anchor=anchor)
-    # What the server does not count is not known to be 0.
-    uncounted = view.engine.counters.drafts is None
-    if uncounted:
-        shown = tuple(replace(m, drafts=None, coverage_ratio=None) for m in shown)
-    rows = (
-        row(words, [_cell(read, "the server does not count drafts" if uncounted else why, m) for m in shown])
-        for words, read, why in _MEASURES
-    )
-    content = table(("Measure", *(_window_head(view, m) for m in shown)), rows, label=title, class_="numbers")
-    return section(title, content, anchor=anchor, note="with the samples behind them")
-
-
-def _window_head(view: View, measures: Measures) -> Html:
-    if is_lifetime(measures):
-        return join("Whole life ", element("small", "V0"))
-    if measures.window == view.engine.judged_window:
-        return join(measures.window, " ", element("small", "judged"))
-    return join(measures.window)
-
-
-def _cell(read: Callable[[Measures], str | None], why: str, measures: Measures) -> str:
-    shown = read(measures)
-    if shown is not None:
-        return shown
-    return none(ONLY_LIFETIME if is_lifetime(measures) else why)
-
-
-def _shown(value: float | None, form: Callable[[float], str]) -> str | None:
-    return None if value is None else form(value)
-
-
-_NO_DRAFTS, _NO_COUNTER = "no drafts in this window", "the server has no such counter, or no time passed"
-#: Words, how to read the measure, and why it may not exist.
-_MEASURES: tuple[tuple[str, Callable[[Measures], str | None], str], ...] = (
-    ("Drafts", lambda m: _shown(m.drafts, count), NOT_SHOWN),
-    ("Span", lambda m: _shown(m.span_seconds, duration), "not known"),
-    ("Mean acceptance length", lambda m: _shown(m.mean_acceptance_length, length), _NO_DRAFTS),
-    (
-        "Acceptance ratio",
-        lambda m: _shown(m.acceptance_ratio, percent),
-        "no tokens were drafted in this window",
-    ),
-    (
-        "Coverage (output from drafts)",
-        lambda m: _shown(m.coverage_ratio, percent),
-        "no tokens were generated in this window",
-    ),
-    ("Mean draft length", lambda m: _shown(m.mean_draft_length, length), _NO_DRAFTS),
-    (
-        "Expected tokens per step",
-        lambda m: _shown(m.expected_tokens_per_step, length),
-        "no drafts in this window, or no counters by position",
-    ),
-    (
-        "Position decay",
-        lambda m: _shown(m.position_decay_ratio, percent),
-        "nothing was accepted that a further position could follow",
-    ),
-    ("Drafts per second", lambda m: _shown(m.drafts_per_second, rate), _NO_COUNTER),
-    ("Draft tokens per second", lambda m: _shown(m.draft_tokens_per_second, rate), _NO_COUNTER),
-    ("Accepted tokens per second", lambda m: _shown(m.accepted_tokens_per_second, rate), _NO_COUNTER),
-    ("Generated tokens per second", lambda m: _shown(m.generation_tokens_per_second, rate), _NO_COUNTER),
-)
 
 
 def load(view: View) -> Html:
@@ -209,6 +112,7 @@ def deployment(view: View) -> Html:
         ),
         ("Server version", name(known.upstream_version) if known.upstream_version else none(NOT_SHOWN)),
         ("Dialect of its metrics", name(known.dialect) if known.dialect else none("not known")),
+        ("Cost profile", name(known.cost_profile) if known.cost_profile else none("not known")),
     )
     return section("Deployment", facts(pairs, "list"), anchor=f"{view.anchor}-deployment")
 
@@ -283,26 +187,13 @@ def _number(value: float | None) -> str:
     return none(NOT_SHOWN) if value is None else count(value)
 
 
-def _missing(view: View) -> Html:
-    """Say why a section has nothing to show."""
-    why = view.why_none
-    if view.judged is not None and view.judged.drafts:
-        why = "the server has no usable counters by position"
-    return element("p", f"None: {why}.", class_="empty")
-
-
-def _varying(measures: Measures) -> Html:
-    if not measures.drafts_vary or measures.mean_draft_length is None:
-        return Html()
-    drafted = length(measures.mean_draft_length)
-    words = f"Drafts hold {drafted} tokens on average, fewer than K: the deep positions are understated."
-    return element("p", words, class_="note")
-
-
 #: What is shown of an engine behind its lead, in this order.
 SECTIONS: tuple[Callable[[View], Html], ...] = (
+    every_k,
+    paste,
+    measured,
+    rules,
     positions,
-    smaller_k,
     distribution,
     windows,
     load,

@@ -1,0 +1,306 @@
+"""What a server does now beside what the baseline does at the same load, against values by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baseline.recordings import BOUNDS, baseline, bucket, histogram
+from core.builders import counters, series
+from economics.servers import settings_for
+from golden.cases import recorded_baseline
+from vllm_specdec_exporter.baseline import Baseline, LatencyRatio, LoadBucket, Match, Measured, compare
+from vllm_specdec_exporter.baseline.record import increase
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.economics import BUILTIN
+from vllm_specdec_exporter.histogram import Histogram
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
+from vllm_specdec_exporter.pipeline import EngineState, observe
+from vllm_specdec_exporter.reading import EngineKey, EngineReading, Latencies, Load, Reading
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.result import EngineResult
+
+
+def finished(*seconds_per_token: float) -> Latencies:
+    return Latencies(time_per_output_token=histogram(*seconds_per_token))
+
+
+NOTHING = finished()
+
+
+class TestCompare:
+    def test_by_hand(self) -> None:
+        """Four requests at 0.1 s a token against a baseline of 0.3 s: three times as fast."""
+        known = baseline(bucket(2.0, 0.3, 0.3, rate=50.0))
+        match = Match().add(NOTHING, finished(0.1, 0.1, 0.1, 0.1), 2.0, 5.0, known)
+        found = compare(Match(), match, 4)
+
+        assert found.speedup == pytest.approx(3.0)
+        assert found.requests == 4
+        assert found.baseline_tokens_per_second == pytest.approx(50.0)
+        # Now: the middle of (0, 0.1]; then: the middle of (0.2, 0.4].
+        assert found.latency_ratios[0] == LatencyRatio(
+            "time_per_output_token", 0.5, pytest.approx(0.05 / 0.3)
+        )
+        assert [ratio.quantile for ratio in found.latency_ratios] == [0.5, 0.95, 0.99]
+        assert found.speedup_low is not None
+        assert found.speedup_high is not None
+        assert found.speedup_low < 3.0 < found.speedup_high
+
+    def test_a_load_that_moves(self) -> None:
+        """Each interval is compared at its own load: 3 requests at 0.1 and 1 at 0.3, all twice as fast."""
+        known = baseline(bucket(1.0, 0.1, rate=20.0), bucket(4.0, 0.3, rate=60.0))
+        match = Match().add(NOTHING, finished(0.05, 0.05, 0.05), 1.0, 10.0, known)
+        match = match.add(finished(0.05, 0.05, 0.05), finished(0.05, 0.05, 0.05, 0.15), 4.0, 30.0, known)
+        found = compare(Match(), match, 1)
+
+        assert found.speedup == pytest.approx((3 * 0.1 + 0.3) / (3 * 0.05 + 0.15))
+        assert found.baseline_tokens_per_second == pytest.approx((20 * 10 + 60 * 30) / 40)
+
+    def test_between_two_loads(self) -> None:
+        """Halfway between two loads a request of the baseline takes the mean of both, request by request."""
+        known = baseline(bucket(1.0, 0.1, 0.1, 0.1, rate=20.0), bucket(3.0, 0.3, rate=60.0))
+        match = Match().add(NOTHING, finished(0.1, 0.1), 2.0, 1.0, known)
+        found = compare(Match(), match, 1)
+
+        assert found.speedup == pytest.approx(0.2 / 0.1)
+        assert found.baseline_tokens_per_second == pytest.approx(40.0)
+
+    def test_only_what_lies_between(self) -> None:
+        """A window is the difference of two sums: what came before does not count."""
+        known = baseline(bucket(1.0, 0.3))
+        first = Match().add(NOTHING, finished(0.6), 1.0, 1.0, known)
+        last = first.add(finished(0.6), finished(0.6, 0.1), 1.0, 1.0, known)
+
+        assert compare(first, last, 1).speedup == pytest.approx(3.0)
+        assert compare(Match(), last, 1).speedup == pytest.approx(0.6 / 0.7)
+
+    @pytest.mark.parametrize(("requests", "told"), [(19, False), (20, True)])
+    def test_too_few_requests(self, requests: int, told: bool) -> None:
+        """Below the minimum nothing is told, not even a quantile."""
+        match = Match().add(NOTHING, finished(*[0.1] * requests), 1.0, 1.0, baseline(bucket(1.0, 0.3)))
+        found = compare(Match(), match, 20)
+
+        assert (found != Measured()) is told
+
+    def test_a_load_that_the_baseline_never_saw(self) -> None:
+        """What finished at an unknown load is left out, on both sides."""
+        known = baseline(bucket(1.0, 0.3))
+        match = Match().add(NOTHING, finished(0.1), 50.0, 10.0, known)
+
+        assert match == Match()
+        assert compare(Match(), match, 1) == Measured()
+
+    def test_without_a_point(self) -> None:
+        """Without a match at either end nothing is known."""
+        assert compare(None, Match(), 1) == compare(Match(), None, 1) == compare(None, None, 1) == Measured()
+
+    def test_a_restart_between_two_samples(self) -> None:
+        """Histograms that fell are of two lives, and add nothing."""
+        known = baseline(bucket(1.0, 0.3))
+        before = Match().add(NOTHING, finished(0.1, 0.1), 1.0, 1.0, known)
+
+        assert before.add(finished(0.1, 0.1), finished(0.1), 1.0, 1.0, known) == before
+        assert before.add(None, finished(0.1), 1.0, 1.0, known) == before
+        assert before.add(finished(0.1), None, 1.0, 1.0, known) == before
+
+    def test_a_server_with_other_buckets(self) -> None:
+        """Means can be compared whatever the buckets are; the two sides are never added to each other."""
+        other = Latencies(time_per_output_token=Histogram((0.15,), (10.0,), 10.0, 1.0))
+        nothing = Latencies(time_per_output_token=Histogram((0.15,), (0.0,), 0.0, 0.0))
+        match = Match().add(nothing, other, 1.0, 1.0, baseline(bucket(1.0, 0.3)))
+
+        assert compare(Match(), match, 1).speedup == pytest.approx(3.0)
+
+    @pytest.mark.parametrize("missing", [None, histogram()])
+    def test_a_bucket_without_weight_needs_nothing(self, missing: Histogram | None) -> None:
+        """At just the load of one bucket, its neighbour is not asked, and may lack a latency."""
+        neighbour = LoadBucket(3.0, 10.0, 500.0, 2.0, Latencies(time_per_output_token=missing))
+        known = baseline(bucket(1.0, 0.3), neighbour)
+        match = Match().add(NOTHING, finished(0.1), 1.0, 1.0, known)
+
+        assert compare(Match(), match, 1).speedup == pytest.approx(3.0)
+
+    def test_all_kinds_of_latency(self) -> None:
+        """Every latency that both have is compared; the speedup is that per output token."""
+        slow = Latencies(histogram(0.4), histogram(0.3), histogram(0.8))
+        fast = Latencies(histogram(0.2), histogram(0.1), histogram(0.8))
+        known = baseline(LoadBucket(1.0, 1.0, 10.0, 1.0, slow))
+        match = Match().add(Latencies(histogram(), histogram(), histogram()), fast, 1.0, 1.0, known)
+        found = compare(Match(), match, 1)
+
+        assert found.speedup == pytest.approx(3.0)
+        assert {ratio.latency for ratio in found.latency_ratios} == {
+            "time_to_first_token",
+            "time_per_output_token",
+            "end_to_end",
+        }
+        medians = {ratio.latency: ratio.ratio for ratio in found.latency_ratios if ratio.quantile == 0.5}
+        assert medians == pytest.approx(
+            {"time_to_first_token": 0.15 / 0.3, "time_per_output_token": 0.05 / 0.3, "end_to_end": 1.0}
+        )
+
+    @given(
+        st.lists(st.floats(0.01, 1.0), min_size=1, max_size=20),
+        st.lists(st.floats(0.01, 1.0), min_size=1, max_size=20),
+        st.floats(1, 4),
+    )
+    def test_against_itself(self, low: list[float], high: list[float], load: float) -> None:
+        """A server that does what the baseline does is as fast, at any load between its buckets."""
+        known = baseline(bucket(1.0, *low), bucket(4.0, *high))
+        total = Histogram()
+        for weight, part in known.at(load):
+            found = part.latencies.time_per_output_token
+            assert found is not None
+            total = total.plus(found, weight / found.count)
+        after = Latencies(time_per_output_token=total.scaled(100.0))
+        match = Match().add(
+            Latencies(time_per_output_token=Histogram(BOUNDS, (0.0,) * 4)), after, load, 1.0, known
+        )
+        found_now = compare(Match(), match, 1)
+
+        assert found_now.speedup == pytest.approx(1.0)
+        assert [ratio.ratio for ratio in found_now.latency_ratios] == pytest.approx([1.0] * 3)
+        assert found_now.speedup_low is not None
+        assert 0 <= found_now.speedup_low <= 1.0 + 1e-9
+
+
+#: How many times as long a token takes without speculation, in the made-up servers below.
+FASTER, SLOWER = 2.5, 0.8
+
+
+def results(
+    speedup: float, *, k: int = 3, polls: int = 30, acceptance: float = 0.8, **more: object
+) -> list[EngineResult]:
+    """A server at load 4 that was recorded at 0.2 s a token, and now takes that over `speedup`."""
+    known = baseline(bucket(4.0, *[0.2] * 50, rate=200.0), **more)  # type: ignore[arg-type]
+    settings = settings_for(BUILTIN["eagle"], "eagle", k, baseline=known)
+    states: dict[EngineKey, EngineState] = {}
+    found = []
+    key = EngineKey("m", "0")
+    for poll in range(polls):
+        drafts = 100.0 * poll
+        positions = [drafts * acceptance ** (i + 1) for i in range(k)]
+        requests = 5.0 * poll
+        latencies = Latencies(
+            time_per_output_token=Histogram(
+                BOUNDS, (0.0, 0.0, 0.0, requests), requests, requests * 0.2 / speedup
+            )
+        )
+        engine = EngineReading(key, counters(drafts, positions), Load(4, 0, 0.1), latencies=latencies)
+        states, (result,) = observe(states, Reading("vllm-v1", (engine,)), 30.0 * poll, settings, "0.32.0")
+        found.append(result)
+    return found
+
+
+class TestInThePipeline:
+    def test_what_is_measured_decides(self) -> None:
+        """With enough finished requests payoff goes by the measured speedup, and says by how many."""
+        result = results(FASTER)[-1]
+        window = result.window("5m")
+
+        assert window is not None
+        assert window.measured.speedup == pytest.approx(FASTER)
+        assert window.measured.requests == 50
+        assert window.measured.baseline_tokens_per_second == pytest.approx(200.0)
+        assert (result.payoff.verdict, result.payoff.basis) == (PayoffVerdict.BENEFICIAL, Basis.MEASURED)
+        assert result.payoff.speedup == pytest.approx(FASTER)
+        assert "measured 2.50 times as fast" in result.payoff.reasons[0]
+        assert "50 requests" in result.payoff.reasons[0]
+
+    def test_measured_harm_beats_an_estimate_that_hopes(self) -> None:
+        """Where measurement and estimate disagree, measurement counts, and the reasons say so."""
+        result = results(SLOWER)[-1]
+        window = result.window("5m")
+
+        assert window is not None
+        assert window.estimate.speedup is not None
+        assert window.estimate.speedup > 1.5
+        assert (result.payoff.verdict, result.payoff.basis) == (PayoffVerdict.HARMFUL, Basis.MEASURED)
+        assert any("does not fit this deployment" in reason for reason in result.payoff.reasons)
+
+    def test_advice_is_corrected_by_what_is_measured(self) -> None:
+        """A profile that is too cheap is scaled until the present K has the measured speedup."""
+        result = results(SLOWER, polls=60)[-1]
+        present = result.advice.options[3]
+
+        assert present.num_speculative_tokens == 3
+        assert present.speedup == pytest.approx(SLOWER, rel=1e-6)
+        assert result.advice.action in (Action.DISABLE, Action.DECREASE_K)
+
+    @pytest.mark.parametrize("speedup", [SLOWER, 0.5])
+    def test_nobody_is_told_to_measure_what_is_measured(self, speedup: float) -> None:
+        """Where harm was measured against a baseline, no finding asks for one to be recorded."""
+        asked = [
+            finding.action
+            for result in results(speedup, polls=60)
+            if result.payoff.basis is Basis.MEASURED
+            for finding in result.findings
+            if "record a server" in finding.action or "Compare with a server without" in finding.action
+        ]
+        assert asked == []
+
+    def test_a_baseline_of_another_model(self) -> None:
+        """It is not compared with, and a hint says why; payoff is estimated instead."""
+        result = results(FASTER, model="other")[-1]
+        window = result.window("5m")
+
+        assert window is not None
+        assert window.measured == Measured()
+        assert result.payoff.basis is Basis.ESTIMATED
+        assert [f.action for f in result.findings if "the baseline is of model 'other'" in f.text] == [
+            "Until then, speedup is estimated instead of measured."
+        ]
+
+    def test_a_restart_is_not_measured_across(self) -> None:
+        """Behind a restart the requests of the old life count in no window."""
+        known = baseline(bucket(1.0, *[0.2] * 50))
+        settings = replace(
+            settings_for(BUILTIN["eagle"], "eagle", 2, baseline=known),
+            thresholds=replace(settings_for(BUILTIN["eagle"]).thresholds, measurement_minimum_requests=1),
+        )
+        states: dict[EngineKey, EngineState] = {}
+        # Before: 100 requests at 0.4 s; the new process: 10 more at 0.1 s.
+        life = [(500, 100, 40.0), (900, 200, 80.0), (10, 5, 0.5), (400, 15, 1.5)]
+        for poll, (drafts, requests, total) in enumerate(life):
+            latencies = Latencies(
+                time_per_output_token=Histogram(
+                    BOUNDS, (0.0, 0.0, float(requests), float(requests)), requests, total
+                )
+            )
+            engine = EngineReading(
+                EngineKey("m", "0"), counters(drafts, [drafts, drafts]), Load(1, 0, 0.1), latencies=latencies
+            )
+            states, (result,) = observe(
+                states, Reading("vllm-v1", (engine,)), 60.0 * poll, settings, "0.32.0"
+            )
+        window = result.window("5m")
+
+        assert result.engine_resets_total == 1
+        assert window is not None
+        assert window.measured.requests == 10
+        assert window.measured.speedup == pytest.approx(0.2 / 0.1)
+
+
+class TestCaptures:
+    def test_a_recorded_server_against_itself(self) -> None:
+        """Against its own recording a server is as fast as it is, request by request."""
+        known = recorded_baseline()
+        total = Match()
+        answers = [(time, read(body, latencies=True).engines[0]) for time, body in series("nospec")]
+        for (before_time, before), (time, now) in pairwise(answers):
+            ends = [end for end in (before.load.requests_running, now.load.requests_running) if end]
+            if ends and increase(before.latencies, now.latencies) is not None:
+                load = max(1.0, sum(ends) / len(ends))
+                total = total.add(before.latencies, now.latencies, load, time - before_time, known)
+        found = compare(Match(), total, 20)
+
+        assert found.speedup == pytest.approx(1.0, abs=0.05)
+        assert isinstance(known, Baseline)

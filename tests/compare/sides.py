@@ -1,0 +1,109 @@
+"""Builders for the tests of comparisons: latencies, measures, snapshots and sides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vllm_specdec_exporter.compare import Side, side_of
+from vllm_specdec_exporter.economics.estimate import Estimate
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.latency import Latency
+from vllm_specdec_exporter.measures import Measures, derive
+from vllm_specdec_exporter.reading import Load
+from vllm_specdec_exporter.result import Deployment, EngineResult, ExporterResult, TargetResult
+from vllm_specdec_exporter.window import Delta
+
+END = 1_795_000_000.0
+SPAN = 30.0
+
+
+def latencies(
+    per_token: float, requests: float = 400.0, *, tokens: float = 200.0, spread: float = 0.3
+) -> tuple[Latency, ...]:
+    """Latencies of requests of so many tokens; the quantiles are of no distribution."""
+
+    def one(name: str, mean: float) -> Latency:
+        return Latency(name, requests, mean, spread * mean, 0.9 * mean, 1.8 * mean, 2.5 * mean)
+
+    first = 0.05
+    return (
+        one("time_to_first_token", first),
+        one("time_per_output_token", per_token),
+        one("end_to_end", first + (tokens - 1) * per_token),
+    )
+
+
+def measures(
+    per_token: float | None = 0.02,
+    requests: float = 400.0,
+    *,
+    tokens: float = 200.0,
+    positions: tuple[float, ...] = (),
+    drafts: float = 0.0,
+    speedup: float | None = None,
+    window: str = "30s",
+    spread: float = 0.3,
+    end_to_end: float | None = None,
+) -> Measures:
+    """Measures of `SPAN` seconds in which requests finished, drafted at these position ratios."""
+    found = () if per_token is None else latencies(per_token, requests, tokens=tokens, spread=spread)
+    if end_to_end is not None:
+        found = tuple(
+            Latency(item.name, item.requests, end_to_end, spread * end_to_end)
+            if item.name == "end_to_end"
+            else item
+            for item in found
+        )
+    accepted = tuple(drafts * ratio for ratio in positions)
+    delta = Delta(
+        span=SPAN,
+        drafts=drafts if positions else None,
+        draft_tokens=drafts * len(positions) if positions else None,
+        accepted_tokens=sum(accepted) if positions else None,
+        accepted_tokens_per_position=accepted,
+        generation_tokens=requests * tokens,
+        latencies=found,
+    )
+    derived = derive(window, delta)
+    if speedup is None:
+        return derived
+    return replace(derived, estimate=Estimate(speedup, 0.8 * speedup, 1.2 * speedup))
+
+
+def engine(found: Measures | None, *, model: str = "llama", number: str = "0", **more: Any) -> EngineResult:
+    """An engine with these measures, drafting if they have drafts."""
+    state = ActivityState.ACTIVE if found is not None and found.drafts else ActivityState.OFF
+    k = len(found.position_acceptance_ratio) if found is not None else 0
+    return EngineResult(
+        model_name=model,
+        engine=number,
+        **{
+            "activity": Activity(state),
+            "deployment": Deployment(dialect="vllm-v1", upstream_version="0.32.0", cost_profile="ngram"),
+            "judged_window": found.window if found is not None else "30s",
+            "windows": () if found is None else (found,),
+            "num_speculative_tokens": k or None,
+            "load": Load(4.0, 0.0, 0.1),
+            **more,
+        },
+    )
+
+
+def snapshot_of(
+    *engines: EngineResult, address: str = "http://vllm:8000", end: float = END, **more: Any
+) -> ExporterResult:
+    """A snapshot of one server."""
+    target = TargetResult(address, up=True, last_success_timestamp_seconds=end, engines=engines)
+    return ExporterResult(version="0.1.0", timestamp_seconds=end, targets=(target,), **more)
+
+
+def side(name: str, per_token: float | None = 0.02, requests: float = 400.0, **more: Any) -> Side:
+    """A side with one engine that has these measures."""
+    return side_of(
+        snapshot_of(engine(measures(per_token, requests, **more))), name, source=f"http://{name.lower()}:8000"
+    )
+
+
+#: A side that drafts: 60 % of three positions, two thirds of what is left each time.
+DRAFTING: dict[str, Any] = {"positions": (0.6, 0.4, 0.25), "drafts": 30_000.0, "speedup": 1.5}

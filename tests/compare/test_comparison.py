@@ -1,0 +1,225 @@
+"""The comparison as a whole: pairs, warnings, the report and the JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from compare.sides import DRAFTING, END, side
+from vllm_specdec_exporter.compare import FORMAT, Outcome, compare, render
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.compare import Comparison, Side
+
+HERE = Path(__file__).parent / "golden"
+
+K5: dict[str, Any] = {"positions": (0.7, 0.5, 0.35, 0.2, 0.1), "drafts": 28_000.0, "speedup": 1.6}
+
+
+def at(one: Side, end: float = END, **more: Any) -> Side:
+    return replace(one, ended_seconds=end, **more)
+
+
+REPORTS: dict[str, tuple[list[Side], float | None]] = {
+    "on-against-off": ([side("plain"), side("ngram", 0.0142, **DRAFTING)], 1.3),
+    "three": ([side("off"), side("K=3", 0.0142, **DRAFTING), side("K=5", 0.0135, **K5)], None),
+    "slower": ([side("off"), side("on", 0.028, **DRAFTING)], 1.5),
+    "no-difference": ([side("A", **DRAFTING), side("B", 0.0201, **DRAFTING)], None),
+    "cannot-be-told": ([side("A", requests=12.0), at(side("B", None), END + 3600, version="0.29.1")], 1.2),
+    "other-load": ([side("A", end_to_end=3.0), side("B", 0.0142, 200.0, end_to_end=1.5)], None),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_report_is_as_recorded(name: str) -> None:
+    """Golden files: read the differences, and take them over by deleting the file."""
+    sides, claim = REPORTS[name]
+    shown = render(compare(sides, claim)) + "\n"
+    file = HERE / f"{name}.txt"
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(shown, encoding="utf-8")
+        pytest.fail(f"{file} did not exist and was written: look at it and run again")
+    assert shown == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_verdicts_stand_first_and_no_text_is_wider_than_a_terminal(name: str) -> None:
+    sides, claim = REPORTS[name]
+    comparison = compare(sides, claim)
+    shown = render(comparison)
+    assert " ".join(shown.split()).startswith(comparison.pairs[0].speed.text)
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_colours_change_no_word(name: str) -> None:
+    import re
+
+    sides, claim = REPORTS[name]
+    comparison = compare(sides, claim)
+    coloured = render(comparison, colour=True)
+    assert "\x1b[" in coloured
+    assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == render(comparison)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_json_holds_everything_and_no_nonsense(name: str) -> None:
+    sides, claim = REPORTS[name]
+    document = json.loads(msgspec.json.encode(compare(sides, claim)), parse_constant=pytest.fail)
+    assert document["format"] == FORMAT == "vllm-specdec-compare/1"
+    assert [one["name"] for one in document["sides"]] == [one.name for one in sides]
+    assert [pair["side"] for pair in document["pairs"]] == [one.name for one in sides[1:]]
+    assert {pair["reference"] for pair in document["pairs"]} == {sides[0].name}
+    assert all((pair["claim"] is None) == (claim is None) for pair in document["pairs"])
+
+
+def test_every_further_side_is_compared_with_the_first() -> None:
+    comparison = compare([side("A"), side("B", 0.01), side("C", 0.03)])
+    assert [pair.speed.outcome for pair in comparison.pairs] == [Outcome.FASTER, Outcome.SLOWER]
+
+
+def test_quantiles_are_ratios_and_means_have_intervals() -> None:
+    (pair,) = compare([side("A"), side("B", 0.01)]).pairs
+    per_token = next(one for one in pair.latencies if one.name == "time_per_output_token")
+    assert per_token.ratio is not None
+    assert per_token.ratio.low is not None
+    assert per_token.ratio.high is not None
+    assert per_token.ratio.low < 0.5 < per_token.ratio.high
+    assert (per_token.p50_ratio, per_token.p95_ratio, per_token.p99_ratio) == pytest.approx((0.5, 0.5, 0.5))
+    assert per_token.difference_seconds.value == pytest.approx(-0.01)
+
+
+def test_acceptance_is_compared_only_where_both_draft() -> None:
+    (both,) = compare([side("A", **DRAFTING), side("B", **K5)]).pairs
+    (one,) = compare([side("A"), side("B", **K5)]).pairs
+    assert both.acceptance_length_difference is not None
+    assert both.acceptance_length_difference.value == pytest.approx(2.85 - 2.25)
+    assert both.acceptance_ratio_difference is not None
+    assert (one.acceptance_ratio_difference, one.acceptance_length_difference) == (None, None)
+
+
+def test_something_can_be_concluded_as_soon_as_one_pair_can() -> None:
+    assert compare([side("A"), side("B", 0.01), side("C", requests=3.0)]).conclusive
+    assert not compare([side("A"), side("C", requests=3.0)]).conclusive
+
+
+# --- warnings
+
+
+def warnings(*sides: Side) -> str:
+    return "\n".join(compare(sides).warnings)
+
+
+def test_like_sides_have_no_warning() -> None:
+    assert warnings(side("A", **DRAFTING), side("B", 0.0195, **DRAFTING)) == ""
+
+
+def test_other_model_names_are_pointed_out() -> None:
+    other = replace(side("B"), models=("qwen",))
+    assert "models of different names (A llama, B qwen)" in warnings(side("A"), other)
+
+
+def test_other_versions_are_pointed_out() -> None:
+    assert "different versions of vLLM (A 0.32.0, B 0.11.0)" in warnings(
+        side("A"), replace(side("B"), version="0.11.0")
+    )
+
+
+def test_another_period_is_pointed_out_with_both_times() -> None:
+    told = warnings(at(side("A")), at(side("B"), END + 3600))
+    assert "not over the same period (A 2026-11-18 11:06:10 to 11:06:40, B 2026-11-18 12:06:10 to " in told
+
+
+def test_periods_that_overlap_nearly_whole_are_the_same() -> None:
+    assert warnings(at(side("A")), at(side("B"), END + 3)) == ""
+
+
+def test_a_time_that_cannot_be_is_no_crash() -> None:
+    assert "B at no known time" in warnings(at(side("A")), at(side("B"), 1e300))
+
+
+def test_a_restart_is_pointed_out_only_of_a_side_that_was_watched() -> None:
+    assert "B restarted while it was watched" in warnings(
+        side("A"), replace(side("B"), restarts=1, live=True)
+    )
+    assert warnings(side("A"), replace(side("B"), restarts=1)) == ""
+
+
+def test_another_load_is_pointed_out_with_which_way_it_misleads() -> None:
+    told = warnings(side("A", end_to_end=3.0), side("B", 0.0142, 200.0, end_to_end=1.5))
+    assert "not at the same load (requests at a time: B 10.0, A 40.0)" in told
+    assert "A looks slower than it is beside B" in told
+
+
+def test_the_same_requests_a_second_are_told_apart_from_another_load() -> None:
+    comparison = compare([side("A"), side("B", 0.01)])
+    assert comparison.warnings == ()
+    (told,) = comparison.notes
+    assert told.startswith("A had more requests at a time for about the same requests a second (")
+
+
+def test_requests_of_other_lengths_are_pointed_out() -> None:
+    assert "requests of B had 400 tokens each, those of A 200" in warnings(
+        side("A"), side("B", 0.02, 200.0, tokens=400.0)
+    )
+
+
+def test_another_k_is_pointed_out_because_it_moves_the_ratio() -> None:
+    comparison = compare([side("A", **DRAFTING), side("B", **K5)])
+    assert comparison.warnings == ()
+    assert comparison.notes[0].startswith("K is 5 in B and 3 in A")
+
+
+# --- bad calls
+
+
+@pytest.mark.parametrize(
+    ("sides", "claim", "words"),
+    [
+        ([side("A")], None, "two sides or more are needed, not 1"),
+        ([side("A"), side("A")], None, "names of their own"),
+        ([side("A"), side("B")], 0.0, "lies above 0, not at 0"),
+        ([side("A"), side("B")], float("inf"), "lies above 0"),
+    ],
+)
+def test_a_bad_call_is_refused(sides: list[Side], claim: float | None, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        compare(sides, claim)
+
+
+# --- as HTML
+
+
+def test_the_html_report_holds_verdicts_warnings_plots_and_tables() -> None:
+    from vllm_specdec_exporter.compare.page import render_page
+
+    comparison: Comparison = compare(
+        [side("off"), side("<b>on</b>", 0.0142, **DRAFTING), side("K=5", 0.0135, **K5)], 1.3
+    )
+    page = render_page(comparison)
+    assert page.count("<svg") == page.count("</svg>") >= 6
+    assert "<b>" not in page
+    assert "&lt;b&gt;on&lt;/b&gt; is 1.41 times as fast per output token as off (1.35 to 1.47)." in page
+    assert "the claim of 1.3x is confirmed" in page
+    assert "<script" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://off:8000", "").replace(
+        "http://k=5:8000", ""
+    ).replace("http://&lt;b&gt;on&lt;/b&gt;:8000", "")
+    for title in ("Speed", "Load", "Speculation"):
+        assert f"<h2>{title}</h2>" in page
+    assert "time per output token, P50 ~" in page
+    assert page == render_page(comparison)
+
+
+def test_the_html_report_of_sides_that_tell_nothing_has_no_empty_plot() -> None:
+    from vllm_specdec_exporter.compare.page import render_page
+
+    page = render_page(compare([side("A", None, 0.0), side("B", None, 0.0)]))
+    assert "<svg" not in page
+    assert "cannot be told" in page

@@ -1,0 +1,201 @@
+"""Sides: from a snapshot to what is compared, with several engines, models and servers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
+from vllm_specdec_exporter.compare import SideError, side_of
+from vllm_specdec_exporter.compare.pooling import pool, pool_latencies
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.advice import Action, Advice
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
+from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
+from vllm_specdec_exporter.latency import Latency
+from vllm_specdec_exporter.measures import Measures
+from vllm_specdec_exporter.options import ConfigError
+from vllm_specdec_exporter.reading import Load
+from vllm_specdec_exporter.result import ExporterResult, PollFailure, TargetResult
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.compare import Side
+
+
+def read(*engines: Any, model: str = "", **more: Any) -> Side:
+    return side_of(snapshot_of(*engines, **more), "A", model=model)
+
+
+# --- one engine
+
+
+def test_the_measures_of_one_engine_are_taken_as_they_are() -> None:
+    found = read(engine(measures(0.02, 400.0, **DRAFTING)))
+    assert found.speculating is True
+    assert found.num_speculative_tokens == 3
+    assert found.acceptance_ratio is not None
+    assert found.acceptance_ratio.value == pytest.approx((0.6 + 0.4 + 0.25) / 3)
+    assert found.mean_acceptance_length is not None
+    assert found.mean_acceptance_length.value == pytest.approx(2.25)
+    assert found.rejected_tokens_per_second == pytest.approx(30_000 * (3 - 1.25) / SPAN)
+    assert found.generation_tokens_per_second == pytest.approx(400 * 200 / SPAN)
+    assert found.estimated_speedup is not None
+    assert found.estimated_speedup.value == 1.5
+
+
+def test_requests_at_a_time_are_by_littles_law() -> None:
+    found = side("A", 0.02, 300.0, end_to_end=4.0)
+    assert found.requests_per_second == pytest.approx(10.0)
+    assert found.requests_at_a_time == pytest.approx(40.0)
+    assert found.tokens_per_request == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "speculating"),
+    [(ActivityState.OFF, False), (ActivityState.BYPASSED, False), (ActivityState.IDLE, None), (None, None)],
+)
+def test_without_drafts_the_activity_tells_whether_it_speculates(
+    state: ActivityState | None, speculating: bool | None
+) -> None:
+    assert read(engine(measures(), activity=Activity(state))).speculating is speculating
+
+
+def test_the_judged_window_counts_and_else_the_longest() -> None:
+    short, long = replace(measures(0.01), span_seconds=10.0), replace(measures(0.02), window="5m")
+    both = (replace(short, window="10s"), long)
+    assert read(engine(short, windows=both, judged_window="10s")).span_seconds == 10.0
+    assert read(engine(short, windows=both, judged_window="1h")).span_seconds == SPAN
+
+
+def test_verdicts_are_taken_over() -> None:
+    found = read(
+        engine(
+            measures(**DRAFTING),
+            quality=Quality(QualityLevel.FAIR),
+            payoff=Payoff(PayoffVerdict.MARGINAL, 1.1),
+            advice=Advice(Action.DECREASE_K, 2),
+        )
+    )
+    assert (found.quality, found.payoff, found.advice) == ("fair", "marginal", "decrease k to 2")
+
+
+def test_names_that_would_steer_a_terminal_are_made_harmless() -> None:
+    assert read(engine(measures(), model="a\x1b[31mb\n")).models == ("a�[31mb�",)
+
+
+def test_a_server_without_samples_has_nothing_to_say() -> None:
+    found = read(engine(None))
+    assert found.why_no_latencies == "there are no two samples of it"
+    assert (found.span_seconds, found.engines) == (None, 0)
+
+
+# --- several engines
+
+
+def test_engines_add_up() -> None:
+    one = engine(measures(0.02, 400.0, positions=(0.8, 0.4), drafts=10_000.0), load=Load(3.0, 1.0))
+    two = engine(
+        measures(0.03, 100.0, positions=(0.2, 0.1), drafts=30_000.0), number="1", load=Load(5.0, None)
+    )
+    found = read(one, two)
+    assert found.engines == 2
+    assert found.drafts == 40_000
+    assert found.acceptance_ratio is not None
+    assert found.acceptance_ratio.value == pytest.approx((10_000 * 1.2 + 30_000 * 0.3) / 80_000)
+    assert found.position_acceptance_ratio == pytest.approx((0.35, 0.175))
+    assert found.generation_tokens_per_second == pytest.approx(500 * 200 / SPAN)
+    assert found.requests_per_second == pytest.approx(500 / SPAN)
+    assert (found.requests_running, found.requests_waiting) == (8.0, 1.0)
+    per_token = found.latency("time_per_output_token")
+    assert per_token is not None
+    assert per_token.mean_seconds == pytest.approx((400 * 0.02 + 100 * 0.03) / 500)
+    assert per_token.p50_seconds is None
+
+
+def test_an_idle_engine_does_not_count() -> None:
+    idle = engine(measures(None, 0.0), number="1", activity=Activity(ActivityState.IDLE))
+    found = read(engine(measures(**DRAFTING)), idle)
+    assert (found.engines, found.speculating) == (1, True)
+    assert found.latency("time_per_output_token") == side("A", **DRAFTING).latency("time_per_output_token")
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.floats(0.001, 10), min_size=2, max_size=20), min_size=2, max_size=4))
+def test_pooled_mean_and_deviation_are_those_of_all_requests(groups: list[list[float]]) -> None:
+    def of(values: list[float]) -> Latency:
+        mean = math.fsum(values) / len(values)
+        deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
+        return Latency("end_to_end", len(values), mean, deviation)
+
+    (pooled,) = pool_latencies(of(values) for values in groups)
+    whole = of([value for values in groups for value in values])
+    assert pooled.requests == whole.requests
+    assert pooled.mean_seconds == pytest.approx(whole.mean_seconds)
+    assert pooled.deviation_seconds == pytest.approx(whole.deviation_seconds, abs=1e-6)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5))
+def test_equal_engines_pool_to_ratios_of_one_and_rates_of_all(number: int) -> None:
+    one = measures(0.02, 400.0, **DRAFTING)
+    pooled = pool([one] * number)
+    assert pooled.acceptance_ratio == pytest.approx(one.acceptance_ratio)
+    assert pooled.mean_acceptance_length == pytest.approx(one.mean_acceptance_length)
+    assert pooled.position_acceptance_ratio == pytest.approx(one.position_acceptance_ratio)
+    assert pooled.coverage_ratio == pytest.approx(one.coverage_ratio)
+    assert pooled.estimate.speedup == pytest.approx(1.5)
+    assert pooled.drafts == pytest.approx(number * (one.drafts or 0))
+    assert pooled.drafts_per_second == pytest.approx(number * (one.drafts_per_second or 0))
+
+
+def test_pooling_engines_of_which_one_does_not_draft_keeps_the_drafts_of_the_other() -> None:
+    pooled = pool([measures(**DRAFTING), measures()])
+    assert pooled.drafts == 30_000
+    assert pooled.mean_acceptance_length == pytest.approx(2.25)
+
+
+def test_pooling_nothing_known_gives_nothing_known() -> None:
+    pooled = pool([Measures("30s"), Measures("30s")])
+    assert (pooled.acceptance_ratio, pooled.generation_tokens_per_second) == (None, None)
+
+
+# --- several models and servers
+
+
+def test_several_models_are_refused_with_their_names() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^side A serves several models; choose one with --model: llama, qwen$"
+    ):
+        read(engine(measures()), engine(measures(), model="qwen"))
+
+
+def test_one_of_several_models_can_be_chosen() -> None:
+    found = read(engine(measures(0.02)), engine(measures(0.03), model="qwen"), model="qwen")
+    assert found.models == ("qwen",)
+    assert found.latency("time_per_output_token").mean_seconds == 0.03  # type: ignore[union-attr]
+
+
+def test_a_model_that_is_not_served_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ConfigError, match=r'^--model "x": side A does not serve it; it serves llama$'):
+        read(engine(measures()), model="x")
+
+
+def test_a_snapshot_of_several_servers_is_refused_with_their_addresses() -> None:
+    targets = (TargetResult("http://a", up=True), TargetResult("http://b", up=True))
+    with pytest.raises(
+        ConfigError, match=r"holds 2 servers; write FILE#ADDRESS with one of http://a, http://b$"
+    ):
+        side_of(ExporterResult("0.1.0", 0.0, targets), "A")
+
+
+def test_a_server_that_could_not_be_polled_is_no_side() -> None:
+    down = TargetResult("http://a", failure=PollFailure("refused", "nothing listens at the address"))
+    with pytest.raises(SideError, match=r"^refused: nothing listens at the address$"):
+        side_of(ExporterResult("0.1.0", 0.0, (down,)), "A")
+    with pytest.raises(SideError, match="no server"):
+        side_of(ExporterResult("0.1.0", 0.0), "A")

@@ -1,0 +1,239 @@
+"""The statistics of a comparison: laws that always hold, and intervals against a known truth."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vllm_specdec_exporter.compare.statistics import (
+    MINIMUM_REQUESTS,
+    Acceptance,
+    Interval,
+    SampleMean,
+    difference_of_lengths,
+    difference_of_means,
+    difference_of_ratios,
+    ratio_of_means,
+)
+from vllm_specdec_exporter.economics.choice import CLUSTERING
+from vllm_specdec_exporter.histogram import Histogram
+from vllm_specdec_exporter.latency import Latency, summarise
+from vllm_specdec_exporter.reading import Latencies
+
+_POSITIVE = st.floats(1e-4, 1e3)
+
+
+@st.composite
+def means(draw: st.DrawFn) -> SampleMean:
+    """Means of samples large enough for an interval, whose spread is at most twice the mean."""
+    mean = draw(_POSITIVE)
+    return SampleMean(mean, mean * draw(st.floats(0, 2)), draw(st.integers(MINIMUM_REQUESTS, 10_000)))
+
+
+@st.composite
+def acceptances(draw: st.DrawFn) -> Acceptance:
+    keep = draw(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+    survival = tuple(accumulate(keep, lambda one, other: one * other))
+    drafts = draw(st.integers(1, 100_000))
+    drafted = float(len(survival))
+    return Acceptance(survival, drafts, sum(survival) / drafted, 1 + sum(survival), drafted)
+
+
+# --- laws
+
+
+@settings(deadline=None)
+@given(means(), means())
+def test_the_ratio_the_other_way_round_is_the_inverse(one: SampleMean, other: SampleMean) -> None:
+    there, back = ratio_of_means(one, other), ratio_of_means(other, one)
+    assert there is not None
+    assert back is not None
+    assert back.inverse.value == pytest.approx(there.value)
+    assert back.inverse.low == pytest.approx(there.low)
+    assert back.inverse.high == pytest.approx(there.high)
+
+
+@settings(deadline=None)
+@given(means(), means())
+def test_a_ratio_lies_within_its_interval_and_above_0(one: SampleMean, other: SampleMean) -> None:
+    ratio = ratio_of_means(one, other)
+    assert ratio is not None
+    assert ratio.low is not None
+    assert ratio.high is not None
+    assert 0 < ratio.low <= ratio.value <= ratio.high
+
+
+@settings(deadline=None)
+@given(means(), means(), _POSITIVE)
+def test_the_unit_of_time_does_not_matter_to_a_ratio(one: SampleMean, other: SampleMean, unit: float) -> None:
+    def scaled(sample: SampleMean) -> SampleMean:
+        return SampleMean(sample.mean * unit, (sample.deviation or 0.0) * unit, sample.count)
+
+    before, after = ratio_of_means(one, other), ratio_of_means(scaled(one), scaled(other))
+    assert before is not None
+    assert after is not None
+    assert (after.value, after.low, after.high) == pytest.approx((before.value, before.low, before.high))
+
+
+@settings(deadline=None)
+@given(means(), means())
+def test_a_difference_the_other_way_round_has_the_other_sign(one: SampleMean, other: SampleMean) -> None:
+    there, back = difference_of_means(one, other), difference_of_means(other, one)
+    assert back.low is not None
+    assert back.high is not None
+    assert (there.value, there.low, there.high) == pytest.approx((-back.value, -back.high, -back.low))
+
+
+@settings(deadline=None)
+@given(means(), st.integers(2, 50))
+def test_more_requests_narrow_the_interval(one: SampleMean, times: int) -> None:
+    more = SampleMean(one.mean, one.deviation, one.count * times)
+    assert (more.interval.half or 0.0) <= (one.interval.half or 0.0)
+
+
+@settings(deadline=None)
+@given(acceptances(), acceptances())
+def test_differences_of_acceptance_mirror_each_other(one: Acceptance, other: Acceptance) -> None:
+    for difference in (difference_of_ratios, difference_of_lengths):
+        there, back = difference(one, other), difference(other, one)
+        assert there is not None
+        assert back is not None
+        assert there.low is not None
+        assert there.high is not None
+        assert (there.low, there.value, there.high) == pytest.approx(
+            (-(back.high or 0.0), -back.value, -(back.low or 0.0))
+        )
+
+
+@settings(deadline=None)
+@given(acceptances())
+def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
+    ratio, length = one.ratio_interval, one.length_interval
+    assert ratio is not None
+    assert length is not None
+    assert 0 <= (ratio.low or 0.0) <= ratio.value <= (ratio.high or 0.0) <= 1
+    assert 1 <= (length.low or 0.0) <= length.value <= (length.high or 0.0)
+
+
+# --- by hand
+
+
+def test_the_difference_of_two_means_is_welchs() -> None:
+    found = difference_of_means(SampleMean(10.0, 2.0, 101), SampleMean(8.0, 3.0, 401))
+    error = math.sqrt(2.0**2 / 100 + 3.0**2 / 400)
+    assert found == Interval(2.0, 2.0 - 1.96 * error, 2.0 + 1.96 * error)
+
+
+def test_the_interval_of_a_ratio_is_even_on_logarithms() -> None:
+    found = ratio_of_means(SampleMean(10.0, 2.0, 101), SampleMean(8.0, 3.0, 401))
+    assert found is not None
+    error = math.sqrt((2 / 10) ** 2 / 100 + (3 / 8) ** 2 / 400)
+    assert found.low == pytest.approx(1.25 * math.exp(-1.96 * error))
+    assert found.high == pytest.approx(1.25 * math.exp(1.96 * error))
+
+
+def test_the_error_of_acceptance_is_that_of_its_drafts_widened_by_their_likeness() -> None:
+    accepted = [0] * 40 + [1] * 20 + [2] * 15 + [3] * 25
+    survival = tuple(sum(a > i for a in accepted) / len(accepted) for i in range(3))
+    mean = sum(accepted) / len(accepted)
+    variance = sum((a - mean) ** 2 for a in accepted) / len(accepted)
+    found = Acceptance(survival, len(accepted), mean / 3, 1 + mean, 3.0)
+    assert found.length_error == pytest.approx(math.sqrt(CLUSTERING * variance / len(accepted)))
+    assert found.ratio_error == pytest.approx((found.length_error or 0) / 3)
+
+
+@pytest.mark.parametrize("sample", [SampleMean(1.0, 0.5, 29), SampleMean(1.0, None, 1000)])
+def test_a_sample_that_is_too_small_or_of_unknown_spread_has_no_interval(sample: SampleMean) -> None:
+    enough = SampleMean(2.0, 0.5, 1000)
+    assert sample.interval == Interval(1.0)
+    assert ratio_of_means(sample, enough) == Interval(0.5)
+    assert difference_of_means(enough, sample) == Interval(1.0)
+
+
+def test_no_ratio_to_nothing() -> None:
+    assert ratio_of_means(SampleMean(0.0, 0.0, 100), SampleMean(1.0, 0.1, 100)) is None
+    assert ratio_of_means(SampleMean(1.0, 0.1, 100), SampleMean(0.0, 0.0, 100)) is None
+
+
+# --- a known truth, many times over
+
+_TRIES = 2_000
+
+
+def _drawn(rng: random.Random, mean: float, count: int) -> SampleMean:
+    """A sample of a skewed distribution, as latencies are, with a standard deviation of half its mean."""
+    values = [rng.gammavariate(4.0, mean / 4.0) for _ in range(count)]
+    found = sum(values) / count
+    return SampleMean(found, math.sqrt(sum((v - found) ** 2 for v in values) / count), count)
+
+
+@pytest.mark.parametrize(("here", "there"), [(60, 60), (40, 200), (300, 100)])
+def test_the_interval_of_a_ratio_holds_the_truth_in_about_95_percent(here: int, there: int) -> None:
+    rng, held = random.Random(20), 0
+    for _ in range(_TRIES):
+        found = ratio_of_means(_drawn(rng, 0.03, here), _drawn(rng, 0.02, there))
+        assert found is not None
+        held += (found.low or 0.0) <= 1.5 <= (found.high or 0.0)
+    assert 0.93 <= held / _TRIES <= 0.97
+
+
+@pytest.mark.parametrize(("here", "there"), [(60, 60), (40, 200), (300, 100)])
+def test_the_interval_of_a_difference_holds_the_truth_in_about_95_percent(here: int, there: int) -> None:
+    rng, held = random.Random(21), 0
+    for _ in range(_TRIES):
+        found = difference_of_means(_drawn(rng, 0.03, here), _drawn(rng, 0.02, there))
+        held += (found.low or 0.0) <= 0.01 <= (found.high or 0.0)
+    assert 0.93 <= held / _TRIES <= 0.97
+
+
+def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_resemble_each_other() -> None:
+    """Requests of 20 drafts each with an acceptance of their own, which makes a design effect of 3.5."""
+    rng, held, tries = random.Random(22), 0, 600
+    drafts, k, requests = 20, 3, 60
+    for _ in range(tries):
+        accepted = [0] * k
+        for _ in range(requests):
+            chance = rng.betavariate(10.0, 5.0)
+            for _ in range(drafts):
+                position = 0
+                while position < k and rng.random() < chance:
+                    accepted[position] += 1
+                    position += 1
+        count = requests * drafts
+        survival = tuple(n / count for n in accepted)
+        found = Acceptance(survival, count, sum(survival) / k, 1 + sum(survival), k).length_interval
+        assert found is not None
+        # E[chance ** i] of a beta distribution.
+        moments = accumulate((10 / 15, 11 / 16, 12 / 17), lambda one, other: one * other)
+        held += (found.low or 0.0) <= 1 + sum(moments) <= (found.high or 0.0)
+    assert 0.92 <= held / tries <= 0.99
+
+
+def test_what_the_buckets_of_vllm_tell_of_the_spread_is_enough_for_an_interval() -> None:
+    """Real buckets are coarse: the interval may grow by that, never lose its hold on the truth."""
+    bounds = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+    rng, held, tries = random.Random(23), 0, 1_000
+
+    def bucketed(mean: float, count: int) -> Latency:
+        values = [rng.gammavariate(9.0, mean / 9.0) for _ in range(count)]
+        counts = tuple(float(sum(v <= bound for v in values)) for bound in bounds)
+        empty = Histogram(bounds, (0.0,) * len(bounds))
+        (found,) = summarise(
+            Latencies(time_per_output_token=empty),
+            Latencies(time_per_output_token=Histogram(bounds, counts, float(count), sum(values))),
+        )
+        return found
+
+    for _ in range(tries):
+        one, other = bucketed(0.03, 80), bucketed(0.02, 80)
+        found = ratio_of_means(
+            *(SampleMean(s.mean_seconds, s.deviation_seconds, s.requests) for s in (one, other))
+        )
+        assert found is not None
+        held += (found.low or 0.0) <= 1.5 <= (found.high or 0.0)
+    assert held / tries >= 0.94

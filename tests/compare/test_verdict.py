@@ -1,0 +1,288 @@
+"""Verdicts: speed in words, what speculation gains, claims, and what a difference in load does to them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compare.sides import DRAFTING, side
+from vllm_specdec_exporter.compare import (
+    ClaimOutcome,
+    Outcome,
+    compare_load,
+    judge_claim,
+    judge_gain,
+    judge_speed,
+)
+from vllm_specdec_exporter.latency import Latency
+
+
+def speed_of(per_token: float, **more: Any) -> Any:
+    return judge_speed(side("B", per_token, **more), side("A", 0.02))
+
+
+# --- speed
+
+
+def test_faster_is_said_with_the_interval() -> None:
+    speed = speed_of(0.0142)
+    assert speed.outcome is Outcome.FASTER
+    assert speed.text == "B is 1.41 times as fast per output token as A (1.35 to 1.47)"
+
+
+def test_slower_is_said_with_the_interval() -> None:
+    speed = speed_of(0.025)
+    assert speed.outcome is Outcome.SLOWER
+    assert speed.text == "B is slower: 0.80 times as fast per output token as A (0.77 to 0.83)"
+
+
+def test_what_the_sample_does_not_show_is_no_difference() -> None:
+    speed = speed_of(0.0201)
+    assert speed.outcome is Outcome.NO_DIFFERENCE
+    assert speed.text == (
+        "B against A: no difference that the sample supports (0.95 to 1.04 times as fast per output token)"
+    )
+
+
+def test_a_small_difference_is_not_rounded_to_none() -> None:
+    speed = judge_speed(side("B", 0.0199, 400_000.0), side("A", 0.02, 400_000.0))
+    assert speed.outcome is Outcome.FASTER
+    assert speed.text == "B is 1.005 times as fast per output token as A (1.004 to 1.006)"
+
+
+def test_too_few_requests_are_named_with_their_number_and_what_is_needed() -> None:
+    speed = speed_of(0.014, requests=12.0)
+    assert speed.outcome is Outcome.UNKNOWN
+    assert speed.text == "B against A: cannot be told: B: only 12 requests finished, 30 are needed"
+    assert speed.speedup is not None
+    assert (speed.speedup.low, speed.low) == (None, None)
+
+
+def test_no_finished_request_is_a_reason() -> None:
+    speed = judge_speed(side("B", None), side("A"))
+    assert speed.outcome is Outcome.UNKNOWN
+    assert "B: no request finished in its 30 s" in speed.text
+
+
+def test_a_side_that_did_nothing_says_so() -> None:
+    speed = judge_speed(side("B"), side("A", None, 0.0))
+    assert speed.text == "B against A: cannot be told: A: it generated nothing in its 30 s"
+
+
+def test_metrics_without_time_per_output_token_are_named_with_the_version_that_brought_it() -> None:
+    old = side("B")
+    old = replace(old, latencies=tuple(item for item in old.latencies if item.name == "end_to_end"))
+    speed = judge_speed(old, side("A"))
+    assert speed.outcome is Outcome.UNKNOWN
+    assert "B: its metrics have no time per output token" in speed.text
+    assert "vLLM 0.11" in speed.text
+
+
+def test_both_reasons_are_given_where_both_sides_lack_something() -> None:
+    speed = judge_speed(side("B", requests=3.0), side("A", requests=7.0))
+    assert "A: only 7 requests" in speed.text
+    assert "B: only 3 requests" in speed.text
+
+
+def test_requests_of_one_token_each_give_no_speed() -> None:
+    single = side("B")
+    single = replace(single, latencies=(Latency("time_per_output_token", 100, 0.0, 0.0),))
+    assert "B: no request had more than one token" in judge_speed(single, side("A")).text
+
+
+def test_equal_sides_are_found_equal_in_about_95_percent() -> None:
+    rng, equal, tries = random.Random(30), 0, 1_000
+
+    def drawn(name: str) -> Any:
+        values = [rng.gammavariate(9.0, 0.02 / 9.0) for _ in range(120)]
+        mean = sum(values) / len(values)
+        spread = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 / mean
+        return side(name, mean, 120.0, spread=spread)
+
+    for _ in range(tries):
+        equal += judge_speed(drawn("B"), drawn("A")).outcome is Outcome.NO_DIFFERENCE
+    assert 0.93 <= equal / tries <= 0.97
+
+
+@settings(deadline=None)
+@given(st.floats(0.005, 0.08), st.integers(30, 5_000), st.floats(0.01, 1.5))
+def test_exchanging_the_sides_exchanges_the_verdict(per_token: float, requests: int, spread: float) -> None:
+    one, other = side("A", spread=spread), side("B", per_token, float(requests), spread=spread)
+    there, back = judge_speed(other, one), judge_speed(one, other)
+    opposite = {Outcome.FASTER: Outcome.SLOWER, Outcome.SLOWER: Outcome.FASTER}
+    assert back.outcome is opposite.get(there.outcome, there.outcome)
+    assert back.low == pytest.approx(1 / there.high)
+    assert back.high == pytest.approx(1 / there.low)
+
+
+# --- load
+
+
+def loaded(name: str, per_token: float, at_a_time: float, **more: Any) -> Any:
+    """A side with so many requests at a time on average, by other end-to-end times."""
+    return side(name, per_token, end_to_end=at_a_time * 30.0 / 400.0, **more)
+
+
+def other_rate(name: str, per_token: float, at_a_time: float, requests: float = 200.0) -> Any:
+    """The same with half the requests a second, so that the load is really another."""
+    return side(name, per_token, requests, end_to_end=at_a_time * 30.0 / requests)
+
+
+def test_a_side_that_was_less_loaded_is_not_called_faster_for_what_the_load_could_explain() -> None:
+    speed = judge_speed(other_rate("B", 0.0142, 10.0), loaded("A", 0.02, 40.0))
+    assert speed.outcome is Outcome.UNKNOWN
+    assert speed.text.startswith("B against A: cannot be told: it looks 1.41 times as fast")
+    assert speed.text.endswith("but A had 4.0 times as many requests at a time, which could explain it")
+
+
+def test_a_side_that_was_more_loaded_and_still_is_faster_is_called_so() -> None:
+    speed = judge_speed(other_rate("B", 0.0142, 40.0), loaded("A", 0.02, 10.0))
+    assert speed.outcome is Outcome.FASTER
+    assert speed.low == pytest.approx(speed.speedup.low if speed.speedup else 0)
+    assert (speed.high or 0) > 4
+
+
+def test_a_gain_beyond_what_the_load_explains_stands_with_what_is_left_of_it() -> None:
+    speed = judge_speed(other_rate("B", 0.008, 10.0), loaded("A", 0.02, 15.0))
+    assert speed.outcome is Outcome.FASTER
+    assert speed.text.endswith("; at least 1.58 times if the load explains all it can")
+    assert speed.low == pytest.approx(1.58, abs=0.01)
+
+
+def test_a_loss_beyond_what_the_load_explains_stands() -> None:
+    speed = judge_speed(other_rate("B", 0.06, 15.0), loaded("A", 0.02, 10.0))
+    assert speed.outcome is Outcome.SLOWER
+    assert "; at most 0.53 times if the load explains all it can" in speed.text
+
+
+def test_a_load_that_differs_can_hide_a_difference() -> None:
+    speed = judge_speed(other_rate("B", 0.02, 40.0), loaded("A", 0.02, 10.0))
+    assert speed.outcome is Outcome.UNKNOWN
+    assert speed.text.endswith(
+        "but B had 4.0 times as many requests at a time, which could hide a difference"
+    )
+
+
+def test_fewer_requests_at_a_time_because_of_speed_are_no_other_load() -> None:
+    """Requests that come at the same rate stay for a shorter time where they are served faster."""
+    fast, slow = side("B", 0.01), side("A", 0.02)
+    load = compare_load(fast, slow)
+    assert (load.side or 0) < (load.reference or 0) / 1.25
+    assert (load.same, load.same_requests, load.overstated) == (True, True, 1.0)
+    assert judge_speed(fast, slow).outcome is Outcome.FASTER
+
+
+def test_load_is_told_per_engine() -> None:
+    one, two = loaded("A", 0.02, 10.0), replace(other_rate("B", 0.02, 20.0), engines=2)
+    load = compare_load(two, one)
+    assert (load.side, load.reference, load.same) == (pytest.approx(10.0), pytest.approx(10.0), True)
+    assert load.basis == "requests at a time and engine"
+
+
+def test_without_latencies_the_requests_running_stand_in_and_then_the_throughput() -> None:
+    one, two = (replace(side(name), requests_at_a_time=None, requests_running=8.0) for name in "AB")
+    assert compare_load(two, one).basis == "requests running at the end"
+    one, two = replace(one, requests_running=None), replace(two, generation_tokens_per_second=100.0)
+    load = compare_load(two, one)
+    assert (load.basis, load.same, load.overstated) == ("generated tokens/s", False, 1.0)
+
+
+@settings(deadline=None)
+@given(st.floats(0.5, 200), st.floats(0.5, 200))
+def test_a_load_never_narrows_an_interval(here: float, there: float) -> None:
+    speed = judge_speed(other_rate("B", 0.015, here), loaded("A", 0.02, there))
+    assert speed.speedup is not None
+    assert (speed.low or 0) <= (speed.speedup.low or 0)
+    assert (speed.high or 0) >= (speed.speedup.high or 0)
+
+
+# --- what speculation gains
+
+
+def gain_of(here: Any, there: Any) -> Any:
+    return judge_gain(here, there, judge_speed(here, there))
+
+
+def test_speculation_against_none_says_what_it_gains_and_whether_the_estimate_fits() -> None:
+    gain = gain_of(side("on", 0.0142, **DRAFTING), side("off"))
+    assert gain.speculating == "on"
+    assert gain.agrees is True
+    assert gain.text == (
+        "speculation (on) gains 1.41x at this load (1.35 to 1.47); the cost profile ngram estimates 1.39x: "
+        "they agree within 20%"
+    )
+
+
+def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> None:
+    one, other = side("on", 0.0142, **DRAFTING), side("off")
+    there, back = gain_of(one, other), gain_of(other, one)
+    assert back.speculating == "on"
+    assert (back.speedup.value, back.low, back.high) == pytest.approx(
+        (there.speedup.value, there.low, there.high)
+    )
+
+
+def test_a_loss_is_called_one() -> None:
+    gain = gain_of(side("on", 0.03, **DRAFTING), side("off"))
+    assert gain.text.startswith("speculation (on) loses: 0.67x at this load")
+    assert gain.agrees is False
+    assert "more than 20% apart, so it does not fit this deployment" in gain.text
+
+
+def test_no_gain_is_called_none() -> None:
+    assert "neither gains nor loses" in gain_of(side("on", 0.02, **DRAFTING), side("off")).text
+
+
+def test_the_estimate_counts_the_tokens_that_came_without_drafts() -> None:
+    """30,000 drafts of 2.25 tokens are 67,500 of 80,000 tokens: 1.5 times as fast makes 1.39 of the whole."""
+    drafting = replace(side("on", 0.0142, **DRAFTING), coverage_ratio=0.5)
+    assert gain_of(drafting, side("off")).estimated == pytest.approx(1 / (0.5 / 1.5 + 0.5))
+
+
+def test_two_methods_have_no_gain_of_speculation() -> None:
+    assert gain_of(side("B", 0.0142, **DRAFTING), side("A", **DRAFTING)) is None
+    assert gain_of(side("B", 0.0142), side("A")) is None
+
+
+def test_a_speed_that_cannot_be_told_is_no_gain() -> None:
+    assert gain_of(side("on", 0.0142, 5.0, **DRAFTING), side("off")) is None
+
+
+# --- claims
+
+
+@pytest.mark.parametrize(
+    ("claim", "outcome", "words"),
+    [
+        (1.3, ClaimOutcome.CONFIRMED, "the claim of 1.3x is confirmed: it is at least 1.35x"),
+        (1.5, ClaimOutcome.REFUTED, "the claim of 1.5x is refuted: it is at most 1.47x"),
+        (1.4, ClaimOutcome.UNDECIDED, "the claim of 1.4x is not decided: it lies between 1.35x and 1.47x"),
+    ],
+)
+def test_a_claim_is_decided_by_the_interval(claim: float, outcome: ClaimOutcome, words: str) -> None:
+    found = judge_claim(claim, speed_of(0.0142), None)
+    assert found.outcome is outcome
+    assert found.text.startswith(words)
+
+
+def test_a_claim_speaks_of_speculation_also_where_the_reference_speculates() -> None:
+    here, there = side("off"), side("on", 0.0142, **DRAFTING)
+    speed = judge_speed(here, there)
+    assert judge_claim(1.3, speed, judge_gain(here, there, speed)).outcome is ClaimOutcome.CONFIRMED
+
+
+def test_a_claim_about_a_speed_that_cannot_be_told_is_not_decided() -> None:
+    found = judge_claim(1.3, speed_of(0.0142, requests=5.0), None)
+    assert found.outcome is ClaimOutcome.UNDECIDED
+    assert "cannot be told" in found.text
+
+
+def test_a_load_that_differs_can_leave_a_claim_undecided() -> None:
+    speed = judge_speed(other_rate("B", 0.0142, 10.0), loaded("A", 0.02, 40.0))
+    assert judge_claim(1.3, speed, None).outcome is ClaimOutcome.UNDECIDED
+    assert judge_claim(1.5, speed, None).outcome is ClaimOutcome.REFUTED

@@ -1,0 +1,317 @@
+"""Payoff and advice: the verdicts at their edges, how advice stands, and what is to be pasted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from economics.servers import Server, expected, judged, settings_for, survival_of
+from vllm_specdec_exporter.baseline import Measured
+from vllm_specdec_exporter.economics import BUILTIN, CostProfile, Estimate, for_method
+from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
+from vllm_specdec_exporter.economics.schedule import ScheduleRow
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action, Advice
+from vllm_specdec_exporter.judgement.payoff import Basis, Payoff, PayoffVerdict, judge_payoff
+from vllm_specdec_exporter.measures import Measures
+from vllm_specdec_exporter.pipeline import Speculation
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.result import EngineResult
+
+EAGLE = for_method("eagle")
+
+
+def measures(speedup: float | None, *, length: float = 2.0, **more: object) -> Measures:
+    """A window whose speedup is estimated like this."""
+    found = Measures(window="5m", mean_acceptance_length=length, mean_draft_length=3.0, **more)  # type: ignore[arg-type]
+    if speedup is None:
+        return found
+    return replace(
+        found,
+        estimate=Estimate(speedup, speedup * 0.8, speedup * 1.25, step_cost=length / speedup, batch_size=4.0),
+    )
+
+
+class TestPayoff:
+    @pytest.mark.parametrize(
+        ("speedup", "verdict"),
+        [
+            (0.5, PayoffVerdict.HARMFUL),
+            (0.999999, PayoffVerdict.HARMFUL),
+            (1.0, PayoffVerdict.MARGINAL),
+            (1.2, PayoffVerdict.MARGINAL),
+            (1.200001, PayoffVerdict.BENEFICIAL),
+            (4.0, PayoffVerdict.BENEFICIAL),
+        ],
+    )
+    @pytest.mark.parametrize("basis", Basis)
+    def test_where_harm_ends_and_benefit_begins(
+        self, speedup: float, verdict: PayoffVerdict, basis: Basis
+    ) -> None:
+        """Harmful below 1.0, beneficial above 1.2, marginal between, whatever the basis."""
+        found = measures(speedup if basis is Basis.ESTIMATED else 3.0)
+        if basis is Basis.MEASURED:
+            found = replace(found, measured=Measured(speedup, speedup * 0.9, speedup * 1.1, 100.0))
+        payoff = judge_payoff(found, EAGLE, Thresholds())
+
+        assert (payoff.verdict, payoff.speedup, payoff.basis) == (verdict, speedup, basis)
+
+    def test_the_operators_numbers(self) -> None:
+        """Both edges can be moved."""
+        thresholds = Thresholds().with_values({"harmful_speedup": 1.1, "beneficial_speedup": 1.5})
+        verdicts = [judge_payoff(measures(s), EAGLE, thresholds).verdict for s in (1.05, 1.3, 1.6)]
+
+        assert verdicts == [PayoffVerdict.HARMFUL, PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL]
+
+    @pytest.mark.parametrize(
+        ("found", "reason"),
+        [
+            (
+                Measures(window="5m"),
+                "the mean acceptance length is not known",
+            ),
+            (
+                Measures(window="5m", mean_acceptance_length=2.0),
+                "the mean draft length is not known",
+            ),
+            (
+                Measures(window="5m", mean_acceptance_length=2.0, mean_draft_length=3.0),
+                "the server does not tell how many requests run, so the cost of a step is not known",
+            ),
+        ],
+    )
+    def test_what_cannot_be_known(self, found: Measures, reason: str) -> None:
+        """Without a speedup there is no verdict, and a reason."""
+        assert judge_payoff(found, EAGLE, Thresholds()) == Payoff(reasons=(reason,))
+
+    @pytest.mark.parametrize(
+        ("measured", "disagrees"), [(1.59, True), (1.61, False), (2.39, False), (2.41, True)]
+    )
+    def test_a_profile_that_does_not_fit(self, measured: float, disagrees: bool) -> None:
+        """From a fifth of difference on the profile is said not to fit, either way."""
+        found = replace(measures(2.0), measured=Measured(measured, measured, measured, 100.0))
+        reasons = judge_payoff(found, EAGLE, Thresholds()).reasons
+
+        assert any("eagle does not fit this deployment" in reason for reason in reasons) is disagrees
+
+    def test_the_whole_server_gains_less(self) -> None:
+        """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""
+        reasons = judge_payoff(measures(2.0, coverage_ratio=0.5), EAGLE, Thresholds()).reasons
+
+        assert reasons[-1] == "50% of the tokens came out of drafts, so the whole runs 1.33 times as fast"
+        assert len(judge_payoff(measures(2.0, coverage_ratio=0.95), EAGLE, Thresholds()).reasons) == 1
+
+
+def advice(
+    *conditional: float,
+    drafts: float = 5_000,
+    batch: float = 4.0,
+    profile: CostProfile = EAGLE,
+    method: str = "eagle",
+) -> Advice:
+    """What is advised after one window of drafts with this acceptance."""
+    settings = settings_for(profile, method, len(conditional))
+    return judged(settings, expected(survival_of(conditional), drafts), drafts, batch).advice
+
+
+#: A drafter whose third token just pays and whose fourth would not.
+STEEP = CostProfile("steep", TargetCost(1.0), DraftCost(fixed=0.2, per_position=0.12))
+GOOD, KEPT, BAD = (0.85, 0.85, 0.85), (0.8, 0.7, 0.45), (0.05, 0.05, 0.05)
+
+
+def polled(
+    server: Server, conditional: tuple[float, ...], seconds: float, drafts: float = 300
+) -> EngineResult:
+    """The result after this time of drafts with this acceptance, polled every half minute."""
+    for _ in range(round(seconds / 30)):
+        server.add(drafts, expected(survival_of(conditional), drafts))
+        result = server.poll(after=30)
+    return result
+
+
+class TestStanding:
+    @staticmethod
+    def server(profile: CostProfile = EAGLE) -> Server:
+        server = Server(settings_for(profile, "eagle", 3), 3, 4)
+        server.poll()
+        return server
+
+    def test_the_first_advice_comes_at_once(self) -> None:
+        """Nothing stands yet, so nothing must be held: the first window with enough drafts decides."""
+        assert polled(self.server(), BAD, 60).advice.action is Action.DISABLE
+
+    def test_another_k_must_be_better_for_as_long_as_the_window(self) -> None:
+        """A change of the traffic moves no advice within a window's time, and does soon after."""
+        server = self.server()
+        before = polled(server, GOOD, 900).advice
+        for _ in range(10):
+            advice = polled(server, BAD, 30).advice
+            assert (advice.action, advice.num_speculative_tokens) == (
+                before.action,
+                before.num_speculative_tokens,
+            )
+
+        assert polled(server, BAD, 600).advice.action is Action.DISABLE
+
+    def test_what_is_held_against_the_data_says_so(self) -> None:
+        """While advice is held although no speculation is surely faster, nothing claims the contrary."""
+        server = self.server(STEEP)
+        kept = polled(server, KEPT, 900).advice
+        assert kept.action is Action.KEEP
+        assert kept.reason.endswith("and no other K is sure to gain more")
+        held = 0
+        for _ in range(60):
+            result = polled(server, BAD, 30)
+            advice = result.advice
+            if advice.action is Action.KEEP and advice.options[3].speedup_high < 1:
+                held += 1
+                assert "no other K is sure to gain more" not in advice.reason
+                assert not any("No other K is sure" in finding.action for finding in result.findings)
+
+        assert held > 0
+
+    def test_a_disturbance_that_passes(self) -> None:
+        """Two minutes of useless drafts, again and again an hour apart, move nothing."""
+        server = self.server()
+        before = polled(server, GOOD, 900).advice.action
+        for _ in range(5):
+            polled(server, BAD, 120)
+            for _ in range(12):
+                assert polled(server, GOOD, 300).advice.action is before
+
+    @pytest.mark.parametrize(("drafts", "given"), [(251, True), (249, False)])
+    def test_advice_once_given_is_not_taken_back_when_traffic_wanes_a_little(
+        self, drafts: float, given: bool
+    ) -> None:
+        """Half of the drafts that a first advice needs keep one that stands."""
+        server = self.server()
+        server.add(drafts, expected(survival_of(GOOD), drafts))
+        assert server.poll(after=300).advice.action is Action.INSUFFICIENT_DATA
+        server.add(5_000, expected(survival_of(GOOD), 5_000))
+        before = server.poll(after=300).advice
+        server.add(drafts, expected(survival_of(GOOD), drafts))
+        after = server.poll(after=300).advice
+
+        assert before.action is not Action.INSUFFICIENT_DATA
+        assert after.action is (before.action if given else Action.INSUFFICIENT_DATA)
+
+    def test_a_rest(self) -> None:
+        """An engine at rest gets no advice, and what stood stands again when traffic returns."""
+        server = self.server()
+        before = polled(server, GOOD, 900).advice
+        resting = polled(server, GOOD, 600, drafts=0)
+        assert resting.activity.state is ActivityState.IDLE
+        assert resting.advice.action is Action.INSUFFICIENT_DATA
+        assert resting.advice.reason == f"no advice: {resting.activity.reason}"
+        assert resting.advice.num_speculative_tokens is None
+
+        assert polled(server, GOOD, 60).advice.action is before.action
+
+
+class TestMethod:
+    def test_a_drafter_that_stays_far_below_what_is_usual(self) -> None:
+        """Short drafts that gain little even at the best K: another method may pay better."""
+        found = advice(0.4, 0.3, 0.3, batch=16)
+
+        assert found.action is Action.SWITCH_METHOD
+        assert found.num_speculative_tokens == 1
+        assert "eagle usually reaches 2 tokens a draft and more, here 1.5" in found.reason
+
+    @pytest.mark.parametrize("method", ["eagle", "eagle3"])
+    @pytest.mark.parametrize("batch", [64.0, 256.0, 1024.0])
+    @pytest.mark.parametrize("acceptance", [0.6, 0.9])
+    def test_k_1_is_not_held_against_the_method(self, method: str, batch: float, acceptance: float) -> None:
+        """A draft of one token emits two at most: that it emits fewer says nothing of the method."""
+        found = advice(acceptance, batch=batch, profile=for_method(method), method=method)
+
+        assert found.action is not Action.SWITCH_METHOD, found.reason
+
+    @pytest.mark.parametrize("method", ["draft_model", "medusa", "mtp", ""])
+    def test_methods_of_which_nothing_usual_is_published(self, method: str) -> None:
+        """Where no usual length is known, none is asked for."""
+        for acceptance in (0.1, 0.3, 0.5):
+            found = advice(*(acceptance,) * 3, batch=16, profile=for_method(method), method=method)
+            assert found.action is not Action.SWITCH_METHOD
+
+
+class TestWords:
+    def test_one_position_and_several(self) -> None:
+        """Grammar: one position costs more than it gives, several cost more than they give."""
+        assert advice(0.8, 0.8, 0.05).reason.endswith(": position 2 costs more than it gives")
+        assert advice(0.8, 0.8, 0.05, 0.05).reason.endswith(": positions 2 to 3 cost more than they give")
+
+    def test_a_schedule_where_only_the_load_is_too_high(self) -> None:
+        """A drafter that pays for few requests at a time is not condemned, but sent to a schedule."""
+        found = advice(*(0.12,) * 4, drafts=50_000, batch=512, profile=for_method("ngram"), method="ngram")
+
+        assert found.action is Action.DISABLE
+        assert "it would pay for fewer requests at a time, so a K schedule may serve better" in found.reason
+        assert [row.num_speculative_tokens for row in found.schedule][-1] == 0
+        assert found.schedule_config
+
+
+class TestPaste:
+    def test_the_config_is_kept_but_for_k(self) -> None:
+        """What is to be pasted is the operator's own JSON with another K."""
+        document = {
+            "method": "eagle3",
+            "model": "some/draft",
+            "num_speculative_tokens": 3,
+            "quantization": "fp8",
+        }
+        told = Speculation(True, "eagle3", "some/draft", 3, json.dumps(document))
+
+        assert json.loads(told.with_k(5)) == {**document, "num_speculative_tokens": 5}
+        assert json.loads(told.with_k(2, [ScheduleRow(1, 8, 2), ScheduleRow(9, 1024, 0)])) == {
+            **document,
+            "num_speculative_tokens": 2,
+            "num_speculative_tokens_per_batch_size": [[1, 8, 2], [9, 1024, 0]],
+        }
+
+    def test_an_old_schedule_is_replaced(self) -> None:
+        """A schedule that is in the config would override the new K, so it goes."""
+        old = {"num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 1024, 3]]}
+        told = Speculation(True, "", "", 3, json.dumps(old))
+
+        assert told.scheduled
+        assert json.loads(told.with_k(4)) == {"num_speculative_tokens": 4}
+        assert not Speculation(True, "ngram", "", 3).scheduled
+        assert json.loads(Speculation(True).with_k(4)) == {"num_speculative_tokens": 4}
+
+    @pytest.mark.parametrize("conditional", [(0.05,) * 3, (0.8, 0.7, 0.5)])
+    def test_nothing_to_paste_without_another_k(self, conditional: tuple[float, ...]) -> None:
+        """Switched off or kept, there is no other K to paste."""
+        profile = CostProfile("steep", TargetCost(1.0), DraftCost(fixed=0.2, per_position=0.12))
+        advice = judged(
+            settings_for(profile, "x", 3), expected(survival_of(conditional), 5_000), 5_000
+        ).advice
+
+        assert advice.action in (Action.DISABLE, Action.KEEP)
+        assert advice.speculative_config == ""
+
+    def test_the_finding_holds_what_is_to_be_pasted(self) -> None:
+        """Whoever reads the finding can copy the JSON from it."""
+        settings = settings_for(BUILTIN["eagle"], "eagle", 4)
+        result = judged(settings, expected(survival_of((0.8, 0.8, 0.05, 0.05)), 5_000), 5_000)
+        (hint,) = (f for f in result.findings if f.text.startswith("another K would pay better"))
+
+        assert result.advice.speculative_config == '{"method": "eagle", "num_speculative_tokens": 2}'
+        assert hint.action == f"Start vLLM with --speculative-config '{result.advice.speculative_config}'."
+
+
+def test_advice_of_one_engine_is_not_that_of_another() -> None:
+    """Each engine of a server has advice of its own."""
+    good = Server(settings_for(EAGLE, "eagle", 3), 3, 4)
+    good.poll()
+    good.add(5_000, expected(survival_of((0.85,) * 3), 5_000))
+    bad = Server(settings_for(EAGLE, "eagle", 3), 3, 4)
+    bad.poll()
+    bad.add(5_000, (0.0,) * 3)
+
+    assert good.poll(after=300).advice.action is not Action.DISABLE
+    assert bad.poll(after=300).advice.action is Action.DISABLE

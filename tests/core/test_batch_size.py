@@ -1,0 +1,226 @@
+"""The batch size of a window: requests in the batch, averaged over the drafts of the window."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.builders import counters, series
+from economics.servers import Server, settings_for
+from vllm_specdec_exporter.baseline import Match
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.histogram import Histogram
+from vllm_specdec_exporter.history import History, Sample, running_between
+from vllm_specdec_exporter.pipeline import EngineState, Settings, observe
+from vllm_specdec_exporter.reading import EngineKey, Latencies
+from vllm_specdec_exporter.window import Window, look_back
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def history_of(polls: Sequence[tuple[float, float | None]]) -> History:
+    """One poll every 10 s: the drafts so far, and the requests that run."""
+    history = History()
+    for index, (drafts, running) in enumerate(polls):
+        sample = Sample(10.0 * index, counters(drafts, [drafts]), running)
+        history = history.observe(sample, keep=1000)
+    return history
+
+
+def batch_size(polls: Sequence[tuple[float, float | None]], seconds: float = 1000) -> float | None:
+    delta = look_back(history_of(polls), Window(seconds), 0.5)
+    assert delta is not None
+    return delta.batch_size
+
+
+class TestMean:
+    def test_it_is_weighed_by_drafts(self) -> None:
+        """Ninety drafts at 2 and ten at 12 requests: 3, not 7."""
+        polls = [(0, 2), (90, 2), (90, 12), (100, 12)]
+
+        assert batch_size(polls) == pytest.approx(0.9 * 2 + 0.1 * 12)
+
+    def test_an_interval_has_the_mean_of_its_ends(self) -> None:
+        """Between two answers the load is taken to be halfway."""
+        assert batch_size([(0, 4), (10, 8)]) == 6
+
+    @pytest.mark.parametrize(
+        ("first", "last", "expected"),
+        [
+            (4, 8, 6),
+            (0, 8, 8),
+            (8, 0, 8),
+            (0, 0, 1),
+            (None, 8, 8),
+            (8, None, 8),
+            (None, None, None),
+            (None, 0, 1),
+        ],
+    )
+    def test_running_between(self, first: float | None, last: float | None, expected: float | None) -> None:
+        """An end at which nothing ran says nothing of the time between; a draft was made for a request."""
+        assert running_between(Sample(0, counters(0), first), Sample(1, counters(1), last)) == expected
+
+    @given(
+        st.lists(st.tuples(st.integers(0, 50), st.integers(0, 64)), min_size=2, max_size=10),
+    )
+    def test_it_lies_between_the_least_and_the_most(self, steps: list[tuple[int, int]]) -> None:
+        """The mean never leaves the range of what was seen, and is at least 1."""
+        polls: list[tuple[float, float]] = []
+        for drafts, running in steps:
+            polls.append(((polls[-1][0] if polls else 0) + drafts, running))
+        found = batch_size(polls)
+
+        if polls[-1][0] == polls[0][0]:
+            assert found is None
+        else:
+            assert found is not None
+            assert 1 <= found <= max(1, *(running for _, running in polls)) + 1e-9
+
+    def test_only_the_window_counts(self) -> None:
+        """What was before the window's first sample has no weight."""
+        polls = [(0, 50), (1000, 50), (1010, 2), (1020, 2), (1030, 2)]
+
+        assert batch_size(polls, 20) == 2
+
+    def test_a_server_that_does_not_tell(self) -> None:
+        """Without the gauge nothing is known of the batch."""
+        assert batch_size([(0, None), (10, None)]) is None
+
+    def test_without_drafts(self) -> None:
+        """Without a draft there is no mean over drafts."""
+        assert batch_size([(10, 5), (10, 5)]) is None
+
+
+class TestRange:
+    def test_the_least_and_the_most(self) -> None:
+        """What advice was drawn from: the batch sizes that were seen since a time, at rest left out."""
+        history = history_of([(0, 50), (10, 3), (20, 0), (30, 8), (40, 5)])
+
+        assert history.batch_sizes(since=10) == (3, 8)
+        assert history.batch_sizes(since=0) == (3, 50)
+        assert history.batch_sizes(since=40) == (5, 5)
+
+    @pytest.mark.parametrize("running", [None, 0.0])
+    def test_where_nothing_was_seen(self, running: float | None) -> None:
+        """Without the gauge, or at rest, there is no range."""
+        assert history_of([(0, running), (10, running)]).batch_sizes(since=0) is None
+        assert History().batch_sizes(since=0) is None
+
+    def test_it_goes_with_the_advice(self) -> None:
+        """Advice says at which batch sizes it was drawn, of the judged window alone."""
+        server = Server(settings_for(for_method("ngram"), "ngram", 3), 3, 200)
+        server.poll()
+        for minute in range(10):
+            server.batch = [200, 200, 200, 6, 4, 4, 9, 4, 0, 4][minute]
+            server.add(500, (300, 150, 60))
+            server.poll(after=60)
+
+        assert server.latest is not None
+        assert server.latest.advice.batch_sizes == (4, 9)
+
+
+def recorded(scenario: str, every: int) -> list[tuple[float, dict[str, tuple[float, float]]]]:
+    """Drafts and running requests of each engine in each answer, read by nothing of the exporter."""
+    rows = []
+    for time, body in series(scenario)[::every]:
+        text = body.decode()
+        engines: dict[str, tuple[float, float]] = {}
+        for engine in ("0", "1"):
+            drafts = re.search(
+                rf'^vllm:spec_decode_num_drafts_total\{{[^}}]*engine="{engine}"[^}}]*\}} (\S+)$',
+                text,
+                re.MULTILINE,
+            )
+            running = re.search(
+                rf'^vllm:num_requests_running\{{[^}}]*engine="{engine}"[^}}]*\}} (\S+)$', text, re.MULTILINE
+            )
+            # Before its first step an engine of several processes has no series yet.
+            engines[engine] = (float(drafts[1]) if drafts else 0.0, float(running[1]) if running else 0.0)
+        rows.append((time, engines))
+    return rows
+
+
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
+def test_a_capture(scenario: str, every: int) -> None:
+    """In every window of a recording the batch size is that of its gauges, weighed by its drafts."""
+    settings = Settings(windows=(Window(10), Window(30)), judged=Window(30), slack=0.5 * every)
+    states: dict[EngineKey, EngineState] = {}
+    rows = recorded(scenario, every)
+    compared = 0
+    for index, (time, body) in enumerate(series(scenario)[::every]):
+        states, results = observe(states, read(body), time, settings)
+        for result in results:
+            for window in result.windows:
+                if window.batch_size is None:
+                    continue
+                assert window.span_seconds is not None
+                seen = [
+                    engines[result.engine]
+                    for at, engines in rows[: index + 1]
+                    if at >= time - window.span_seconds - 1e-6
+                ]
+                weighed = drafts = 0.0
+                for (before, first), (after, last) in pairwise(seen):
+                    ends = [end for end in (first, last) if end] or [1.0]
+                    weighed += (after - before) * max(1.0, sum(ends) / len(ends))
+                    drafts += after - before
+                assert window.drafts == drafts
+                assert window.batch_size == pytest.approx(weighed / drafts)
+                assert window.estimate.batch_size == window.batch_size
+                compared += 1
+    assert compared > 15
+
+
+class TestRestart:
+    def test_windows_never_mix_two_lives(self) -> None:
+        """What was drafted, at whatever load, before a restart is no part of any window behind it."""
+        polls = [(0.0, 50.0), (1000.0, 50.0), (10.0, 2.0), (30.0, 2.0), (60.0, 2.0)]
+        history = history_of(polls)
+        delta = look_back(history, Window(1000), 0.5)
+
+        assert history.resets == 1
+        assert delta is not None
+        assert (delta.span, delta.drafts, delta.batch_size) == (20.0, 50.0, 2.0)
+
+    def test_an_interruption_separates_too(self) -> None:
+        """Behind a time in which the server was gone, load and drafts are counted anew."""
+        history = history_of([(0, 50), (1000, 50)]).interrupt()
+        for index, drafts in enumerate((1100, 1120, 1150), 10):
+            history = history.observe(Sample(10.0 * index, counters(drafts, [drafts]), 2.0), keep=1000)
+        delta = look_back(history, Window(1000), 0.5)
+
+        assert delta is not None
+        assert (delta.drafts, delta.batch_size) == (50.0, 2.0)
+
+    def test_latencies_and_matches_of_two_lives_are_not_mixed(self) -> None:
+        """Latencies are those between the window's own ends, both behind the restart."""
+
+        def latencies(count: float) -> Latencies:
+            return Latencies(time_per_output_token=Histogram((1.0,), (count,), count, count / 10))
+
+        history = History()
+        for time, (drafts, requests) in enumerate([(500, 90), (600, 100), (5, 7), (25, 17)]):
+            history = history.observe(
+                replace(
+                    Sample(float(time), counters(drafts, [drafts]), 1.0, latencies=latencies(requests)),
+                    match=Match(seconds=float(time)),
+                ),
+                keep=100,
+            )
+        delta = look_back(history, Window(100), 0.5)
+
+        assert delta is not None
+        assert [(found.name, found.requests) for found in delta.latencies] == [
+            ("time_per_output_token", 10.0)
+        ]
+        assert [m.seconds for m in delta.matches if m is not None] == [2.0, 3.0]

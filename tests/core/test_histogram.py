@@ -1,0 +1,210 @@
+"""Histograms: quantiles as PromQL has them, and the laws of adding and subtracting."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_specdec_exporter.histogram import Histogram
+from vllm_specdec_exporter.latency import Latency, summarise
+from vllm_specdec_exporter.reading import Latencies
+
+BOUNDS = (0.1, 0.5, 1.0, 5.0)
+
+
+def of(*observations: float, bounds: tuple[float, ...] = BOUNDS) -> Histogram:
+    """What a server counts of these observations."""
+    counts = tuple(float(sum(value <= bound for value in observations)) for bound in bounds)
+    return Histogram(bounds, counts, float(len(observations)), math.fsum(observations))
+
+
+def prometheus_quantile(q: float, buckets: list[tuple[float, float]]) -> float:
+    """PromQL's own algorithm (`bucketQuantile` in promql/quantile.go), by its source.
+
+    Args:
+        q: the share.
+        buckets: upper bound and cumulative count, rising, the last bound infinite.
+    """
+    observations = buckets[-1][1]
+    rank = q * observations
+    b = next((i for i, (_, count) in enumerate(buckets[:-1]) if count >= rank), len(buckets) - 1)
+    if b == len(buckets) - 1:
+        return buckets[-2][0]
+    if b == 0 and buckets[0][0] <= 0:
+        return buckets[0][0]
+    start, end, count = 0.0, buckets[b][0], buckets[b][1]
+    if b > 0:
+        start = buckets[b - 1][0]
+        count -= buckets[b - 1][1]
+        rank -= buckets[b - 1][1]
+    return start + (end - start) * (rank / count)
+
+
+values = st.lists(st.floats(0, 10), min_size=1, max_size=40)
+histograms = st.lists(st.floats(0, 10), max_size=40).map(lambda found: of(*found))
+
+
+class TestQuantile:
+    @given(values, st.floats(0.001, 1))
+    def test_it_is_that_of_promql(self, observations: list[float], q: float) -> None:
+        """Whatever was observed, the quantile is PromQL's."""
+        histogram = of(*observations)
+        buckets = [*zip(BOUNDS, histogram.counts, strict=True), (math.inf, histogram.count)]
+
+        assert histogram.quantile(q) == pytest.approx(prometheus_quantile(q, buckets), rel=1e-9)
+
+    @pytest.mark.parametrize(
+        ("counts", "count", "q", "expected"),
+        [
+            # 10 in (0.1, 0.5]: the middle of the observations is the middle of the bucket.
+            ((0, 10, 10, 10), 10, 0.5, 0.3),
+            ((10, 10, 10, 10), 10, 0.5, 0.05),
+            ((5, 10, 10, 10), 10, 0.5, 0.1),
+            ((5, 10, 10, 10), 10, 0.75, 0.3),
+            ((0, 0, 0, 4), 4, 0.25, 2.0),
+            ((0, 0, 0, 0), 7, 0.5, 5.0),
+            ((0, 0, 0, 9), 10, 0.95, 5.0),
+            ((0, 10, 10, 10), 10, 1.0, 0.5),
+        ],
+    )
+    def test_examples(self, counts: tuple[float, ...], count: float, q: float, expected: float) -> None:
+        """Values worked out by hand."""
+        assert Histogram(BOUNDS, counts, count, 1.0).quantile(q) == pytest.approx(expected)
+
+    @given(values)
+    def test_it_rises_with_the_share(self, observations: list[float]) -> None:
+        """A larger share reaches no lower."""
+        found = [of(*observations).quantile(q) or 0.0 for q in (0.01, 0.25, 0.5, 0.9, 0.99, 1.0)]
+
+        assert all(a <= b + 1e-12 for a, b in pairwise(found))
+
+    def test_nothing_observed(self) -> None:
+        """Of nothing there is no quantile, no mean and no deviation."""
+        for empty in (Histogram(), of(), Histogram((), (), 3.0, 1.0)):
+            assert empty.quantile(0.5) is None
+        assert (of().mean, of().deviation) == (None, None)
+
+
+class TestMoments:
+    def test_mean(self) -> None:
+        """The mean is exact, whatever the buckets."""
+        assert of(0.2, 0.4, 9.0).mean == pytest.approx(3.2)
+
+    @pytest.mark.parametrize("spread", [0.05, 0.5, 2.0])
+    def test_deviation_of_many_buckets(self, spread: float) -> None:
+        """With fine buckets the deviation comes close to the true one."""
+        bounds = tuple(accumulate([0.05] * 120))
+        observations = [3 + spread * math.sin(i) for i in range(500)]
+        mean = math.fsum(observations) / 500
+        true = math.sqrt(math.fsum((x - mean) ** 2 for x in observations) / 500)
+
+        assert of(*observations, bounds=bounds).deviation == pytest.approx(true, rel=0.15, abs=0.03)
+
+    @given(values)
+    def test_deviation_is_a_number(self, observations: list[float]) -> None:
+        """It is finite and not negative, and there is none of a single observation."""
+        found = of(*observations).deviation
+
+        assert (found is None) == (len(observations) == 1)
+        assert found is None or 0 <= found < math.inf
+
+    def test_deviation_of_what_fell_into_the_lowest_bucket(self) -> None:
+        """Where the mean stands far from the middle of a wide bucket, the spread stays within the bucket."""
+        found = of(*[0.001] * 50).deviation
+
+        assert found is not None
+        assert found < 0.1
+
+
+class TestLaws:
+    @given(histograms, histograms)
+    def test_what_was_added_since(self, earlier: Histogram, more: Histogram) -> None:
+        """What is added to an earlier histogram is what was observed since."""
+        since = earlier.plus(more).since(earlier)
+
+        assert since is not None
+        assert since.bounds == more.bounds
+        assert since.counts == more.counts
+        assert since.count == more.count
+        assert since.sum == pytest.approx(more.sum, abs=1e-9)
+
+    @given(histograms, histograms)
+    def test_order_does_not_matter(self, one: Histogram, other: Histogram) -> None:
+        """Adding commutes."""
+        assert one.plus(other).counts == other.plus(one).counts
+        assert one.plus(other).sum == pytest.approx(other.plus(one).sum)
+
+    @given(histograms, st.floats(0, 5))
+    def test_weight(self, histogram: Histogram, weight: float) -> None:
+        """A weight counts every observation so many times, which moves no mean and no quantile."""
+        scaled = histogram.scaled(weight)
+
+        assert scaled.count == pytest.approx(weight * histogram.count)
+        assert Histogram().plus(histogram, weight) == scaled
+        if weight > 0.01 and histogram.count:
+            assert scaled.mean == pytest.approx(histogram.mean)
+            assert scaled.quantile(0.5) == pytest.approx(histogram.quantile(0.5))
+
+    @given(histograms)
+    def test_nothing_is_neutral(self, histogram: Histogram) -> None:
+        """Adding nothing changes nothing, and since the beginning is everything."""
+        assert Histogram().plus(histogram) == histogram
+        assert histogram.since(Histogram()) == histogram
+        assert histogram.plus(of()) == histogram
+
+    def test_other_bounds(self) -> None:
+        """Histograms with other buckets are not added up, and nothing is told since one of them."""
+        other = of(0.2, bounds=(0.1, 1.0))
+        with pytest.raises(ValueError, match=r"^histograms with different bounds cannot be added$"):
+            of(0.2).plus(other)
+        assert of(0.2).since(other) is None
+
+    @pytest.mark.parametrize(
+        "earlier",
+        [
+            of(0.2, 0.3),  # more in a bucket
+            of(9.0, 9.0),  # more beyond the last bucket
+            Histogram(BOUNDS, (0.0, 0.0, 0.0, 0.0), 0.0, 5.0),  # a larger sum
+        ],
+    )
+    def test_what_fell(self, earlier: Histogram) -> None:
+        """A count or a sum that fell is a restart, and nothing is known."""
+        assert of(0.3).since(earlier) is None
+
+
+class TestSummary:
+    def test_what_finished_between(self) -> None:
+        """Number, mean, deviation and quantiles of each kind that both samples have."""
+        before = Latencies(time_to_first_token=of(0.05), time_per_output_token=of(0.3))
+        after = Latencies(
+            time_to_first_token=of(0.05, 0.3, 0.3), time_per_output_token=of(0.3), end_to_end=of(0.2)
+        )
+        between = of(0.3, 0.3)
+
+        assert summarise(before, after) == (
+            Latency(
+                "time_to_first_token",
+                2.0,
+                pytest.approx(0.3),
+                pytest.approx(between.deviation),
+                pytest.approx(between.quantile(0.5)),
+                pytest.approx(between.quantile(0.95)),
+                pytest.approx(between.quantile(0.99)),
+            ),
+        )
+
+    @pytest.mark.parametrize("pair", [(None, Latencies()), (Latencies(), None), (None, None)])
+    def test_what_was_not_read(self, pair: tuple[Latencies | None, Latencies | None]) -> None:
+        """Without histograms at both ends there is nothing."""
+        assert summarise(*pair) == ()
+
+    def test_a_restart_between(self) -> None:
+        """Counts that fell leave their kind out, and the others in."""
+        before = Latencies(time_to_first_token=of(0.2, 0.2), end_to_end=of(0.2))
+        after = Latencies(time_to_first_token=of(0.2), end_to_end=of(0.2, 0.4))
+
+        assert [found.name for found in summarise(before, after)] == ["end_to_end"]

@@ -1,0 +1,117 @@
+"""Servers whose acceptance is known, and what the whole pipeline makes of their counters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
+from typing import TYPE_CHECKING, Any
+
+from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.pipeline import EngineState, Settings, Speculation, observe
+from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.simulator.sampling import binomial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from vllm_specdec_exporter.economics import CostProfile
+    from vllm_specdec_exporter.result import EngineResult
+
+KEY = EngineKey("m", "0")
+
+
+def survival_of(conditional: Sequence[float]) -> tuple[float, ...]:
+    """The share of drafts accepted at each position, from the chance of each given the one before."""
+    return tuple(accumulate(conditional, mul))
+
+
+def drawn(rng: Random, conditional: Sequence[float], drafts: int) -> tuple[int, ...]:
+    """Accepted drafts by position, at random: of those accepted so far, so many are accepted once more."""
+    counts = []
+    left = drafts
+    for chance in conditional:
+        left = binomial(rng, left, chance)
+        counts.append(left)
+    return tuple(counts)
+
+
+def expected(survival: Sequence[float], drafts: float) -> tuple[float, ...]:
+    """Accepted drafts by position as they are on average."""
+    return tuple(ratio * drafts for ratio in survival)
+
+
+def true_speedups(survival: Sequence[float], profile: CostProfile, batch: float) -> list[float]:
+    """The true speedup of every K from 0 up."""
+    lengths = accumulate((1.0, *survival))
+    return [length / profile.step_cost(k, batch) for k, length in enumerate(lengths)]
+
+
+def settings_for(profile: CostProfile, method: str = "", k: int | None = None, **more: Any) -> Settings:
+    """What `serve` makes of a speculative config and a cost profile."""
+    document: dict[str, Any] = {"method": method} if method else {}
+    if k is not None:
+        document["num_speculative_tokens"] = k
+    return Settings(
+        profile=profile,
+        thresholds=thresholds_for(profile, k),
+        speculation=Speculation(True, method, "", k, json.dumps(document)),
+        **more,
+    )
+
+
+@dataclass
+class Server:
+    """A server with one engine that is polled; its counters grow by what is said before each poll."""
+
+    settings: Settings
+    k: int
+    batch: float | None = 1.0
+    time: float = 0.0
+    states: dict[EngineKey, EngineState] = field(default_factory=dict)
+    drafts: float = 0.0
+    draft_tokens: float = 0.0
+    positions: tuple[float, ...] = ()
+    plain_tokens: float = 0.0
+    latest: EngineResult | None = None
+
+    def __post_init__(self) -> None:
+        self.positions = (0.0,) * self.k
+
+    def add(self, drafts: float, positions: Sequence[float], draft_tokens: float | None = None) -> None:
+        """Count further drafts, `positions` of which were accepted; full ones unless told otherwise."""
+        self.drafts += drafts
+        self.draft_tokens += drafts * self.k if draft_tokens is None else draft_tokens
+        self.positions = tuple(a + b for a, b in zip(self.positions, positions, strict=True))
+
+    def poll(self, after: float = 0.0) -> EngineResult:
+        """Answer the exporter, so many seconds after the last answer."""
+        self.time += after
+        accepted = sum(self.positions)
+        counters = Counters(
+            drafts=self.drafts,
+            draft_tokens=self.draft_tokens,
+            accepted_tokens=accepted,
+            accepted_tokens_per_position=self.positions,
+            generation_tokens=accepted + self.drafts + self.plain_tokens,
+        )
+        reading = Reading("vllm-v1", (EngineReading(KEY, counters, Load(self.batch, 0, 0.1)),))
+        self.states, results = observe(self.states, reading, self.time, self.settings)
+        self.latest = results[0]
+        return self.latest
+
+
+def judged(
+    settings: Settings,
+    positions: Sequence[float],
+    drafts: float,
+    batch: float = 1.0,
+    draft_tokens: float | None = None,
+) -> EngineResult:
+    """What is published after one window that holds these drafts."""
+    server = Server(settings, len(positions), batch)
+    server.poll()
+    server.add(drafts, positions, draft_tokens)
+    return server.poll(after=settings.judged.seconds)

@@ -1,0 +1,137 @@
+"""The choice of K: exact up to the present one, cautious beyond, and sure of what it is sure of."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from economics.servers import survival_of
+from vllm_specdec_exporter.economics import BUILTIN
+from vllm_specdec_exporter.economics.choice import CLUSTERING, Sample, choose
+
+conditionals = st.lists(st.floats(0, 1), min_size=1, max_size=8)
+
+
+def eagle(k: int) -> float:
+    return BUILTIN["eagle"].step_cost(k, 8)
+
+
+def spread(survival: tuple[float, ...], one: tuple[int, float], other: tuple[int, float]) -> float:
+    """The standard deviation of the difference of two speedups over drafts: from their distribution."""
+    edges = (1.0, *survival, 0.0)
+    chances = [here - there for here, there in pairwise(edges)]  # of exactly 0, 1, ... accepted tokens
+
+    def gain(accepted: int) -> float:
+        return (1 + min(accepted, one[0])) / one[1] - (1 + min(accepted, other[0])) / other[1]
+
+    mean = math.fsum(chance * gain(a) for a, chance in enumerate(chances))
+    return math.sqrt(math.fsum(chance * (gain(a) - mean) ** 2 for a, chance in enumerate(chances)))
+
+
+class TestOptions:
+    @given(conditionals, st.integers(1, 100_000))
+    def test_up_to_the_present_k_nothing_is_assumed(self, conditional: list[float], drafts: int) -> None:
+        """A smaller K has the length of 1 + the first position ratios, and that over its cost as speedup."""
+        survival = survival_of(conditional)
+        choice = choose(survival, drafts, eagle)
+        lengths = list(accumulate((1.0, *survival)))
+
+        for k, length in enumerate(lengths):
+            option = choice.options[k]
+            assert option.num_speculative_tokens == k
+            assert option.mean_acceptance_length == pytest.approx(length)
+            assert option.speedup == pytest.approx(length / eagle(k))
+            assert not option.extrapolated
+        assert choice.drafted == len(survival)
+
+    @given(conditionals, st.integers(1, 100_000))
+    def test_beyond_it_acceptance_never_recovers(self, conditional: list[float], drafts: int) -> None:
+        """Each further position keeps no more of the one before than the least of the last ones did."""
+        survival = survival_of(conditional)
+        choice = choose(survival, drafts, eagle)
+        beyond = choice.options[len(survival) :]
+        added = [b.mean_acceptance_length - a.mean_acceptance_length for a, b in pairwise(beyond)]
+        last = [b / a for a, b in pairwise((1.0, *survival)[-3:]) if a > 0]
+
+        assert all(option.extrapolated for option in beyond[1:])
+        assert len(choice.options) - 1 == max(2 * len(survival), 3)
+        for step, more in enumerate(added, 1):
+            assert more <= survival[-1] * min(last, default=0.0) ** step + 1e-9
+
+    @given(conditionals, st.integers(1, 100_000))
+    def test_intervals(self, conditional: list[float], drafts: int) -> None:
+        """Every length lies within its interval, and the interval within what is possible."""
+        for option in choose(survival_of(conditional), drafts, eagle).options:
+            assert 1 <= option.length_low <= option.mean_acceptance_length + 1e-9
+            assert option.mean_acceptance_length <= option.length_high + 1e-9
+            assert option.length_high <= 1 + option.num_speculative_tokens
+            assert option.speedup_low <= option.speedup + 1e-9
+            assert option.speedup <= option.speedup_high + 1e-9
+
+    def test_reach(self) -> None:
+        """How far to look can be told; what lies beyond is the farthest that was looked at."""
+        choice = choose((0.8, 0.6), 1_000, eagle, reach=5)
+
+        assert [option.num_speculative_tokens for option in choice.options] == [0, 1, 2, 3, 4, 5]
+        assert choice.option(99) is choice.options[5]
+
+    def test_of_equals_the_smallest(self) -> None:
+        """Where a further token neither gains nor loses, it is not drafted."""
+        choice = choose((1.0, 0.0, 0.0), 1_000, lambda _: 1.0)
+
+        assert choice.best.num_speculative_tokens == 1
+        assert choose((0.0,), 1_000, lambda _: 1.0).best.num_speculative_tokens == 0
+        assert choose((0.0,), 1_000, lambda _: 1.0).best_drafting.num_speculative_tokens == 1
+
+
+class TestSample:
+    @given(
+        conditionals,
+        st.integers(0, 8),
+        st.integers(0, 8),
+        st.floats(1, 4),
+        st.floats(1, 4),
+        st.integers(1, 10_000),
+    )
+    def test_the_error_is_that_of_the_distribution(
+        self, conditional: list[float], k: int, m: int, cost: float, other_cost: float, drafts: int
+    ) -> None:
+        """The sums over positions give what every single number of accepted tokens gives."""
+        survival = survival_of(conditional)
+        k, m = min(k, len(survival)), min(m, len(survival))
+        found = Sample(survival, drafts).error_of_difference((k, cost), (m, other_cost))
+        expected = math.sqrt(CLUSTERING / drafts) * spread(survival, (k, cost), (m, other_cost))
+
+        assert found == pytest.approx(expected, abs=1e-6)
+
+    @pytest.mark.parametrize("survival", [(1.0, 1.0), (0.0, 0.0)])
+    def test_what_always_happens_is_sure(self, survival: tuple[float, ...]) -> None:
+        """Where every draft goes alike there is no error."""
+        assert Sample(survival, 10).error_of_length(2) == 0
+
+    def test_more_drafts_are_surer(self) -> None:
+        """Four times the drafts halve the error."""
+        few, many = Sample((0.8, 0.5), 100), Sample((0.8, 0.5), 400)
+
+        assert few.error_of_length(2) == pytest.approx(2 * many.error_of_length(2))
+
+    def test_a_difference_is_surer_than_its_parts(self) -> None:
+        """Both K count the same drafts, so what they share cancels out."""
+        sample = Sample((0.8, 0.6, 0.5), 1_000)
+        apart = math.hypot(sample.error_of_length(3), sample.error_of_length(2))
+
+        assert sample.error_of_difference((3, 1.0), (2, 1.0)) < apart / 2
+
+    @pytest.mark.parametrize(("drafts", "sure"), [(200, False), (20_000, True)])
+    def test_surely_better(self, drafts: int, sure: bool) -> None:
+        """The same difference is noise in few drafts, and none in many."""
+        choice = choose((0.8, 0.6, 0.15), drafts, eagle)
+
+        assert choice.option(2).speedup > choice.option(3).speedup
+        assert choice.surely_better(2, 3) is sure
+        assert not choice.surely_better(3, 2)
+        assert not choice.surely_better(2, 2)

@@ -1,0 +1,169 @@
+"""The estimated speedup, its bounds, and the return on speculation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from economics.servers import expected, judged, settings_for, survival_of
+from economics.test_cost import profiles
+from vllm_specdec_exporter.economics import (
+    BUILTIN,
+    CostProfile,
+    Estimate,
+    estimate,
+    expected_tokens,
+    for_method,
+    guaranteed_speedup,
+    operations_ratio,
+    return_on_speculation,
+    speedup,
+)
+from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
+
+#: A plain step takes 10, each drafted token 1: three cost three tenths more.
+SIMPLE = CostProfile("simple", TargetCost(10.0), DraftCost(per_position=1.0), uncertainty=0.1)
+
+
+class TestEstimate:
+    def test_by_hand(self) -> None:
+        """Length over cost; the bounds are those of a step that costs a tenth more, or less."""
+        found = estimate(2.6, 3, 4, SIMPLE)
+
+        assert found.step_cost == pytest.approx(1.3)
+        assert found.speedup == pytest.approx(2.0)
+        assert found.speedup_low == pytest.approx(2.6 / (1.3 * 1.1))
+        assert found.speedup_high == pytest.approx(2.6 / (1.3 * 0.9))
+        assert found.break_even_acceptance_length == pytest.approx(1.3)
+        assert found.break_even_acceptance_ratio == pytest.approx(0.1)
+        assert found.batch_size == 4
+
+    @given(st.integers(1, 16), st.floats(0, 1), st.floats(1, 1024), profiles)
+    def test_bounds(self, k: int, ratio: float, batch: float, profile: CostProfile) -> None:
+        """The estimate lies between its bounds, and no bound exceeds the mean acceptance length."""
+        length = 1 + k * ratio
+        found = estimate(length, k, batch, profile)
+
+        assert found.speedup is not None
+        assert found.speedup_low is not None
+        assert found.speedup_high is not None
+        assert 0 < found.speedup_low <= found.speedup * (1 + 1e-9)
+        assert found.speedup <= found.speedup_high * (1 + 1e-9)
+        assert found.speedup_high <= length * (1 + 1e-9)
+        assert all(math.isfinite(x) for x in (found.speedup_low, found.speedup, found.speedup_high))
+
+    @given(st.integers(1, 16), st.floats(1, 1024), profiles)
+    def test_break_even_is_where_nothing_is_gained(self, k: int, batch: float, profile: CostProfile) -> None:
+        """At the break-even length the speedup is 1; a little above it gains, a little below it loses."""
+        even = estimate(1.0, k, batch, profile).break_even_acceptance_length
+        assert even is not None
+
+        assert estimate(even, k, batch, profile).speedup == pytest.approx(1)
+        assert (estimate(even + 0.01, k, batch, profile).speedup or 0) > 1
+        assert (estimate(even - 0.01, k, batch, profile).speedup or 2) < 1
+
+    @pytest.mark.parametrize(
+        ("length", "drafted", "batch"),
+        [(None, 3, 4), (2.0, None, 4), (2.0, 0, 4), (2.0, 3, None)],
+    )
+    def test_what_cannot_be_known(
+        self, length: float | None, drafted: float | None, batch: float | None
+    ) -> None:
+        """Without one of its three parts there is no estimate, and no part of one."""
+        assert estimate(length, drafted, batch, SIMPLE) == Estimate()
+
+    def test_less_than_one_request(self) -> None:
+        """A draft belongs to a request, so a mean below 1 counts as 1."""
+        assert estimate(2.0, 3, 0.2, SIMPLE) == estimate(2.0, 3, 1.0, SIMPLE)
+
+    def test_drafts_that_cost_nothing(self) -> None:
+        """A free drafter has no bounds but its length."""
+        free = CostProfile("free", TargetCost(1.0), uncertainty=0.3)
+        found = estimate(2.5, 3, 1, free)
+
+        assert (found.speedup_low, found.speedup, found.speedup_high) == (2.5, 2.5, 2.5)
+        assert found.break_even_acceptance_ratio == 0
+
+
+class TestTheory:
+    @given(st.floats(0, 1), st.integers(0, 16))
+    def test_expected_tokens_is_the_sum_of_the_powers(self, acceptance: float, k: int) -> None:
+        """Equation 1: 1 + a + a^2 + ... + a^k."""
+        assert expected_tokens(acceptance, k) == pytest.approx(sum(acceptance**i for i in range(k + 1)))
+
+    @given(st.floats(0.01, 0.99), st.floats(0, 0.99))
+    def test_a_guaranteed_speedup_is_reached_by_k_1(self, acceptance: float, cost: float) -> None:
+        """Corollary 3.9: where acceptance exceeds cost, K = 1 already gains that."""
+        promised = guaranteed_speedup(acceptance, cost)
+
+        assert promised >= 1
+        if acceptance > cost:
+            assert speedup(acceptance, 1, cost) == pytest.approx(promised)
+
+    @pytest.mark.parametrize(
+        ("function", "arguments"),
+        [
+            (expected_tokens, (-0.1, 3)),
+            (expected_tokens, (1.1, 3)),
+            (expected_tokens, (float("nan"), 3)),
+            (expected_tokens, (0.5, -1)),
+            (speedup, (0.5, 3, -0.1)),
+            (guaranteed_speedup, (0.5, -0.1)),
+            (operations_ratio, (0.5, 3, -0.1)),
+        ],
+    )
+    def test_what_cannot_be(self, function: object, arguments: tuple[float, ...]) -> None:
+        """Values out of their range are refused in one line."""
+        with pytest.raises(ValueError, match=r"^[^\n]* from 0 [^\n]*$"):
+            function(*arguments)  # type: ignore[operator]
+
+    def test_operations_of_the_draft_count(self) -> None:
+        """Theorem 3.11 with a draft: (k c' + k + 1) / E."""
+        assert operations_ratio(0.8, 5, 0.1) == pytest.approx((5 * 0.1 + 6) / expected_tokens(0.8, 5))
+
+
+class TestReturn:
+    def test_by_hand(self) -> None:
+        """Benefit, cost and their ratio, as published with each as a share."""
+        found = return_on_speculation(2.5, 1.3, 0.2, 100.0)
+
+        assert found.benefit_tokens_per_second == pytest.approx(150.0)
+        assert found.cost_ratio == pytest.approx(0.5)
+        assert found.return_ratio == pytest.approx(3.0)
+
+    def test_below_1_it_takes_more_than_it_gives(self) -> None:
+        """A drafter that takes half the machine and gives a fifth."""
+        assert return_on_speculation(1.2, 1.3, 0.2, 100.0).return_ratio == pytest.approx(0.4)
+
+    def test_without_a_cost(self) -> None:
+        """What costs nothing has a benefit and no ratio."""
+        found = return_on_speculation(2.0, 1.0, 0.0, 100.0)
+
+        assert (found.benefit_tokens_per_second, found.cost_ratio, found.return_ratio) == (100.0, 0.0, None)
+
+    def test_within_the_pipeline(self) -> None:
+        """With the memory told, the windows have it; the throughput without speculation is estimated."""
+        survival, drafts = survival_of((0.8, 0.7, 0.6)), 3_000
+        settings = settings_for(for_method("draft_model"), "draft_model", 3, memory_ratio=0.1)
+        window = judged(settings, expected(survival, drafts), drafts, 4).window("5m")
+        assert window is not None
+        length, gain = 1 + sum(survival), window.estimate
+
+        assert gain.step_cost is not None
+        assert gain.speedup is not None
+        cost = 0.1 + gain.step_cost - 1
+        plain = (drafts * length / 300) / gain.speedup
+        assert window.returns.cost_ratio == pytest.approx(cost)
+        assert window.returns.return_ratio == pytest.approx((length - 1) / cost)
+        assert window.returns.benefit_tokens_per_second == pytest.approx((length - 1) * plain)
+
+    def test_without_the_memory_told(self) -> None:
+        """Without the memory nothing is said of a return."""
+        settings = settings_for(BUILTIN["eagle"], "eagle", 3)
+        window = judged(settings, (900.0, 500.0, 300.0), 1_000).window("5m")
+
+        assert window is not None
+        assert window.returns.return_ratio is None

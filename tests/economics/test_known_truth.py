@@ -1,0 +1,386 @@
+"""Advice against servers whose truth is known: the best K is found, and noise does not move it."""
+
+from __future__ import annotations
+
+import math
+import re
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from economics.servers import (
+    Server,
+    drawn,
+    expected,
+    judged,
+    settings_for,
+    survival_of,
+    true_speedups,
+)
+from vllm_specdec_exporter.economics import BUILTIN
+from vllm_specdec_exporter.economics.choice import choose
+from vllm_specdec_exporter.economics.profiles import fit
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from vllm_specdec_exporter.economics import CostProfile
+    from vllm_specdec_exporter.result import EngineResult
+
+PROFILES = {
+    name: fit(BUILTIN[name], None)
+    for name in ("eagle", "eagle3", "draft_model", "ngram", "mtp", "llama-3.1-8b-h100-eagle")
+}
+#: How acceptance falls: the chance of each position, given the one before.
+SHAPES = {
+    "falling": (0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.35, *(0.3,) * 4),
+    "steep": (0.8, 0.6, 0.5, 0.4, *(0.3,) * 12),
+    "flat 0.85": (0.85,) * 16,
+    "flat 0.7": (0.7,) * 16,
+    "flat 0.4": (0.4,) * 16,
+    "flat 0.15": (0.15,) * 16,
+}
+BATCHES = (1, 16, 64, 256)
+KS = (2, 3, 4, 5, 7, 8)
+DRAFTS = 2_000
+SEEDS = 20
+
+
+class TestTheBestK:
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize("name", PROFILES)
+    def test_it_is_found(self, name: str, shape: str) -> None:
+        """In 95 % of samples of 2,000 drafts, advice loses less than 2 % of the true optimum up to K.
+
+        Where it goes beyond the present K, it is no slower than that. At every batch size and K.
+        """
+        profile, conditional = PROFILES[name], SHAPES[shape]
+        missed = []
+        for batch in BATCHES:
+            true = true_speedups(survival_of(conditional), profile, batch)
+            for k in KS:
+                best = max(true[: k + 1])
+                advised = [self.advised(profile, conditional[:k], batch, seed) for seed in range(SEEDS)]
+                good = [true[a] > 0.98 * best and (a <= k or true[a] >= true[k]) for a in advised]
+                if sum(good) < 0.95 * SEEDS:
+                    missed.append(
+                        f"batch {batch} K={k}: best {true.index(best)} at {best:.3f}, advised "
+                        f"{ {a: (advised.count(a), round(true[a], 3)) for a in advised} }"
+                    )
+        assert missed == []
+
+    @staticmethod
+    def advised(profile: CostProfile, conditional: Sequence[float], batch: float, seed: int) -> int:
+        positions = drawn(Random(seed), conditional, DRAFTS)
+        k = judged(settings_for(profile), positions, DRAFTS, batch).advice.num_speculative_tokens
+        assert k is not None
+        return k
+
+    @pytest.mark.parametrize("batch", [1, 16, 64])
+    def test_a_cliff_that_no_sample_showed(self, batch: int) -> None:
+        """A K that was raised into positions which are never accepted is lowered again."""
+        profile, conditional = PROFILES["eagle"], (0.9, 0.9, 0.3, *(0.1,) * 13)
+        k = self.advised(profile, conditional[:2], batch, 1)
+        assert 2 < k <= 4
+
+        assert self.advised(profile, conditional[:k], batch, 2) in (2, 3)
+
+    @pytest.mark.parametrize("name", PROFILES)
+    def test_nothing_pays(self, name: str) -> None:
+        """Where nothing is ever accepted, speculation is to be switched off, whatever it costs."""
+        result = judged(settings_for(PROFILES[name]), (0.0,) * 4, DRAFTS, 16)
+
+        assert (result.advice.action, result.advice.num_speculative_tokens) == (Action.DISABLE, 0)
+
+
+class TestRefusal:
+    SETTINGS = settings_for(PROFILES["ngram"], "ngram", 5)
+
+    def test_too_few_drafts(self) -> None:
+        """Below the minimum of drafts nothing is said of K, and the reason names both numbers."""
+        survival = survival_of((0.7,) * 5)
+        few = judged(self.SETTINGS, expected(survival, 499), 499).advice
+        enough = judged(self.SETTINGS, expected(survival, 500), 500).advice
+
+        assert (few.action, few.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
+        assert few.reason == "no advice on K: 499 drafts in the window, 500 are needed"
+        assert enough.action is not Action.INSUFFICIENT_DATA
+
+    @pytest.mark.parametrize("drafted", [1.2, 3.0, 4.7])
+    def test_drafts_of_different_lengths(self, drafted: float) -> None:
+        """Where drafts are shorter than K on average, no K is advised, and the reason names the length."""
+        survival = survival_of((0.9, *(0.5,) * 4))
+        advice = judged(self.SETTINGS, expected(survival, 2_000), 2_000, draft_tokens=2_000 * drafted).advice
+
+        assert (advice.action, advice.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
+        assert advice.reason.startswith(f"no advice on K: drafts hold {drafted:.1f} of K=5 tokens on average")
+        assert (advice.speculative_config, advice.options) == ("", ())
+
+    @pytest.mark.parametrize("name", ["eagle", "draft_model"])
+    @pytest.mark.parametrize("drafted", [2.0, 3.0])
+    def test_drafts_of_different_lengths_that_clearly_lose(self, name: str, drafted: float) -> None:
+        """That nothing at all is faster needs no knowledge of any other K."""
+        survival = (0.1, *(0.0,) * 4)
+        advice = judged(
+            settings_for(PROFILES[name], name, 5),
+            expected(survival, 2_000),
+            2_000,
+            batch=64,
+            draft_tokens=2_000 * drafted,
+        ).advice
+
+        assert (advice.action, advice.num_speculative_tokens) == (Action.DISABLE, 0)
+
+    def test_without_the_number_of_running_requests(self) -> None:
+        """A server that does not tell how many requests run gets no advice, for a step's cost hangs on it."""
+        server = Server(self.SETTINGS, 5, None)
+        server.poll()
+        server.add(2_000, expected(survival_of((0.7,) * 5), 2_000))
+        result = server.poll(after=300)
+
+        assert result.payoff.verdict is None
+        assert result.advice.action is Action.INSUFFICIENT_DATA
+        assert "running requests" in result.advice.reason
+
+
+def numbers(value: Any) -> list[float]:
+    """Every number in a decoded JSON document."""
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in numbers(item)]
+    if isinstance(value, list):
+        return [number for item in value for number in numbers(item)]
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def assert_sound(result: EngineResult) -> None:
+    """No NaN and no infinity anywhere in what is published, in words neither."""
+    published = msgspec.to_builtins(result)
+    assert all(math.isfinite(number) for number in numbers(published))
+    assert re.search(r"\b(nan|inf)\b", repr(published)) is None
+
+
+class TestExtremes:
+    @pytest.mark.parametrize("k", range(1, 17))
+    @pytest.mark.parametrize("batch", [1, 1024])
+    @pytest.mark.parametrize("name", ["ngram", "eagle3", "draft_model", "chinchilla-70b-draft-4b"])
+    @pytest.mark.parametrize(
+        "positions",
+        [
+            lambda k: (0.0,) * k,
+            lambda k: (2_000.0,) * k,
+            lambda k: (1.0, *(0.0,) * (k - 1)),
+            lambda k: (1.0,) * k,
+            lambda k: (2_000.0, *(0.0,) * (k - 1)),
+        ],
+        ids=["nothing accepted", "all accepted", "one token", "one draft", "only the first position"],
+    )
+    def test_nothing_strange_is_published(
+        self, positions: Callable[[int], tuple[float, ...]], name: str, batch: float, k: int
+    ) -> None:
+        """Acceptance at its limits, and any K, give numbers and an advice."""
+        profile = fit(BUILTIN[name], None)
+        result = judged(settings_for(profile, name, k), positions(k), 2_000, batch)
+
+        assert_sound(result)
+        assert result.advice.num_speculative_tokens is not None
+        assert 0 <= result.advice.num_speculative_tokens <= max(2 * k, 3)
+        assert result.payoff.speedup is not None
+
+    def test_all_accepted_at_no_extra_cost_never_lowers_k(self) -> None:
+        """Where every drafted token is accepted and costs next to nothing, no fewer are advised."""
+        for k in range(1, 17):
+            advice = judged(settings_for(PROFILES["ngram"], "ngram", k), (2_000.0,) * k, 2_000).advice
+            assert advice.num_speculative_tokens >= k  # type: ignore[operator]
+
+    @given(
+        st.lists(st.floats(0, 1), min_size=1, max_size=16),
+        st.integers(1, 5_000),
+        st.integers(1, 2_000),
+        st.sampled_from(sorted(BUILTIN)),
+        st.floats(0, 1),
+    )
+    def test_any_acceptance_at_all(
+        self, conditional: list[float], drafts: int, batch: int, name: str, full: float
+    ) -> None:
+        """Whatever the counters hold, nothing raises and every number is one."""
+        k = len(conditional)
+        positions = expected(survival_of(conditional), drafts)
+        tokens = max(sum(positions), drafts * k * full)
+        result = judged(settings_for(fit(BUILTIN[name], None), "", k), positions, drafts, batch, tokens)
+
+        assert_sound(result)
+
+
+def between(better: Callable[[Sequence[float]], float], k: int) -> tuple[float, ...]:
+    """Acceptance, the same at all K positions, at which `better` crosses 0; found by halving."""
+    low, high = 0.01, 0.99
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if better((middle,) * k) > 0 else (middle, high)
+    return (low,) * k
+
+
+def two_k(name: str, k: int, other: int, batch: float) -> tuple[float, ...]:
+    """Acceptance at which two K are equally fast."""
+
+    def better(conditional: Sequence[float]) -> float:
+        true = true_speedups(survival_of(conditional), PROFILES[name], batch)
+        return true[k] - true[other]
+
+    return between(better, k)
+
+
+def best_is(name: str, k: int, speedup: float, batch: float) -> tuple[float, ...]:
+    """Acceptance at which the best K up to `k` has just this speedup."""
+    return between(lambda c: max(true_speedups(survival_of(c), PROFILES[name], batch)[1:]) - speedup, k)
+
+
+def seems(name: str, k: int, batch: float) -> tuple[float, ...]:
+    """Acceptance at which one token more than K promises, as far as it is extrapolated, one percent."""
+
+    def better(conditional: Sequence[float]) -> float:
+        profile = PROFILES[name]
+        options = choose(survival_of(conditional), OVER_TIME, lambda k: profile.step_cost(k, batch)).options
+        return options[k + 1].speedup - 1.01 * options[k].speedup
+
+    return between(better, k)
+
+
+#: Drafts in every window of a simulation over days.
+OVER_TIME = 2_000
+#: Situations that sit exactly on a boundary: the method, K, batch size and acceptance by position.
+BOUNDARIES: dict[str, tuple[str, int, float, tuple[float, ...]]] = {
+    "K=5 as fast as K=4": ("eagle", 5, 16.0, two_k("eagle", 5, 4, 16)),
+    "K=5 as fast as K=3": ("eagle", 5, 16.0, two_k("eagle", 5, 3, 16)),
+    "nothing gained and nothing lost": ("eagle", 3, 64.0, best_is("eagle", 3, 1.0, 64)),
+    "K=5 promises just enough over K=4": ("eagle", 4, 16.0, seems("eagle", 4, 16)),
+    "just beneficial": ("eagle", 3, 64.0, best_is("eagle", 3, 1.2, 64)),
+}
+DAYS = 14
+WINDOW = 300.0
+
+
+def advised_over_time(
+    name: str, conditional: Sequence[float], batch: float, drafts: int, resemblance: int, polls: int
+) -> list[tuple[str, int | None]]:
+    """Every advice that was published, without repetitions, polled once a window.
+
+    Args:
+        name: the method, which is its profile's name too.
+        conditional: the chance of each position given the one before.
+        batch: requests in the batch.
+        drafts: drafts between two polls.
+        resemblance: drafts that share their fate, as those of one request do; 1 for none.
+        polls: how often to poll.
+    """
+    rng = Random(1)
+    k = len(conditional)
+    window = Window(WINDOW)
+    settings = settings_for(PROFILES[name], name, k, windows=(window,), judged=window)
+    server = Server(settings, k, batch)
+    server.poll()
+    published: list[tuple[str, int | None]] = []
+    for _ in range(polls):
+        positions = drawn(rng, conditional, drafts // resemblance)
+        server.add(drafts, [resemblance * count for count in positions])
+        advice = server.poll(after=WINDOW).advice
+        if published[-1:] != [(advice.action, advice.num_speculative_tokens)]:
+            published.append((advice.action, advice.num_speculative_tokens))
+    return published
+
+
+class TestOverTime:
+    @pytest.mark.parametrize("resemblance", [1, 4], ids=["independent drafts", "drafts alike as recorded"])
+    @pytest.mark.parametrize("boundary", BOUNDARIES)
+    def test_stationary_traffic_does_not_make_it_flap(self, boundary: str, resemblance: int) -> None:
+        """Over 14 days of traffic that never changes, advice changes at most once after the first.
+
+        Even where two K are equally good, and where drafts of one request are alike (`choice.CLUSTERING`).
+        """
+        name, _, batch, conditional = BOUNDARIES[boundary]
+        polls = int(DAYS * 86_400 / WINDOW)
+        published = advised_over_time(name, conditional, batch, OVER_TIME, resemblance, polls)
+
+        assert len(published) <= 2, published
+
+    @pytest.mark.parametrize("resemblance", [1, 4], ids=["independent drafts", "drafts alike as recorded"])
+    def test_little_traffic_does_not_make_extrapolation_flap(self, resemblance: int) -> None:
+        """What an undrafted position promises hangs on the sample, and must not go to and fro with it."""
+        name, _, batch, conditional = BOUNDARIES["K=5 promises just enough over K=4"]
+        polls = int(DAYS * 86_400 / WINDOW)
+        published = advised_over_time(name, conditional, batch, 600, resemblance, polls)
+
+        assert len(published) <= 2, f"{len(published)} changes, such as {published[:6]}"
+
+    @pytest.mark.parametrize(
+        ("before", "after", "expected_before", "expected_after"),
+        [
+            # Acceptance collapses, or recovers, or only its deep positions do.
+            ((0.85,) * 4, (0.1,) * 4, {Action.INCREASE_K, Action.KEEP}, {Action.DISABLE}),
+            ((0.1,) * 4, (0.85,) * 4, {Action.DISABLE}, {Action.INCREASE_K, Action.KEEP}),
+            (
+                (0.9, 0.9, 0.9, 0.9),
+                (0.9, 0.9, 0.1, 0.1),
+                {Action.INCREASE_K, Action.KEEP},
+                {Action.DECREASE_K},
+            ),
+        ],
+        ids=["collapse", "recovery", "deep positions"],
+    )
+    def test_a_step_in_acceptance_is_followed(
+        self,
+        before: tuple[float, ...],
+        after: tuple[float, ...],
+        expected_before: set[Action],
+        expected_after: set[Action],
+    ) -> None:
+        """Two windows and the time that advice is held after a change, it has changed too, for good."""
+        server = Server(settings_for(PROFILES["eagle"], "eagle", 4), 4, 8)
+        assert self.advice(server, before, minutes=30) in expected_before
+        followed = self.advice(server, after, minutes=15)
+        assert followed in expected_after
+        for _ in range(6):
+            assert self.advice(server, after, minutes=10) is followed
+
+    def test_a_step_in_the_batch_size_is_followed(self) -> None:
+        """The same drafter pays for a few requests at a time, and not for many."""
+        server = Server(settings_for(PROFILES["draft_model"], "draft_model", 4), 4, 2)
+        conditional = (0.35, 0.3, 0.3, 0.3)
+        assert self.advice(server, conditional, minutes=30) is Action.DECREASE_K
+        server.batch = 1000
+        assert self.advice(server, conditional, minutes=15) is Action.DISABLE
+        server.batch = 2
+        assert self.advice(server, conditional, minutes=15) is Action.DECREASE_K
+
+    def test_a_short_disturbance_does_not_move_it(self) -> None:
+        """A minute of useless drafts within good hours changes no advice."""
+        server = Server(settings_for(PROFILES["eagle"], "eagle", 4), 4, 8)
+        before = self.advice(server, (0.85,) * 4, minutes=30)
+        self.advice(server, (0.0,) * 4, minutes=1)
+        for _ in range(20):
+            assert self.advice(server, (0.85,) * 4, minutes=1) is before
+
+    def test_another_k_begins_anew(self) -> None:
+        """After the server was restarted with the K that was advised, nothing of the old advice is left."""
+        conditional = (0.9, 0.9, 0.1, 0.1)
+        server = Server(settings_for(PROFILES["eagle"], "eagle", 4), 4, 8)
+        assert self.advice(server, conditional, minutes=30) is Action.DECREASE_K
+        assert server.latest is not None
+        assert server.latest.advice.num_speculative_tokens == 2
+        restarted = Server(settings_for(PROFILES["eagle"], "eagle", 2), 2, 8, server.time, server.states)
+        assert restarted.poll(after=30).advice.action is Action.INSUFFICIENT_DATA
+        assert self.advice(restarted, conditional[:2], minutes=10) in {Action.KEEP, Action.INCREASE_K}
+
+    @staticmethod
+    def advice(server: Server, conditional: Sequence[float], minutes: int) -> Action:
+        """The action after so many minutes of 600 drafts each, polled every half of one."""
+        for _ in range(2 * minutes):
+            server.add(300, expected(survival_of(conditional), 300))
+            result = server.poll(after=30)
+        return result.advice.action

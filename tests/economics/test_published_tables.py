@@ -1,0 +1,229 @@
+"""Published numbers, as tests: theory, benchmarks and rules that somebody else measured or wrote down."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from economics.servers import expected, judged, settings_for
+from vllm_specdec_exporter.economics import BUILTIN, estimate, expected_tokens, operations_ratio, speedup
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.rules import apply_rules
+from vllm_specdec_exporter.measures import Measures
+from vllm_specdec_exporter.thresholds import Thresholds
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "k", "times_as_fast", "operations"),
+    [
+        (0.6, 2, "1.96", "1.53"),
+        (0.7, 3, "2.53", "1.58"),
+        (0.8, 2, "2.44", "1.23"),
+        (0.8, 5, "3.69", "1.63"),
+        (0.9, 2, "2.71", "1.11"),
+        (0.9, 10, "6.86", "1.60"),
+    ],
+)
+def test_leviathan_table_1(acceptance: float, k: int, times_as_fast: str, operations: str) -> None:
+    """Leviathan et al. 2023 (arXiv 2211.17192), table 1: a draft that costs nothing (c = c' = 0)."""
+    assert f"{speedup(acceptance, k, 0.0):.2f}" == times_as_fast
+    assert f"{operations_ratio(acceptance, k):.2f}" == operations
+    assert speedup(acceptance, k, 0.0) == expected_tokens(acceptance, k)
+
+
+#: vLLM issue 20780: Llama-3.1-8B-Instruct, one request. Time per output token in ms without speculation.
+PLAIN_MS = 7.07
+#: By K: mean acceptance length and time per output token in ms of EAGLE-1, then of EAGLE-3.
+ISSUE_20780 = {
+    2: (2.10, 4.37, 2.36, 4.32),
+    3: (2.29, 4.29, 2.79, 4.09),
+    4: (2.39, 4.48, 3.08, 4.05),
+    5: (2.43, 4.71, 3.32, 4.13),
+    6: (2.45, 4.94, 3.46, 4.20),
+    7: (2.47, 5.20, 3.54, 4.29),
+}
+#: By cost profile: the method, and where its two columns begin.
+DRAFTERS = {"llama-3.1-8b-eagle": ("eagle", 0), "llama-3.1-8b-eagle3": ("eagle3", 2)}
+
+
+class TestIssue20780:
+    @pytest.mark.parametrize("profile", DRAFTERS)
+    @pytest.mark.parametrize("k", ISSUE_20780)
+    def test_the_estimate_is_the_measured_speedup(self, profile: str, k: int) -> None:
+        """For every K the estimated speedup lies within 4 % of the measured one."""
+        length, milliseconds = ISSUE_20780[k][DRAFTERS[profile][1] :][:2]
+        found = estimate(length, k, 1.0, BUILTIN[profile])
+
+        assert found.speedup == pytest.approx(PLAIN_MS / milliseconds, rel=0.04)
+        assert found.speedup_low < PLAIN_MS / milliseconds < found.speedup_high
+
+    @pytest.mark.parametrize("profile", DRAFTERS)
+    @pytest.mark.parametrize("k", ISSUE_20780)
+    def test_the_published_counters_have_the_estimated_speedup(self, profile: str, k: int) -> None:
+        """The same comes out of counters that went through the whole pipeline."""
+        method, column = DRAFTERS[profile]
+        length, milliseconds = ISSUE_20780[k][column:][:2]
+        each = (length - 1) / k  # the total counts, not how it is spread
+        result = judged(settings_for(BUILTIN[profile], method, k), (1e5 * each,) * k, 1e5)
+
+        assert result.payoff.speedup == pytest.approx(PLAIN_MS / milliseconds, rel=0.04)
+
+    @pytest.mark.parametrize(("profile", "best"), [("llama-3.1-8b-eagle", 3), ("llama-3.1-8b-eagle3", 4)])
+    @pytest.mark.parametrize("first_share", [0.52, 0.55, 0.6, 0.64])
+    @pytest.mark.parametrize("drafts", [2_000, 100_000])
+    def test_the_counters_at_k_7_tell_the_best_k(
+        self, profile: str, best: int, first_share: float, drafts: int
+    ) -> None:
+        """Advice from K=7 alone is the K that was fastest of all that were measured.
+
+        How the first two positions share what K=2 accepts is not published, so several splits are tried.
+        """
+        method, column = DRAFTERS[profile]
+        assert best == min(ISSUE_20780, key=lambda k: ISSUE_20780[k][column + 1])
+        lengths = [row[column] for row in ISSUE_20780.values()]
+        first = first_share * (lengths[0] - 1)
+        survival = (first, lengths[0] - 1 - first, *(b - a for a, b in pairwise(lengths)))
+        assert survival == tuple(sorted(survival, reverse=True))
+
+        advice = judged(settings_for(BUILTIN[profile], method, 7), expected(survival, drafts), drafts).advice
+
+        assert (advice.action, advice.num_speculative_tokens) == (Action.DECREASE_K, best)
+        assert f'"num_speculative_tokens": {best}' in advice.speculative_config
+
+
+#: Mean acceptance length at break-even by batch size, with 1,000 tokens of context: the step times that the
+#: authors of SpecDecode-Bench measured on one H100. EAGLE at K = 1, 2, 3, 5, 7; n-gram lookup at 1, 3, 5.
+BREAK_EVEN = {
+    1: ((1.30, 1.31, 1.31, 1.31, 1.32), (1.01, 1.01, 1.02)),
+    8: ((1.31, 1.33, 1.35, 1.40, 1.44), (1.03, 1.07, 1.12)),
+    32: ((1.32, 1.39, 1.47, 1.62, 1.77), (1.08, 1.23, 1.38)),
+    64: ((1.33, 1.45, 1.58, 1.82, 2.07), (1.13, 1.38, 1.62)),
+    128: ((1.35, 1.53, 1.71, 2.07, 2.44), (1.19, 1.55, 1.92)),
+    256: ((1.36, 1.60, 1.84, 2.32, 2.79), (1.25, 1.73, 2.21)),
+    512: ((1.37, 1.66, 1.94, 2.51, 3.07), (1.29, 1.86, 2.43)),
+}
+BREAK_EVEN_COLUMNS = {
+    "llama-3.1-8b-h100-eagle": (0, (1, 2, 3, 5, 7)),
+    "llama-3.1-8b-h100-ngram": (1, (1, 3, 5)),
+}
+
+
+@pytest.mark.parametrize("profile", BREAK_EVEN_COLUMNS)
+@pytest.mark.parametrize("batch", BREAK_EVEN)
+def test_break_even_by_batch_size(profile: str, batch: int) -> None:
+    """The break-even length at every batch size and K lies within 2 % of the measured one."""
+    column, ks = BREAK_EVEN_COLUMNS[profile]
+    assert BUILTIN[profile].context_tokens == 1000
+    found = {k: BUILTIN[profile].break_even_length(k, batch) for k in ks}
+
+    assert found == pytest.approx(dict(zip(ks, BREAK_EVEN[batch][column], strict=True)), rel=0.02)
+
+
+class TestChen:
+    """Chen et al. 2023 (arXiv 2302.01318): Chinchilla 70B with a 4B draft, K=4."""
+
+    PROFILE = BUILTIN["chinchilla-70b-draft-4b"]
+    PLAIN_MS, DRAFT_MS = 14.1, 1.8
+    LOOP_MS = PLAIN_MS + 4 * DRAFT_MS
+
+    def test_the_time_of_a_loop(self) -> None:
+        """Four drafting steps and one of the target take 21.3 ms, against 14.1 ms of a plain step."""
+        assert pytest.approx(21.3) == self.LOOP_MS
+        assert self.PROFILE.step_cost(4, 1) == pytest.approx(21.3 / 14.1, rel=1e-12)
+
+    @pytest.mark.parametrize(
+        ("length", "ms_per_token", "published"),
+        [
+            (2.83, 7.52, 1.92),  # XSum; 14.1 / 7.52 is 1.875, so the published ratio has another base
+            (3.72, 5.73, 2.46),  # HumanEval
+        ],
+    )
+    def test_speedups(self, length: float, ms_per_token: float, published: float) -> None:
+        """The speedup is that of the published times, and within 3 % of the published ratio."""
+        assert pytest.approx(length, abs=0.005) == self.LOOP_MS / ms_per_token
+        found = estimate(length, 4, 1.0, self.PROFILE).speedup
+
+        assert found == pytest.approx(self.PLAIN_MS / ms_per_token, rel=0.002)
+        assert found == pytest.approx(published, rel=0.03)
+
+
+def test_deepseek_v3() -> None:
+    """DeepSeek-V3's report: the second token accepted in 85 to 90 %, 1.8 times the tokens per second."""
+    found = estimate(1.875, 1, 1.0, BUILTIN["mtp"]).speedup
+
+    assert found == pytest.approx(1.8, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("k", "length", "last", "says"),
+    [
+        (3, 1.8, 0.35, "raise_k"),  # "try 4"
+        (4, 2.1, 0.28, ""),  # "good"
+        # "Too far" because it is slower than K=4, which the rule on the last position cannot see: it asks to
+        # lower K below 0.10 only.
+        (5, 2.0, 0.15, ""),
+    ],
+)
+def test_the_published_tuning_table(k: int, length: float, last: float, says: str) -> None:
+    """What the published rule on the last position says of the published example of tuning K."""
+    measures = Measures(
+        window="5m",
+        mean_acceptance_length=length,
+        position_acceptance_ratio=(0.6,) * (k - 1) + (last,),
+        mean_draft_length=float(k),
+    )
+    rules = {rule.name: rule for rule in apply_rules(measures, BUILTIN["unknown"], Thresholds())}
+
+    assert rules["last_position"].says == says
+    assert f"{last:.0%}" in rules["last_position"].text
+    assert rules["mean_acceptance_length"].says == ""
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "says"),
+    [(0.499, "disable"), (0.50, "measure"), (0.65, "measure"), (0.651, "")],
+)
+def test_the_published_rule_on_the_acceptance_ratio(acceptance: float, says: str) -> None:
+    """Below 0.50 disable; from 0.50 to 0.65 measure first; above that it pays."""
+    measures = Measures(window="5m", acceptance_ratio=acceptance)
+    (rule,) = apply_rules(measures, BUILTIN["unknown"], Thresholds())
+
+    assert (rule.name, rule.says) == ("acceptance_ratio", says)
+
+
+@pytest.mark.parametrize(("length", "says"), [(1.19, "disable"), (1.2, ""), (1.5, "")])
+def test_the_published_rule_on_the_acceptance_length(length: float, says: str) -> None:
+    """Below a mean acceptance length of 1.2, disable."""
+    measures = Measures(window="5m", mean_acceptance_length=length)
+    (rule,) = apply_rules(measures, BUILTIN["unknown"], Thresholds())
+
+    assert (rule.name, rule.says) == ("mean_acceptance_length", says)
+
+
+@pytest.mark.parametrize("last", [0.05, 0.2, 0.4])
+@pytest.mark.parametrize("batch", [1, 64, 256])
+@pytest.mark.parametrize("profile", ["eagle", "unknown", "ngram"])
+def test_the_published_rule_on_marginal_benefit(last: float, batch: int, profile: str) -> None:
+    """Raise K while acceptance(K) times cost of a verification over cost of a drafted token exceeds 1."""
+    cost = BUILTIN[profile]
+    k = 4
+    measures = Measures(
+        window="5m",
+        position_acceptance_ratio=(0.8, 0.6, 0.5, last),
+        mean_draft_length=4.0,
+        estimate=estimate(2.9, k, batch, cost),
+    )
+    rules = {rule.name: rule for rule in apply_rules(measures, cost, Thresholds())}
+    token = cost.step_cost(k, batch) - cost.step_cost(k - 1, batch)
+
+    assert rules["marginal_benefit"].says == ("raise_k" if last / token > 1 else "lower_k")
+
+
+def test_rules_on_deep_positions_are_silent_where_drafts_vary() -> None:
+    """Drafts too short to reach a position say nothing about it."""
+    measures = Measures(
+        window="5m", position_acceptance_ratio=(0.8, 0.6, 0.2), mean_draft_length=2.0, acceptance_ratio=0.8
+    )
+
+    assert [r.name for r in apply_rules(measures, BUILTIN["ngram"], Thresholds())] == ["acceptance_ratio"]

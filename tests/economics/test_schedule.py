@@ -1,0 +1,109 @@
+"""The K schedule: the best K at every batch size, in rows that vLLM takes."""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from economics.servers import expected, judged, settings_for, survival_of
+from economics.test_cost import profiles
+from vllm_specdec_exporter.economics import BUILTIN, CostProfile, for_method
+from vllm_specdec_exporter.economics.schedule import LARGEST_BATCH, ScheduleRow, make_schedule
+
+#: Mean acceptance lengths for K = 1, 2, ... of any acceptance.
+lengths = st.lists(st.floats(0, 1), min_size=1, max_size=8).map(
+    lambda conditional: tuple(accumulate(survival_of(conditional), initial=1.0))[1:]
+)
+
+
+def assert_that_vllm_takes(rows: tuple[ScheduleRow, ...], largest: int, k: int) -> None:
+    """What vLLM asks for: from 1 on, no overlap and here no gap, whole K from 0 up to the configured one."""
+    assert rows[0].first == 1
+    assert rows[-1].last == largest
+    assert all(row.first <= row.last for row in rows)
+    assert all(row.last + 1 == following.first for row, following in pairwise(rows))
+    assert all(0 <= row.num_speculative_tokens <= k for row in rows)
+    assert all(
+        row.num_speculative_tokens != following.num_speculative_tokens for row, following in pairwise(rows)
+    )
+
+
+@given(lengths, profiles)
+def test_every_batch_has_the_best_k(values: tuple[float, ...], profile: CostProfile) -> None:
+    """No K is faster than the scheduled one, at any batch size from 1 to the largest."""
+    rows = make_schedule(values, profile)
+
+    assert_that_vllm_takes(rows, LARGEST_BATCH, len(values))
+    for row in rows:
+        # Within a row the gain of every K is a ratio of lines, but all of them are looked at.
+        for batch in range(row.first, row.last + 1, max(1, (row.last - row.first) // 40)):
+            speedups = [1.0, *(length / profile.step_cost(k, batch) for k, length in enumerate(values, 1))]
+            assert speedups[row.num_speculative_tokens] >= max(speedups) * (1 - 1e-9), batch
+
+
+@pytest.mark.parametrize("name", ["eagle", "ngram", "draft_model", "mtp"])
+@pytest.mark.parametrize("acceptance", [0.3, 0.5, 0.7, 0.9])
+def test_every_single_batch(name: str, acceptance: float) -> None:
+    """Each of the 1,024 batch sizes has the best K, checked one by one."""
+    profile = for_method(name)
+    values = tuple(accumulate(survival_of((acceptance,) * 5), initial=1.0))[1:]
+    rows = make_schedule(values, profile)
+    assert_that_vllm_takes(rows, LARGEST_BATCH, 5)
+    scheduled = [row.num_speculative_tokens for row in rows for _ in range(row.first, row.last + 1)]
+
+    for batch, k in enumerate(scheduled, 1):
+        speedups = [1.0, *(length / profile.step_cost(j, batch) for j, length in enumerate(values, 1))]
+        assert k == speedups.index(max(speedups)), batch
+
+
+def test_k_falls_as_the_batch_grows() -> None:
+    """For a drafter that costs nearly nothing, fewer tokens pay in larger batches."""
+    values = tuple(accumulate(survival_of((0.6,) * 5), initial=1.0))[1:]
+    ks = [row.num_speculative_tokens for row in make_schedule(values, BUILTIN["ngram"])]
+
+    assert ks == sorted(ks, reverse=True)
+    assert len(ks) > 2
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 256])
+def test_another_largest_batch(largest: int) -> None:
+    """The rows end where they are told to."""
+    rows = make_schedule((1.6, 1.9), BUILTIN["eagle"], largest)
+
+    assert_that_vllm_takes(rows, largest, 2)
+
+
+def test_nothing_accepted() -> None:
+    """Where nothing is accepted there is one row, and it switches speculation off."""
+    assert make_schedule((1.0, 1.0), BUILTIN["eagle"]) == (ScheduleRow(1, LARGEST_BATCH, 0),)
+
+
+def test_no_lengths() -> None:
+    """Without any K there is nothing but none."""
+    assert make_schedule((), BUILTIN["eagle"]) == (ScheduleRow(1, LARGEST_BATCH, 0),)
+
+
+def test_what_is_pasted() -> None:
+    """Advice has the schedule as vLLM's JSON, with the largest of its K; the rest of the config is kept."""
+    conditional = (0.7, 0.6, 0.5, 0.4)
+    settings = settings_for(BUILTIN["ngram"], "ngram", 4)
+    advice = judged(settings, expected(survival_of(conditional), 5_000), 5_000, 16).advice
+    document = json.loads(advice.schedule_config)
+    rows = document.pop("num_speculative_tokens_per_batch_size")
+
+    assert document == {"method": "ngram", "num_speculative_tokens": max(k for _, _, k in rows)}
+    assert rows == [[r.first, r.last, r.num_speculative_tokens] for r in advice.schedule]
+    assert_that_vllm_takes(advice.schedule, LARGEST_BATCH, 4)
+
+
+def test_a_single_row_is_no_schedule() -> None:
+    """Where one K is best at every batch size there is nothing to schedule."""
+    settings = settings_for(BUILTIN["eagle"], "eagle", 3)
+    advice = judged(settings, (0.0,) * 3, 5_000, 16).advice
+
+    assert len(advice.schedule) == 1
+    assert advice.schedule_config == ""

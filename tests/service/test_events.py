@@ -1,0 +1,109 @@
+"""What is worth a log line: payoff and recommendation when they change, and in the aggregate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from statuspage.examples import IDLE, POOR, SHALLOW, engine, old_engine, page_of, target
+from vllm_specdec_exporter.events import aggregate, changes
+from vllm_specdec_exporter.judgement.advice import Action, Advice
+from vllm_specdec_exporter.judgement.payoff import Basis, Payoff, PayoffVerdict
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.result import EngineResult
+
+GOOD, BAD, BETTER = engine(), engine(POOR), engine(SHALLOW)
+
+
+def told(before: EngineResult | None, after: EngineResult, *messages: str) -> list[dict[str, object]]:
+    """Return the fields of the lines with these messages that a change leads to."""
+    first = target() if before is None else target(before)
+    return [event.fields for event in changes(first, target(after)) if event.message in messages]
+
+
+def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> None:
+    """With the speedup, where it comes from, and why."""
+    [payoff] = told(None, BAD, "payoff")
+    [recommendation] = told(None, BAD, "recommendation")
+
+    assert (payoff["payoff"], payoff["speedup"], payoff["speedup_basis"]) == ("harmful", 0.92, "estimated")
+    assert payoff["why"] == BAD.payoff.reasons[0]
+    assert recommendation["recommendation"] == "switch_method"
+    assert recommendation["recommended_num_speculative_tokens"] == 1
+    assert recommendation["why"] == BAD.advice.reason
+
+
+def test_a_change_is_told_once() -> None:
+    """What stays is not repeated, however the numbers behind it move."""
+    moved = replace(BAD, payoff=replace(BAD.payoff, speedup=0.7), advice=replace(BAD.advice, reason="else"))
+
+    assert len(told(GOOD, BAD, "payoff", "recommendation")) == 2
+    assert told(BAD, BAD, "payoff", "recommendation") == []
+    assert told(BAD, moved, "payoff", "recommendation") == []
+
+
+def test_another_k_is_another_recommendation() -> None:
+    """The action alone does not tell what to do."""
+    other = replace(BETTER, advice=replace(BETTER.advice, num_speculative_tokens=1))
+    [line] = told(BETTER, other, "payoff", "recommendation")
+
+    assert line["recommended_num_speculative_tokens"] == 1
+
+
+def test_a_speedup_that_is_measured_from_now_on_is_no_change_of_verdict() -> None:
+    """The verdict is what matters; the aggregate line has the basis."""
+    measured = replace(GOOD, payoff=replace(GOOD.payoff, basis=Basis.MEASURED, speedup=1.3))
+
+    assert told(GOOD, measured, "payoff") == []
+
+
+@pytest.mark.parametrize("after", [IDLE, old_engine(), replace(GOOD, payoff=Payoff(), advice=Advice())])
+def test_that_nothing_can_be_said_any_more_is_not_told(after: EngineResult) -> None:
+    """The change of activity has a line of its own."""
+    assert told(replace(GOOD, model_name=after.model_name, engine=after.engine), after, "payoff") == []
+    assert told(None, after, "payoff", "recommendation") == []
+
+
+def aggregated(only: EngineResult) -> dict[str, object]:
+    """Return the fields of the engine's aggregate line."""
+    [event] = aggregate(page_of(target(only)))
+    return event.fields
+
+
+def test_the_aggregate_tells_payoff_and_recommendation() -> None:
+    """Speedups have two decimals, as everywhere."""
+    measured = engine(measured=1.62)
+    fields = aggregated(measured)
+
+    assert measured.payoff.speedup == pytest.approx(1.62)
+    assert {name: fields[name] for name in ("payoff", "speedup", "speedup_basis")} == {
+        "payoff": PayoffVerdict.BENEFICIAL,
+        "speedup": 1.62,
+        "speedup_basis": Basis.MEASURED,
+    }
+    assert fields["recommendation"] == measured.advice.action
+    assert fields["recommended_num_speculative_tokens"] == measured.advice.num_speculative_tokens
+
+
+def test_the_aggregate_says_so_where_nothing_is_recommended() -> None:
+    """An active engine without advice is told apart from one that is not judged."""
+    varying = aggregated(engine(draft_length=2.3))
+
+    assert varying["recommendation"] == Action.INSUFFICIENT_DATA
+    assert "recommended_num_speculative_tokens" not in varying
+    assert varying["payoff"] == PayoffVerdict.BENEFICIAL
+
+
+def test_the_aggregate_of_what_is_not_active_leaves_both_out() -> None:
+    """What does not exist is left out, as on /metrics."""
+    assert not {"payoff", "speedup", "speedup_basis", "recommendation"} & set(aggregated(IDLE))
+
+
+def test_no_speculation_is_a_recommendation_with_a_k_of_0() -> None:
+    """0 is a value, and not nothing."""
+    off = replace(GOOD, advice=Advice(Action.DISABLE, 0, "no K pays"))
+
+    assert aggregated(off)["recommended_num_speculative_tokens"] == 0
