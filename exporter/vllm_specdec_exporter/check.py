@@ -136,9 +136,9 @@ async def observe(watch: Watch) -> ExporterResult:
         wall=time.time,
         tell=lambda _: None,
     )
-    end = time.monotonic() + watch.duration
     try:
         await poller.poll()
+        end = time.monotonic() + watch.duration  # a first poll that takes long is not part of the watch
         while poller.latest.up and (left := end - time.monotonic()) > 0:
             await asyncio.sleep(min(watch.interval, left))
             await poller.poll()

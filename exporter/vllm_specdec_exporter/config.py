@@ -12,7 +12,7 @@ import yaml
 from .baseline.document import Baseline, BaselineError
 from .baseline.document import load as load_baseline
 from .duration import format_duration
-from .economics.criteria import thresholds_for
+from .economics.criteria import basis, thresholds_for
 from .economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
 from .options import ConfigError, Option, gather
 from .settings import DEFAULT_WINDOWS, Settings
@@ -374,6 +374,8 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, k: int | None) 
         return thresholds_for(profile, k).with_values(dict(values["threshold"]))
     except ValueError as error:
         msg = f"--threshold: {error}"
+        if profile.cheap:
+            msg += f"; what is not set comes from the {basis(profile, k)}"
         raise ConfigError(msg) from error
 
 

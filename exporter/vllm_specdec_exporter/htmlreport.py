@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .statuspage.markup import Html, element, facts, join, none, row, table
+from .markup import Html, element, facts, join, none, row, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from .markup import Html, element
 from .options import ConfigError
-from .statuspage.markup import Html, element
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

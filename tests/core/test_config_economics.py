@@ -338,5 +338,6 @@ class TestThresholds:
 
         assert message == (
             "--threshold: threshold poor_acceptance_ratio (0.35) exceeds "
-            f"healthy_acceptance_ratio ({healthy:g})"
+            f"healthy_acceptance_ratio ({healthy:g}); "
+            "what is not set comes from the break-even of ngram at K=4, one request"
         )

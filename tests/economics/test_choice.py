@@ -58,7 +58,7 @@ class TestOptions:
         last = [b / a for a, b in pairwise((1.0, *survival)[-3:]) if a > 0]
 
         assert all(option.extrapolated for option in beyond[1:])
-        assert len(choice.options) - 1 == max(2 * len(survival), 3)
+        assert len(choice.options) - 1 == 2 * len(survival)
         for step, more in enumerate(added, 1):
             assert more <= survival[-1] * min(last, default=0.0) ** step + 1e-9
 

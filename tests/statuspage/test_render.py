@@ -29,11 +29,11 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.rules import Rule
+from vllm_specdec_exporter.markup import count, duration, length, percent, rate
 from vllm_specdec_exporter.measures import Measures
 from vllm_specdec_exporter.reading import Load
 from vllm_specdec_exporter.result import REASONS, EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
-from vllm_specdec_exporter.statuspage.markup import count, duration, length, percent, rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from vllm_specdec_exporter.options import ConfigError
 from vllm_specdec_exporter.plots import Band, Bar, Point, Series, bars_with_intervals, lines
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.statuspage.markup import Html
+    from vllm_specdec_exporter.markup import Html
 
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = (

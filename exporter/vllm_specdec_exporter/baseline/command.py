@@ -96,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
     if not out.parent.is_dir() or out.is_dir():
         msg = f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
         raise ConfigError(msg)
+    _write(out, None)  # finds out now, not behind the recording
     target = upstream_config.targets[0]
     try:
         upstream = Upstream(target, upstream_config)
@@ -103,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(str(error)) from error
     watcher = Watcher(upstream, args.model, settle, time.monotonic)
     try:
-        asyncio.run(_record(watcher, upstream, seconds, interval))
+        asyncio.run(_record(watcher, upstream, seconds, interval, earlier))
         baseline = watcher.baseline(earlier)
     except PollError as error:
         print(f"{_PROGRAM}: error: {target.name}: {error.reason}: {error}", file=sys.stderr)
@@ -116,9 +117,11 @@ def run(args: argparse.Namespace) -> int:
     return FINE
 
 
-async def _record(watcher: Watcher, upstream: Upstream, seconds: float, interval: float) -> None:
+async def _record(
+    watcher: Watcher, upstream: Upstream, seconds: float, interval: float, earlier: Baseline | None
+) -> None:
     try:
-        await watcher.begin()
+        await watcher.begin(earlier)
         task = asyncio.ensure_future(watcher.watch(seconds, interval, _progress(seconds)))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -169,12 +172,15 @@ def _earlier(out: Path) -> Baseline | None:
         raise ConfigError(msg) from error
 
 
-def _write(out: Path, body: bytes) -> None:
-    """Write the file whole or not at all."""
+def _write(out: Path, body: bytes | None) -> None:
+    """Write the file whole or not at all; without a body only try to."""
     part = out.with_name(f".{out.name}.part")
     try:
-        part.write_bytes(body)
-        part.replace(out)
+        part.write_bytes(body or b"")
+        if body is None:
+            part.unlink()
+        else:
+            part.replace(out)
     except OSError as error:
         msg = f"--out {json.dumps(str(out))}: cannot be written: {error.strerror}"
         raise ConfigError(msg) from error

@@ -45,8 +45,11 @@ class Watcher:
         self._dialect = ""
         self.missed = 0
 
-    async def begin(self) -> None:
+    async def begin(self, earlier: Baseline | None = None) -> None:
         """Take the first sample.
+
+        Args:
+            earlier: a baseline that is to be added to.
 
         Raises:
             PollError: the server cannot be reached or understood.
@@ -70,6 +73,8 @@ class Watcher:
                 raise BaselineError(msg)
         self._dialect = reading.dialect
         self._version = await self._upstream.version()
+        if earlier is not None and (reason := earlier.why_not(self._model_name, self._version)):
+            raise BaselineError(reason)
         self._observe(reading)
 
     async def watch(self, seconds: float, interval: float, tell: Callable[[float, float], None]) -> None:
@@ -97,10 +102,8 @@ class Watcher:
         """Return what was recorded, added to an earlier baseline where there is one.
 
         Raises:
-            BaselineError: nothing was, or the earlier one is of something else.
+            BaselineError: nothing was, or the earlier one has other histogram buckets.
         """
-        if earlier is not None and (reason := earlier.why_not(self._model_name, self._version)):
-            raise BaselineError(reason)
         together = Recorder()
         problem: BaselineError | None = None
         for recorder in self._recorders.values():

@@ -15,7 +15,7 @@ from .statistics import Interval
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..statuspage.markup import Html
+    from ..markup import Html
     from .comparison import Comparison
     from .side import Side
 

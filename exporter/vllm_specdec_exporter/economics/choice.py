@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,6 +27,9 @@ Z = 1.96
 #: How many times as much the mean of drafts varies as if they were independent: drafts of one request are
 #: not. The per-request records of a real server (`tests/data/captures`) show 4.3.
 CLUSTERING = 4.0
+
+#: Standard errors of the decline in those of a ratio: it is a ratio of two of them.
+_DECLINE = 1.5
 
 #: What a further position is taken to keep of the acceptance where there is no deep position to go by.
 _CAUTION = 0.85
@@ -90,13 +92,19 @@ class Choice:
 
     @property
     def best(self) -> Option:
-        """The K with the highest speedup, 0 included; of equals the smallest."""
-        return max(self.options, key=_speedup)
+        """The K with the highest speedup, 0 included; of equals the smallest.
+
+        An extrapolated one counts with what it surely has.
+        """
+        return max(self.options, key=self._cautious)
 
     @property
     def best_drafting(self) -> Option:
-        """The K from 1 up with the highest speedup; of equals the smallest."""
-        return max(self.options[1:], key=_speedup)
+        """The K from 1 up with the highest speedup, likewise."""
+        return max(self.options[1:], key=self._cautious)
+
+    def _cautious(self, option: Option) -> float:
+        return option.speedup - self.sureness * option.extrapolation_error / option.step_cost
 
     def surely_better(self, k: int, other: int) -> bool:
         """Tell whether the sample shows, to its sureness, that `k` is faster than `other`."""
@@ -106,9 +114,6 @@ class Choice:
             first.extrapolation_error / first.step_cost - second.extrapolation_error / second.step_cost,
         )
         return first.speedup - second.speedup > self.sureness * error
-
-
-_speedup = attrgetter("speedup")
 
 
 class Sample:
@@ -207,4 +212,5 @@ def _positions(survival: tuple[float, ...], drafts: float, reach: int) -> Iterat
     for step in range(1, reach - len(survival) + 1):
         keep *= fall
         left *= keep
-        yield left, left * error * step
+        # An error of the last ratio recurs in each position, one of the decline in each the more often.
+        yield left, left * error * (step + _DECLINE * step * (step + 1) / 2)

@@ -74,6 +74,8 @@ class CostProfile:
         size_ratio: size of the draft model over the target's, where the costs depend on it.
         typical_k: K where nothing says which it is.
         uncertainty: relative error to expect of a step's cost, such as 0.3.
+        correction: factor on what a step with drafts costs beyond a plain one; not 1 where a measurement
+            knows better than these numbers.
         cheap: whether the thresholds come from break-even, instead of from the published rubric.
         provenance: where the numbers come from.
     """
@@ -86,6 +88,7 @@ class CostProfile:
     size_ratio: float | None = None
     typical_k: int = 3
     uncertainty: float = 0.3
+    correction: float = 1.0
     cheap: bool = False
     provenance: str = ""
 
@@ -116,7 +119,7 @@ class CostProfile:
             + draft.per_context_token * context
             + draft.share_of_verification * verify
         )
-        return (verify + drafting) / plain
+        return 1 + ((verify + drafting) / plain - 1) * self.correction
 
     def break_even_length(self, k: float, batch: float) -> float:
         """Return the mean acceptance length at which speculation neither gains nor loses.

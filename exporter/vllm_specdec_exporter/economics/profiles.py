@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PARTS: dict[str, type[TargetCost] | type[DraftCost]] = {"target": TargetCost, "draft": DraftCost}
 _NUMBERS = frozenset({"context_tokens", "size_ratio", "uncertainty"})
 _TEXTS = frozenset({"provenance", "unit"})
-_KNOWN = frozenset(f.name for f in fields(CostProfile)) - {"name"} | {"unit"}
+_KNOWN = frozenset(f.name for f in fields(CostProfile)) - {"name", "correction"} | {"unit"}
 
 #: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1), ``Qwen2.5-0.5B``.
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9])")

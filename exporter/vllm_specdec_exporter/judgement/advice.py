@@ -9,7 +9,7 @@ The published rules of thumb are reported beside it, with the reason where they 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -109,14 +109,14 @@ def advise(
     measures = case.measures
     if refusal or measures is None:
         return Advice(reason=refusal), standing
-    correction = _correction(measures)
+    profile = replace(case.profile, correction=correction(measures))
     batch = measures.estimate.batch_size or 1.0
     survival = measures.position_acceptance_ratio
     # Drafts that vary are judged at the K they have: they cost what they hold, not K.
     drafted = (measures.mean_draft_length or 0.0) if measures.drafts_vary else len(survival) * 2.0 + 1
 
     def cost(k: int) -> float:
-        return 1 + (case.profile.step_cost(min(k, drafted), batch) - 1) * correction
+        return profile.step_cost(min(k, drafted), batch)
 
     evidence = Evidence(
         survival=survival,
@@ -128,7 +128,8 @@ def advise(
         thresholds=case.thresholds,
     )
     standing = stand(evidence, standing, time, hold)
-    rules = apply_rules(measures, case.profile, case.thresholds)
+    case = replace(case, profile=profile)
+    rules = apply_rules(measures, profile, case.thresholds)
     if measures.drafts_vary and standing.stance.k != 0:
         return Advice(reason=_why_varying(measures), rules=rules), standing
     return _advice(evidence.in_window(Z), standing, case, rules, batch), standing
@@ -151,7 +152,7 @@ def _refuse(case: Case, standing: Standing | None) -> str:
     return ""
 
 
-def _correction(measures: Measures) -> float:
+def correction(measures: Measures) -> float:
     """Return the factor that brings a step's extra cost in line with the measured speedup, 1 without one."""
     measured, estimate = measures.measured.speedup, measures.estimate
     if (
@@ -223,6 +224,8 @@ def _doubt(choice: Choice, standing: Standing) -> str:
     if standing.doubt is None:
         return ", and no other K is sure to gain more" if standing.stance == Stance(choice.drafted) else ""
     best = choice.best
+    if best.extrapolated and standing.stance.k > choice.drafted:
+        return ""  # how far beyond is found out by trying
     if best.num_speculative_tokens == standing.stance.k:
         return "; lately another advice seems better, and follows once that is certain"
     other = f"K={best.num_speculative_tokens}" if best.num_speculative_tokens else "no speculation"

@@ -6,6 +6,7 @@ different questions, so they can differ; whoever reads them must not have to gue
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from .advice import Action, Advice
@@ -53,8 +54,7 @@ def _against_harm(payoff: Payoff, advice: Advice) -> str:
     if advice.action is Action.DISABLE:
         words = "Start vLLM without --speculative-config"
         if advice.schedule_config:
-            kept = f"with --speculative-config '{advice.schedule_config}'"
-            return f"{words}, or, to keep it for small batches, {kept}."
+            return f"{words}, or, to keep it for small batches, {_flag(advice.schedule_config)}."
         return f"{words}."
     if advice.doubted:
         return f"Look again soon: {advice.reason}."
@@ -73,9 +73,14 @@ def _against_harm(payoff: Payoff, advice: Advice) -> str:
 
 
 def _paste(advice: Advice) -> str:
-    if not advice.speculative_config:
-        return "Set num_speculative_tokens accordingly."
-    return f"Start vLLM with --speculative-config '{advice.speculative_config}'."
+    return f"Start vLLM {_flag(advice.speculative_config)}."
+
+
+def _flag(config: str) -> str:
+    """Say which JSON to start vLLM with; without --spec.config only what changes in it is known."""
+    if '"method"' in config or '"model"' in config:
+        return f"with --speculative-config {shlex.quote(config)}"
+    return f"with {config} in the JSON of its --speculative-config"
 
 
 def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list[Finding]:
@@ -102,7 +107,8 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
             Finding(
                 Severity.HINT,
                 f"acceptance is {quality.level}, and speculation loses all the same: {why}",
-                "Both hold: the drafter is good, and this load too high for it. Go by payoff.",
+                "Both hold: acceptance is good, and drafting and verifying cost more than it saves here. "
+                "Go by payoff.",
             )
         ]
     return []

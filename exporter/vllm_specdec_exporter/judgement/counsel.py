@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..economics.schedule import ScheduleRow, make_schedule
-from .advice import Action, Advice, Case, advise
+from .advice import Action, Advice, Case, advise, correction
 
 if TYPE_CHECKING:
     from ..speculation import Speculation
@@ -58,7 +58,8 @@ def consult(before: Counsel, case: Case, speculation: Speculation, time: float, 
     due = before.scheduled_at is None or not 0 <= time - before.scheduled_at < _SHARE * window
     if due:
         lengths = case.measures.mean_acceptance_length_at
-        after = replace(after, schedule=make_schedule(lengths, case.profile), scheduled_at=time)
+        profile = replace(case.profile, correction=correction(case.measures))
+        after = replace(after, schedule=make_schedule(lengths, profile), scheduled_at=time)
     return replace(after, advice=_to_paste(advice, after.schedule, case, speculation))
 
 

@@ -78,5 +78,6 @@ def _length(length: float, thresholds: Thresholds) -> Rule:
 def _ratio(ratio: float, thresholds: Thresholds) -> Rule:
     least, near = thresholds.disable_acceptance_ratio, thresholds.break_even_acceptance_ratio
     says = DISABLE if ratio < least else MEASURE if ratio <= near else NOTHING
-    text = f"acceptance ratio {ratio:.1%} (disable below {least:.0%}, near break-even up to {near:.0%})"
+    levels = f"disable below {100 * least:.3g}%, near break-even up to {100 * near:.3g}%"
+    text = f"acceptance ratio {ratio:.1%} ({levels})"
     return Rule("acceptance_ratio", says, text)

@@ -2,7 +2,7 @@
 
 `page` puts it together, `overview` sets several engines side by side, `lead` holds the answer per engine and
 `sections` the numbers behind it; `payoff`, `advice` and `windows` are parts of these. `view` has what all of
-them are drawn from, `markup` the elements and number formats.
+them are drawn from. Elements and number formats are in `markup` of the package above.
 """
 
 from .page import CONTENT_SECURITY_POLICY, parse_refresh, render

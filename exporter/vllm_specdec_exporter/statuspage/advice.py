@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..markup import Html, element, gauge, join, length, none, row, section, table, times
 from ..wording import ONLY_CHANGES, SAYS, only_changes, reason_words, seen_words, to_paste
-from .markup import Html, element, gauge, join, length, none, row, section, table, times
 from .view import View, missing, varying
 
 if TYPE_CHECKING:

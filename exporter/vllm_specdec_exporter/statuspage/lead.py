@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..judgement.activity import ActivityState
 from ..judgement.findings import Severity
 from ..judgement.quality import QualityLevel
-from .markup import Html, bar, count, element, join, pill, section
+from ..markup import Html, bar, count, element, join, pill, section
 from .payoff import advice_pill, advice_words, payoff_pill, payoff_words
 from .view import (
     View,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from .markup import Html, count, element, name, none, pill, rate, row, table
+from ..markup import Html, count, element, name, none, pill, rate, row, table
 from .payoff import advice_pill, payoff_pill
 from .view import (
     ACTIVITY_WORDS,

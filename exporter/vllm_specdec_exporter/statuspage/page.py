@@ -4,8 +4,8 @@ One document out of one result: rendered here, without scripts, fonts or images 
 behind any proxy and path prefix. It reloads itself. It serves the answer first and the numbers behind it
 after; what does not exist is a dash that says why.
 
-The parts: `markup` has the building blocks, `overview` all engines side by side, `lead` what one leads with,
-`sections` the numbers behind that, `statuspage.css` the looks.
+The parts: `overview` sets all engines side by side, `lead` has what one leads with, `sections` the numbers
+behind that, `statuspage.css` the looks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import math
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from ..result import REASONS
-from .lead import LEAD
-from .markup import (
+from ..markup import (
     Html,
     count,
     duration,
@@ -32,6 +30,8 @@ from .markup import (
     row,
     table,
 )
+from ..result import REASONS
+from .lead import LEAD
 from .overview import engine_anchor, overview, summary, target_pill
 from .sections import SECTIONS
 from .view import View, engine_name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..judgement.advice import Action
+from ..markup import Html, count, element, facts, join, none, percent, pill, rate, row, section, table, times
+from ..markup import length as tokens
 from ..wording import action_words, reason_words
-from .markup import Html, count, element, facts, join, none, percent, pill, rate, row, section, table, times
-from .markup import length as tokens
 from .view import View, only_active
 
 if TYPE_CHECKING:

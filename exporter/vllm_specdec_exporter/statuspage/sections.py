@@ -9,8 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from .advice import every_k, paste, rules
-from .markup import (
+from ..markup import (
     Html,
     count,
     element,
@@ -25,6 +24,7 @@ from .markup import (
     section,
     table,
 )
+from .advice import every_k, paste, rules
 from .payoff import measured
 from .view import NOT_SHOWN, View, missing, varying
 from .windows import windows

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..judgement.activity import ActivityState
+from ..markup import Html, element, join, length, name, none, percent, pill
 from ..measures import LIFETIME
-from .markup import Html, element, join, length, name, none, percent, pill
 
 if TYPE_CHECKING:
     from ..measures import Measures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .markup import (
+from ..markup import (
     Html,
     count,
     duration,

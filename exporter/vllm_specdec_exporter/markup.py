@@ -1,4 +1,4 @@
-"""Building blocks of the status page: elements, numbers, bars and tables.
+"""Building blocks of HTML pages, the status page and reports: elements, numbers, bars and tables.
 
 Text becomes HTML in one place, `element`: whatever is not `Html` already is escaped. So a section cannot
 forget it, and a model name that holds a tag stays a name.
