@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter import config, result, snapshot, thresholds
+from vllm_specdec_exporter import result, snapshot, thresholds
 from vllm_specdec_exporter.dialects import DIALECTS
 from vllm_specdec_exporter.economics.criteria import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
@@ -18,11 +18,13 @@ from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.metric import Metric, Scope
 from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.option_table import OPTIONS
 from vllm_specdec_exporter.simulator import PHASES, SCENARIOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from vllm_specdec_exporter.options import Option
     from vllm_specdec_exporter.simulator.parameters import Parameter
     from vllm_specdec_exporter.simulator.phases import PhaseKind
 
@@ -106,7 +108,7 @@ def configuration() -> Iterator[str]:
                 _default(option),
                 option.help,
             )
-            for option in config.OPTIONS
+            for option in OPTIONS
         ),
     )
 
@@ -282,7 +284,7 @@ def _metric(row: Metric) -> tuple[str, ...]:
     return f"`{row.full_name}`", row.kind.value, labels, row.help, upstream_names
 
 
-def _default(option: config.Option) -> str:
+def _default(option: Option) -> str:
     if isinstance(option.default, str):
         return f"`{option.default}`"
     return ", ".join(f"`{text}`" for text in option.default or ())

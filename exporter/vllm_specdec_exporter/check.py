@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import __version__, config, report, snapshot
-from .duration import format_duration, parse_duration
+from .duration import format_duration
 from .judgement.activity import ActivityState
 from .judgement.payoff import PayoffVerdict
 from .judgement.quality import QualityLevel
+from .one_shot import DEFAULT_URL, URL, flags_of, seconds_of
+from .option_table import OPTIONS as ALL_OPTIONS
 from .options import ConfigError, add_flags, gather
 from .poller import Poller
 from .result import ExporterResult
@@ -34,10 +36,8 @@ FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
 #: The options of `serve` that mean the same here. The server itself is the one argument.
 OPTIONS = tuple(
-    o for o in config.OPTIONS if o.name.startswith(("vllm.", "spec.", "cost.", "baseline.", "threshold"))
+    o for o in ALL_OPTIONS if o.name.startswith(("vllm.", "spec.", "cost.", "baseline.", "threshold"))
 )
-_URL = next(option for option in OPTIONS if option.name == "vllm.url")
-_DEFAULT_URL = "".join(_URL.default or "")
 
 #: Samples over the watch: two would do for the values, more show a server that stumbles.
 _SAMPLES = 6
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "url",
         nargs="?",
         metavar="URL",
-        help=f"Server to look at. Default: {_DEFAULT_URL}. [${_URL.variable}]",
+        help=f"Server to look at. Default: {DEFAULT_URL}. [${URL.variable}]",
     )
     parser.add_argument(
         "--for",
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
     )
-    add_flags(parser, [option for option in OPTIONS if option is not _URL])
+    add_flags(parser, [option for option in OPTIONS if option is not URL])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -153,16 +153,8 @@ async def observe(watch: Watch) -> ExporterResult:
 
 
 def _plan(args: argparse.Namespace) -> Watch:
-    flags = dict(vars(args))
-    if args.url is not None:
-        try:
-            _URL.parse(args.url)
-        except ValueError as error:
-            msg = f'URL "{_URL.mask(args.url)}": {error}'
-            raise ConfigError(msg) from error
-        flags["vllm.url"] = [args.url]
-    values, _ = gather(OPTIONS, flags, os.environ, None)
-    duration = _duration(args.duration)
+    values, _ = gather(OPTIONS, flags_of(args), os.environ, None)
+    duration = seconds_of("--for", args.duration, _SHORTEST, _LONGEST)
     upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
     if len(upstream.targets) > 1:
         msg = "check looks at one server; give one URL"
@@ -171,15 +163,3 @@ def _plan(args: argparse.Namespace) -> Watch:
     # The first sample counts, however long the polls took.
     settings = config.build_settings(values, (window,), judged=window, slack=duration)
     return Watch(upstream, replace(settings, latencies=True), duration)
-
-
-def _duration(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        msg = f'--for "{text}": {error}'
-        raise ConfigError(msg) from error
-    if not _SHORTEST <= seconds <= _LONGEST:
-        msg = f'--for "{text}": allowed: from {_SHORTEST:g}s to 1h'
-        raise ConfigError(msg)
-    return seconds

@@ -14,30 +14,17 @@ from .baseline.document import load as load_baseline
 from .duration import format_duration
 from .economics.criteria import basis, thresholds_for
 from .economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
-from .options import ConfigError, Option, gather
-from .settings import DEFAULT_WINDOWS, Settings
+from .option_table import OPTIONS
+from .options import ConfigError, gather
+from .settings import Settings
 from .speculation import Speculation
-from .target import Target, parse_target
-from .values import (
-    boolean,
-    choice,
-    duration,
-    file,
-    header,
-    mask_header,
-    mask_url,
-    memory,
-    parse_listen_address,
-    parse_speculation,
-    share,
-    threshold,
-)
 from .window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .economics.cost import CostProfile
+    from .target import Target
     from .thresholds import Thresholds
 
 #: Samples that one engine may need to remember for its longest window.
@@ -96,148 +83,6 @@ class Config:
     log_level: str
     log_interval: float
     shown: Mapping[str, object]
-
-
-#: Every option of `serve`, in the order of the help and the documentation.
-OPTIONS: tuple[Option, ...] = (
-    Option(
-        "vllm.url",
-        parse_target,
-        ("http://127.0.0.1:8000",),
-        "Server to poll; repeat it for several. /metrics is added when there is no path; "
-        "unix:/path/to.sock is a Unix socket.",
-        metavar="URL",
-        repeatable=True,
-        mask=mask_url,
-    ),
-    Option("vllm.ca-file", file, None, "Certificates to trust for https, PEM.", metavar="FILE"),
-    Option("vllm.cert-file", file, None, "Client certificate for https, PEM.", metavar="FILE"),
-    Option("vllm.key-file", file, None, "Private key of the client certificate, PEM.", metavar="FILE"),
-    Option("vllm.server-name", str, None, "Name to expect in the server's certificate.", metavar="NAME"),
-    Option(
-        "vllm.insecure-skip-verify",
-        boolean,
-        "false",
-        "Accept any certificate of the server (true or false).",
-        metavar="BOOL",
-    ),
-    Option(
-        "vllm.bearer-token-file",
-        file,
-        None,
-        "File with a bearer token for the server; read anew for every poll.",
-        metavar="FILE",
-    ),
-    Option(
-        "vllm.header",
-        header,
-        (),
-        "Further request header, 'Name: value'; repeatable (in the environment: one a line).",
-        metavar="HEADER",
-        repeatable=True,
-        separator="\n",
-        mask=mask_header,
-    ),
-    Option("poll.interval", duration(0.1), "5s", "Time between two polls of a server.", metavar="DURATION"),
-    Option(
-        "poll.timeout",
-        duration(0.05),
-        None,
-        "Time that a whole poll may take. Default: 4s, or 80 % of the interval where that is less.",
-        metavar="DURATION",
-    ),
-    Option(
-        "window",
-        duration(1),
-        tuple(window.name for window in DEFAULT_WINDOWS),
-        "Window to publish derived values for; repeatable.",
-        metavar="DURATION",
-        repeatable=True,
-    ),
-    Option(
-        "judgement.window",
-        duration(1),
-        None,
-        "The window that judgement looks at. Default: the longest.",
-        metavar="DURATION",
-    ),
-    Option(
-        "spec.config",
-        parse_speculation,
-        None,
-        "The very JSON given to vLLM's --speculative-config; method, draft model and K are read from it.",
-        metavar="JSON",
-    ),
-    Option(
-        "cost.profile",
-        str,
-        "auto",
-        "What a step with drafts is taken to cost: a profile by name; auto goes by the method.",
-        metavar="NAME",
-    ),
-    Option("cost.file", file, None, "YAML file with cost profiles of your own.", metavar="FILE"),
-    Option(
-        "cost.draft-size-ratio",
-        share,
-        None,
-        "Size of the draft model over the target's, such as 1:9. Default: what their names tell, else 1:9.",
-        metavar="RATIO",
-    ),
-    Option(
-        "cost.draft-memory",
-        memory,
-        None,
-        "Memory of the draft model, such as 16GB, for the return on speculation.",
-        metavar="SIZE",
-    ),
-    Option(
-        "cost.gpu-memory",
-        memory,
-        None,
-        "Memory of the GPUs that the server uses, such as 160GB, for the same.",
-        metavar="SIZE",
-    ),
-    Option(
-        "baseline.file",
-        file,
-        None,
-        "What the baseline command recorded without speculation: with it, speedup is measured.",
-        metavar="FILE",
-    ),
-    Option(
-        "threshold",
-        threshold,
-        (),
-        "Change a threshold, name=number; repeatable. The defaults depend on the method.",
-        metavar="NAME=NUMBER",
-        repeatable=True,
-    ),
-    Option("web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"),
-    Option(
-        "web.disable-exporter-metrics",
-        boolean,
-        "false",
-        "Leave process_* and python_* out of /metrics (true or false).",
-        metavar="BOOL",
-    ),
-    Option(
-        "log.format", choice("logfmt", "json"), "logfmt", "Log lines as logfmt or json.", metavar="FORMAT"
-    ),
-    Option(
-        "log.level",
-        choice("debug", "info", "warning", "error"),
-        "info",
-        "The least level to log: debug, info, warning or error.",
-        metavar="LEVEL",
-    ),
-    Option(
-        "log.interval",
-        duration(0),
-        "1m",
-        "Time between two aggregate log lines; 0s for none.",
-        metavar="DURATION",
-    ),
-)
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> Config:

@@ -17,6 +17,7 @@ from aiohttp import web
 from . import __version__, config, logs
 from .events import Event
 from .exporter import Exporter
+from .option_table import OPTIONS
 from .options import ConfigError, add_flags, unknown_variables
 from .server import create_app
 
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="Check the configuration, say what is wrong, and exit.",
     )
-    add_flags(parser, config.OPTIONS)
+    add_flags(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     exporter = Exporter(load)
     logs.set_up(exporter.config.log_format, exporter.config.log_level)
-    for name in unknown_variables(config.OPTIONS, os.environ):
+    for name in unknown_variables(OPTIONS, os.environ):
         if name != _FILE_VARIABLE:
             logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
     return asyncio.run(_serve(exporter))

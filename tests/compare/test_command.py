@@ -14,6 +14,7 @@ from prometheus.exporter_process import simulator
 from prometheus.replay import ReplayServer, Reply, series
 from prometheus_server import free_port
 from vllm_specdec_exporter import cli, compare, config, snapshot
+from vllm_specdec_exporter.option_table import OPTIONS
 from vllm_specdec_exporter.result import ExporterResult, PollFailure, TargetResult
 from vllm_specdec_exporter.settings import Settings
 from vllm_specdec_exporter.simulator.scenario import Scenario, make_phase
@@ -30,7 +31,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run `compare` with these words; return exit code, standard output and standard error."""
-    for option in config.OPTIONS:
+    for option in OPTIONS:
         monkeypatch.delenv(option.variable, raising=False)
 
     def run(*words: str) -> tuple[int, str, str]:

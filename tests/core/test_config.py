@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from vllm_specdec_exporter.config import OPTIONS, Config, UpstreamConfig, load
+from vllm_specdec_exporter.config import Config, UpstreamConfig, load
+from vllm_specdec_exporter.option_table import OPTIONS
 from vllm_specdec_exporter.options import ConfigError, unknown_variables
 from vllm_specdec_exporter.pipeline import Settings, Speculation
 from vllm_specdec_exporter.target import Target

@@ -13,7 +13,7 @@ import pytest
 
 from service.harness import COMMAND, environment, running_exporter
 from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.config import OPTIONS
+from vllm_specdec_exporter.option_table import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import config
-from ..duration import format_duration, parse_duration
+from ..duration import format_duration
+from ..one_shot import DEFAULT_URL, URL, flags_of, seconds_of
+from ..option_table import OPTIONS
 from ..options import ConfigError, add_flags, gather
 from ..upstream import PollError, Upstream
 from .document import Baseline, BaselineError, encode, load
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PROGRAM = "vllm-specdec-exporter baseline"
-_OPTIONS = tuple(option for option in config.OPTIONS if option.name.startswith("vllm."))
-_URL = next(option for option in _OPTIONS if option.name == "vllm.url")
+_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith("vllm."))
 
 FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
 
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "url",
         nargs="?",
         metavar="URL",
-        help=f"Server without speculation. Default: {''.join(_URL.default or '')}. [${_URL.variable}]",
+        help=f"Server without speculation. Default: {DEFAULT_URL}. [${URL.variable}]",
     )
     parser.add_argument(
         "--out", default="baseline.json", metavar="FILE", help="File to write. Default: baseline.json."
@@ -68,22 +69,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--append", action="store_true", help="Add to the file: more load levels, or more requests for each."
     )
-    add_flags(parser, [option for option in _OPTIONS if option is not _URL])
+    add_flags(parser, [option for option in _OPTIONS if option is not URL])
 
 
 def run(args: argparse.Namespace) -> int:
     """Record the baseline and return the exit code."""
-    flags = dict(vars(args))
-    if args.url is not None:
-        try:
-            _URL.parse(args.url)
-        except ValueError as error:
-            msg = f'URL "{_URL.mask(args.url)}": {error}'
-            raise ConfigError(msg) from error
-        flags["vllm.url"] = [args.url]
-    values, _ = gather(_OPTIONS, flags, os.environ, None)
-    seconds, interval = _duration("--for", args.duration, 1.0), _duration("--interval", args.interval, 0.1)
-    settle = _duration("--settle", args.settle, 0.0)
+    values, _ = gather(_OPTIONS, flags_of(args), os.environ, None)
+    seconds = seconds_of("--for", args.duration, 1.0)
+    interval = seconds_of("--interval", args.interval, 0.1)
+    settle = seconds_of("--settle", args.settle, 0.0)
     if interval >= seconds:
         msg = f"--interval {args.interval}: must be less than --for {args.duration}"
         raise ConfigError(msg)
@@ -148,18 +142,6 @@ def _progress(seconds: float) -> Callable[[float, float], None]:
             )
 
     return tell
-
-
-def _duration(flag: str, text: str, least: float) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        msg = f'{flag} "{text}": {error}'
-        raise ConfigError(msg) from error
-    if seconds < least:
-        msg = f'{flag} "{text}": at least {format_duration(least)} is needed'
-        raise ConfigError(msg)
-    return seconds
 
 
 def _earlier(out: Path) -> Baseline | None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .. import config, snapshot
-from ..duration import format_duration, parse_duration
+from ..duration import format_duration
+from ..one_shot import seconds_of
+from ..option_table import OPTIONS as ALL_OPTIONS
 from ..options import ConfigError, add_flags, gather
 from ..window import Window
 from .comparison import Comparison, compare
@@ -34,7 +36,7 @@ COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
 #: The options of `serve` that mean the same here, for every side. The servers are arguments.
 OPTIONS = tuple(
     option
-    for option in config.OPTIONS
+    for option in ALL_OPTIONS
     if option.name in ("cost.profile", "cost.file", "threshold")
     or (option.name.startswith("vllm.") and option.name != "vllm.url")
 )
@@ -84,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare the sides and return the exit code."""
     sources = parse_sources(args.sides)
-    duration, claim = _duration(args.duration), _claim(args.claim)
+    duration, claim = seconds_of("--for", args.duration, _SHORTEST, _LONGEST), _claim(args.claim)
     live = [source for source in sources if source.target is not None]
     if args.save and not live:
         msg = f"--save {json.dumps(args.save)}: no side is watched, so there is nothing to save"
@@ -125,7 +127,7 @@ def _show(comparison: Comparison, args: argparse.Namespace) -> None:
 def _watch(live: Sequence[Source], duration: float, args: argparse.Namespace) -> dict[str, ExporterResult]:
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
     # What is not an option here has the value of one that was not given.
-    values = {option.name: None for option in config.OPTIONS} | values
+    values = {option.name: None for option in ALL_OPTIONS} | values
     values["vllm.url"] = tuple(source.target for source in live)
     upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
     window = Window(duration)
@@ -172,18 +174,6 @@ def _together(results: Sequence[ExporterResult]) -> ExporterResult:
         timestamp_seconds=max(result.timestamp_seconds for result in results),
         targets=tuple(target for result in results for target in result.targets),
     )
-
-
-def _duration(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        msg = f'--for "{text}": {error}'
-        raise ConfigError(msg) from error
-    if not _SHORTEST <= seconds <= _LONGEST:
-        msg = f'--for "{text}": allowed: from {_SHORTEST:g}s to 1h'
-        raise ConfigError(msg)
-    return seconds
 
 
 def _claim(text: str | None) -> float | None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import config
 from ..duration import parse_duration
+from ..one_shot import DEFAULT_URL, URL, flags_of
+from ..option_table import OPTIONS as ALL_OPTIONS
 from ..options import ConfigError, add_flags, gather
 from ..values import file, header, mask_header
 from . import prompts
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: The options of `serve` that mean the same here.
-OPTIONS = tuple(option for option in config.OPTIONS if option.name.startswith("vllm."))
-_URL = next(option for option in OPTIONS if option.name == "vllm.url")
+OPTIONS = tuple(option for option in ALL_OPTIONS if option.name.startswith("vllm."))
 _METRICS_TIMEOUT = 10.0
 _DEFAULTS = SweepPlan(prompts=())
 _ZONES = Zones()
@@ -35,7 +36,7 @@ def add_flags_of_sweep(parser: argparse.ArgumentParser) -> None:
         "url",
         nargs="?",
         metavar="URL",
-        help=f"The server, with or without /v1. Default: {''.join(_URL.default or '')}. [${_URL.variable}]",
+        help=f"The server, with or without /v1. Default: {DEFAULT_URL}. [${URL.variable}]",
     )
     grid = parser.add_argument_group("what to measure")
     grid.add_argument(
@@ -88,7 +89,7 @@ def add_flags_of_sweep(parser: argparse.ArgumentParser) -> None:
         "--ignore-eos", action="store_true", help="Go on to --max-tokens whatever the model says (vLLM)."
     )
     _add_conduct(parser)
-    add_flags(parser, [option for option in OPTIONS if option is not _URL])
+    add_flags(parser, [option for option in OPTIONS if option is not URL])
 
 
 def _add_conduct(parser: argparse.ArgumentParser) -> None:
@@ -204,14 +205,7 @@ def read_endpoint(args: argparse.Namespace) -> Endpoint:
     Raises:
         ConfigError: something in them cannot be used.
     """
-    flags = dict(vars(args))
-    if args.url is not None:
-        try:
-            _URL.parse(args.url)
-        except ValueError as error:
-            msg = f'URL "{_URL.mask(args.url)}": {error}'
-            raise ConfigError(msg) from error
-        flags["vllm.url"] = [args.url]
+    flags = flags_of(args)
     if args.header:
         flags["vllm.header"] = [*(flags["vllm.header"] or []), *args.header]
     values, _ = gather(OPTIONS, flags, os.environ, None)
