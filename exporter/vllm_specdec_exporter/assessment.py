@@ -76,7 +76,8 @@ def assess(
     if activity.state is ActivityState.ACTIVE and judged is not None:
         others = [m for m in windows if m is not judged]
         quality = judge_quality(judged, others, settings.thresholds)
-        payoff = judge_payoff(judged, profile, settings.thresholds)
+        unmeasured = "" if mismatch else _why_unmeasured(judged, settings)  # a finding tells of a mismatch
+        payoff = judge_payoff(judged, profile, settings.thresholds, unmeasured)
     case = Case(
         activity=activity,
         measures=judged,
@@ -140,6 +141,15 @@ def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Sett
     measured = compare(*delta.matches, settings.thresholds.measurement_minimum_requests)
     measures = replace(measures, estimate=gain, measured=measured)
     return replace(measures, returns=_returns(measures, settings.memory_ratio))
+
+
+def _why_unmeasured(measures: Measures, settings: Settings) -> str:
+    """Say why a window has no measured speedup although there is a baseline; empty without a baseline."""
+    if settings.baseline is None or measures.measured.speedup is not None:
+        return ""
+    nothing = settings.baseline.why_nothing(measures.batch_size) if measures.batch_size else ""
+    least = settings.thresholds.measurement_minimum_requests
+    return nothing or f"fewer than {least:,.0f} requests finished at a load that the baseline has"
 
 
 def _returns(measures: Measures, memory_ratio: float | None) -> Return:

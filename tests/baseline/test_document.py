@@ -269,3 +269,14 @@ class TestLoad:
         found = baseline(bucket(8.0, 0.1))
 
         assert [bool(found.at(load)) for load in (5.3, 5.4, 8, 12, 12.1)] == [False, True, True, True, False]
+
+
+def test_a_load_that_it_lacks_is_told_with_those_that_it_has() -> None:
+    """Whoever gives a baseline and gets nothing measured learns which load to record."""
+    found = baseline(bucket(1.0), bucket(20.0))
+
+    assert found.why_nothing(1.2) == ""
+    assert found.why_nothing(8.0) == (
+        "the baseline has nothing near 8.0 running requests (it has 1.0, 20.0): "
+        "record that load as well, with --append"
+    )

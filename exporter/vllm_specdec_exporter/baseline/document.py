@@ -95,6 +95,16 @@ class Baseline:
         near = [b for b in (lower[-1:] + upper[:1]) if _near(b.requests_running, load)]
         return ((1.0, near[0]),) if near else ()
 
+    def why_nothing(self, load: float) -> str:
+        """Say why there is nothing to compare with at this load; empty where there is."""
+        if self.at(load):
+            return ""
+        known = ", ".join(f"{bucket.requests_running:.1f}" for bucket in self.buckets)
+        return (
+            f"the baseline has nothing near {load:.1f} running requests (it has {known}): "
+            "record that load as well, with --append"
+        )
+
     def why_not(self, model_name: str, upstream_version: str) -> str:
         """Say why this baseline cannot be compared with such a server; empty where it can."""
         if self.model_name != model_name:

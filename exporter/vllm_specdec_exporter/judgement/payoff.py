@@ -51,13 +51,16 @@ class Payoff:
     reasons: tuple[str, ...] = ()
 
 
-def judge_payoff(measures: Measures, profile: CostProfile, thresholds: Thresholds) -> Payoff:
+def judge_payoff(
+    measures: Measures, profile: CostProfile, thresholds: Thresholds, unmeasured: str = ""
+) -> Payoff:
     """Judge what speculation gains within a window that holds enough drafts.
 
     Args:
         measures: the window to judge, with its estimate and what was measured.
         profile: the cost profile of the estimate.
         thresholds: where harm ends and benefit begins.
+        unmeasured: why nothing was measured although there is a baseline.
     """
     estimate, measured = measures.estimate, measures.measured
     reasons = []
@@ -90,6 +93,8 @@ def judge_payoff(measures: Measures, profile: CostProfile, thresholds: Threshold
         reasons.append(
             f"{covered:.0%} of the tokens came out of drafts, so the whole runs {whole:.2f} times as fast"
         )
+    if unmeasured and basis is Basis.ESTIMATED:
+        reasons.append(f"not measured: {unmeasured}")
     return Payoff(_verdict(speedup, thresholds), speedup, basis, tuple(reasons))
 
 
