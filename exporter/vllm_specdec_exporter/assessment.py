@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .baseline.match import compare
 from .duration import format_duration
-from .economics.estimate import estimate
+from .economics.estimate import estimate, of_drafts
 from .economics.profiles import deployed, guess_method
 from .economics.returns import Return, return_on_speculation
 from .judgement.activity import Activity, ActivityState, judge_activity
@@ -87,6 +87,9 @@ def assess(
         profile=profile,
         thresholds=settings.thresholds,
         batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
+        settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
+        vllm=reading.dialect.startswith("vllm"),
+        engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
     )
     state = replace(state, counsel=consult(state.counsel, case, spec, time, settings.judged.seconds))
     return state, EngineResult(
@@ -114,6 +117,7 @@ def assess(
             configured_k=spec.num_speculative_tokens,
             defects=state.latest_defects,
             mismatch=mismatch,
+            unknown_method=profile.name == "unknown",
         ),
         judged_window=settings.judged.name,
         num_speculative_tokens=k if reading.speculative and activity.state is not ActivityState.OFF else None,
@@ -154,7 +158,8 @@ def _why_unmeasured(measures: Measures, settings: Settings) -> str:
 
 def _returns(measures: Measures, memory_ratio: float | None) -> Return:
     """Return the return on speculation; what was measured tells the cost of a step better than a profile."""
-    speedup = measures.measured.speedup or measures.estimate.speedup
+    whole = measures.measured.speedup
+    speedup = (of_drafts(whole, measures.coverage_ratio) if whole else None) or measures.estimate.speedup
     length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
     if memory_ratio is None or not speedup or length is None or generated is None:
         return Return()

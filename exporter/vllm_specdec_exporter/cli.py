@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from . import __version__
 from .options import ConfigError, Parser
+from .wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = words.pop(0)
     if name not in COMMANDS:
         known = ", ".join(COMMANDS)
-        print(f"{PROGRAM}: error: unknown command {name!r}; known: {known}", file=sys.stderr)
+        hint = f" (a server is given with --vllm.url, or as {PROGRAM} check URL)" if "://" in name else ""
+        print(f"{PROGRAM}: error: unknown command {name!r}; known: {known}{hint}", file=sys.stderr)
         return 2
     module_name, summary = COMMANDS[name]
     module = importlib.import_module(f".{module_name}", __package__)
@@ -57,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(module.run(parser.parse_args(words)))
     except ConfigError as error:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        print(f"{parser.prog}: error: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

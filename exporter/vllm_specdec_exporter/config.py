@@ -199,7 +199,7 @@ def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile
     if name != "auto":
         msg = f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
         raise ConfigError(msg)
-    if len(own) == 1:
+    if len(own) == 1 and not next(iter(own.values())).methods:
         return next(iter(own.values()))
     return meant_for(guess_method(speculation.method, speculation.draft_model), own)
 

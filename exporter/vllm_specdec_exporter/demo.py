@@ -25,6 +25,7 @@ import yaml
 from .api import SnapshotError, get_metrics
 from .duration import parse_duration
 from .options import ConfigError
+from .wording import action_words
 
 if TYPE_CHECKING:
     import argparse
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from .result import EngineResult
 
 _HOST = "127.0.0.1"
+#: What the exporter is told of the simulated server.
+_SPECULATION = '{"method": "eagle3"}'
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _SHORTEST_EVERY = 0.5
@@ -113,7 +116,7 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
         "exporter",
         (
             *this,
-            *("serve", "--vllm.url", f"http://{_HOST}:{simulator}", "--spec.config", '{"method": "eagle3"}'),
+            *("serve", "--vllm.url", f"http://{_HOST}:{simulator}", "--spec.config", _SPECULATION),
             *("--web.listen-address", f"{_HOST}:{exporter}", "--poll.interval", "2s"),
             *("--window", "30s", "--window", "5m", "--judgement.window", "30s", "--log.level", "error"),
         ),
@@ -222,9 +225,9 @@ def _introduce(programs: list[Program], scenario: str) -> None:
         if name not in names:
             print(f"  {name:<16}not installed (Debian and Ubuntu: apt-get install {package})")
     exporter = programs[1]
-    print(f"\n  try: curl -s {exporter.url}/metrics | grep acceptance")
+    print(f"\n  try: curl -s {exporter.url}/metrics | grep -E 'payoff|speedup|recommendation'")
     called = sys.argv[0] if not sys.argv[0].endswith(".py") else f"{sys.executable} -m {__package__}"
-    print(f"       {called} check {programs[0].url}\n")
+    print(f"       {called} check {programs[0].url} --spec.config '{_SPECULATION}'\n")
     sys.stdout.flush()
 
 
@@ -268,14 +271,17 @@ def _summary(exporter: Program) -> str:
 
 def _line(engine: EngineResult) -> str:
     parts = [str(engine.activity.state or "unknown")]
+    if engine.payoff.verdict is not None and engine.payoff.speedup is not None:
+        parts[0] = (
+            f"{engine.payoff.verdict.upper()} {engine.payoff.speedup:.2f}x, {action_words(engine.advice)}"
+        )
     if engine.quality.level is not None:
-        parts.append(engine.quality.level)
+        parts.append(f"acceptance {engine.quality.level}")
     measures = engine.window(engine.judged_window)
     if measures is not None and measures.mean_acceptance_length is not None:
         if measures.acceptance_ratio is not None:
-            parts.append(f"acceptance {measures.acceptance_ratio:.0%}")
+            parts.append(f"{measures.acceptance_ratio:.0%}")
         parts.append(f"mean acceptance length {measures.mean_acceptance_length:.2f}")
-        parts.append("positions " + " ".join(f"{r:.2f}" for r in measures.position_acceptance_ratio))
     elif engine.activity.state is not None:
         parts.append(engine.activity.reason)
     return ", ".join(parts)

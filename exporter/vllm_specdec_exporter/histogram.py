@@ -78,6 +78,15 @@ class Histogram:
             below, lower = count, bound
         return self.bounds[-1]
 
+    def share_around(self, value: float) -> float:
+        """Return the share of the observations that the bucket of `value` holds, 0 to 1."""
+        below = 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=True):
+            if value <= bound:
+                return (count - below) / self.count
+            below = count
+        return (self.count - below) / self.count
+
     @property
     def deviation(self) -> float | None:
         """Standard deviation of the observations, estimated from the middles of the buckets.

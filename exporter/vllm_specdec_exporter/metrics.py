@@ -187,7 +187,8 @@ METRICS: tuple[Metric, ...] = (
     _window(
         "estimated_speedup",
         "Estimated speed over that without speculation: mean acceptance length / cost of a step under the "
-        "cost profile (see info) at the batch size of the window. Below 1 speculation loses.",
+        "cost profile (see info) at the batch size of the window. Of drafts: see coverage_ratio for how much "
+        "came out of them. Below 1 speculation loses.",
         _ACCEPTED,
         _DRAFTS,
         _RUNNING,
@@ -240,17 +241,17 @@ METRICS: tuple[Metric, ...] = (
         labels=("latency", "percentile"),
     ),
     _window(
-        "return_on_speculation",
+        "return_on_speculation_ratio",
         "Relative benefit over relative cost: (mean acceptance length - 1) / (draft model's share of the GPU "
-        "memory + compute overhead of a step). Only where --cost.draft-memory is given.",
+        "memory + compute overhead of a step). Only with --cost.draft-memory and --cost.gpu-memory.",
         _ACCEPTED,
         _DRAFTS,
         field="returns.return_ratio",
     ),
     _window(
         "benefit_tokens_per_second",
-        "Further tokens per second that speculation gives before overhead: (mean acceptance length - 1) x "
-        "throughput without it. Only where --cost.draft-memory is given.",
+        "Upper bound of the further tokens per second, as published, before overhead: (mean acceptance "
+        "length - 1) x throughput without speculation. Only with --cost.draft-memory and --cost.gpu-memory.",
         _ACCEPTED,
         _DRAFTS,
         field="returns.benefit_tokens_per_second",
@@ -281,7 +282,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     _engine(
         "quality",
-        "1 for the level of acceptance by the published rubric, 0 for the others; all 0 unless active.",
+        "1 for the level of acceptance by the thresholds in force, 0 for the others; all 0 unless active.",
         _ACCEPTED,
         _DRAFT_TOKENS,
         _DRAFTS,
@@ -292,8 +293,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     _engine(
         "payoff",
-        "1 for what speculation does to the speed, by the measured speedup or else the estimated one, 0 for "
-        "the others; all 0 unless active.",
+        "1 for what speculation does to the speed of all output, by the measured speedup or else the "
+        "estimated one and coverage, 0 for the others; all 0 unless active.",
         _ACCEPTED,
         _DRAFTS,
         _RUNNING,

@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING
 from .judgement.activity import ActivityState
 from .judgement.advice import Advice
 from .judgement.finding import Severity
-from .judgement.payoff import PayoffVerdict
+from .judgement.payoff import Basis, PayoffVerdict
 from .judgement.quality import QualityLevel
-from .wording import ONLY_CHANGES, SAYS, action_words, only_changes, reason_words, seen_words, to_paste
+from .wording import (
+    ONLY_CHANGES,
+    SAYS,
+    action_words,
+    only_changes,
+    printable,
+    reason_words,
+    seen_words,
+    to_paste,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +91,7 @@ def _target(target: TargetResult, paint: _Plain) -> Iterator[str]:
             if target.failure.reason in _ADVICE:
                 yield f"    {_ADVICE[target.failure.reason]}"
         return
-    yield paint(target.target, _BOLD)
+    yield paint(printable(target.target), _BOLD)
     for engine in target.engines:
         yield from _verdict(engine, paint)
     for engine in target.engines:
@@ -102,10 +111,23 @@ def _verdict(engine: EngineResult, paint: _Plain) -> Iterator[str]:
         )
     if engine.payoff.speedup is not None:
         speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
-        told = f"{speed} ({engine.payoff.basis}), {told}"
+        told = f"{speed} ({engine.payoff.basis}{_range(engine)}), {told}"
     first, *rest = _wrap(f"{word.upper()}  {_name(engine)}: {told}", "  ", 4)
     yield first.replace(word.upper(), paint(word.upper(), _style(engine)), 1)
     yield from rest
+
+
+def _range(engine: EngineResult) -> str:
+    """Say between what the speedup lies where that crosses the line between gain and loss."""
+    measures = engine.window(engine.judged_window)
+    if measures is None:
+        return ""
+    found = measures.measured if engine.payoff.basis is Basis.MEASURED else measures.estimate
+    if found.speedup_low is None or found.speedup_high is None:
+        return ""
+    if not found.speedup_low < 1 < found.speedup_high:
+        return ""
+    return f", uncertain: {found.speedup_low:.2f} to {found.speedup_high:.2f}"
 
 
 def _name(engine: EngineResult) -> str:
@@ -157,7 +179,7 @@ def _advice(engine: EngineResult) -> Iterator[str]:
         yield from _wrap(f"{SAYS.get(rule.says, rule.says)}: {rule.text}", f"    {label:<10}", 16)
         label = ""
     if advice.rules:
-        told = "These look at acceptance alone, or at one position; advice goes by all of the time."
+        told = "Rules of thumb look at acceptance alone; advice weighs it against the time a step takes."
         yield from _wrap(told, " " * 14, 14)
     if advice.speculative_config:
         yield f"    to paste  {to_paste(advice.speculative_config)}"
@@ -168,6 +190,8 @@ def _advice(engine: EngineResult) -> Iterator[str]:
         yield from _wrap(f"best K by batch size: {rows}", "    schedule  ", 14)
         yield f"              {to_paste(advice.schedule_config)}"
         yield from _wrap(seen_words(advice), " " * 14, 14)
+    if advice.schedule_note:
+        yield from _wrap(f"none: {advice.schedule_note}", "    schedule  ", 14)
     if (advice.speculative_config or advice.schedule_config) and only_changes(engine):
         yield from _wrap(ONLY_CHANGES, " " * 14, 14)
 
@@ -259,7 +283,7 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
 
 def _wrap(text: str, indent: str, hang: int) -> list[str]:
     lines = textwrap.wrap(
-        _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), text),
+        _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), printable(text)),
         _WIDTH,
         initial_indent=indent,
         subsequent_indent=" " * hang,

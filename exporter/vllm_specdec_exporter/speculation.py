@@ -33,11 +33,6 @@ class Speculation:
     num_speculative_tokens: int | None = None
     document: str = ""
 
-    @property
-    def scheduled(self) -> bool:
-        """Whether K depends on the batch size."""
-        return bool(self.document) and bool(json.loads(self.document).get(_SCHEDULE))
-
     def with_k(self, k: int, schedule: Iterable[ScheduleRow] = ()) -> str:
         """Return the JSON with another K, to paste, and with rows by batch size in place of any it has."""
         document = json.loads(self.document) if self.document else {}

@@ -70,9 +70,15 @@ class EngineState:
 
 def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sample:
     """Return `sample` with what finished since the one before beside the baseline."""
-    match = (previous.match if previous else None) or Match()
+    match = (previous.match if previous else None) or Match(baseline=baseline)
     load = running_between(previous, sample) if previous else None
-    if previous is not None and load is not None:
+    if previous is not None and load is not None and _generated(previous, sample):
         seconds = sample.time - previous.time
         match = match.add(previous.latencies, sample.latencies, load, seconds, baseline)
     return replace(sample, match=match)
+
+
+def _generated(previous: Sample, sample: Sample) -> bool:
+    """Tell whether anything was generated between two samples: idle time has no throughput to compare."""
+    before, after = previous.counters.generation_tokens, sample.counters.generation_tokens
+    return before is None or after is None or after != before

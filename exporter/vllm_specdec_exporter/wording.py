@@ -27,6 +27,15 @@ SAYS = {
 }
 
 
+def printable(text: str) -> str:
+    """Return text that came from outside without what would steer a terminal, or break a line."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    )
+
+
 def action_words(advice: Advice) -> str:
     """Return what is advised, in plain words: `lower K to 2`."""
     k = advice.num_speculative_tokens
@@ -46,8 +55,9 @@ def reason_words(advice: Advice) -> str:
 
 
 def to_paste(config: str) -> str:
-    """Return vLLM's flag with this JSON, quoted for a shell."""
-    return f"--speculative-config {shlex.quote(config)}"
+    """Return vLLM's flag with this JSON, quoted for a shell; without a method, the JSON alone."""
+    whole = '"method"' in config or '"model"' in config
+    return f"--speculative-config {shlex.quote(config)}" if whole else config
 
 
 def seen_words(advice: Advice) -> str:

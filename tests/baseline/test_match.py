@@ -37,18 +37,16 @@ NOTHING = finished()
 
 class TestCompare:
     def test_by_hand(self) -> None:
-        """Four requests at 0.1 s a token against a baseline of 0.3 s: three times as fast."""
-        known = baseline(bucket(2.0, 0.3, 0.3, rate=50.0))
-        match = Match().add(NOTHING, finished(0.1, 0.1, 0.1, 0.1), 2.0, 5.0, known)
+        """Four requests at a mean of 0.1 s a token against a baseline of 0.3 s: three times as fast."""
+        known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5, rate=50.0))
+        match = Match().add(NOTHING, finished(0.05, 0.05, 0.15, 0.15), 2.0, 5.0, known)
         found = compare(Match(), match, 4)
 
         assert found.speedup == pytest.approx(3.0)
         assert found.requests == 4
         assert found.baseline_tokens_per_second == pytest.approx(50.0)
-        # Now: the middle of (0, 0.1]; then: the middle of (0.2, 0.4].
-        assert found.latency_ratios[0] == LatencyRatio(
-            "time_per_output_token", 0.5, pytest.approx(0.05 / 0.3)
-        )
+        # Now: the end of (0, 0.1]; then: the middle of (0.2, 0.4].
+        assert found.latency_ratios[0] == LatencyRatio("time_per_output_token", 0.5, pytest.approx(0.1 / 0.3))
         assert [ratio.quantile for ratio in found.latency_ratios] == [0.5, 0.95, 0.99]
         assert found.speedup_low is not None
         assert found.speedup_high is not None
@@ -95,8 +93,46 @@ class TestCompare:
         known = baseline(bucket(1.0, 0.3))
         match = Match().add(NOTHING, finished(0.1), 50.0, 10.0, known)
 
-        assert match == Match()
+        assert (match.now, match.then, match.seconds) == (Latencies(), Latencies(), 0.0)
         assert compare(Match(), match, 1) == Measured()
+
+    def test_a_quantile_in_a_bucket_that_holds_most_is_not_compared(self) -> None:
+        """Within a wide bucket a quantile is a guess: three of four requests in one give no median."""
+        known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5))
+        match = Match().add(NOTHING, finished(0.05, 0.05, 0.05, 0.15), 2.0, 5.0, known)
+
+        assert [ratio.quantile for ratio in compare(Match(), match, 4).latency_ratios] == [0.95, 0.99]
+
+    def test_another_baseline_begins_anew(self) -> None:
+        """Sums against one baseline are never gone on with against another, nor compared with it."""
+        one, other = baseline(bucket(1.0, 0.3)), baseline(bucket(1.0, 0.6))
+        first = Match().add(NOTHING, finished(0.1), 1.0, 1.0, one)
+        last = first.add(finished(0.1), finished(0.1, 0.1), 1.0, 1.0, other)
+
+        assert compare(first, last, 1) == Measured()
+        assert compare(Match(), last, 1).speedup == pytest.approx(6.0)
+
+    def test_other_buckets_after_a_restart_begin_anew(self) -> None:
+        """A server that comes back with other histogram buckets is compared from there on."""
+        known = baseline(bucket(1.0, 0.3))
+        first = Match().add(NOTHING, finished(0.1), 1.0, 1.0, known)
+        empty = Latencies(time_per_output_token=Histogram((0.15,), (0.0,), 0.0, 0.0))
+        full = Latencies(time_per_output_token=Histogram((0.15,), (10.0,), 10.0, 1.0))
+        last = first.add(empty, full, 1.0, 1.0, known)
+
+        assert compare(Match(), last, 1).speedup == pytest.approx(3.0)
+
+    def test_another_load_widens_the_interval(self) -> None:
+        """A step grows at most with its batch, so a load a fifth off counts for a fifth either way."""
+        known = baseline(bucket(10.0, 0.3, 0.3))
+        same, off = (
+            compare(Match(), Match().add(NOTHING, finished(0.3, 0.3), load, 1.0, known), 1)
+            for load in (10.0, 12.0)
+        )
+
+        assert same.speedup == off.speedup == pytest.approx(1.0)
+        assert off.speedup_low == pytest.approx(same.speedup_low / 1.2)
+        assert off.speedup_high == pytest.approx(same.speedup_high * 1.2)
 
     def test_without_a_point(self) -> None:
         """Without a match at either end nothing is known."""
@@ -130,9 +166,9 @@ class TestCompare:
 
     def test_all_kinds_of_latency(self) -> None:
         """Every latency that both have is compared; the speedup is that per output token."""
-        slow = Latencies(histogram(0.4), histogram(0.3), histogram(0.8))
-        fast = Latencies(histogram(0.2), histogram(0.1), histogram(0.8))
-        known = baseline(LoadBucket(1.0, 1.0, 10.0, 1.0, slow))
+        slow = Latencies(histogram(0.15, 0.4), histogram(0.15, 0.45), histogram(0.4, 0.8))
+        fast = Latencies(histogram(0.05, 0.2), histogram(0.05, 0.15), histogram(0.4, 0.8))
+        known = baseline(LoadBucket(1.0, 1.0, 10.0, 2.0, slow))
         match = Match().add(Latencies(histogram(), histogram(), histogram()), fast, 1.0, 1.0, known)
         found = compare(Match(), match, 1)
 
@@ -144,7 +180,7 @@ class TestCompare:
         }
         medians = {ratio.latency: ratio.ratio for ratio in found.latency_ratios if ratio.quantile == 0.5}
         assert medians == pytest.approx(
-            {"time_to_first_token": 0.15 / 0.3, "time_per_output_token": 0.05 / 0.3, "end_to_end": 1.0}
+            {"time_to_first_token": 0.1 / 0.2, "time_per_output_token": 0.1 / 0.2, "end_to_end": 1.0}
         )
 
     @given(
@@ -167,7 +203,7 @@ class TestCompare:
         found_now = compare(Match(), match, 1)
 
         assert found_now.speedup == pytest.approx(1.0)
-        assert [ratio.ratio for ratio in found_now.latency_ratios] == pytest.approx([1.0] * 3)
+        assert all(ratio.ratio == pytest.approx(1.0) for ratio in found_now.latency_ratios)
         assert found_now.speedup_low is not None
         assert 0 <= found_now.speedup_low <= 1.0 + 1e-9
 

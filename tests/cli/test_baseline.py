@@ -294,14 +294,25 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
         return dict(zip(REFUSED, pool.map(one, REFUSED), strict=True))
 
 
+#: The notice of a server that drafts.
+DRAFTS = "the server drafts: nothing is recorded until it stops\n"
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_recorded_is_told_in_one_line(refused: dict[str, Ended], name: str) -> None:
     """1 nothing could be recorded, 2 bad usage, 4 no server: each with one line that says why."""
     outcome = refused[name].outcome
     assert (outcome.code, outcome.out) == (REFUSED[name].code, "")
-    assert outcome.err.startswith("vllm-specdec-exporter baseline: error: ")
-    assert REFUSED[name].says in outcome.err
-    assert outcome.err.count("\n") == 1
+    told = outcome.err.removeprefix(DRAFTS if name == "speculates all the time" else "")
+    assert told.startswith("vllm-specdec-exporter baseline: error: ")
+    assert REFUSED[name].says in told
+    assert told.count("\n") == 1
+
+
+def test_a_server_that_drafts_is_told_while_it_is_watched(refused: dict[str, Ended]) -> None:
+    """Once, not at every sample: whoever waits for hours learns at once that nothing is recorded."""
+    assert refused["speculates all the time"].outcome.err.startswith(DRAFTS)
+    assert refused["speculates all the time"].outcome.err.count(DRAFTS) == 1
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -337,7 +348,7 @@ def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
         outcome = run(
             "baseline", server.url, "--out", str(out), "--for", "2s", "--settle", "300ms", *SHORT[2:]
         )
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, outcome.err) == (0, DRAFTS)
     assert sum(bucket.requests for bucket in baseline.load(str(out)).buckets) > 0
 
 
@@ -348,3 +359,19 @@ def _without_drafts() -> Iterator[bytes]:
     for body in PHASES[6:30]:
         lines = iter(still)
         yield counters.sub(lambda _, lines=lines: next(lines), body)  # type: ignore[misc]
+
+
+def test_a_model_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Neither in the table nor in the error, which stays one line."""
+    hostile = tuple(body.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for body in BUSY[:25])
+    shown = "tiny\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}llama"
+    out = str(tmp_path / "baseline.json")
+    with ReplayServer(hostile) as server:
+        done = run("baseline", server.url, "--out", out, "--for", "2s", *SHORT[2:])
+    with ReplayServer(hostile) as server:
+        refused = run("baseline", server.url, "--model", "x", "--out", out + "2", "--for", "2s", *SHORT[2:])
+    assert (done.code, done.err) == (0, "")
+    assert f"{shown} without speculation" in done.out
+    assert refused.code == 1
+    assert refused.err.count("\n") == 1
+    assert "\x1b" not in done.out + refused.out + refused.err

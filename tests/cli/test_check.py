@@ -370,9 +370,14 @@ def test_the_verdict_stands_above_all_else(outcomes: dict[str, Outcome]) -> None
     ratio = found["accepted_tokens"] / found["draft_tokens"]
     length = 1 + found["accepted_tokens"] / found["drafts"]
     head = outcomes["fair"].out.splitlines()[:6]
-    speedup = rows(outcomes["fair"].out)["estimated speedup".ljust(23)].split("x ")[0]
+    drafted = float(rows(outcomes["fair"].out)["estimated speedup".ljust(23)].split("x ")[0])
+    covered = float(rows(outcomes["fair"].out)["tokens out of drafts".ljust(23)].rstrip("%")) / 100
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", head[0])
-    assert " ".join(head[1].split() + head[2].split()) == (
+    answer = " ".join(head[1].split() + head[2].split())
+    speedup = answer.removeprefix("BENEFICIAL tiny-llama, engine 0: ").split()[0]
+    # Of all tokens: those that did not come out of drafts gain nothing (Amdahl).
+    assert float(speedup) == pytest.approx(1 / (covered / drafted + 1 - covered), abs=0.01)
+    assert answer == (
         f"BENEFICIAL tiny-llama, engine 0: {speedup} times as fast as without speculation (estimated), "
         f"{ratio:.1%} of the drafted tokens accepted, {length:.2f} tokens a draft"
     )
@@ -611,3 +616,12 @@ def test_credentials_in_the_address_are_not_shown(elsewhere: Elsewhere) -> None:
     bad = run("check", "http://somebody:hunter2@host:99999999")
     assert (bad.code, bad.err.count('URL "http://<secret>@host:99999999": not an address')) == (2, 1)
     assert [o for o in (*shown, bad) if "hunter2" in o.out + o.err] == []
+
+
+def test_a_model_name_cannot_steer_the_terminal() -> None:
+    """Neither an escape sequence nor a line break out of the server's labels reaches the report."""
+    replies = [phase.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for phase in (PHASES[30], PHASES[60])]
+    with ReplayServer(replies) as server:
+        outcome = run("check", server.url, "--for", "2s")
+    assert "\x1b" not in outcome.out + outcome.err
+    assert "tiny\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}llama" in outcome.out

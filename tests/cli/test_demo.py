@@ -178,6 +178,10 @@ def test_every_program_is_introduced_and_answers(seen: Seen) -> None:
     assert dict.fromkeys(PROGRAMS, True) == seen.pages
 
 
+#: What the suggested check is told, as the exporter of the demo is.
+SPECULATION = re.escape(""" --spec.config '{"method": "eagle3"}'""")
+
+
 def test_prometheus_has_the_series(seen: Seen) -> None:
     """Both the simulated server and the exporter are scraped, and the derived series are there."""
     assert seen.jobs == {"vllm": "up", "vllm-specdec-exporter": "up"}
@@ -190,8 +194,8 @@ def test_the_summary_tells_how_it_stands(seen: Seen) -> None:
     assert 5 <= len(seen.summaries) <= 6
     assert [line for line in seen.summaries if not line.startswith("[healthy] ")] == []
     assert re.match(
-        r"\[healthy\] active, (poor|fair|healthy|optimal), acceptance \d+%, "
-        r"mean acceptance length \d\.\d\d, positions ",
+        r"\[healthy\] (HARMFUL|MARGINAL|BENEFICIAL) \d\.\d\dx, [a-z][^,]+, "
+        r"acceptance (poor|fair|healthy|optimal), \d+%, mean acceptance length \d\.\d\d$",
         seen.summaries[-1],
     )
 
@@ -204,16 +208,16 @@ def test_a_demo_that_ends_by_itself_leaves_nothing_behind(seen: Seen) -> None:
 
 def test_the_hints_can_be_typed_as_they_stand(seen: Seen) -> None:
     """The two commands that it suggests name the command as it was called, and the addresses in use."""
-    assert re.search(r"try: curl -s http://127\.0\.0\.1:\d+/metrics \| grep acceptance", seen.said)
-    assert re.search(rf"^ +{re.escape(COMMAND)} check http://127\.0\.0\.1:\d+\n", seen.said, re.MULTILINE)
+    assert re.search(r"try: curl -s http://127\.0\.0\.1:\d+/metrics \| grep -E 'payoff\|speedup\|recommendation'\n", seen.said)
+    assert re.search(rf"^ +{re.escape(COMMAND)} check http://127\.0\.0\.1:\d+{SPECULATION}\n", seen.said, re.MULTILINE)
 
 
 def test_the_hint_works_however_the_demo_was_started(tmp_path: Path) -> None:
     """Whoever started it by `python -m` can type the suggested command too."""
     with demo(tmp_path, command=(sys.executable, "-m", "vllm_specdec_exporter")) as found:
         found.wait_until_introduced()
-        found.wait("hint", lambda: re.search(r"check http://\S+\n", found.said))
-        hint = re.search(r"^ +(\S.*) check http://\S+$", found.said, re.MULTILINE)
+        found.wait("hint", lambda: re.search(rf"check http://\S+{SPECULATION}\n", found.said))
+        hint = re.search(rf"^ +(\S.*) check http://\S+{SPECULATION}$", found.said, re.MULTILINE)
         assert hint is not None
         done = subprocess.run(
             ["bash", "-c", f"{hint[1]} check --version"], capture_output=True, text=True, timeout=20
@@ -274,7 +278,7 @@ def test_ports_that_are_taken_are_left_alone(tmp_path: Path) -> None:
             assert dict.fromkeys(PROGRAMS, True) == {name: answers(url) for name, url in found.pages.items()}
             simulator, exporter = (f"http://127.0.0.1:{ports[name]}" for name in PROGRAMS[:2])
             assert f"curl -s {exporter}/metrics" in found.said
-            assert f"check {simulator}\n" in found.said
+            assert f"check {simulator} --spec.config '{{\"method\": \"eagle3\"}}'\n" in found.said
     assert set() == set(ports.values()) & set(USUAL_PORTS)
     assert len(set(ports.values())) == len(PROGRAMS)
 

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from core.builders import final_answer, requests, series, vllm_log
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.distribution import recover
+from vllm_specdec_exporter.economics.estimate import of_all
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.finding import Severity
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
@@ -229,7 +230,7 @@ class TestPhases:
         assert window.coverage_ratio < 0.1
         assert (result.payoff.verdict, result.payoff.speedup) == (
             PayoffVerdict.HARMFUL,
-            1 / window.estimate.step_cost,
+            of_all(1 / window.estimate.step_cost, window.coverage_ratio),
         )
         loses, rejected = result.findings[:2]
         assert loses.text.startswith("speculation costs more than it gains: estimated 0.5")

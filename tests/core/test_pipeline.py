@@ -91,7 +91,10 @@ class TestResult:
         result = run(steady(14))[-1]
 
         assert Activity(ActivityState.ACTIVE, "240 drafts in the last 1m") == result.activity
-        assert (result.quality.level, result.findings) == (QualityLevel.OPTIMAL, ())
+        assert result.quality.level is QualityLevel.OPTIMAL
+        assert [finding.text for finding in result.findings] == [
+            "the method is not known, and the costs of a draft model of 1:9 are assumed"
+        ]
         assert "mean acceptance length deviation 0.00 <= 0.2" in result.quality.reasons
 
     def test_judgement_shortly_after_the_start(self) -> None:
@@ -99,9 +102,7 @@ class TestResult:
         result = run(steady(3))[-1]
 
         assert [m.span_seconds for m in result.windows] == [10.0, 10.0]
-        assert result.quality.reasons[-1] == (
-            "mean acceptance length deviation not judged: there is no such value in the window"
-        )
+        assert not any("deviation" in reason for reason in result.quality.reasons)
 
     def test_another_window_can_be_judged(self) -> None:
         """The operator chooses which window counts."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
+import statistics
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +18,8 @@ from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.choice import CLUSTERING, Sample, choose
 
 conditionals = st.lists(st.floats(0, 1), min_size=1, max_size=8)
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
 def eagle(k: int) -> float:
@@ -135,3 +141,22 @@ class TestSample:
         assert choice.surely_better(2, 3) is sure
         assert not choice.surely_better(3, 2)
         assert not choice.surely_better(2, 2)
+
+
+def test_the_clustering_is_what_the_records_of_a_real_server_show() -> None:
+    """The variance of mean accepted tokens, request by request, over that of independent drafts."""
+    effects = []
+    for folder in ("ngram-phases", "dp2"):
+        with gzip.open(CAPTURES / folder / "requests.jsonl.gz", "rt") as lines:
+            requests = [json.loads(line) for line in lines]
+        accepted = [
+            steps
+            for request in requests
+            if request["temperature"] == 0 and (steps := (request["spec"] or {}).get("per_step_accepted"))
+        ]
+        drafts = [n for steps in accepted for n in steps]
+        mean = statistics.fmean(drafts)
+        by_request = sum((sum(steps) - mean * len(steps)) ** 2 for steps in accepted) / len(drafts) ** 2
+        effects.append(by_request / (statistics.pvariance(drafts) / len(drafts)))
+
+    assert statistics.fmean(effects) == pytest.approx(CLUSTERING, rel=0.05)

@@ -122,12 +122,15 @@ class TestSized:
         assert BUILTIN["draft_model"].sized(1 / 9).name == "draft_model 1:9"
         assert BUILTIN["draft_model"].sized(0.5).size_ratio == 0.5
 
-    def test_what_was_sized_has_no_more_that_depends_on_size(self) -> None:
-        """Sizing is final: no part that hangs on the size is left to be counted twice."""
-        sized = BUILTIN["draft_model"].sized(0.2)
+    def test_sizing_counts_once(self) -> None:
+        """A size replaces another one, in the costs as in the name; unsized, the usual size counts."""
+        profile = BUILTIN["draft_model"]
 
-        assert (sized.draft.per_position_of_size, sized.draft.per_token_of_size) == (0, 0)
-        assert sized.draft.per_position == pytest.approx(0.0104 + 1.37 * 0.2)
+        assert profile.sized(0.5).sized(0.2) == profile.sized(0.2)
+        assert profile.step_cost(3, 1) == profile.sized(0.1111).step_cost(3, 1)
+        assert profile.sized(0.2).step_cost(1, 1) == pytest.approx(
+            1 + 0.087 + 0.0104 + 1.37 * 0.2 + 0.0084 * 0.2 + 0.0029373
+        )
 
     @pytest.mark.parametrize("ratio", [0, -1, 1.01, float("nan")])
     def test_a_size_that_cannot_be(self, ratio: float) -> None:
@@ -138,8 +141,10 @@ class TestSized:
     def test_the_published_drafts_of_t5(self) -> None:
         """Leviathan et al. 2023: drafts of 0.7, 2.3 and 7.3 % of T5-XXL take .02, .04 and .11 of its step."""
         for size, coefficient in ((0.007, 0.02), (0.023, 0.04), (0.073, 0.11)):
-            draft = BUILTIN["draft_model"].sized(size).draft
-            assert draft.per_position == pytest.approx(coefficient, abs=0.004)
+            profile = BUILTIN["draft_model"].sized(size)
+            position = profile.step_cost(2, 1) - profile.step_cost(1, 1)
+            verified = profile.target.per_token
+            assert position - verified == pytest.approx(coefficient, abs=0.004)
 
 
 class TestBuiltin:
@@ -269,8 +274,10 @@ class TestFile:
             cheap=True,
             provenance="measured on the 3rd of May",
         )
-        assert fit(mine, None).draft.per_position == 4
-        assert fit(mine, 0.25).draft.per_position == 3
+        plain = 10 + 0.1 + 1e-6 * 2000
+        for sized, per_position, per_token in ((fit(mine, None), 4.0, 0.25), (fit(mine, 0.25), 3.0, 0.125)):
+            extra = 0.1 + 1 + per_position + per_token
+            assert sized.step_cost(1, 1) == pytest.approx(1 + extra / plain)
 
     def test_an_exponent_without_a_point(self) -> None:
         """YAML takes 5e-6 for a text; it is a number all the same."""

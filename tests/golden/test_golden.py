@@ -322,7 +322,7 @@ def test_payoff_and_a_recommended_k_need_an_active_engine(case: Case) -> None:
 def test_what_is_measured_needs_a_baseline_that_fits() -> None:
     """Measured series are there with a baseline of the server's model and release, and nowhere else."""
     measured = {"measured_speedup", "measured_requests", "latency_ratio"}
-    returns = {"return_on_speculation", "benefit_tokens_per_second"}
+    returns = {"return_on_speculation_ratio", "benefit_tokens_per_second"}
     for case in CASES:
         expected = (measured | returns) if case.name == "ngram-measured" else set()
         assert expected == (measured | returns) & set(samples(case)), case.name

@@ -104,17 +104,18 @@ class TestMeasured:
         )
 
     def test_latencies_are_compared(self, measured: RunningExporter) -> None:
-        """Every latency has its three quantiles, and speculation makes tokens and requests faster."""
+        """By percentile, save where a bucket is too coarse for one; tokens and requests are faster."""
         ratios = measured.metrics().values("latency_ratio", window="5s")
-        found = {(dict(key)["latency"], dict(key)["quantile"]): value for key, value in ratios.items()}
+        found = {(dict(key)["latency"], dict(key)["percentile"]): value for key, value in ratios.items()}
 
         assert set(found) == {
             (latency, quantile)
-            for latency in ("time_to_first_token", "time_per_output_token", "end_to_end")
-            for quantile in ("0.5", "0.95", "0.99")
+            for latency in ("time_to_first_token", "end_to_end")
+            for quantile in ("50", "95", "99")
         }
-        assert found["time_per_output_token", "0.5"] < 0.7
-        assert found["end_to_end", "0.5"] < 0.7
+        # All tokens of the simulated server fall into one bucket, so their means alone can be compared.
+        assert measured.metrics().value("measured_speedup", window="5s") > 1 / 0.7
+        assert found["end_to_end", "50"] < 0.7
 
     def test_is_shown_on_the_page(self, measured: RunningExporter) -> None:
         """The page leads with what was measured, and has the comparison."""

@@ -39,6 +39,8 @@ POOR = (0.431, 0.182, 0.071, 0.024)
 HOPELESS = (0.101, 0.012, 0.003, 0.001)
 MARGINAL = (0.551, 0.302, 0.151, 0.101)
 SHALLOW = (0.951, 0.652, 0.051, 0.011)
+#: Upper bounds of the buckets of latencies, in seconds: fine enough that no bucket holds half of the requests.
+_BOUNDS = tuple(0.005 * 1.04**step for step in range(240))
 LOAD = Load(requests_running=14, requests_waiting=2, kv_cache_usage_ratio=0.4312)
 
 
@@ -101,10 +103,9 @@ def latencies_of(requests: int, speedup: float = 1.0) -> Latencies:
     """Return how long requests took that are decoded so many times as fast as the baseline's."""
 
     def histogram(seconds: float) -> Histogram:
-        bounds = (0.005, 0.01, 0.02, 0.04, 0.1, 1.0, 10.0)
-        return Histogram(
-            bounds, tuple(requests * (seconds <= b) for b in bounds), requests, requests * seconds
-        )
+        # Evenly spread over half to one and a half times the mean.
+        below = tuple(requests * min(1.0, max(0.0, bound / seconds - 0.5)) for bound in _BOUNDS)
+        return Histogram(_BOUNDS, below, requests, requests * seconds)
 
     return Latencies(histogram(0.09), histogram(0.0301 / speedup), histogram(0.09 + 6.02 / speedup))
 

@@ -223,14 +223,14 @@ class TestAnswer:
     @pytest.mark.parametrize(
         ("name", "payoff", "basis"),
         [
-            ("healthy", "beneficial 1.92×", "estimated"),
+            ("healthy", "beneficial 1.88×", "estimated"),
             ("marginal", "marginal 1.13×", "estimated"),
             ("poor", "harmful 0.92×", "estimated"),
-            ("decrease", "beneficial 1.43×", "estimated"),
-            ("disable", "harmful 0.50×", "estimated"),
+            ("decrease", "beneficial 1.41×", "estimated"),
+            ("disable", "harmful 0.52×", "estimated"),
             ("measured", "beneficial 1.62×", "measured"),
             ("measured_harmful", "harmful 0.87×", "measured"),
-            ("varying", "beneficial 1.70×", "estimated"),
+            ("varying", "marginal 1.12×", "estimated"),
         ],
     )
     def test_leads_with_payoff_and_what_to_do(self, name: str, payoff: str, basis: str) -> None:
@@ -371,7 +371,8 @@ class TestAnswer:
             return str(show(PAGES[name]).one("title").content[0])
 
         assert title("poor") == "harmful – vllm-specdec-exporter"
-        assert title("varying") == "beneficial – vllm-specdec-exporter"
+        assert title("healthy") == "beneficial – vllm-specdec-exporter"
+        assert title("varying") == "marginal – vllm-specdec-exporter"
         assert title("warming_up") == "warming up – vllm-specdec-exporter"
         assert title("down") == "down – vllm-specdec-exporter"
         assert title("several_targets") == "1 beneficial, 1 down – vllm-specdec-exporter"
@@ -458,11 +459,12 @@ class TestSections:
         assert [row[1] for row in rows(found)] == [rule.text for rule in only.advice.rules]
         assert [row[0] for row in rows(found)] == [
             "lower K",
-            "lower K",
+            "nothing to do",
             "nothing to do",
             "switch speculation off",
         ]
         assert "look at acceptance alone" in found.text
+        assert "weighs it against the time a step takes" in found.text
 
     @pytest.mark.parametrize("name", ["idle", "off", "v0", "bypassed", "warming_up"])
     def test_what_nothing_is_said_of_is_left_out(self, name: str) -> None:
@@ -484,7 +486,9 @@ class TestSections:
     def test_what_to_paste_says_so_where_the_operators_json_is_not_known(self) -> None:
         found = panel(show(PAGES["unsaid"]), "To paste")
 
-        assert json.loads(codes(found)[0][0]) == {"num_speculative_tokens": 2}
+        pasted = [json.loads(str(code.content[0])) for code in found.all("code")]
+        assert pasted[0] == {"num_speculative_tokens": 2}
+        assert "--speculative-config" not in "".join(str(code.content[0]) for code in found.all("code"))
         assert "Only what changes is in it: add it to the server's own JSON." in found.text
 
     def test_a_schedule_is_shown_as_rows_and_as_json(self) -> None:
@@ -514,6 +518,16 @@ class TestSections:
         assert words in text
         assert ("were seen" in text) == bool(words)
 
+    def test_no_schedule_says_why(self) -> None:
+        only = PAGES["poor"].targets[0].engines[0]
+        note = "vLLM ignores a K schedule with data parallelism"
+        advice = replace(only.advice, schedule=(), schedule_config="", schedule_note=note)
+        found = panel(show(page_of(target(replace(only, advice=advice)))), "To paste")
+
+        assert f"No K schedule: {note}." in found.text
+        assert len(codes(found)) == 1
+        assert "No K schedule" not in panel(show(PAGES["poor"]), "To paste").text
+
     def test_json_of_any_content_survives_a_shell(self) -> None:
         """What stands on the page gives vLLM the operator's text back, whatever quotes it holds."""
         (words,) = codes(panel(show(PAGES["hostile"]), "To paste"))
@@ -532,11 +546,12 @@ class TestSections:
             "Requests behind it 1,200 Tokens per second of the baseline 467"
         ) in found.text
         assert [th.text for th in found.one("thead").all("th")][1:] == ["P50", "P95", "P99"]
-        assert rows(found) == [
-            ["First token", "1.00×", "1.00×", "1.00×"],
-            ["Output token", "0.50×", "0.50×", "0.50×"],
-            ["Whole request", "1.00×", "1.00×", "1.00×"],
-        ]
+        assert [row[0] for row in rows(found)] == ["First token", "Output token", "Whole request"]
+        ratios = [[float(cell.removesuffix("×")) for cell in row[1:]] for row in rows(found)]
+        # The first token takes as long as before, the others 1 / 1.62 of it.
+        assert ratios[0] == [1.0, 1.0, 1.0]
+        assert ratios[1] == pytest.approx([1 / 1.62] * 3, abs=0.02)
+        assert ratios[2] == pytest.approx([(0.09 + 6.02 / 1.62) / 6.11] * 3, abs=0.02)
 
     def test_a_baseline_with_too_few_requests_in_the_judged_window_says_so(self) -> None:
         only = PAGES["measured"].targets[0].engines[0]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vllm_specdec_exporter.economics.choice import CLUSTERING
 from vllm_specdec_exporter.sweep.statistics import (
     Distribution,
     acceptance_interval,
@@ -88,7 +89,7 @@ def answers_of(requests: int, spread: float, random_: random.Random) -> list[Ans
     return found
 
 
-def test_the_interval_by_request_covers_and_the_one_by_draft_does_not() -> None:
+def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> None:
     chance = random.Random(20261120)
     by_request = by_draft = 0
     for _ in range(400):
@@ -102,7 +103,8 @@ def test_the_interval_by_request_covers_and_the_one_by_draft_does_not() -> None:
         by_request += request.low <= 0.6 <= request.high
         by_draft += draft.low <= 0.6 <= draft.high
     assert 0.92 <= by_request / 400 <= 0.98
-    assert by_draft / 400 < 0.75
+    # It is widened as usual traffic needs; taken for independent, drafts would cover less than 0.75.
+    assert 0.75 < by_draft / 400 < 0.9
 
 
 def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
@@ -130,14 +132,19 @@ def test_the_interval_by_drafts_is_that_of_their_distribution() -> None:
     delta = Delta(1.0, 100, 200, 100, (60.0, 40.0), 200)
     found = draft_interval(delta)
     variance = (40 * 1 + 40 * 1) / 99
-    reach = 1.96 * math.sqrt(variance / 100) / 2
+    reach = 1.96 * math.sqrt(CLUSTERING * variance / 100) / 2
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.5 - reach, 0.5 + reach), abs=1e-5)
     assert draft_interval(Delta(1.0, None, None, None, (), 5)) is None
 
 
-@pytest.mark.parametrize(("accepted", "ends"), [(0, (0.0, 0.0371)), (40, (0.9629, 1.0))])
-def test_nothing_or_everything_accepted_is_no_certainty(accepted: int, ends: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("accepted", "ends", "by_draft_ends"),
+    [(0, (0.0, 0.0371), (0.0, 0.1418)), (40, (0.9629, 1.0), (0.8582, 1.0))],
+)
+def test_nothing_or_everything_accepted_is_no_certainty(
+    accepted: int, ends: tuple[float, float], by_draft_ends: tuple[float, float]
+) -> None:
     histogram = (25, 0) if accepted == 0 else (0, 25)
     answers = [Answer(i, i, drafts=DraftRecord(25, 40, accepted, histogram)) for i in range(4)]
     by_request = acceptance_interval(answers)
@@ -146,7 +153,8 @@ def test_nothing_or_everything_accepted_is_no_certainty(accepted: int, ends: tup
     assert by_draft is not None
     # Wilson (1927): z^2 / (n + z^2) for 0 of n.
     assert (by_request.low, by_request.high) == pytest.approx(ends, abs=2e-4)
-    assert (by_draft.low, by_draft.high) == pytest.approx(ends, abs=2e-4)
+    # Drafts of a request resemble each other: 100 of them count as 100 / 4.3.
+    assert (by_draft.low, by_draft.high) == pytest.approx(by_draft_ends, abs=2e-4)
     assert by_request.unit == "request"
 
 

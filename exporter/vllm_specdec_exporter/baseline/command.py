@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import config
+from .. import config, files
 from ..duration import format_duration
 from ..one_shot import DEFAULT_URL, URL, flags_of, seconds_of
 from ..option_table import OPTIONS
 from ..options import ConfigError, add_flags, gather
 from ..upstream import PollError, Upstream
+from ..wording import printable
 from .document import Baseline, BaselineError, encode, load
 from .watch import Watcher
 
@@ -101,10 +102,11 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(_record(watcher, upstream, seconds, interval, earlier))
         baseline = watcher.baseline(earlier)
     except PollError as error:
-        print(f"{_PROGRAM}: error: {target.name}: {error.reason}: {error}", file=sys.stderr)
+        hint = " (a server that loads its model refuses for minutes)" if error.reason == "refused" else ""
+        print(f"{_PROGRAM}: error: {target.name}: {error.reason}: {error}{hint}", file=sys.stderr)
         return UNREACHABLE
     except BaselineError as error:
-        print(f"{_PROGRAM}: error: {target.name}: {error}", file=sys.stderr)
+        print(f"{_PROGRAM}: error: {target.name}: {printable(str(error))}", file=sys.stderr)
         return NOTHING
     _write(out, encode(baseline))
     print(_table(baseline, out, watcher.missed))
@@ -116,7 +118,7 @@ async def _record(
 ) -> None:
     try:
         await watcher.begin(earlier)
-        task = asyncio.ensure_future(watcher.watch(seconds, interval, _progress(seconds)))
+        task = asyncio.ensure_future(watcher.watch(seconds, interval, _progress(seconds, watcher)))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
@@ -128,10 +130,16 @@ async def _record(
             print(file=sys.stderr)
 
 
-def _progress(seconds: float) -> Callable[[float, float], None]:
+def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None]:
     whole = format_duration(seconds)
 
+    warned = False
+
     def tell(passed: float, requests: float) -> None:
+        nonlocal warned
+        if watcher.drafting and not warned:
+            warned = True
+            print("the server drafts: nothing is recorded until it stops", file=sys.stderr)
         if sys.stderr.isatty():
             done = format_duration(float(round(passed)))
             print(
@@ -155,14 +163,12 @@ def _earlier(out: Path) -> Baseline | None:
 
 
 def _write(out: Path, body: bytes | None) -> None:
-    """Write the file whole or not at all; without a body only try to."""
-    part = out.with_name(f".{out.name}.part")
+    """Write the file; without a body, only find out whether it could be written."""
     try:
-        part.write_bytes(body or b"")
         if body is None:
-            part.unlink()
+            files.try_to_write(out)
         else:
-            part.replace(out)
+            files.write(out, body)
     except OSError as error:
         msg = f"--out {json.dumps(str(out))}: cannot be written: {error.strerror}"
         raise ConfigError(msg) from error
@@ -170,9 +176,9 @@ def _write(out: Path, body: bytes | None) -> None:
 
 def _table(baseline: Baseline, out: Path, missed: int) -> str:
     lines = [
-        f"{baseline.model_name or 'the only model'} without speculation, by running requests:",
+        f"{printable(baseline.model_name) or 'the only model'} without speculation, by running requests:",
         "",
-        "  running  requests  tokens/s   ms per output token: mean, P50, P99   TTFT mean",
+        "  running  requests  tokens/s   ms per output token: mean, P50, P99   ms to the first",
     ]
     for bucket in baseline.buckets:
         tpot, ttft = bucket.latencies.time_per_output_token, bucket.latencies.time_to_first_token
@@ -182,6 +188,7 @@ def _table(baseline: Baseline, out: Path, missed: int) -> str:
             f"  {bucket.requests_running:>7.1f}  {bucket.requests:>8,.0f}  "
             f"{bucket.generation_tokens_per_second:>8,.0f}   {cells}{_ms(ttft.mean if ttft else None):>9}"
         )
+    lines += ["", "  (quantiles are as coarse as the server's buckets)"]
     lines += ["", f"written to {out}; give it to the exporter with --baseline.file {out}"]
     if missed:
         lines.append(f"{missed} samples could not be had")

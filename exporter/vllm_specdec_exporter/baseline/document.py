@@ -25,7 +25,7 @@ FORMAT = "vllm-specdec-baseline/1"
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 #: A load counts as the same as a bucket's within this factor of the mean load seen there.
-_REACH = 1.5
+_REACH = 1.25
 #: Between two buckets whose mean loads differ by more than this factor, nothing is known.
 _GAP = 4.5
 

@@ -7,17 +7,21 @@ within it is compared piece by piece instead of on average.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from ..economics.choice import Z
 from ..histogram import Histogram
 from ..reading import Latencies
 from .record import increase
 
 if TYPE_CHECKING:
-    from .document import Baseline
+    from .document import Baseline, LoadBucket
 
 QUANTILES = (0.5, 0.95, 0.99)
+#: Largest share of the requests in the bucket that a quantile lies in.
+_COARSE = 0.5
 _NAMES = tuple(f.name for f in fields(Latencies))
 
 
@@ -42,7 +46,7 @@ class Measured:
 
     Attributes:
         speedup: mean time per output token of the baseline over the present one.
-        speedup_low: lower end of its 95 % interval.
+        speedup_low: lower end of its 95 % interval, wider by how far the loads lie apart.
         speedup_high: upper end.
         requests: requests behind it.
         baseline_tokens_per_second: throughput of the baseline at the same loads.
@@ -64,14 +68,18 @@ class Match:
     Attributes:
         now: how long they took.
         then: how long as many took in the baseline, at the same loads.
+        stretch: for each of them, by how much its load differs from the baseline's nearest, relatively.
         baseline_tokens: tokens that the baseline generates in the time of the intervals compared.
         seconds: that time.
+        baseline: what it is compared with; sums of another one are not gone on with.
     """
 
     now: Latencies = Latencies()
     then: Latencies = Latencies()
+    stretch: float = 0.0
     baseline_tokens: float = 0.0
     seconds: float = 0.0
+    baseline: Baseline | None = None
 
     def add(
         self,
@@ -81,10 +89,26 @@ class Match:
         seconds: float,
         baseline: Baseline,
     ) -> Match:
-        """Return the sums with the requests that finished between two samples, at this load."""
+        """Return the sums with the requests that finished between two samples, at this load.
+
+        They begin anew with another baseline, or where the server has other histogram buckets than before.
+        """
         found, parts = increase(before, after), baseline.at(load)
         if found is None or not parts:
-            return self
+            return self if self.baseline is baseline else Match(baseline=baseline)
+        if self.baseline is baseline:
+            with contextlib.suppress(ValueError):
+                return self._plus(found, parts, load, seconds)
+        return Match(baseline=baseline)._plus(found, parts, load, seconds)
+
+    def _plus(
+        self, found: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
+    ) -> Match:
+        """Return the sums with what finished.
+
+        Raises:
+            ValueError: it was counted in other buckets.
+        """
         now: dict[str, Histogram | None] = {}
         then: dict[str, Histogram | None] = {}
         for name in _NAMES:
@@ -95,22 +119,26 @@ class Match:
                 now[name] = (now[name] or Histogram()).plus(finished)
                 then[name] = (then[name] or Histogram()).plus(expected, finished.count / expected.count)
         throughput = sum(weight * bucket.generation_tokens_per_second for weight, bucket in parts)
+        seen = sum(weight * bucket.requests_running for weight, bucket in parts)
+        per_token = found.time_per_output_token
         return replace(
             self,
             now=Latencies(**now),
             then=Latencies(**then),
+            stretch=self.stretch
+            + (per_token.count if per_token else 0.0) * (max(load, seen) / min(load, seen) - 1),
             baseline_tokens=self.baseline_tokens + throughput * seconds,
             seconds=self.seconds + seconds,
         )
 
 
-def _expected(name: str, parts: tuple[tuple[float, object], ...]) -> Histogram | None:
+def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogram | None:
     """Return how long a request takes in the baseline, each bucket counted by its weight."""
     total = Histogram()
     for weight, bucket in parts:
         if not weight:
             continue
-        found: Histogram | None = getattr(bucket.latencies, name)  # type: ignore[attr-defined]
+        found: Histogram | None = getattr(bucket.latencies, name)
         if found is None or not found.count:
             return None
         total = total.plus(found, weight / found.count)
@@ -127,6 +155,8 @@ def compare(first: Match | None, last: Match | None, minimum: float) -> Measured
     """
     if first is None or last is None:
         return Measured()
+    if first.baseline is not None and first.baseline is not last.baseline:
+        return Measured()
     seconds = last.seconds - first.seconds
     ratios: list[LatencyRatio] = []
     measured = Measured()
@@ -138,11 +168,13 @@ def compare(first: Match | None, last: Match | None, minimum: float) -> Measured
         if name == "time_per_output_token" and now.sum > 0:
             speedup = then.sum / now.sum
             margin = _margin(now, then)
+            # A step grows at most in proportion to its batch, so another load counts by its distance.
+            stretch = 1 + max(0.0, last.stretch - first.stretch) / now.count
             measured = replace(
                 measured,
                 speedup=speedup,
-                speedup_low=speedup * (1 - margin),
-                speedup_high=speedup * (1 + margin),
+                speedup_low=speedup * (1 - margin) / stretch,
+                speedup_high=speedup * (1 + margin) * stretch,
                 requests=now.count,
             )
     if measured.speedup is not None and seconds > 0:
@@ -155,15 +187,16 @@ def _between(first: Latencies, last: Latencies, name: str) -> Histogram | None:
     earlier, later = getattr(first, name), getattr(last, name)
     if later is None:
         return None
-    between = later.plus(earlier, -1.0) if earlier is not None else later
-    return between if between.count > 0 else None
+    between = later.since(earlier) if earlier is not None else later
+    return between if between is not None and between.count > 0 else None
 
 
 def _quantiles(name: str, now: Histogram, then: Histogram) -> list[LatencyRatio]:
     found = []
     for quantile in QUANTILES:
         here, there = now.quantile(quantile), then.quantile(quantile)
-        if here and there:
+        # Within a bucket that holds most of the requests, a quantile is a guess, and its ratio worth nothing.
+        if here and there and max(now.share_around(here), then.share_around(there)) <= _COARSE:
             found.append(LatencyRatio(name, quantile, here / there))
     return found
 
@@ -178,4 +211,4 @@ def _margin(now: Histogram, then: Histogram) -> float:
         mean, deviation = side.mean, side.deviation
         if mean and deviation:
             square += (deviation / mean) ** 2 / side.count
-    return float(min(1.0, 1.96 * square**0.5))
+    return float(min(1.0, Z * square**0.5))

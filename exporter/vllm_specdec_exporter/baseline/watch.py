@@ -31,6 +31,7 @@ class Watcher:
 
     Attributes:
         missed: polls that failed.
+        drafting: whether the newest sample was left out because of drafts.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Watcher:
         self._version = ""
         self._dialect = ""
         self.missed = 0
+        self.drafting = False
 
     async def begin(self, earlier: Baseline | None = None) -> None:
         """Take the first sample.
@@ -67,8 +69,8 @@ class Watcher:
         for engine in self._engines(reading):
             if engine.latencies is None or engine.latencies.time_per_output_token is None:
                 msg = (
-                    "the server has no vllm:request_time_per_output_token_seconds: "
-                    "vLLM has it from 0.11 on, unless it runs with --disable-log-stats"
+                    "the server has no vllm:request_time_per_output_token_seconds: a baseline needs "
+                    "vLLM 0.11 or later, without --disable-log-stats"
                 )
                 raise BaselineError(msg)
         self._dialect = reading.dialect
@@ -141,4 +143,6 @@ class Watcher:
         for engine in self._engines(reading):
             recorder = self._recorders.setdefault(engine.key, Recorder(self._settle))
             sample = Sample(now, engine.counters, engine.load.requests_running, latencies=engine.latencies)
+            before = recorder.speculating_seconds
             recorder.observe(sample)
+            self.drafting = recorder.speculating_seconds > before

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .. import config, snapshot
+from .. import config, files, snapshot
 from ..duration import format_duration
 from ..one_shot import seconds_of
 from ..option_table import OPTIONS as ALL_OPTIONS
@@ -207,7 +207,7 @@ def _check_writable(flag: str, path: str | None) -> None:
 
 def _write(flag: str, path: str, content: bytes) -> None:
     try:
-        Path(path).write_bytes(content)
+        files.write(Path(path), content)
     except (OSError, ValueError) as error:
         msg = f"{flag} {json.dumps(path)}: cannot be written: {getattr(error, 'strerror', error)}"
         raise ConfigError(msg) from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ..economics.estimate import of_all
 from .load import LoadComparison, compare_load
 from .side import PER_TOKEN
 from .statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
@@ -146,6 +147,8 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
         if agrees
         else f"more than {on.disagreement_ratio:.0%} apart, so it does not fit this deployment"
     )
+    if on.cost_profile == "unknown":
+        fits += "; its method is not known here, so choose one with --cost.profile"
     words += f"; the cost profile {on.cost_profile or 'in force'} estimates {times(estimated)}x: {fits}"
     return Gain(on.name, speedup, low, high, estimated, agrees, words)
 
@@ -218,8 +221,7 @@ def _whole(side: Side) -> float | None:
     """Return the estimate for all tokens of a side: those without drafts gain nothing."""
     if side.estimated_speedup is None or side.estimated_speedup.value <= 0:
         return None
-    covered = 1.0 if side.coverage_ratio is None else side.coverage_ratio
-    return 1 / (covered / side.estimated_speedup.value + 1 - covered)
+    return of_all(side.estimated_speedup.value, side.coverage_ratio)
 
 
 def _why_unknown(side: Side) -> str:

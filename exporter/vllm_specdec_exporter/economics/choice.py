@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Z = 1.96
 
 #: How many times as much the mean of drafts varies as if they were independent: drafts of one request are
-#: not. The per-request records of a real server (`tests/data/captures`) show 4.3.
-CLUSTERING = 4.0
+#: not. The per-request records of a real server (`tests/data/captures`) show it.
+CLUSTERING = 4.3
 
 #: Standard errors of the decline in those of a ratio: it is a ratio of two of them.
 _DECLINE = 1.5

@@ -108,14 +108,14 @@ class CostProfile:
         if k == 0:
             return 1.0
         target, draft, context = self.target, self.draft, self.context_tokens * batch
-        attention = target.per_context_token * context
+        attention, size = target.per_context_token * context, self.size_ratio or 0.0
         plain = target.fixed + target.per_token * batch + attention
         verify = target.fixed + target.per_token * batch * (k + 1) + attention
         drafting = (
             draft.fixed
-            + draft.per_position * k
+            + (draft.per_position + draft.per_position_of_size * size) * k
             + draft.per_request * batch
-            + draft.per_token * batch * k
+            + (draft.per_token + draft.per_token_of_size * size) * batch * k
             + draft.per_context_token * context
             + draft.share_of_verification * verify
         )
@@ -144,11 +144,5 @@ class CostProfile:
         if not 0 < ratio <= 1:
             msg = f"a draft model's size over the target's lies above 0 and at most at 1, not {ratio:g}"
             raise ValueError(msg)
-        draft = replace(
-            self.draft,
-            per_position=self.draft.per_position + self.draft.per_position_of_size * ratio,
-            per_token=self.draft.per_token + self.draft.per_token_of_size * ratio,
-            per_position_of_size=0.0,
-            per_token_of_size=0.0,
-        )
-        return replace(self, name=f"{self.name} 1:{1 / ratio:.3g}", draft=draft, size_ratio=ratio)
+        name = self.name.partition(" 1:")[0]
+        return replace(self, name=f"{name} 1:{1 / ratio:.3g}", size_ratio=ratio)

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .cost import CostProfile
 
+#: With a smaller share of tokens out of drafts, what the whole does says too little of them.
+LEAST_COVERED = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -39,6 +42,25 @@ class Estimate:
     break_even_acceptance_ratio: float | None = None
     step_cost: float | None = None
     batch_size: float | None = None
+
+
+def of_all(speedup: float, covered: float | None) -> float:
+    """Return how much faster the whole runs where a share `covered` of the tokens comes out of drafts.
+
+    The rest is decoded plainly and gains nothing (Amdahl's law).
+    """
+    return speedup if covered is None else 1 / (covered / speedup + 1 - covered)
+
+
+def of_drafts(speedup: float, covered: float | None) -> float | None:
+    """Return how much faster the drafted tokens come where the whole runs `speedup` times as fast.
+
+    ``None`` where so few tokens come out of drafts that it cannot be told.
+    """
+    if covered is None:
+        return speedup
+    left = 1 / speedup - (1 - covered)
+    return covered / left if covered >= LEAST_COVERED and left > 0 else None
 
 
 def estimate(

@@ -43,11 +43,19 @@ def parse_profiles(document: object) -> dict[str, CostProfile]:
     if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
         msg = "a mapping with the one key profiles is expected, from names to profiles"
         raise ProfileError(msg)
+    taken: dict[str, str] = {}
     for name in profiles:
         if not str(name).isprintable() or not str(name).strip():
             msg = f"{str(name)!r} is no name for a profile: it must be text on one line"
             raise ProfileError(msg)
-    return {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
+    found = {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
+    for profile in found.values():
+        for method in profile.methods:
+            if method in taken:
+                msg = f"profile {profile.name}: method {method} belongs to profile {taken[method]} already"
+                raise ProfileError(msg)
+            taken[method] = profile.name
+    return found
 
 
 def _profile(name: str, entry: object) -> CostProfile:

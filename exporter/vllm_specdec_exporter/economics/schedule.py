@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: Where the last row ends; a batch larger than this is not met in practice.
 LARGEST_BATCH = 1024
 
+#: A K is nearly as fast as the best from this share of its speedup on: less is not worth another row.
+_NEARLY = 0.99
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
@@ -29,7 +32,7 @@ class ScheduleRow:
 
 
 def make_schedule(
-    lengths: Sequence[float], profile: CostProfile, largest: int = LARGEST_BATCH
+    lengths: Sequence[float], profile: CostProfile, largest: int = LARGEST_BATCH, prefer: int = 0
 ) -> tuple[ScheduleRow, ...]:
     """Return the rows for batches of 1 to `largest` requests.
 
@@ -40,11 +43,14 @@ def make_schedule(
         lengths: at index i, the mean acceptance length of K = i + 1.
         profile: what steps cost.
         largest: the largest batch to plan for, at least 1.
+        prefer: a K to take wherever it is nearly as fast as the best: the one advised for the present load.
     """
 
     def best(batch: int) -> int:
         speedups = [length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)]
         top = max(speedups, default=0.0)
+        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(1.0, _NEARLY * top):
+            return prefer
         return speedups.index(top) + 1 if top > 1 else 0
 
     rows: list[ScheduleRow] = []

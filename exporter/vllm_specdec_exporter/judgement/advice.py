@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
 from ..economics.choice import Choice, Option, Z
+from ..economics.estimate import of_drafts
 from ..economics.schedule import ScheduleRow
 from .activity import ActivityState
 from .rules import Rule, apply_rules
@@ -55,6 +56,7 @@ class Advice:
         schedule: rows for vLLM's ``num_speculative_tokens_per_batch_size``; outside the batch sizes seen they
             rest on the cost profile alone.
         schedule_config: the same as `speculative_config` with these rows; empty with a single row.
+        schedule_note: why there is no schedule, where there could be one.
     """
 
     action: Action = Action.INSUFFICIENT_DATA
@@ -67,6 +69,7 @@ class Advice:
     batch_sizes: tuple[float, float] | None = None
     schedule: tuple[ScheduleRow, ...] = ()
     schedule_config: str = ""
+    schedule_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,9 @@ class Case:
         profile: what steps cost.
         thresholds: for sample sizes and gains.
         batch_sizes: the least and the most requests that were seen running in the window.
+        settled: whether the window is full.
+        vllm: whether the server is a vLLM, so that there is something to paste.
+        engines: engines that serve the model: ranks of data parallelism.
     """
 
     activity: Activity
@@ -92,6 +98,9 @@ class Case:
     profile: CostProfile
     thresholds: Thresholds
     batch_sizes: tuple[float, float] | None = None
+    settled: bool = True
+    vllm: bool = True
+    engines: int = 1
 
 
 def advise(
@@ -123,6 +132,7 @@ def advise(
         drafts=measures.drafts or 0.0,
         counters=case.counters,
         cost=cost,
+        settled=case.settled,
         varying=measures.drafts_vary,
         method=case.method,
         thresholds=case.thresholds,
@@ -154,7 +164,9 @@ def _refuse(case: Case, standing: Standing | None) -> str:
 
 def correction(measures: Measures) -> float:
     """Return the factor that brings a step's extra cost in line with the measured speedup, 1 without one."""
-    measured, estimate = measures.measured.speedup, measures.estimate
+    estimate, whole = measures.estimate, measures.measured.speedup
+    # What is measured is of all tokens, what a step costs of those that were drafted for.
+    measured = of_drafts(whole, measures.coverage_ratio) if whole else None
     if (
         not measured
         or not estimate.step_cost
@@ -194,10 +206,16 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     load = f"at {batch:.1f} requests a batch"
     if action is Action.DISABLE:
         best = choice.best_drafting
+        if best.speedup >= 1:
+            return (
+                f"no K was sure to pay {load}, and the best, K={best.num_speculative_tokens}, hardly does now"
+            )
         words = (
             f"no K pays {load}: the best, K={best.num_speculative_tokens}, runs "
             f"{best.speedup:.2f} times as fast as no speculation"
         )
+        if case.profile.name == "unknown":
+            words += "; the method is not known, and a draft model of 1:9 is assumed: give --spec.config"
         alone = case.profile.break_even_length(best.num_speculative_tokens, 1)
         if batch > 1 and best.mean_acceptance_length > alone:
             words += "; it would pay for fewer requests at a time, so a K schedule may serve better"
@@ -213,7 +231,7 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
         return f"K={k} runs {now.speedup:.2f} times as fast {load}"
     words = f"K={k} runs {then.speedup:.2f} times as fast {load}, K={present} {now.speedup:.2f} times"
     if action is Action.INCREASE_K:
-        return f"{words}; positions from {present} on are extrapolated cautiously"
+        return f"{words}; positions from {present} on are extrapolated cautiously, so try it and look again"
     if k == present - 1:
         return f"{words}: position {k} costs more than it gives"
     return f"{words}: positions {k} to {present - 1} cost more than they give"

@@ -52,7 +52,7 @@ def of_payoff(payoff: Payoff, quality: Quality, advice: Advice, measures: Measur
 def _against_harm(payoff: Payoff, advice: Advice) -> str:
     measured = payoff.basis is Basis.MEASURED
     if advice.action is Action.DISABLE:
-        words = "Start vLLM without --speculative-config"
+        words = "Start the server without speculation (vLLM: without --speculative-config)"
         if advice.schedule_config:
             return f"{words}, or, to keep it for small batches, {_flag(advice.schedule_config)}."
         return f"{words}."
@@ -73,6 +73,8 @@ def _against_harm(payoff: Payoff, advice: Advice) -> str:
 
 
 def _paste(advice: Advice) -> str:
+    if not advice.speculative_config:
+        return f"Start the server with {advice.num_speculative_tokens} as the most tokens to draft."
     return f"Start vLLM {_flag(advice.speculative_config)}."
 
 
@@ -89,10 +91,10 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
         return [
             Finding(
                 Severity.HINT,
-                f"acceptance is poor by the rubric ({', '.join(quality.reasons)}), "
+                f"acceptance is poor by the thresholds ({', '.join(quality.reasons)}), "
                 f"and speculation does not lose: {payoff.reasons[0]}",
-                "Both hold: the rubric looks at acceptance alone, payoff at the time it saves. Go by payoff; "
-                "poor acceptance says that there is more to gain.",
+                "Both hold: the thresholds look at acceptance alone, payoff at the time it saves. Go by "
+                "payoff; poor acceptance says that there is more to gain.",
             )
         ]
     good = quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL)

@@ -53,14 +53,30 @@ def consult(before: Counsel, case: Case, speculation: Speculation, time: float, 
         before = Counsel(k=case.k)
     advice, standing = advise(case, before.standing, time, window)
     after = replace(before, advice=advice, standing=standing)
-    if advice.action is Action.INSUFFICIENT_DATA or case.measures is None:
+    if advice.action is Action.INSUFFICIENT_DATA or case.measures is None or not case.vllm:
         return after
-    due = before.scheduled_at is None or not 0 <= time - before.scheduled_at < _SHARE * window
+    note = _no_schedule(advice, case)
+    if note:
+        return replace(after, advice=_to_paste(replace(advice, schedule_note=note), (), case, speculation))
+    moved = before.advice.num_speculative_tokens != advice.num_speculative_tokens
+    due = moved or before.scheduled_at is None or not 0 <= time - before.scheduled_at < _SHARE * window
     if due:
         lengths = case.measures.mean_acceptance_length_at
         profile = replace(case.profile, correction=correction(case.measures))
-        after = replace(after, schedule=make_schedule(lengths, profile), scheduled_at=time)
+        rows = make_schedule(lengths, profile, prefer=advice.num_speculative_tokens or 0)
+        after = replace(after, schedule=rows, scheduled_at=time)
     return replace(after, advice=_to_paste(advice, after.schedule, case, speculation))
+
+
+def _no_schedule(advice: Advice, case: Case) -> str:
+    """Say why no K schedule is given; empty where one is."""
+    if case.engines > 1:
+        return "vLLM ignores a K schedule with data parallelism"
+    if advice.doubted:
+        return "a K schedule follows once the advice is settled"
+    if advice.action is Action.INCREASE_K:
+        return "a K schedule follows once the larger K was tried: vLLM allows none beyond the present one"
+    return ""
 
 
 def _to_paste(

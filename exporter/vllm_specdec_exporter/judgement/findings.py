@@ -13,7 +13,7 @@ from .activity import ActivityState
 from .advice import Action, Advice
 from .agreement import of_payoff
 from .finding import Finding, Severity
-from .payoff import Payoff, PayoffVerdict
+from .payoff import Basis, Payoff, PayoffVerdict
 from .quality import QualityLevel
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ __all__ = ["Finding", "Severity", "find"]
 
 #: Below this share of tokens out of drafts, speculation has little effect whatever its acceptance.
 LOW_COVERAGE = 0.5
+
+#: More than this is not met in sound answers at any K above 1.
+ABNORMAL_ACCEPTANCE = 0.97
 
 #: A position accepted in fewer drafts than this is rarely worth drafting (the published rule to lower K).
 RARELY_ACCEPTED = 0.10
@@ -45,6 +48,7 @@ def find(
     configured_k: int | None = None,
     defects: tuple[str, ...] = (),
     mismatch: str = "",
+    unknown_method: bool = False,
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, the gravest first.
 
@@ -59,11 +63,21 @@ def find(
         configured_k: K as the operator says it was configured.
         defects: what was inconsistent in its newest sample.
         mismatch: why the baseline cannot be compared with it.
+        unknown_method: whether its costs are assumed for want of a method.
     """
     found = _of_activity(activity) if speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:
         found += of_payoff(payoff, quality, advice, measures)
         found += _of_acceptance(quality, measures, payoff, advice)
+        if unknown_method and payoff.basis is Basis.ESTIMATED:
+            found.append(
+                Finding(
+                    Severity.HINT,
+                    "the method is not known, and the costs of a draft model of 1:9 are assumed",
+                    "Give the JSON of vLLM's --speculative-config as --spec.config, or a profile by name "
+                    "as --cost.profile.",
+                )
+            )
     if mismatch:
         found.append(
             Finding(Severity.HINT, mismatch, "Until then, speedup is estimated instead of measured.")
@@ -184,6 +198,15 @@ def _of_acceptance(quality: Quality, measures: Measures, payoff: Payoff, advice:
                 f"acceptance is poor: {', '.join(quality.reasons)}",
                 "Compare the time per output token with speculation switched off, at real load, "
                 "before keeping it on.",
+            )
+        )
+    if measures.acceptance_ratio is not None and measures.acceptance_ratio > ABNORMAL_ACCEPTANCE:
+        found.append(
+            Finding(
+                Severity.HINT,
+                f"{measures.acceptance_ratio:.1%} of the drafted tokens are accepted, abnormally many",
+                "Look whether answers repeat themselves (finish reason repetition, answers cut at their "
+                "longest): loops are easy to draft, and say nothing of other traffic.",
             )
         )
     if measures.drafts_vary:

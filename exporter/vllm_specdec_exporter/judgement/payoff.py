@@ -1,7 +1,8 @@
 """Payoff: is speculation worth it right now?
 
-The speedup decides: harmful below 1.0, marginal up to 1.2, beneficial above. A measured one, against a
-baseline at the same load, beats an estimated one, which hangs on a cost profile.
+The speedup of all that the engine generates decides: harmful below 1.0, marginal up to 1.2, beneficial above.
+A measured one, against a baseline at the same load, beats an estimated one, which hangs on a cost profile and
+speaks of drafts alone: what was decoded plainly beside them gains nothing.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ..economics.estimate import of_all
+
 if TYPE_CHECKING:
     from ..economics.cost import CostProfile
     from ..measures import Measures
     from ..thresholds import Thresholds
 
-#: Below this share of tokens out of drafts, the whole server gains far less than its drafts.
-_WHOLE = 0.9
+#: Below this share of tokens out of drafts, the whole gains less than they do by more than rounding.
+_WHOLE = 0.98
 
 
 class PayoffVerdict(StrEnum):
@@ -40,7 +43,7 @@ class Payoff:
 
     Attributes:
         verdict: ``None`` unless the engine is active and its speedup is known.
-        speedup: the speedup that decided.
+        speedup: the speedup that decided: of all tokens, with and without drafts.
         basis: where it comes from.
         reasons: how it comes about, in words.
     """
@@ -62,7 +65,7 @@ def judge_payoff(
         thresholds: where harm ends and benefit begins.
         unmeasured: why nothing was measured although there is a baseline.
     """
-    estimate, measured = measures.estimate, measures.measured
+    estimate, measured, covered = measures.estimate, measures.measured, measures.coverage_ratio
     reasons = []
     if measured.speedup is not None:
         speedup, basis = measured.speedup, Basis.MEASURED
@@ -71,7 +74,7 @@ def judge_payoff(
             f"({measured.speedup_low:.2f} to {measured.speedup_high:.2f}, {measured.requests:,.0f} requests)"
         )
     elif estimate.speedup is not None:
-        speedup, basis = estimate.speedup, Basis.ESTIMATED
+        speedup, basis = of_all(estimate.speedup, covered), Basis.ESTIMATED
     else:
         return Payoff(reasons=(_why_unknown(measures),))
     if estimate.speedup is not None:
@@ -82,17 +85,17 @@ def judge_payoff(
             f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch, "
             f"by the cost profile {profile.name}"
         )
-        if basis is Basis.MEASURED and abs(speedup / estimate.speedup - 1) > thresholds.disagreement_ratio:
+        whole = of_all(estimate.speedup, covered)
+        if covered is not None and covered < _WHOLE:
+            reasons.append(
+                f"that holds for the {covered:.0%} of the tokens that came out of drafts: "
+                f"all of them {whole:.2f} times"
+            )
+        if basis is Basis.MEASURED and abs(speedup / whole - 1) > thresholds.disagreement_ratio:
             reasons.append(
                 f"the cost profile {profile.name} does not fit this deployment: "
                 "what is measured counts, and advice on K is corrected by it"
             )
-    covered = measures.coverage_ratio
-    if covered is not None and covered < _WHOLE and basis is Basis.ESTIMATED:
-        whole = 1 / (covered / speedup + 1 - covered)
-        reasons.append(
-            f"{covered:.0%} of the tokens came out of drafts, so the whole runs {whole:.2f} times as fast"
-        )
     if unmeasured and basis is Basis.ESTIMATED:
         reasons.append(f"not measured: {unmeasured}")
     return Payoff(_verdict(speedup, thresholds), speedup, basis, tuple(reasons))

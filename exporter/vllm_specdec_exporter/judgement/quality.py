@@ -132,7 +132,7 @@ def _reasons(level: QualityLevel, criteria: tuple[Criterion, ...]) -> tuple[str,
     elif level is QualityLevel.POOR:
         decisive = [c for c in criteria if c.level is level and c.met]
     else:
-        decisive = [c for c in criteria if c.level is level]
+        decisive = [c for c in criteria if c.level is level and c.value is not None]
     return tuple(str(c) for c in decisive)
 
 

@@ -66,7 +66,7 @@ def _marginal_benefit(measures: Measures, profile: CostProfile) -> Rule:
     cost = profile.step_cost(k, batch) - profile.step_cost(k - 1, batch)
     benefit = ratio / cost if cost > 0 else float("inf")
     text = f"position {k - 1} gives {ratio:.2f} tokens for the time of {cost:.2f} plain steps"
-    return Rule("marginal_benefit", RAISE_K if benefit > 1 else LOWER_K, text)
+    return Rule("marginal_benefit", RAISE_K if benefit > 1 else NOTHING, text)
 
 
 def _length(length: float, thresholds: Thresholds) -> Rule:

@@ -1,10 +1,12 @@
 """Stance: what advice stands for, and when it changes its mind.
 
-The first stance goes by the first window that holds enough drafts. From then on noise must not move it, and
-a real change must. So another stance needs more than a window that argues for it: that only raises a doubt.
-What is drafted from then on is a sample of its own, which was not picked for its outcome. It grows until it
-clears the doubt, or shows, beyond any that days of noise could bring about, that another stance is better. A
-large change shows within one window; a small one takes as long as it takes to be sure.
+The first stance goes by the first window that holds enough drafts, and is taken anew until that window is
+full. From then on noise must not move it, and a real change must. So another stance needs more than a window
+that argues for it: that only raises a doubt. What is drafted from then on is a sample of its own, which was
+not picked for its outcome. It grows until it clears the doubt, or shows, beyond any that days of noise could
+bring about, that another stance is better. A large change shows within one window; a small one takes as long
+as it takes to be sure. A window that turns a stance into its opposite beyond doubt, a loss where it drafts or
+a gain where it does not, overrules it at once.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 LIKELY = 1.28
 #: Standard deviations that a change of mind needs. A window has a new sample every few minutes, for months.
 CERTAIN = 4.0
+#: Standard deviations at which a single window overrules a stance that contradicts it.
+BEYOND_DOUBT = 5.0
 
 #: Mean acceptance lengths that a method usually reaches at the least, as published; one that stays below
 #: them at its best K does not fit the target or the traffic.
@@ -31,6 +35,8 @@ USUAL_LENGTH = {"eagle": 2.0, "eagle3": 2.0, "ngram": 1.5, "mlp_speculator": 1.5
 
 #: A smaller K saves work as well, so from two tokens fewer on a part of the gain suffices.
 _SHORTER = 0.25
+#: A K that was never drafted must promise more.
+_FARTHER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ class Evidence:
         drafts: drafts in the window.
         counters: cumulative counters at its end.
         cost: from a K to the time of its step, in plain steps, at the present load.
+        settled: whether the window is full; until then a stance is taken anew each time.
         varying: whether drafts are shorter than K, so that nothing is known of any other K.
         method: how drafts are made.
         thresholds: for gains.
@@ -76,6 +83,7 @@ class Evidence:
     drafts: float
     counters: Counters
     cost: Callable[[int], float]
+    settled: bool
     varying: bool
     method: str
     thresholds: Thresholds
@@ -109,6 +117,8 @@ def stand(evidence: Evidence, standing: Standing | None, time: float, hold: floa
     held = standing.stance if standing else present
     counters = evidence.counters
     doubt = standing.doubt if standing else None
+    if standing is not None and (not evidence.settled or _overruled(evidence, held)):
+        standing, doubt, held = None, None, present
     if standing is None or doubt is None:
         wanted = _wanted(evidence, evidence.in_window(LIKELY), held)
         if standing is None or wanted == held:
@@ -124,6 +134,17 @@ def stand(evidence: Evidence, standing: Standing | None, time: float, hold: floa
         return replace(standing, doubt=None)
     wanted = _wanted(evidence, certain, held)
     return Standing(wanted) if wanted != held and time - doubt.time >= hold else standing
+
+
+def _overruled(evidence: Evidence, held: Stance) -> bool:
+    """Tell whether the window leaves no doubt that the stance loses, or that drafting pays after all.
+
+    Payoff says the same of the same window, and advice must not contradict it for long.
+    """
+    choice = evidence.in_window(BEYOND_DOUBT)
+    if held.k == 0:
+        return max(option.speedup_low for option in choice.options[1 : choice.drafted + 1]) > 1
+    return choice.option(held.k).speedup_high < evidence.thresholds.harmful_speedup
 
 
 def _survival(now: tuple[float, ...], then: tuple[float, ...], drafts: float) -> tuple[float, ...]:
@@ -151,7 +172,8 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     this, that = choice.option(k), choice.option(held)
     if k == 0:
         return choice.best_drafting.speedup_high < evidence.thresholds.harmful_speedup
-    needed = evidence.thresholds.advice_minimum_gain * (_SHORTER if held - k > 1 else 1.0)
+    part = _FARTHER if this.extrapolated else _SHORTER if held - k > 1 else 1.0
+    needed = evidence.thresholds.advice_minimum_gain * part
     return this.speedup >= (1 + needed) * that.speedup and choice.surely_better(k, held)
 
 

@@ -79,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method", choices=tuple(METHODS), default="draft_model", help="Default: draft_model."
     )
     parser.add_argument(
+        "--cost.profile",
         "--cost-profile",
+        dest="cost_profile",
         choices=tuple(BUILTIN),
         help="What a step costs. Default: the method's, fitted to the sizes.",
     )

@@ -79,7 +79,7 @@ def rules(view: View) -> Html:
     rows = (row(SAYS.get(rule.says, rule.says), (rule.text,)) for rule in found)
     content = table(("Says", "Because"), rows, label=title, class_="words")
     words = (
-        "The published rules look at acceptance alone, or at one position. What to do goes by all of the "
+        "The published rules look at acceptance alone. What to do weighs it against the time a step takes, "
         "time, so it may differ."
     )
     return section(title, content, element("p", words, class_="note"), anchor=anchor, note=view.window_words)
@@ -106,6 +106,8 @@ def paste(view: View) -> Html:
         ]
         seen = seen_words(advice)
         parts += [element("p", seen, class_="note")] if seen else []
+    if advice.schedule_note:
+        parts.append(element("p", f"No K schedule: {advice.schedule_note}.", class_="note"))
     if not parts:
         return Html()
     if only_changes(view.engine):

@@ -14,6 +14,7 @@ import msgspec
 
 from .. import plots
 from ..options import ConfigError
+from ..wording import printable
 from . import page, record, report
 from .arguments import add_flags_of_sweep, read_endpoint, read_plan
 from .endpoint import Unreachable
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     except (Unreachable, OtherTraffic) as error:
-        print(f"vllm-specdec-exporter sweep: error: {error}", file=sys.stderr)
+        print(f"vllm-specdec-exporter sweep: error: {printable(str(error))}", file=sys.stderr)
         return UNREACHABLE if isinstance(error, Unreachable) else PROBLEM
     except KeyboardInterrupt:
         if latest:

@@ -6,17 +6,14 @@ cells. A later run with the same settings against the same server goes on from i
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - read at run time, to decode
 
 import msgspec
 
-from .. import __version__
+from .. import __version__, files
 from ..options import ConfigError
 from .grid import Cell, SweepPlan
 from .statistics import Distribution, Interval
@@ -285,19 +282,10 @@ def save(path: Path, body: bytes) -> None:
     Raises:
         ConfigError: it cannot be written.
     """
-    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(number, "wb") as stream:
-            stream.write(body)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        files.write(path, body)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
         msg = f"--out {_quote(path.parent)}: {path.name} cannot be written: {error.strerror}"
         raise ConfigError(msg) from error
 

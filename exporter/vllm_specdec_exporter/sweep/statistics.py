@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ..economics.choice import CLUSTERING
 from ..window import Delta
 
 if TYPE_CHECKING:
@@ -144,9 +145,10 @@ def wilson(ratio: float, number: float) -> tuple[float, float]:
 
 
 def draft_interval(delta: Delta) -> Interval | None:
-    """Return the interval of the acceptance ratio from the counters alone, as if drafts were independent.
+    """Return the interval of the acceptance ratio from the counters alone.
 
     The position counters are the distribution of accepted tokens per draft, which gives their variance.
+    Drafts of one request resemble each other, so it is widened as everywhere (`economics.choice`).
     """
     drafts, drafted = delta.drafts or 0.0, delta.draft_tokens or 0.0
     positions = delta.accepted_tokens_per_position
@@ -158,8 +160,8 @@ def draft_interval(delta: Delta) -> Interval | None:
     length = drafted / drafts
     ratio = min(1.0, mean / length)
     if ratio in (0.0, 1.0):
-        return Interval(*wilson(ratio, drafts), "draft", round(drafts))
-    reach = _Z * math.sqrt(variance / drafts) / length
+        return Interval(*wilson(ratio, drafts / CLUSTERING), "draft", round(drafts))
+    reach = _Z * math.sqrt(CLUSTERING * variance / drafts) / length
     return Interval(max(0.0, ratio - reach), min(1.0, ratio + reach), "draft", round(drafts))
 
 

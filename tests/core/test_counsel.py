@@ -1,0 +1,78 @@
+"""What is given to paste, and when nothing is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from economics.servers import expected, judged, settings_for, survival_of
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.advice import Action, Case
+from vllm_specdec_exporter.judgement.counsel import Counsel, consult
+from vllm_specdec_exporter.reading import Counters
+from vllm_specdec_exporter.speculation import Speculation
+from vllm_specdec_exporter.thresholds import Thresholds
+
+SPECULATION = Speculation(True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}')
+DRAFTS = 5_000.0
+
+
+def case(*conditional: float, batch: float = 8.0) -> Case:
+    """What advice is drawn from after a window of drafts with this acceptance."""
+    positions = expected(survival_of(conditional), DRAFTS)
+    settings = settings_for(for_method("eagle3"), "eagle3", len(conditional))
+    result = judged(settings, positions, DRAFTS, batch)
+    return Case(
+        activity=Activity(ActivityState.ACTIVE, ""),
+        measures=result.window(result.judged_window),
+        counters=Counters(DRAFTS, DRAFTS * len(conditional), sum(positions), tuple(positions)),
+        k=len(conditional),
+        method="eagle3",
+        profile=for_method("eagle3"),
+        thresholds=Thresholds(),
+    )
+
+
+def counsel(found: Case) -> Counsel:
+    return consult(Counsel(), found, SPECULATION, 300.0, 300.0)
+
+
+STEADY, SHALLOW, RISING = (0.9, 0.8, 0.7, 0.55), (0.9, 0.7, 0.1, 0.1), (0.95, 0.95, 0.95, 0.95)
+
+
+def test_a_schedule_is_given_with_the_advised_k_at_the_present_load() -> None:
+    """What is to be pasted by batch size says the same of the present batch as the advice."""
+    for conditional in (STEADY, SHALLOW):
+        advice = counsel(case(*conditional)).advice
+        here = next(row for row in advice.schedule if row.first <= 8 <= row.last)
+
+        assert here.num_speculative_tokens == advice.num_speculative_tokens
+
+
+def test_engines_of_one_model_get_no_schedule() -> None:
+    """VLLM ignores a schedule with data parallelism, so none is offered, and the reason is."""
+    advice = counsel(replace(case(*SHALLOW), engines=2)).advice
+
+    assert (advice.schedule, advice.schedule_config) == ((), "")
+    assert advice.schedule_note == "vLLM ignores a K schedule with data parallelism"
+    assert advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
+
+
+def test_a_larger_k_comes_before_a_schedule() -> None:
+    """A schedule can only hold K up to the present one, and would undo the advice to raise it."""
+    advice = counsel(case(*RISING)).advice
+
+    assert advice.action is Action.INCREASE_K
+    assert (advice.schedule, advice.schedule_config) == ((), "")
+    assert "vLLM allows none beyond the present one" in advice.schedule_note
+
+
+@pytest.mark.parametrize("conditional", [STEADY, SHALLOW, RISING])
+def test_other_servers_get_no_flags_of_vllm(conditional: tuple[float, ...]) -> None:
+    """llama.cpp and LMDeploy have no --speculative-config: they get the K alone."""
+    advice = counsel(replace(case(*conditional), vllm=False)).advice
+
+    assert advice.num_speculative_tokens
+    assert (advice.speculative_config, advice.schedule_config, advice.schedule) == ("", "", ())
