@@ -78,12 +78,14 @@ def assess(
         quality = judge_quality(judged, others, settings.thresholds)
         unmeasured = "" if mismatch else _why_unmeasured(judged, settings)  # a finding tells of a mismatch
         payoff = judge_payoff(judged, profile, settings.thresholds, unmeasured)
+    method = guess_method(spec.method, spec.draft_model)
+    unknown = profile.name == "unknown" and not method
     case = Case(
         activity=activity,
         measures=judged,
         counters=engine.counters,
         k=k,
-        method=guess_method(spec.method, spec.draft_model),
+        method=method,
         profile=profile,
         thresholds=settings.thresholds,
         batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
@@ -117,7 +119,7 @@ def assess(
             configured_k=spec.num_speculative_tokens,
             defects=state.latest_defects,
             mismatch=mismatch,
-            unknown_method=profile.name == "unknown",
+            unknown_method=unknown,
         ),
         judged_window=settings.judged.name,
         num_speculative_tokens=k if reading.speculative and activity.state is not ActivityState.OFF else None,

@@ -9,6 +9,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
+from .economics.estimate import of_all
 from .judgement.activity import ActivityState
 from .judgement.advice import Advice
 from .judgement.finding import Severity
@@ -85,7 +86,7 @@ def render(result: ExporterResult, *, colour: bool = False) -> str:
 
 def _target(target: TargetResult, paint: _Plain) -> Iterator[str]:
     if not target.up:
-        yield paint(f"{target.target} cannot be judged", _RED)
+        yield paint(f"{printable(target.target)} cannot be judged", _RED)
         if target.failure is not None:
             yield from _wrap(f"{target.failure.reason}: {target.failure.message}", "  ", 4)
             if target.failure.reason in _ADVICE:
@@ -127,7 +128,10 @@ def _range(engine: EngineResult) -> str:
         return ""
     if not found.speedup_low < 1 < found.speedup_high:
         return ""
-    return f", uncertain: {found.speedup_low:.2f} to {found.speedup_high:.2f}"
+    low, high = found.speedup_low, found.speedup_high
+    if engine.payoff.basis is Basis.ESTIMATED:
+        low, high = of_all(low, measures.coverage_ratio), of_all(high, measures.coverage_ratio)
+    return f", uncertain: {low:.2f} to {high:.2f}"
 
 
 def _name(engine: EngineResult) -> str:

@@ -620,7 +620,9 @@ def test_credentials_in_the_address_are_not_shown(elsewhere: Elsewhere) -> None:
 
 def test_a_model_name_cannot_steer_the_terminal() -> None:
     """Neither an escape sequence nor a line break out of the server's labels reaches the report."""
-    replies = [phase.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for phase in (PHASES[30], PHASES[60])]
+    replies = [
+        phase.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for phase in (PHASES[30], PHASES[60])
+    ]
     with ReplayServer(replies) as server:
         outcome = run("check", server.url, "--for", "2s")
     assert "\x1b" not in outcome.out + outcome.err

@@ -208,8 +208,13 @@ def test_a_demo_that_ends_by_itself_leaves_nothing_behind(seen: Seen) -> None:
 
 def test_the_hints_can_be_typed_as_they_stand(seen: Seen) -> None:
     """The two commands that it suggests name the command as it was called, and the addresses in use."""
-    assert re.search(r"try: curl -s http://127\.0\.0\.1:\d+/metrics \| grep -E 'payoff\|speedup\|recommendation'\n", seen.said)
-    assert re.search(rf"^ +{re.escape(COMMAND)} check http://127\.0\.0\.1:\d+{SPECULATION}\n", seen.said, re.MULTILINE)
+    assert re.search(
+        r"try: curl -s http://127\.0\.0\.1:\d+/metrics \| grep -E 'payoff\|speedup\|recommendation'\n",
+        seen.said,
+    )
+    assert re.search(
+        rf"^ +{re.escape(COMMAND)} check http://127\.0\.0\.1:\d+{SPECULATION}\n", seen.said, re.MULTILINE
+    )
 
 
 def test_the_hint_works_however_the_demo_was_started(tmp_path: Path) -> None:
@@ -278,7 +283,7 @@ def test_ports_that_are_taken_are_left_alone(tmp_path: Path) -> None:
             assert dict.fromkeys(PROGRAMS, True) == {name: answers(url) for name, url in found.pages.items()}
             simulator, exporter = (f"http://127.0.0.1:{ports[name]}" for name in PROGRAMS[:2])
             assert f"curl -s {exporter}/metrics" in found.said
-            assert f"check {simulator} --spec.config '{{\"method\": \"eagle3\"}}'\n" in found.said
+            assert f'check {simulator} --spec.config \'{{"method": "eagle3"}}\'\n' in found.said
     assert set() == set(ports.values()) & set(USUAL_PORTS)
     assert len(set(ports.values())) == len(PROGRAMS)
 

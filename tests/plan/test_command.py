@@ -235,8 +235,9 @@ def test_binary_units_are_larger(plan: Callable[..., tuple[int, str, str]]) -> N
     assert document["gpus"]["memory_bytes"] == 80 * 2**30
 
 
-def test_a_profile_can_be_named(plan: Callable[..., tuple[int, str, str]]) -> None:
-    document = json.loads(plan(*SIZES, *H200, "--cost-profile", "chinchilla-70b-draft-4b", "--json")[1])
+@pytest.mark.parametrize("flag", ["--cost.profile", "--cost-profile"])
+def test_a_profile_can_be_named(plan: Callable[..., tuple[int, str, str]], flag: str) -> None:
+    document = json.loads(plan(*SIZES, *H200, flag, "chinchilla-70b-draft-4b", "--json")[1])
     assert document["speedup"]["profile"].startswith("chinchilla-70b-draft-4b")
 
 

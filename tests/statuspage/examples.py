@@ -39,7 +39,7 @@ POOR = (0.431, 0.182, 0.071, 0.024)
 HOPELESS = (0.101, 0.012, 0.003, 0.001)
 MARGINAL = (0.551, 0.302, 0.151, 0.101)
 SHALLOW = (0.951, 0.652, 0.051, 0.011)
-#: Upper bounds of the buckets of latencies, in seconds: fine enough that no bucket holds half of the requests.
+#: Upper bounds of the buckets of latencies, in seconds: so fine that none holds half of the requests.
 _BOUNDS = tuple(0.005 * 1.04**step for step in range(240))
 LOAD = Load(requests_running=14, requests_waiting=2, kv_cache_usage_ratio=0.4312)
 

@@ -144,6 +144,27 @@ async def test_an_endpoint_without_metrics_is_4(fake: FakeServer, capsys: pytest
     assert f"{fake.url} has no vLLM metrics: HTTP 404 Not Found" in capsys.readouterr().err
 
 
+async def test_model_names_cannot_break_the_one_line_of_an_error(
+    fake: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.models = ["fake-model", "other\x1b[31m\nmodel"]
+    assert await sweep(fake.url) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "\x1b" not in err
+    assert "other" in err
+
+
+async def test_a_model_name_cannot_steer_the_terminal(
+    fake: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.models = ["fake\x1b[31m-model"]
+    await sweep(fake.url, "--out", str(tmp_path / "o"), "--no-html", *QUICK)
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert "[31m-model" in out
+
+
 async def test_a_sweep_prints_a_table_and_writes_three_files(
     fake: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -214,7 +214,7 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
             f"no K pays {load}: the best, K={best.num_speculative_tokens}, runs "
             f"{best.speedup:.2f} times as fast as no speculation"
         )
-        if case.profile.name == "unknown":
+        if case.profile.name == "unknown" and not case.method:
             words += "; the method is not known, and a draft model of 1:9 is assumed: give --spec.config"
         alone = case.profile.break_even_length(best.num_speculative_tokens, 1)
         if batch > 1 and best.mean_acceptance_length > alone:

@@ -92,7 +92,7 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
             Finding(
                 Severity.HINT,
                 f"acceptance is poor by the thresholds ({', '.join(quality.reasons)}), "
-                f"and speculation does not lose: {payoff.reasons[0]}",
+                f"and speculation does not lose: {payoff.basis} {payoff.speedup:.2f} times as fast",
                 "Both hold: the thresholds look at acceptance alone, payoff at the time it saves. Go by "
                 "payoff; poor acceptance says that there is more to gain.",
             )

@@ -80,7 +80,7 @@ def rules(view: View) -> Html:
     content = table(("Says", "Because"), rows, label=title, class_="words")
     words = (
         "The published rules look at acceptance alone. What to do weighs it against the time a step takes, "
-        "time, so it may differ."
+        "so it may differ."
     )
     return section(title, content, element("p", words, class_="note"), anchor=anchor, note=view.window_words)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..wording import printable
 from .conclusions import conclusions, degree, trouble
 from .record import Status
 from .zones import MEANINGS, NOTE
@@ -54,10 +55,10 @@ def render(record: SweepRecord, zones: Zones) -> str:
     }
     lines = [f"{server.target} ({', '.join(f'{k} {v}' for k, v in facts.items() if v)})", ""]
     if not record.cells:
-        return "\n".join([*lines, "no cell was measured"])
+        return "\n".join(map(printable, [*lines, "no cell was measured"]))
     lines += _table([_HEADS, *(_row(result, zones) for result in record.cells)])
     lines += ["", *_wrapped(_notes(record, zones)), "", *_wrapped(conclusions(record, zones))]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(printable(line.rstrip()) for line in lines)
 
 
 def _wrapped(texts: Iterable[str]) -> Iterator[str]:
