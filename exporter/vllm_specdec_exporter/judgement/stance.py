@@ -117,10 +117,11 @@ def stand(evidence: Evidence, standing: Standing | None, time: float, hold: floa
     held = standing.stance if standing else present
     counters = evidence.counters
     doubt = standing.doubt if standing else None
-    if standing is not None and (not evidence.settled or _overruled(evidence, held)):
+    choice = evidence.in_window(LIKELY)
+    if standing is not None and (not evidence.settled or _overruled(evidence, choice, held)):
         standing, doubt, held = None, None, present
     if standing is None or doubt is None:
-        wanted = _wanted(evidence, evidence.in_window(LIKELY), held)
+        wanted = _wanted(evidence, choice, held)
         if standing is None or wanted == held:
             return Standing(wanted)
         begun = Doubt(time, counters.drafts or 0.0, counters.accepted_tokens_per_position)
@@ -136,15 +137,20 @@ def stand(evidence: Evidence, standing: Standing | None, time: float, hold: floa
     return Standing(wanted) if wanted != held and time - doubt.time >= hold else standing
 
 
-def _overruled(evidence: Evidence, held: Stance) -> bool:
+def _overruled(evidence: Evidence, likely: Choice, held: Stance) -> bool:
     """Tell whether the window leaves no doubt that the stance loses, or that drafting pays after all.
 
     Payoff says the same of the same window, and advice must not contradict it for long.
     """
+    harmful, drafted = evidence.thresholds.harmful_speedup, slice(1, likely.drafted + 1)
+    if held.k and likely.option(held.k).speedup >= harmful:
+        return False  # as nearly always, and far cheaper than to ask for certainty
+    if not held.k and max(option.speedup for option in likely.options[drafted]) <= 1:
+        return False
     choice = evidence.in_window(BEYOND_DOUBT)
     if held.k == 0:
-        return max(option.speedup_low for option in choice.options[1 : choice.drafted + 1]) > 1
-    return choice.option(held.k).speedup_high < evidence.thresholds.harmful_speedup
+        return max(option.speedup_low for option in choice.options[drafted]) > 1
+    return choice.option(held.k).speedup_high < harmful
 
 
 def _survival(now: tuple[float, ...], then: tuple[float, ...], drafts: float) -> tuple[float, ...]:
