@@ -11,7 +11,7 @@ from .economics.estimate import estimate, of_drafts
 from .economics.profiles import deployed, guess_method
 from .economics.returns import Return, return_on_speculation
 from .judgement.activity import Activity, ActivityState, judge_activity
-from .judgement.advice import Case
+from .judgement.advice import Case, correction
 from .judgement.counsel import consult
 from .judgement.findings import find
 from .judgement.payoff import Payoff, judge_payoff
@@ -86,7 +86,7 @@ def assess(
         counters=engine.counters,
         k=k,
         method=method,
-        profile=profile,
+        profile=replace(profile, correction=correction(judged)) if judged else profile,
         thresholds=settings.thresholds,
         batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
         settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,

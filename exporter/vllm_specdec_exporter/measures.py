@@ -98,7 +98,7 @@ def derive(window: str, delta: Delta) -> Measures:
     """Return the measures of `delta`, the increases within the window called `window`."""
     drafts, draft_tokens, accepted = delta.drafts, delta.draft_tokens, delta.accepted_tokens
     k = len(delta.accepted_tokens_per_position)
-    positions = _survival(delta.accepted_tokens_per_position, drafts or 0.0)
+    positions = survival(delta.accepted_tokens_per_position, drafts or 0.0)
     conditional = _conditional(positions)
     lengths = _lengths(positions)
     per_draft = _mean(accepted, drafts, k)
@@ -157,7 +157,7 @@ def _mean(tokens: float | None, drafts: float | None, k: int) -> float | None:
     return min(tokens / drafts, k) if k else tokens / drafts
 
 
-def _survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:
+def survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:
     """Return the share of drafts accepted at each position; none may exceed the one before it."""
     if drafts <= 0:
         return ()

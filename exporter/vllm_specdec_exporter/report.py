@@ -6,7 +6,6 @@ Lines are wrapped at 100 columns, but for those that are there to be pasted: the
 from __future__ import annotations
 
 import re
-import textwrap
 from typing import TYPE_CHECKING
 
 from .economics.estimate import of_all
@@ -24,6 +23,7 @@ from .wording import (
     reason_words,
     seen_words,
     to_paste,
+    wrap,
 )
 
 if TYPE_CHECKING:
@@ -286,13 +286,8 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
 
 
 def _wrap(text: str, indent: str, hang: int) -> list[str]:
-    lines = textwrap.wrap(
-        _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), printable(text)),
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=" " * hang,
-        break_long_words=False,
-        break_on_hyphens=False,
+    lines = wrap(
+        _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), printable(text)), indent, hang, _WIDTH
     )
     return [line.replace(_GLUE, " ") for line in lines]
 

@@ -42,3 +42,8 @@ class Speculation:
         if rows:
             document[_SCHEDULE] = rows
         return json.dumps(document)
+
+
+def names_drafter(config: str) -> bool:
+    """Tell whether a JSON says how drafts are made, so that it can be given to vLLM as it stands."""
+    return '"method"' in config or '"model"' in config

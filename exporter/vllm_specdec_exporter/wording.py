@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from typing import TYPE_CHECKING
 
 from .judgement.advice import Action
 from .judgement.rules import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K
+from .speculation import names_drafter
 
 if TYPE_CHECKING:
     from .judgement.advice import Advice
@@ -36,6 +38,18 @@ def printable(text: str) -> str:
     )
 
 
+def wrap(text: str, indent: str, hang: int, width: int = 100) -> list[str]:
+    """Return text as lines of a terminal: the first indented by `indent`, the others by `hang` blanks."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def action_words(advice: Advice) -> str:
     """Return what is advised, in plain words: `lower K to 2`."""
     k = advice.num_speculative_tokens
@@ -56,8 +70,7 @@ def reason_words(advice: Advice) -> str:
 
 def to_paste(config: str) -> str:
     """Return vLLM's flag with this JSON, quoted for a shell; without a method, the JSON alone."""
-    whole = '"method"' in config or '"model"' in config
-    return f"--speculative-config {shlex.quote(config)}" if whole else config
+    return f"--speculative-config {shlex.quote(config)}" if names_drafter(config) else config
 
 
 def seen_words(advice: Advice) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
+from ..wording import wrap
 from .rows import LATENCIES, describe, legend, tables, time
 from .verdict import Outcome
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .rows import Row
     from .statistics import Interval
 
-_WIDTH = 100
 _NONE = "–"
 _COLOURS = {Outcome.FASTER: "32", Outcome.SLOWER: "31", Outcome.NO_DIFFERENCE: "33", Outcome.UNKNOWN: "33"}
 _WARNING = "33"
@@ -34,23 +33,23 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
 
     lines: list[str] = []
     for pair in comparison.pairs:
-        lines += [paint(line, _COLOURS[pair.speed.outcome]) for line in _wrap(pair.speed.text, "", 2)]
+        lines += [paint(line, _COLOURS[pair.speed.outcome]) for line in wrap(pair.speed.text, "", 2)]
         for detail in details(pair):
-            lines += _wrap(detail, "    ", 6)
+            lines += wrap(detail, "    ", 6)
     if comparison.warnings or comparison.notes:
         lines.append("")
     for warning in comparison.warnings:
-        lines += [paint(line, _WARNING) for line in _wrap(f"warning: {warning}", "", 2)]
+        lines += [paint(line, _WARNING) for line in wrap(f"warning: {warning}", "", 2)]
     for note in comparison.notes:
-        lines += _wrap(f"note: {note}", "", 2)
+        lines += wrap(f"note: {note}", "", 2)
     lines.append("")
     width = max(len(side.name) for side in comparison.sides)
     for side in comparison.sides:
-        lines += _wrap(f"{side.source}: {describe(side)}", f"  {side.name:<{width}}  ", width + 4)
+        lines += wrap(f"{side.source}: {describe(side)}", f"  {side.name:<{width}}  ", width + 4)
     lines += _table(comparison)
     lines.append("")
     for words in legend(comparison):
-        lines += _wrap(words, "  ", 4)
+        lines += wrap(words, "  ", 4)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -117,14 +116,3 @@ def _table(comparison: Comparison) -> Iterator[str]:
 
 def _name(row: Row) -> str:
     return f"  {row.name}" if row.of else row.name
-
-
-def _wrap(text: str, indent: str, hang: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=" " * hang,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -9,7 +9,7 @@ The published rules of thumb are reported beside it, with the reason where they 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -82,7 +82,7 @@ class Case:
         counters: cumulative counters at its end.
         k: the present K.
         method: how drafts are made.
-        profile: what steps cost.
+        profile: what steps cost, corrected by what was measured.
         thresholds: for sample sizes and gains.
         batch_sizes: the least and the most requests that were seen running in the window.
         settled: whether the window is full.
@@ -118,14 +118,13 @@ def advise(
     measures = case.measures
     if refusal or measures is None:
         return Advice(reason=refusal), standing
-    profile = replace(case.profile, correction=correction(measures))
     batch = measures.estimate.batch_size or 1.0
     survival = measures.position_acceptance_ratio
     # Drafts that vary are judged at the K they have: they cost what they hold, not K.
     drafted = (measures.mean_draft_length or 0.0) if measures.drafts_vary else len(survival) * 2.0 + 1
 
     def cost(k: int) -> float:
-        return profile.step_cost(min(k, drafted), batch)
+        return case.profile.step_cost(min(k, drafted), batch)
 
     evidence = Evidence(
         survival=survival,
@@ -138,8 +137,7 @@ def advise(
         thresholds=case.thresholds,
     )
     standing = stand(evidence, standing, time, hold)
-    case = replace(case, profile=profile)
-    rules = apply_rules(measures, profile, case.thresholds)
+    rules = apply_rules(measures, case.profile, case.thresholds)
     if measures.drafts_vary and standing.stance.k != 0:
         return Advice(reason=_why_varying(measures), rules=rules), standing
     return _advice(evidence.in_window(Z), standing, case, rules, batch), standing

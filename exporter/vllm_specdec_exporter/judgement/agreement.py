@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from ..speculation import names_drafter
 from .advice import Action, Advice
 from .finding import Finding, Severity
 from .payoff import Basis, Payoff, PayoffVerdict
@@ -80,7 +81,7 @@ def _paste(advice: Advice) -> str:
 
 def _flag(config: str) -> str:
     """Say which JSON to start vLLM with; without --spec.config only what changes in it is known."""
-    if '"method"' in config or '"model"' in config:
+    if names_drafter(config):
         return f"with --speculative-config {shlex.quote(config)}"
     return f"with {config} in the JSON of its --speculative-config"
 

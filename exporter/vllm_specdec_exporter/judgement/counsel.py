@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..economics.schedule import ScheduleRow, make_schedule
-from .advice import Action, Advice, Case, advise, correction
+from .advice import Action, Advice, Case, advise
 
 if TYPE_CHECKING:
     from ..speculation import Speculation
@@ -62,8 +62,7 @@ def consult(before: Counsel, case: Case, speculation: Speculation, time: float, 
     due = moved or before.scheduled_at is None or not 0 <= time - before.scheduled_at < _SHARE * window
     if due:
         lengths = case.measures.mean_acceptance_length_at
-        profile = replace(case.profile, correction=correction(case.measures))
-        rows = make_schedule(lengths, profile, prefer=advice.num_speculative_tokens or 0)
+        rows = make_schedule(lengths, case.profile, prefer=advice.num_speculative_tokens or 0)
         after = replace(after, schedule=rows, scheduled_at=time)
     return replace(after, advice=_to_paste(advice, after.schedule, case, speculation))
 

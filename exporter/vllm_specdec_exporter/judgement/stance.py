@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..economics.choice import Choice, choose
+from ..measures import survival
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +99,8 @@ class Evidence:
         now = self.counters.accepted_tokens_per_position
         if drafts < self.thresholds.advice_minimum_drafts or len(now) != len(doubt.accepted):
             return None
-        return self._choose(_survival(now, doubt.accepted, drafts), drafts, sureness)
+        accepted = tuple(max(0.0, a - b) for a, b in zip(now, doubt.accepted, strict=True))
+        return self._choose(survival(accepted, drafts), drafts, sureness)
 
     def _choose(self, survival: tuple[float, ...], drafts: float, sureness: float) -> Choice:
         return choose(survival, drafts, self.cost, len(survival) if self.varying else 0, sureness)
@@ -151,14 +153,6 @@ def _overruled(evidence: Evidence, likely: Choice, held: Stance) -> bool:
     if held.k == 0:
         return max(option.speedup_low for option in choice.options[drafted]) > 1
     return choice.option(held.k).speedup_high < harmful
-
-
-def _survival(now: tuple[float, ...], then: tuple[float, ...], drafts: float) -> tuple[float, ...]:
-    ratios, bound = [], 1.0
-    for after, before in zip(now, then, strict=True):
-        bound = min(max(0.0, after - before) / drafts, bound)
-        ratios.append(bound)
-    return tuple(ratios)
 
 
 def _wanted(evidence: Evidence, choice: Choice, held: Stance) -> Stance:

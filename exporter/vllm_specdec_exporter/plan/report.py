@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import textwrap
 from typing import TYPE_CHECKING
 
+from ..wording import wrap
 from .methods import Drafter
 from .size import format_gigabytes, format_parameters
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .planning import Plan
     from .speedup import Outlook
 
-_WIDTH = 100
 _NONE = "–"
 
 
@@ -51,14 +50,14 @@ def render(plan: Plan) -> str:
 def _verdict(plan: Plan) -> list[str]:
     word = plan.conclusion.replace("_", " ").upper()
     text = f"{word}  {plan.question.method.name}, K = {plan.outlook.k}: {plan.reason}"
-    return _wrap(text, "  ", 4)
+    return wrap(text, "  ", 4)
 
 
 def _models(plan: Plan) -> Iterator[str]:
     question = plan.question
-    yield from _wrap(_model(question.target), "  target  ", 10)
+    yield from wrap(_model(question.target), "  target  ", 10)
     if question.draft is not None:
-        yield from _wrap(_model(question.draft), "  draft   ", 10)
+        yield from wrap(_model(question.draft), "  draft   ", 10)
     elif question.method.drafter is Drafter.LOOKUP:
         yield f"  draft   none: {question.method.name} has no weights"
     else:
@@ -68,7 +67,7 @@ def _models(plan: Plan) -> Iterator[str]:
         f"{gpus.count} x {gpus.memory / 1e9:g} GB = {format_gigabytes(gpus.total)}, of which vLLM may "
         f"use {gpus.utilization:g} = {format_gigabytes(gpus.usable)} (GB = 1e9 bytes)"
     )
-    yield from _wrap(text, "  GPUs    ", 10)
+    yield from wrap(text, "  GPUs    ", 10)
 
 
 def _model(model: Model) -> str:
@@ -105,7 +104,7 @@ def _memory(plan: Plan) -> Iterator[str]:
     for name, before, after in rows:
         yield f"    {name:<26}{before:>18}{after:>18}"
     for note in _notes(plan):
-        yield from _wrap(note, "    ", 4)
+        yield from wrap(note, "    ", 4)
 
 
 def _notes(plan: Plan) -> Iterator[str]:
@@ -137,22 +136,22 @@ def _speedup(plan: Plan) -> Iterator[str]:
             for speedup in row.speedups
         )
         yield f"    {row.batch:>6}{row.step_cost:>11.2f}{ranges}"
-    yield from _wrap(_explained(outlook), "    ", 4)
+    yield from wrap(_explained(outlook), "    ", 4)
     if plan.question.target.active_parameters < plan.question.target.parameters:
         text = (
             "The target is a mixture of experts: several tokens pass through more experts than one, so that "
             "small batches cost more to verify than the table has it."
         )
-        yield from _wrap(text, "    ", 4)
+        yield from wrap(text, "    ", 4)
     if plan.question.acceptance is None:
         text = f"The acceptances per token are assumptions ({method.acceptance_source}). Measure yours."
-        yield from _wrap(text, "    ", 4)
+        yield from wrap(text, "    ", 4)
     if method.drafter is Drafter.LOOKUP:
         text = (
             f"Every step is taken to draft {outlook.k} tokens. {method.name} drafts fewer or none where it "
             "finds nothing, which costs less and gains less."
         )
-        yield from _wrap(text, "    ", 4)
+        yield from wrap(text, "    ", 4)
 
 
 def _explained(outlook: Outlook) -> str:
@@ -165,18 +164,7 @@ def _explained(outlook: Outlook) -> str:
 
 def _rows(rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
     for word, name, text in rows:
-        yield from _wrap(text, f"    {word:<9}{name:<24}", 37)
-
-
-def _wrap(text: str, indent: str, hang: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=" " * hang,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        yield from wrap(text, f"    {word:<9}{name:<24}", 37)
 
 
 def _size(value: float | None) -> str:
