@@ -29,11 +29,13 @@ lint: $(STAMP) ## Style, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-generate: $(STAMP) ## Write the generated documents anew
+generate: $(STAMP) ## Write the generated documents and alert rules anew
 	$(BIN)/python docs/generate.py
+	$(BIN)/python alerts/generate.py
 
-check-generated: $(STAMP) ## Fail if a generated document is not current
+check-generated: $(STAMP) ## Fail if a generated document or rule is not current
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python alerts/generate.py --check
 
 bench: $(STAMP) ## Measure speed and memory; writes docs/performance.md
 	$(BIN)/python bench/run.py $(ARGS)

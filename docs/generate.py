@@ -14,7 +14,7 @@ from vllm_specdec_exporter.economics.criteria import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.metric import Metric, Scope
 from vllm_specdec_exporter.metrics import METRICS
@@ -67,6 +67,7 @@ def metrics() -> Iterator[str]:
     yield f"- `state` of `vllm_specdec_activity`: {_codes(ActivityState)}."
     yield f"- `level` of `vllm_specdec_quality`: {_codes(QualityLevel)}."
     yield f"- `verdict` of `vllm_specdec_payoff`: {_codes(PayoffVerdict)}."
+    yield f"- `basis` of `vllm_specdec_speedup`: {_codes(Basis)}."
     yield f"- `action` of `vllm_specdec_recommendation`: {_codes(Action)}."
     yield f"- `dialect` of `vllm_specdec_info`: {_codes(sorted(d.name for d in DIALECTS))}."
     yield "- `window`: as configured; `lifetime` for the means that vLLM V0 gives over its whole life."

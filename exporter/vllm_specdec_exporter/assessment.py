@@ -123,6 +123,7 @@ def assess(
         ),
         judged_window=settings.judged.name,
         num_speculative_tokens=k if reading.speculative and activity.state is not ActivityState.OFF else None,
+        scheduled_num_speculative_tokens=spec.scheduled_k(engine.load.requests_running),
         counters=engine.counters,
         load=engine.load,
         accepted_tokens_per_draft=state.distribution,

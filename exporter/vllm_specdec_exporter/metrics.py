@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .baseline.match import LatencyRatio
+    from .judgement.payoff import Payoff
     from .metric import Samples
     from .result import Deployment
 
@@ -46,6 +47,12 @@ def _deployment(known: Deployment) -> Samples:
 def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
     # Not "quantile", which belongs to summaries: promtool refuses it elsewhere.
     return [((item.latency, f"{100 * item.quantile:g}"), item.ratio) for item in ratios]
+
+
+def _speedup(payoff: Payoff) -> Samples:
+    if payoff.speedup is None or payoff.basis is None:
+        return ()
+    return [((payoff.basis.value,), payoff.speedup)]
 
 
 def _build(version: str) -> Samples:
@@ -271,6 +278,12 @@ METRICS: tuple[Metric, ...] = (
         _PER_POSITION,
     ),
     _engine(
+        "scheduled_num_speculative_tokens",
+        "K that the schedule by batch size has for the requests running, 0 for no speculation. Only where "
+        "--spec.config has num_speculative_tokens_per_batch_size.",
+        _RUNNING,
+    ),
+    _engine(
         "activity",
         "1 for what the engine does about speculation, 0 for the other states; all 0 where the server does "
         "not show it (vLLM V0).",
@@ -301,6 +314,18 @@ METRICS: tuple[Metric, ...] = (
         field="payoff.verdict",
         expand=one_hot(PayoffVerdict),
         labels=("verdict",),
+    ),
+    _engine(
+        "speedup",
+        "Speed of all output over that without speculation, which payoff is judged by: measured, or else "
+        "estimated and weighted with coverage. Only while active; below 1 speculation loses.",
+        _ACCEPTED,
+        _DRAFTS,
+        _GENERATED,
+        _RUNNING,
+        field="payoff",
+        expand=_speedup,
+        labels=("basis",),
     ),
     _engine(
         "recommended_num_speculative_tokens",

@@ -71,6 +71,7 @@ class EngineResult:
         findings: what is wrong and what to do about it.
         judged_window: the window that activity and quality look at.
         num_speculative_tokens: K: the highest position plus one.
+        scheduled_num_speculative_tokens: the K that the configured schedule has for the present batch.
         counters: cumulative values as the server gave them.
         load: load gauges as the server gave them.
         accepted_tokens_per_draft: the exact distribution since the engine started.
@@ -90,6 +91,7 @@ class EngineResult:
     findings: tuple[Finding, ...] = ()
     judged_window: str = ""
     num_speculative_tokens: int | None = None
+    scheduled_num_speculative_tokens: int | None = None
     counters: Counters = Counters()
     load: Load = Load()
     accepted_tokens_per_draft: Distribution | None = None

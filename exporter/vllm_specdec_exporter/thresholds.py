@@ -94,6 +94,46 @@ class Thresholds:
     advice_minimum_gain: float = _threshold(
         0.01, 0, _ENDLESS, "relative gain in speedup that another K must promise before it is advised"
     )
+    # What only the alert rules compare with; the exporter itself judges nothing by these.
+    severe_speedup: float = _threshold(
+        0.9,
+        0,
+        _ENDLESS,
+        "alerts: people are paged below this speedup, and get a ticket below harmful_speedup",
+    )
+    collapsed_acceptance_ratio: float = _threshold(
+        0.05, 0, 1, "alerts: speculation has silently collapsed below this acceptance ratio"
+    )
+    abnormal_acceptance_ratio: float = _threshold(
+        0.98, 0, 1, "alerts: acceptance above this ratio points to answers that repeat themselves"
+    )
+    drop_ratio: float = _threshold(
+        0.15, 0, 1, "alerts: relative fall against the own baseline that is a sudden drop or a regression"
+    )
+    step_acceptance_ratio: float = _threshold(
+        0.05, 0, 1, "alerts: fall in acceptance ratio across a restart that points to another build"
+    )
+    outlier_ratio: float = _threshold(
+        0.2, 0, 1, "alerts: relative distance below its peers that makes an engine an outlier"
+    )
+    comparison_minimum_drafts: float = _threshold(
+        5000, 1, _ENDLESS, "alerts: drafts on each side before two periods or engines are compared"
+    )
+    wasted_verification_ratio: float = _threshold(
+        0.5, 0, 1, "alerts: share of verified tokens that may be rejected while requests wait"
+    )
+    squeezed_kv_cache_usage_ratio: float = _threshold(
+        0.9, 0, 1, "alerts: the KV cache is squeezed from this usage on, if requests are preempted"
+    )
+    widened_latency_ratio: float = _threshold(
+        1.5, 1, _ENDLESS, "alerts: growth of a latency, or of its P99 over P50, that is a regression"
+    )
+    failed_request_ratio: float = _threshold(
+        0.05, 0, 1, "alerts: people are paged above this share of requests that end in an error"
+    )
+    worth_it_objective_ratio: float = _threshold(
+        0.95, 0, 0.9999, "alerts: objective for the share of drafts made while speculation did not lose"
+    )
 
     def items(self) -> Iterator[tuple[str, float]]:
         """Yield every threshold's name and value."""
@@ -145,7 +185,7 @@ _ORDER = (
     _levels("position_decay_ratio", "poor", "optimal"),
     _levels("acceptance_ratio", "disable", "break_even"),
     _levels("last_position_acceptance_ratio", "lower_k", "raise_k"),
-    _levels("speedup", "harmful", "beneficial"),
+    _levels("speedup", "severe", "harmful", "beneficial"),
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .duration import format_duration, parse_duration
-from .speculation import Speculation
+from .speculation import Speculation, parse_schedule
 from .target import mask_query, parse_target
 from .thresholds import Thresholds
 
@@ -168,4 +168,5 @@ def parse_speculation(text: str) -> Speculation:
         draft_model=document.get("model") or "",
         num_speculative_tokens=k,
         document=json.dumps(document),
+        schedule=parse_schedule(document.get("num_speculative_tokens_per_batch_size")),
     )

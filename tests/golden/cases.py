@@ -19,6 +19,7 @@ from vllm_specdec_exporter.baseline import Baseline, Recorder
 from vllm_specdec_exporter.baseline.document import FORMAT
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.economics.schedule import ScheduleRow
 from vllm_specdec_exporter.history import Sample
 from vllm_specdec_exporter.pipeline import Settings, Speculation
 from vllm_specdec_exporter.result import REASONS, ExporterResult, PollFailure, Reload, TargetResult
@@ -244,6 +245,11 @@ CASES: tuple[Case, ...] = (
         "nospec-though-configured",
         _one(polled("nospec", 12.0, 3.0), "0.32.0"),
         Settings(speculation=_EAGLE),
+    ),
+    Case(
+        "nospec-by-schedule",
+        _one(polled("nospec", 12.0, 3.0), "0.32.0"),
+        Settings(speculation=replace(_EAGLE, schedule=(ScheduleRow(1, 1, 0), ScheduleRow(2, 64, 3)))),
     ),
     Case("engines8-k5", _one(from_zero(_rendered("vllm-0.32.0-8engine-k5.classic.txt")), "0.32.0")),
     Case(

@@ -371,6 +371,7 @@ STATES = {
     "dp2": ["active optimal", "active fair"],
     "nospec": ["off"],
     "nospec-though-configured": ["bypassed"],
+    "nospec-by-schedule": ["bypassed"],
     "engines8-k5": ["warming_up"] * 8,
     "openmetrics-underscores": ["active fair"],
     "rust": ["active fair"],

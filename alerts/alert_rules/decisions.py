@@ -1,0 +1,246 @@
+"""What should be changed? Each carries `action`, and `recommended_k` where there is one, for a webhook."""
+
+from __future__ import annotations
+
+from .rule import (
+    COUNT,
+    LOOK_BACK,
+    MODEL,
+    NUMBER,
+    PERCENT,
+    SPEEDUP,
+    TIMES,
+    WHO,
+    Alert,
+    Group,
+    compare,
+    drafts,
+    enough,
+    in_force,
+    of_model,
+    this,
+    threshold,
+    unless_it_pays,
+)
+
+_LENGTH = "model:vllm_specdec_mean_acceptance_length:ratio_rate5m"
+_ACCEPTANCE = "model:vllm_specdec_acceptance:ratio_rate5m"
+_ENGINES = "model:vllm_specdec_recommendation:engines"
+_MAJORITY = f"> on ({MODEL}) group_left () 0.5 * model:vllm_specdec_advised:engines"
+_SPEED = f"speedup {of_model(SPEEDUP['model'], TIMES)}"
+#: A dead band: once it fires, it goes on until the value is this much above the threshold.
+_BAND = 1.05
+
+
+def group() -> Group:
+    """Return the group of decisions."""
+    return Group(
+        "vllm-specdec.decisions",
+        (
+            _disable(
+                "mean_acceptance_length",
+                _LENGTH,
+                "disable_mean_acceptance_length",
+                NUMBER,
+                "Mean acceptance length",
+                "The published rule: 15 minutes below the threshold. Never where a measurement shows that "
+                "speculation helps, nor where it is estimated to be beneficial. A dead band in place of "
+                "keep_firing_for, so that it ends at once when speculation pays again.",
+            ),
+            _disable(
+                "acceptance_ratio", _ACCEPTANCE, "disable_acceptance_ratio", PERCENT, "The acceptance rate"
+            ),
+            _disable_by_payoff(),
+            _reenable(),
+            _change_k("RaiseK", "increase_k", "A larger K would be faster.", "more tokens would be accepted"),
+            _change_k(
+                "LowerK",
+                "decrease_k",
+                "A smaller K would be faster.",
+                "the last positions cost more than they give",
+            ),
+            _switch(),
+            _near_break_even(),
+        ),
+    )
+
+
+def _disable(reason: str, series: str, limit: str, form: str, measure: str, why: str = "") -> Alert:
+    firing = f'ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", reason="{reason}"}}'
+    return Alert(
+        name="Disable",
+        severity="warning",
+        subject="decision",
+        level="model",
+        expr=(
+            "(\n"
+            f"  {compare('model', series, '<', limit)}\n"
+            "  or\n"
+            f"  {series} < {_BAND} * {threshold(limit)} and on ({MODEL}) {firing}\n"
+            ")\n"
+            f"and {enough('model', '5m')}\n"
+            f"unless {unless_it_pays('model')}\n"
+            f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')})"
+        ),
+        hold="15m",
+        summary="Speculation should be disabled: too little of what is drafted is accepted.",
+        description=(
+            f"{measure} of {WHO['model']} has been below the threshold for 15 minutes and is {this(form)}."
+        ),
+        action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
+        value=this(form),
+        threshold=in_force(limit, form),
+        sample=drafts("5m"),
+        context=_SPEED,
+        labels={"action": "disable", "recommended_k": "0", "reason": reason},
+        why=why,
+    )
+
+
+def _disable_by_payoff() -> Alert:
+    return Alert(
+        name="Disable",
+        severity="warning",
+        subject="decision",
+        level="model",
+        expr=(
+            f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) '
+            f"> 0.5 * model:vllm_specdec_advised:engines\n"
+            f"and ({compare('model', SPEEDUP['model'], '<', 'harmful_speedup')})\n"
+            f"and {enough('model', '30m')}"
+        ),
+        hold="15m",
+        summary="Speculation should be disabled: no K would make it pay.",
+        description=(
+            f"For most engines of {WHO['model']} the exporter has found for 15 minutes that no K makes speculation pay "
+            "at this load."
+        ),
+        action="Start vLLM without --speculative-config, or with the schedule on the exporter's status page.",
+        value=of_model(SPEEDUP["model"], TIMES),
+        threshold=in_force("harmful_speedup", TIMES),
+        sample=drafts("30m"),
+        context=_SPEED,
+        labels={"action": "disable", "recommended_k": "0", "reason": "payoff"},
+        why="Acceptance may look fair and yet not pay for a full batch. The exporter's advice is steady by itself.",
+    )
+
+
+def _reenable() -> Alert:
+    off = f'min by ({MODEL}) (last_over_time(vllm_specdec_activity{{state="off"}}[{LOOK_BACK}])) == 1'
+    running = "model:vllm_specdec_requests_running:avg1h"
+    return Alert(
+        name="Reenable",
+        severity="warning",
+        subject="decision",
+        level="model",
+        expr=(
+            f'count_values by ({MODEL}) ("recommended_k", '
+            "max_over_time(model:vllm_specdec_num_speculative_tokens:max[7d]))\n"
+            f"and on ({MODEL}) ({off})\n"
+            f"and on ({MODEL}) (model:vllm_specdec_generation_tokens:rate1h > 0)\n"
+            f"and on ({MODEL}) ({running} <= "
+            "max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d]))\n"
+            f"unless on ({MODEL}) count_over_time(\n"
+            '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", reason!="payoff"}[1d]\n'
+            ")"
+        ),
+        hold="1h",
+        keep="1h",
+        summary="Speculation is off, though it was beneficial at this load.",
+        description=(
+            f"{WHO['model']} runs without speculation. Within the last week speculation with K = "
+            "{{ $labels.recommended_k }} was beneficial at this many requests or more."
+        ),
+        action="Start vLLM with the speculative config of last week again, and watch the payoff.",
+        value=of_model(running, NUMBER) + " requests run per engine",
+        threshold="the highest load of the last 7 days at which it was beneficial",
+        labels={"action": "enable"},
+        why=(
+            "Speedup falls as the batch grows, so what paid at a higher load pays now. Not within a day of having been "
+            "disabled for its acceptance: that may not have changed."
+        ),
+    )
+
+
+def _change_k(name: str, action: str, summary: str, because: str) -> Alert:
+    return Alert(
+        name=name,
+        severity="warning",
+        subject="decision",
+        level="model",
+        expr=(f'{_ENGINES}{{action="{action}"}} {_MAJORITY}\nand on ({MODEL}) {enough("model", "30m")}'),
+        hold="1h",
+        keep="15m",
+        summary=summary,
+        description=(
+            f"For most engines of {WHO['model']} the exporter has advised K = {{{{ $labels.recommended_k }}}} for an "
+            f"hour, because {because}."
+        ),
+        action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
+        dashboard="cost",
+        value=f"K = {of_model('model:vllm_specdec_num_speculative_tokens:max', COUNT)}",
+        threshold="K = {{ $labels.recommended_k }}",
+        sample=drafts("30m"),
+        context=_SPEED,
+        why=(
+            "The exporter's own advice, which is steady: exact for a smaller K, cautious for a larger one. More than "
+            "half of the engines must agree on the K."
+            if name == "RaiseK"
+            else ""
+        ),
+    )
+
+
+def _switch() -> Alert:
+    return Alert(
+        name="SwitchMethod",
+        severity="warning",
+        subject="decision",
+        level="model",
+        expr=(
+            f'sum by ({MODEL}, action) ({_ENGINES}{{action="switch_method"}}) {_MAJORITY}\n'
+            f"and on ({MODEL}) {enough('model', '30m')}"
+        ),
+        hold="1h",
+        keep="15m",
+        summary="Another speculation method should be tried.",
+        description=(
+            f"For most engines of {WHO['model']} the exporter has found for an hour that even the best K gains little, "
+            f"and that acceptance is below what the method usually reaches."
+        ),
+        action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
+        dashboard="cost",
+        value=of_model(SPEEDUP["model"], TIMES),
+        sample=drafts("30m"),
+        context=_SPEED,
+    )
+
+
+def _near_break_even() -> Alert:
+    acceptance = "model:vllm_specdec_acceptance:ratio_rate30m"
+    return Alert(
+        name="NearBreakEven",
+        severity="info",
+        subject="decision",
+        level="model",
+        expr=(
+            f"{compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
+            f"and ({compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
+            f"and {enough('model', '30m')}\n"
+            f"unless {unless_it_pays('model')}"
+        ),
+        hold="30m",
+        keep="30m",
+        summary="Acceptance is near break-even.",
+        description=(
+            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens: enough not to disable speculation by the rule, "
+            "and too little to be sure that it pays."
+        ),
+        action="Measure P99 under real load first: record a baseline with vllm-specdec-exporter baseline, and compare.",
+        value=this(PERCENT) + " accepted",
+        threshold=in_force("break_even_acceptance_ratio", PERCENT),
+        sample=drafts("30m"),
+        context=_SPEED,
+        labels={"action": "measure"},
+        why="The published range; where speculation is known to be beneficial, it is no matter.",
+    )

@@ -1,0 +1,295 @@
+"""Recording rules: rates and ratios at three levels over five windows, speedup, thresholds, latencies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .rule import LOOK_BACK, MODEL, SPEEDUP, TARGET, Group, Level, Record, threshold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHORT = ("5m", "30m", "1h")
+LONG = ("6h", "1d")
+#: Long windows hardly move between two evaluations, and cost the most; below Prometheus's look-back of 5m.
+LONG_INTERVAL = "3m"
+
+COUNTERS = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens", "accepted_tokens_per_position")
+LEVELS: tuple[Level, ...] = ("engine", "instance", "model")
+
+#: Thresholds that the rules compare with.
+THRESHOLDS = (
+    "advice_minimum_drafts",
+    "comparison_minimum_drafts",
+    "measurement_minimum_requests",
+    "poor_mean_acceptance_length",
+    "poor_acceptance_ratio",
+    "poor_position_0_acceptance_ratio",
+    "poor_position_decay_ratio",
+    "collapsed_acceptance_ratio",
+    "abnormal_acceptance_ratio",
+    "drop_ratio",
+    "step_acceptance_ratio",
+    "outlier_ratio",
+    "disable_mean_acceptance_length",
+    "disable_acceptance_ratio",
+    "break_even_acceptance_ratio",
+    "severe_speedup",
+    "harmful_speedup",
+    "beneficial_speedup",
+    "wasted_verification_ratio",
+    "squeezed_kv_cache_usage_ratio",
+    "widened_latency_ratio",
+    "failed_request_ratio",
+    "worth_it_objective_ratio",
+)
+
+
+def groups() -> Iterator[Group]:
+    """Yield the groups of recording rules."""
+    yield Group("vllm-specdec.thresholds", tuple(_thresholds()))
+    for windows, name, interval in ((SHORT, "short", ""), (LONG, "long", LONG_INTERVAL)):
+        yield Group(
+            f"vllm-specdec.rates.{name}",
+            tuple(rule for window in windows for rule in (*_rates(window), *_ratios(window))),
+            interval,
+        )
+    yield Group("vllm-specdec.engines", tuple(_engines()))
+    yield Group("vllm-specdec.speedup", tuple(_speedup()))
+    yield Group("vllm-specdec.server", tuple(_server()))
+
+
+def total(counter: str) -> str:
+    """Return the exporter's counter."""
+    return f"vllm_specdec_{counter}_total"
+
+
+def by(level: Level, inner: str, *more: str) -> str:
+    """Return the sum that takes a series of the level below to this one."""
+    if level == "instance":
+        return f"sum without (engine) ({inner})"
+    return f"sum by ({', '.join((MODEL, *more))}) ({inner})"
+
+
+def _below(level: Level) -> Level:
+    return LEVELS[LEVELS.index(level) - 1]
+
+
+def _thresholds() -> Iterator[Record]:
+    why = (
+        "A threshold for every model, whatever exporter watches it. Where exporters of one model disagree, "
+        "the lowest counts. No series, no alert: VLLMSpecDecodeRulesBlind tells of that."
+    )
+    for name in THRESHOLDS:
+        yield Record(
+            threshold(name),
+            f"min by ({MODEL}) (\n"
+            f'  max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))\n'
+            f"  * on ({TARGET}) group_right ()\n"
+            f"  last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
+            ")",
+            why=why,
+        )
+        why = ""
+
+
+def _rates(window: str) -> Iterator[Record]:
+    for counter in COUNTERS:
+        own = ("position",) if counter.endswith("_per_position") else ()
+        name = f"vllm_specdec_{counter}:rate{window}"
+        yield Record(f"engine:{name}", f"rate({total(counter)}[{window}])")
+        for level in LEVELS[1:]:
+            yield Record(f"{level}:{name}", by(level, f"{_below(level)}:{name}", *own))
+    name = f"vllm_specdec_drafts:increase{window}"
+    yield Record(
+        f"engine:{name}", f"increase({total('drafts')}[{window}])", why="How much the ratios rest on."
+    )
+    for level in LEVELS[1:]:
+        yield Record(f"{level}:{name}", by(level, f"{_below(level)}:{name}"))
+
+
+def _ratios(window: str) -> Iterator[Record]:
+    for level in LEVELS:
+
+        def rate(counter: str, level: Level = level) -> str:
+            return f"{level}:vllm_specdec_{counter}:rate{window}"
+
+        def ratio(name: str, expr: str, why: str = "", level: Level = level) -> Record:
+            return Record(f"{level}:vllm_specdec_{name}:ratio_rate{window}", expr, why=why)
+
+        accepted, drafted, drafts = rate("accepted_tokens"), rate("draft_tokens"), rate("drafts")
+        position, generated = rate("accepted_tokens_per_position"), rate("generation_tokens")
+        yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
+        yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
+        yield ratio("coverage", f"clamp_max(({accepted} + {drafts}) / ({generated} > 0), 1)")
+        yield ratio(
+            "wasted_verification",
+            f"({drafted} - {accepted}) / (({drafted} + {drafts}) > 0)",
+            "Of the tokens that the target model verified, the share that was thrown away.",
+        )
+        yield ratio(
+            "position_acceptance",
+            f"{position} / ignoring (position) group_left () ({drafts} > 0)",
+        )
+
+
+def _engines() -> Iterator[Record]:
+    look = LOOK_BACK
+    k = f"last_over_time(vllm_specdec_num_speculative_tokens[{look}])"
+    yield Record("model:vllm_specdec_num_speculative_tokens:max", f"max by ({MODEL}) ({k})")
+    yield Record("model:vllm_specdec_num_speculative_tokens:min", f"min by ({MODEL}) ({k})")
+    for window in ("5m", "1h"):
+        yield Record(
+            f"model:vllm_specdec_requests_running:avg{window}",
+            f"avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_running[{window}]))",
+            why="Requests in the batch of a mean engine." if window == "5m" else "",
+        )
+    for level, counter in (("engine", "engine"), ("model", "model")):
+        position = f"{counter}:vllm_specdec_accepted_tokens_per_position:rate30m"
+        if level == "engine":
+            first, last, own_k = (
+                f'sum without (position) ({position}{{position="0"}})',
+                f"min without (position) ({position})",
+                k,
+            )
+        else:
+            first, last, own_k = (
+                f'sum by ({MODEL}) ({position}{{position="0"}})',
+                f"min by ({MODEL}) ({position})",
+                "model:vllm_specdec_num_speculative_tokens:max",
+            )
+        yield Record(
+            f"{level}:vllm_specdec_position_decay:ratio_rate30m",
+            f"({last} / ({first} > 0)) ^ (1 / (({own_k} > 1) - 1))",
+            why=(
+                "Geometric mean of the conditional acceptance behind position 0: the last position's rate over "
+                "the first's, rooted. No position is accepted more often than the one before, so the least "
+                "is the last."
+                if level == "engine"
+                else ""
+            ),
+        )
+    yield Record(
+        "engine:vllm_specdec_peers_mean_acceptance_length:ratio_rate1h",
+        "1 + (\n"
+        f"  (engine:vllm_specdec_accepted_tokens:rate1h - on ({MODEL}) group_left () "
+        "model:vllm_specdec_accepted_tokens:rate1h)\n"
+        "  /\n"
+        f"  ((engine:vllm_specdec_drafts:rate1h - on ({MODEL}) group_left () "
+        "model:vllm_specdec_drafts:rate1h) < 0)\n"
+        ")",
+        why="Mean acceptance length of the model's other engines: the model's sums less the engine's own.",
+    )
+    yield Record(
+        "engine:vllm_specdec_peers_drafts:increase1h",
+        f"-(engine:vllm_specdec_drafts:increase1h - on ({MODEL}) group_left () "
+        "model:vllm_specdec_drafts:increase1h)",
+    )
+    advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
+    yield Record(
+        "model:vllm_specdec_recommendation:engines",
+        f'count_values by ({MODEL}, action) ("recommended_k",\n'
+        f"  (last_over_time(vllm_specdec_recommendation[{look}]) == 1) * ignoring (action) group_left () {advised}\n"
+        ")",
+        why="Engines by what the exporter advises for them.",
+    )
+    yield Record("model:vllm_specdec_advised:engines", f"count by ({MODEL}) ({advised})")
+
+
+def _speedup() -> Iterator[Record]:
+    look = LOOK_BACK
+    measured, estimated = (
+        f'sum without (basis) (last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{look}]))'
+        for basis in ("measured", "estimated")
+    )
+    yield Record(
+        SPEEDUP["engine"],
+        f"{measured}\nor\n{estimated}",
+        why="Speed of all output; measured beats estimated.",
+    )
+    yield Record(
+        "engine:vllm_specdec_measured_speedup:last3m",
+        measured,
+    )
+    tokens, spent = "vllm_specdec_judged_tokens:rate5m", "vllm_specdec_plain_token_times:rate5m"
+    drafts, losing = "vllm_specdec_judged_drafts:rate5m", "vllm_specdec_losing_drafts:rate5m"
+    yield Record(
+        f"engine:{tokens}",
+        f"(engine:vllm_specdec_generation_tokens:rate5m and {SPEEDUP['engine']}) > 0",
+        why="What engines of known speedup generate, and the time they take, in plain tokens: their quotient "
+        "is the speedup of any number of engines.",
+    )
+    yield Record(f"engine:{spent}", f"engine:{tokens} / {SPEEDUP['engine']}")
+    yield Record(
+        f"engine:{drafts}",
+        f"engine:vllm_specdec_drafts:rate5m and {SPEEDUP['engine']}",
+        why="Drafts of engines of known speedup, and those of them that were made while speculation lost.",
+    )
+    yield Record(
+        f"engine:{losing}",
+        f"engine:{drafts} * ({SPEEDUP['engine']} < bool on ({MODEL}) group_left () "
+        f"{threshold('harmful_speedup')})",
+    )
+    for level in LEVELS[1:]:
+        for name in (tokens, spent, drafts, losing):
+            yield Record(f"{level}:{name}", by(level, f"{_below(level)}:{name}"))
+        yield Record(SPEEDUP[level], f"{level}:{tokens} / {level}:{spent}")
+    for window in ("30m", "1h"):
+        yield Record(
+            f"model:vllm_specdec_speedup:ratio_rate{window}",
+            f"avg_over_time(model:{tokens}[{window}]) / avg_over_time(model:{spent}[{window}])",
+            why="Both sides are means of rates over the same time, so this is a ratio of sums."
+            if window == "30m"
+            else "",
+        )
+    yield Record(
+        "model:vllm_specdec_measured_speedup:min",
+        f"min by ({MODEL}) (engine:vllm_specdec_measured_speedup:last3m)",
+    )
+    yield Record(
+        "model:vllm_specdec_beneficial_requests_running:avg5m",
+        "model:vllm_specdec_requests_running:avg5m\n"
+        f"and on ({MODEL}) ({SPEEDUP['model']} >= on ({MODEL}) {threshold('beneficial_speedup')})",
+        why="The load at which speculation was beneficial: what re-enabling goes by.",
+    )
+
+
+#: vLLM's own histograms, with the quantiles that the rules need.
+HISTOGRAMS = {
+    "time_to_first_token_seconds": (0.95,),
+    "request_time_per_output_token_seconds": (0.5, 0.99),
+}
+
+
+def _server() -> Iterator[Record]:
+    why = "From vLLM itself, where Prometheus scrapes it as well; absent where it does not."
+    for name, quantiles in HISTOGRAMS.items():
+        yield Record(
+            f"model:vllm_{name}_bucket:rate1h",
+            f"sum by ({MODEL}, le) (rate(vllm:{name}_bucket[1h]))",
+            why=why,
+        )
+        why = ""
+        yield Record(
+            f"model:vllm_{name}_count:increase1h", f"sum by ({MODEL}) (increase(vllm:{name}_count[1h]))"
+        )
+        for quantile in quantiles:
+            yield Record(
+                f"model:vllm_{name}:p{round(100 * quantile)}_rate1h",
+                f"histogram_quantile({quantile}, model:vllm_{name}_bucket:rate1h)",
+            )
+    for reason, name in (("", "requests"), ('{finished_reason="error"}', "failed_requests")):
+        yield Record(
+            f"model:vllm_{name}:increase5m",
+            f"sum by ({MODEL}) (increase(vllm:request_success_total{reason}[5m]))",
+        )
+    yield Record(
+        "model:vllm_repetitive_requests:increase30m",
+        f'sum by ({MODEL}) (increase(vllm:request_success_total{{finished_reason="repetition"}}[30m]))',
+    )
+    yield Record(
+        "model:vllm_requests:increase30m", f"sum by ({MODEL}) (increase(vllm:request_success_total[30m]))"
+    )
+    yield Record(
+        "model:vllm_num_preemptions:rate5m", f"sum by ({MODEL}) (rate(vllm:num_preemptions_total[5m]))"
+    )

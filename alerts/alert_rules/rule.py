@@ -1,0 +1,180 @@
+"""What a rule is, and what every rule of the bundle is built from.
+
+Judgement hangs on three levels of aggregation, each with the labels that remain:
+
+    engine    one engine of one exporter: everything that Prometheus attached
+    instance  one exporter: the engines of a server (or pod) together
+    model     one model in one namespace of one cluster: `cluster` and `namespace` stay where they exist
+
+Ratios are never averaged: numerator and denominator are summed apart and divided at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: Labels that name a model, whatever its replicas.
+MODEL = "cluster, namespace, model_name"
+#: Labels that name a scrape target of the exporter.
+TARGET = "cluster, namespace, job, instance"
+
+#: What selects the exporter's own `up`: its job by name, also as an operator names it (namespace/name).
+EXPORTER_JOB = 'job=~"(.+/)?vllm-specdec-exporter.*"'
+
+#: How far back a gauge may lie: more than two scrapes, so that a lost one hides nothing.
+LOOK_BACK = "3m"
+
+Severity = Literal["critical", "warning", "info", "none"]
+Level = Literal["engine", "instance", "model", ""]
+
+#: What an alert is about; the more severe alert of a subject silences the others of the same model.
+Subject = Literal[
+    "monitoring", "activity", "acceptance", "payoff", "latency", "load", "errors", "decision", "objective"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A recording rule: `level:metric:operations`.
+
+    Attributes:
+        name: what it is recorded as.
+        expr: what it is.
+        labels: labels to add.
+        why: a comment for the reader of the YAML.
+    """
+
+    name: str
+    expr: str
+    labels: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alerting rule.
+
+    Attributes:
+        name: CamelCase, without the prefix that all share.
+        severity: critical pages, warning is a ticket, info is shown and nothing more.
+        subject: what it is about.
+        level: what its labels name.
+        expr: when it is true.
+        hold: how long it must be true (`for`).
+        keep: how long it stays once it is no longer true (`keep_firing_for`), or "" with a dead band.
+        summary: what is wrong, in one sentence that never changes.
+        description: what is wrong here, with values; Prometheus's templates.
+        action: what to do, in one sentence.
+        dashboard: the dashboard that shows it.
+        value: the value that decided, for people; Prometheus's templates.
+        threshold: what it was compared with, likewise.
+        sample: how much it rests on, likewise.
+        context: what else a person should know at once, likewise.
+        labels: further labels.
+        why: a comment for the reader of the YAML.
+    """
+
+    name: str
+    severity: Severity
+    subject: Subject
+    level: Level
+    expr: str
+    hold: str
+    summary: str
+    description: str
+    action: str
+    keep: str = ""
+    dashboard: str = "payoff"
+    value: str = ""
+    threshold: str = ""
+    sample: str = ""
+    context: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rules that are evaluated one after another, at the server's interval or at their own."""
+
+    name: str
+    rules: tuple[Record | Alert, ...]
+    interval: str = ""
+
+
+# --- pieces of PromQL
+
+
+def threshold(name: str) -> str:
+    """Return the threshold in force, by model."""
+    return f"model:vllm_specdec_{name}:threshold"
+
+
+def compare(level: Level, left: str, operator: str, name: str) -> str:
+    """Return a comparison of a level's series with a threshold."""
+    match = "" if level == "model" else f" on ({MODEL}) group_left ()"
+    return f"{left} {operator}{match} {threshold(name)}"
+
+
+def enough(level: Level, window: str, name: str = "advice_minimum_drafts", offset: str = "") -> str:
+    """Return the condition that a window holds enough drafts."""
+    back = f" offset {offset}" if offset else ""
+    return compare(level, f"{level}:vllm_specdec_drafts:increase{window}{back}", ">=", name)
+
+
+def unless_it_pays(level: Level) -> str:
+    """Return the exception for speculation that is beneficial, whatever the ratio says."""
+    return compare(level, SPEEDUP[level], ">=", "beneficial_speedup")
+
+
+#: The speedup of a level, where it is known.
+SPEEDUP: dict[Level, str] = {
+    "engine": "engine:vllm_specdec_speedup:last3m",
+    "instance": "instance:vllm_specdec_speedup:ratio_rate5m",
+    "model": "model:vllm_specdec_speedup:ratio_rate5m",
+}
+
+
+# --- pieces of text
+
+WHO: dict[Level, str] = {
+    "model": "{{ $labels.model_name }}{{ with $labels.namespace }} in {{ . }}{{ end }}",
+    "instance": "{{ $labels.model_name }} at {{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}",
+    "engine": (
+        "{{ $labels.model_name }}, engine {{ $labels.engine }} at "
+        "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
+    ),
+    "": "",
+}
+
+PERCENT = "humanizePercentage"
+NUMBER = 'printf "%.2f"'
+TIMES = 'printf "%.2fx"'
+COUNT = "humanize"
+
+_MODEL_MATCHERS = "cluster=%q,namespace=%q,model_name=%q"
+_MODEL_LABELS = "$labels.cluster $labels.namespace $labels.model_name"
+
+
+def this(form: str) -> str:
+    """Return the template of the alert's own value."""
+    return f"{{{{ $value | {form} }}}}"
+
+
+def of_model(metric: str, form: str) -> str:
+    """Return the template of a series of the alert's model; nothing where there is none."""
+    return (
+        f'{{{{ with printf "{metric}{{{_MODEL_MATCHERS}}}" {_MODEL_LABELS} | query }}}}'
+        f"{{{{ . | first | value | {form} }}}}{{{{ end }}}}"
+    )
+
+
+def in_force(name: str, form: str) -> str:
+    """Return the template of a threshold in force."""
+    return of_model(threshold(name), form)
+
+
+def drafts(window: str) -> str:
+    """Return the template of the number of drafts that a model had in a window."""
+    return of_model(f"model:vllm_specdec_drafts:increase{window}", COUNT) + f" drafts in {window}"

@@ -1,0 +1,68 @@
+"""Write `alerts/rules/*.yml` from the rules in `alert_rules`, or check that they are current.
+
+python alerts/generate.py [--check] [--out FOLDER] [--runbooks URL] [--grafana URL]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from alert_rules import activity, availability, decisions, harm, objective, quality, recording
+from alert_rules.yaml_text import GRAFANA, RUNBOOKS, document
+
+HERE = Path(__file__).parent
+
+#: What each file holds.
+FILES = {
+    "recording.yml": (
+        "What alerts and dashboards are made of: rates and ratios at three levels over five windows.",
+        tuple(recording.groups()),
+    ),
+    "availability.yml": (
+        "Is speculation being watched at all?",
+        (availability.group(),),
+    ),
+    "activity.yml": ("Is speculation doing what it was set up to do?", (activity.group(),)),
+    "quality.yml": ("Is what is drafted accepted, as it should be and as it was?", (quality.group(),)),
+    "harm.yml": ("Does speculation hurt users?", (harm.group(),)),
+    "decisions.yml": (
+        "What should be changed? These carry the labels action and recommended_k.",
+        (decisions.group(),),
+    ),
+    "objective.yml": (
+        'The objective "speculation was worth it", and how fast its error budget burns.',
+        tuple(objective.groups()),
+    ),
+}
+
+
+def main() -> int:
+    """Write or check the files; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
+    parser.add_argument("--out", type=Path, default=HERE / "rules", help="where the files go")
+    parser.add_argument("--runbooks", default=RUNBOOKS, metavar="URL", help="where your runbooks are served")
+    parser.add_argument("--grafana", default=GRAFANA, metavar="URL", help="your Grafana")
+    args = parser.parse_args()
+    stale = []
+    for name, (about, groups) in FILES.items():
+        text = document(about, groups, args.runbooks.rstrip("/"), args.grafana.rstrip("/"))
+        path = args.out / name
+        if path.exists() and path.read_text("utf-8") == text:
+            continue
+        stale.append(name)
+        if not args.check:
+            args.out.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if args.check and stale:
+        print(f"not current: {', '.join(stale)}; run `make generate`", file=sys.stderr)
+        return 1
+    if stale:
+        print(f"written: {', '.join(stale)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""What Prometheus has scraped, written down as phases: the input of rule tests, one sample a minute.
+
+    world = World()
+    world.engine(Phase(60), Phase(30, acceptance=(0.02, 0.0, 0.0), speedup=0.7))
+    world.series()  # {'vllm_specdec_drafts_total{...}': '0+600x59 ...', ...}
+
+An engine's counters go on from phase to phase; gauges jump. What a phase sets to None is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+JOB = "vllm-specdec-exporter"
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+START = 1_800_000_000.0
+
+#: A sample that is not there, and one that Prometheus marks as gone.
+MISSING = "_"
+
+Labels = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some minutes of one engine, the same all through.
+
+    Attributes:
+        minutes: how long; one sample each.
+        drafts: drafts per minute.
+        acceptance: the share of drafts accepted at each position; its length is K.
+        draft_length: draft tokens per draft; K unless given.
+        plain_tokens: generated tokens per minute outside of drafts.
+        speedup: of all output; None where it is unknown.
+        basis: where it comes from.
+        activity: the engine's state.
+        action: what the exporter advises.
+        recommended_k: the K that it advises.
+        scheduled_k: the K of the schedule at the present load.
+        running: requests in the batch.
+        waiting: requests in the queue.
+        kv_cache: used share of the KV cache.
+        restart: whether the counters begin anew.
+        gone: whether neither exporter nor engine can be scraped.
+        unreachable: whether the exporter is there and cannot read the server.
+        info: further labels of info, such as a version.
+    """
+
+    minutes: int
+    drafts: float = 600
+    acceptance: tuple[float, ...] = (0.9, 0.7, 0.5)
+    draft_length: float | None = None
+    plain_tokens: float = 0
+    speedup: float | None = 1.6
+    basis: str = "estimated"
+    activity: str = "active"
+    action: str = "keep"
+    recommended_k: int | None = 3
+    scheduled_k: int | None = None
+    running: float = 8
+    waiting: float = 0
+    kv_cache: float = 0.4
+    restart: bool = False
+    gone: bool = False
+    unreachable: bool = False
+    info: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> float:
+        """Accepted tokens per minute."""
+        return self.drafts * sum(self.acceptance)
+
+    @property
+    def drafted(self) -> float:
+        """Draft tokens per minute."""
+        length = len(self.acceptance) if self.draft_length is None else self.draft_length
+        return self.drafts * length
+
+
+def idle(minutes: int, **changes: object) -> Phase:
+    """Return a phase in which nothing is asked of the engine."""
+    values = {"drafts": 0, "speedup": None, "activity": "idle", "action": "insufficient_data"}
+    return Phase(minutes, **{**values, "recommended_k": None, "running": 0, **changes})  # type: ignore[arg-type]
+
+
+@dataclass
+class World:
+    """Series by name and labels, each a list of samples, one a minute.
+
+    Attributes:
+        thresholds: what the exporters publish.
+        without: metrics that Prometheus does not have, by name.
+    """
+
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    without: frozenset[str] = frozenset()
+    _samples: dict[str, list[str]] = field(default_factory=dict)
+
+    def put(self, name: str, labels: Mapping[str, str], minute: int, values: Iterable[float | str]) -> None:
+        """Append samples from a minute on."""
+        if name in self.without:
+            return
+        inner = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if v)
+        samples = self._samples.setdefault(f"{name}{{{inner}}}", [])
+        samples.extend([MISSING] * (minute - len(samples)))
+        samples.extend(value if isinstance(value, str) else _number(value) for value in values)
+
+    def series(self) -> dict[str, str]:
+        """Return every series in promtool's notation, runs of equal steps shortened."""
+        return {name: " ".join(_shortened(samples)) for name, samples in self._samples.items()}
+
+    def engine(
+        self,
+        *phases: Phase,
+        model: str = MODEL,
+        namespace: str = "chat",
+        instance: str = "10.0.0.1:9850",
+        engine: str = "0",
+        labels: Mapping[str, str] | None = None,
+        exporter: bool = True,
+    ) -> None:
+        """Add an engine and, unless another engine has added it, its exporter.
+
+        Args:
+            phases: what happens, one after another.
+            model: its name.
+            namespace: where it runs; empty for no label.
+            instance: address of the exporter.
+            engine: its number.
+            labels: further target labels, such as pod or cluster.
+            exporter: whether to add the series of the exporter itself, too.
+        """
+        target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
+        own = {**target, "model_name": model, "engine": engine}
+        totals: dict[tuple[str, str], float] = {}
+        minute = 0
+        for phase in phases:
+            self._phase(phase, minute, target, own, totals, exporter=exporter)
+            minute += phase.minutes
+
+    def _phase(
+        self,
+        phase: Phase,
+        minute: int,
+        target: Labels,
+        own: Labels,
+        totals: dict[tuple[str, str], float],
+        *,
+        exporter: bool,
+    ) -> None:
+        n = phase.minutes
+        if exporter:
+            self.put("up", target, minute, [float(not phase.gone)] * n)
+        if phase.gone:
+            return
+        if exporter:
+            self._exporter(phase, minute, target)
+        if phase.unreachable:
+            return
+        if phase.restart:
+            totals.clear()
+        counters = {
+            ("drafts_total", ""): phase.drafts,
+            ("draft_tokens_total", ""): phase.drafted,
+            ("accepted_tokens_total", ""): phase.accepted,
+            ("generation_tokens_total", ""): phase.accepted + phase.drafts + phase.plain_tokens,
+            ("engine_resets_total", ""): 0.0,
+        }
+        for index, ratio in enumerate(phase.acceptance):
+            counters["accepted_tokens_per_position_total", str(index)] = phase.drafts * ratio
+        for (name, position), step in counters.items():
+            start = totals.get((name, position), 0.0)
+            labels = {**own, "position": position}
+            self.put(f"vllm_specdec_{name}", labels, minute, [start + step * i for i in range(n)])
+            totals[name, position] = start + step * n
+        self._gauges(phase, minute, own)
+
+    def _exporter(self, phase: Phase, minute: int, target: Labels) -> None:
+        n, up = phase.minutes, not phase.unreachable
+        self.put("vllm_specdec_up", target, minute, [float(up)] * n)
+        times = (START + 60.0 * (minute + i) for i in range(n)) if up else [START + 60.0 * minute] * n
+        self.put("vllm_specdec_last_success_timestamp_seconds", target, minute, times)
+        self.put("vllm_specdec_config_last_reload_successful", target, minute, [1.0] * n)
+        for name, value in self.thresholds.items():
+            self.put("vllm_specdec_threshold", {**target, "name": name}, minute, [value] * n)
+
+    def _gauges(self, phase: Phase, minute: int, own: Labels) -> None:
+        def gauge(name: str, value: float | None, **more: str) -> None:
+            if value is not None:
+                self.put(f"vllm_specdec_{name}", {**own, **more}, minute, [value] * phase.minutes)
+
+        gauge("info", 1, method="eagle3", dialect="vllm-v1", **phase.info)
+        gauge("num_speculative_tokens", None if phase.activity == "off" else len(phase.acceptance))
+        gauge("scheduled_num_speculative_tokens", phase.scheduled_k)
+        gauge("requests_running", phase.running)
+        gauge("requests_waiting", phase.waiting)
+        gauge("kv_cache_usage_ratio", phase.kv_cache)
+        gauge("speedup", phase.speedup, basis=phase.basis)
+        gauge("recommended_num_speculative_tokens", phase.recommended_k)
+        for state in ActivityState:
+            gauge("activity", float(state.value == phase.activity), state=state.value)
+        for action in Action:
+            gauge("recommendation", float(action.value == phase.action), action=action.value)
+        verdict = _verdict(phase.speedup, self.thresholds)
+        for one in PayoffVerdict:
+            gauge("payoff", float(one is verdict), verdict=one.value)
+
+
+def _verdict(speedup: float | None, thresholds: Thresholds) -> PayoffVerdict | None:
+    if speedup is None:
+        return None
+    if speedup < thresholds.harmful_speedup:
+        return PayoffVerdict.HARMFUL
+    return PayoffVerdict.BENEFICIAL if speedup > thresholds.beneficial_speedup else PayoffVerdict.MARGINAL
+
+
+def _number(value: float) -> str:
+    return repr(round(value, 6)).removesuffix(".0")
+
+
+def _shortened(samples: list[str]) -> Iterable[str]:
+    """Yield runs such as `5+3x9` for ten samples from 5 on in steps of 3."""
+    at = 0
+    while at < len(samples):
+        run = _run(samples, at)
+        if run == 1:
+            yield samples[at]
+        elif samples[at] == MISSING:
+            yield f"{MISSING}x{run}"
+        else:
+            step = _number(float(samples[at + 1]) - float(samples[at]))
+            yield f"{samples[at]}+{step}x{run - 1}".replace("+-", "-")
+        at += run
+
+
+def _run(samples: list[str], at: int) -> int:
+    """Return how many samples from here on go in equal steps."""
+    if samples[at] == MISSING:
+        end = at
+        while end < len(samples) and samples[end] == MISSING:
+            end += 1
+        return end - at
+    if at + 1 == len(samples) or samples[at + 1] == MISSING:
+        return 1
+    first, step = float(samples[at]), float(samples[at + 1]) - float(samples[at])
+    end = at + 1
+    while end < len(samples) and samples[end] != MISSING:
+        if abs(float(samples[end]) - (first + step * (end - at))) > 1e-6:
+            break
+        end += 1
+    return end - at
