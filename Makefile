@@ -38,6 +38,7 @@ check-generated: $(STAMP) ## Fail if a generated document or rule is not current
 	$(BIN)/python alerts/generate.py --check
 
 bench: $(STAMP) ## Measure speed and memory; writes docs/performance.md
+	@bash tests/need.sh prometheus
 	$(BIN)/python bench/run.py $(ARGS)
 
 check: test lint check-generated test-vllm ## Everything that CI runs

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+import rules
 from vllm_specdec_exporter import dialects, pipeline
 from vllm_specdec_exporter.collector import ResultCollector
 from vllm_specdec_exporter.result import ExporterResult, TargetResult
@@ -243,6 +244,17 @@ def page(*, quick: bool) -> Iterator[str]:
     yield from table(
         ("over", "after a tenth", "at the end", "growth"), memory(10_000 // scale, 1_000 // scale)
     )
+    yield ""
+    engines = 1_000 // scale
+    yield f"## All rules in Prometheus, for {engines:,} engines"
+    yield ""
+    yield (
+        f"A real Prometheus with a day of {engines:,} engines ({rules.REPLICAS} a model, an exporter each, "
+        "a sample a minute), which scrapes nothing. The share of one core is the time of an evaluation over "
+        "the interval at which it comes in production."
+    )
+    yield ""
+    yield from table(("rule group", "rules", "every", "one evaluation", "of one core"), rules.cost(engines))
 
 
 def main() -> None:

@@ -68,6 +68,7 @@ class PrometheusServer:
         interval: time between two scrapes, and between two evaluations of rules.
         config: settings to add to, or to put in the place of, those that follow from `scrape`.
         files: further files by name, such as rules, written beside the configuration.
+        flags: further flags.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class PrometheusServer:
         interval: str = "1s",
         config: Mapping[str, Any] | None = None,
         files: Mapping[str, str] | None = None,
+        flags: tuple[str, ...] = (),
     ) -> None:
+        self._flags = flags
         self._config: dict[str, Any] = {
             "global": {
                 "scrape_interval": interval,
@@ -125,6 +128,7 @@ class PrometheusServer:
                     f"--storage.tsdb.path={folder / 'data'}",
                     f"--web.listen-address={address}",
                     "--log.level=warn",
+                    *self._flags,
                 ],
                 stdout=log,
                 stderr=subprocess.STDOUT,

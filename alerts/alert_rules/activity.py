@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .rule import (
+    COUNT,
     LOOK_BACK,
     PERCENT,
     WHO,
@@ -36,11 +37,12 @@ def _bypassed() -> Alert:
         subject="activity",
         level="engine",
         expr=(
-            f"({_BYPASSED})\n"
-            f"unless ignoring (state) ({_SCHEDULED} == 0)\n"
-            "and ignoring (state) (increase(vllm_specdec_generation_tokens_total[30m]) > 1000)"
+            "increase(vllm_specdec_generation_tokens_total[30m]) > 1000\n"
+            "unless increase(vllm_specdec_drafts_total[30m]) > 0\n"
+            'and ignoring (state) (max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
+            "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0"
         ),
-        hold="30m",
+        hold="5m",
         keep="15m",
         summary="Speculation is configured, but nothing is drafted.",
         description=(
@@ -53,8 +55,11 @@ def _bypassed() -> Alert:
             "otherwise look into vLLM's log for why it does not draft."
         ),
         dashboard="acceptance",
-        value="0 drafts in 30m",
-        why="At least 1,000 tokens in half an hour, so that a nearly idle server stays silent.",
+        value="0 drafts, " + this(COUNT) + " tokens in 30m",
+        why=(
+            "At least 1,000 tokens in half an hour, so that a nearly idle server stays silent; pauses in the traffic do not "
+            "matter."
+        ),
     )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
+from vllm_specdec_exporter.thresholds import Thresholds
+
 from .rule import EXPORTER_JOB, LOOK_BACK, TARGET, Alert, Group
 
 _WHERE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
@@ -199,11 +203,13 @@ def _deployment() -> tuple[Alert, ...]:
             name="SidecarMissing",
             severity="warning",
             subject="monitoring",
-            level="instance",
+            level="",
             expr=(
                 "count by (cluster, namespace, pod, model_name) (vllm:spec_decode_num_accepted_tokens_per_pos_total)\n"
                 f"unless on (cluster, namespace, pod) {_UP}\n"
-                f"and on (cluster, namespace) {_UP}"
+                f"and on (cluster, namespace) (\n"
+                f"  vllm:spec_decode_num_accepted_tokens_per_pos_total and on (cluster, namespace, pod) {_UP}\n"
+                ")"
             ),
             hold="15m",
             keep="5m",
@@ -217,8 +223,8 @@ def _deployment() -> tuple[Alert, ...]:
             action="Add the sidecar to the pod template, or its port to the scrape job.",
             dashboard="exporter",
             why=(
-                "Only where vLLM itself is scraped and pods have a label. Where no neighbour has an exporter, "
-                "ExporterAbsent speaks."
+                "Only where vLLM itself is scraped, pods have a label, and another pod has both: one exporter for "
+                "several servers is no sidecar. Where no exporter is left, ExporterAbsent speaks."
             ),
         ),
     )
@@ -231,15 +237,22 @@ def _configuration() -> tuple[Alert, ...]:
             severity="warning",
             subject="monitoring",
             level="instance",
-            expr=f"max by ({TARGET}) ({_UP}) == 1 unless on ({TARGET}) vllm_specdec_threshold",
+            expr=(
+                f"max by ({TARGET}) ({_UP}) == 1\n"
+                f"unless on ({TARGET}) (count by ({TARGET}) (last_over_time(vllm_specdec_threshold[{LOOK_BACK}])) "
+                f">= {len(fields(Thresholds))})\n"
+                "or\n"
+                f"max by ({TARGET}) (last_over_time(vllm_specdec_activity[{LOOK_BACK}]))\n"
+                f"unless on ({TARGET}) last_over_time(vllm_specdec_info[{LOOK_BACK}])"
+            ),
             hold="15m",
             keep="5m",
-            summary="The rules have no thresholds to compare with.",
+            summary="The rules lack thresholds to compare with.",
             description=(
-                "The exporter at {{ $labels.instance }}" + _IN + " is scraped, but Prometheus has no "
-                "vllm_specdec_threshold of it. No alert on quality, harm or decisions can fire for its models."
+                "The exporter at {{ $labels.instance }}" + _IN + " is scraped, but Prometheus lacks some "
+                "of its vllm_specdec_threshold series, or vllm_specdec_info. Alerts that need them cannot fire."
             ),
-            action="Let vllm_specdec_threshold through metric relabelling, or upgrade the exporter.",
+            action="Let both series through metric relabelling, or bring exporter and rules to the same version.",
             dashboard="exporter",
             why="Thresholds come from the exporter; without them every comparison is silent, and this says so.",
         ),

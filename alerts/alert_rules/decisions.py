@@ -66,7 +66,6 @@ def group() -> Group:
 
 
 def _disable(reason: str, series: str, limit: str, form: str, measure: str, why: str = "") -> Alert:
-    firing = f'ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", reason="{reason}"}}'
     return Alert(
         name="Disable",
         severity="warning",
@@ -76,7 +75,7 @@ def _disable(reason: str, series: str, limit: str, form: str, measure: str, why:
             "(\n"
             f"  {compare('model', series, '<', limit)}\n"
             "  or\n"
-            f"  {series} < {_BAND} * {threshold(limit)} and on ({MODEL}) {firing}\n"
+            f"  {series} < {_BAND} * {threshold(limit)} and on ({MODEL}) {_firing(reason)}\n"
             ")\n"
             f"and {enough('model', '5m')}\n"
             f"unless {unless_it_pays('model')}\n"
@@ -97,7 +96,12 @@ def _disable(reason: str, series: str, limit: str, form: str, measure: str, why:
     )
 
 
+def _firing(reason: str) -> str:
+    return f'ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", reason="{reason}"}}'
+
+
 def _disable_by_payoff() -> Alert:
+    speedup = "model:vllm_specdec_speedup:ratio_rate30m"
     return Alert(
         name="Disable",
         severity="warning",
@@ -106,8 +110,13 @@ def _disable_by_payoff() -> Alert:
         expr=(
             f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) '
             f"> 0.5 * model:vllm_specdec_advised:engines\n"
-            f"and ({compare('model', SPEEDUP['model'], '<', 'harmful_speedup')})\n"
-            f"and {enough('model', '30m')}"
+            "and (\n"
+            f"  {compare('model', speedup, '<', 'harmful_speedup')}\n"
+            "  or\n"
+            f"  {speedup} < {_BAND} * {threshold('harmful_speedup')} and on ({MODEL}) {_firing('payoff')}\n"
+            ")\n"
+            f"and {enough('model', '30m')}\n"
+            f"unless {unless_it_pays('model')}"
         ),
         hold="15m",
         summary="Speculation should be disabled: no K would make it pay.",
@@ -116,7 +125,7 @@ def _disable_by_payoff() -> Alert:
             "at this load."
         ),
         action="Start vLLM without --speculative-config, or with the schedule on the exporter's status page.",
-        value=of_model(SPEEDUP["model"], TIMES),
+        value=of_model(speedup, TIMES),
         threshold=in_force("harmful_speedup", TIMES),
         sample=drafts("30m"),
         context=_SPEED,
@@ -135,11 +144,13 @@ def _reenable() -> Alert:
         level="model",
         expr=(
             f'count_values by ({MODEL}) ("recommended_k", '
-            "max_over_time(model:vllm_specdec_num_speculative_tokens:max[7d]))\n"
+            "last_over_time(model:vllm_specdec_beneficial_num_speculative_tokens:max[7d]))\n"
             f"and on ({MODEL}) ({off})\n"
             f"and on ({MODEL}) (model:vllm_specdec_generation_tokens:rate1h > 0)\n"
             f"and on ({MODEL}) ({running} <= "
             "max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d]))\n"
+            f"unless on ({MODEL}) ({running} >= "
+            "min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d]))\n"
             f"unless on ({MODEL}) count_over_time(\n"
             '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", reason!="payoff"}[1d]\n'
             ")"
@@ -156,8 +167,8 @@ def _reenable() -> Alert:
         threshold="the highest load of the last 7 days at which it was beneficial",
         labels={"action": "enable"},
         why=(
-            "Speedup falls as the batch grows, so what paid at a higher load pays now. Not within a day of having been "
-            "disabled for its acceptance: that may not have changed."
+            "Speedup falls as the batch grows, so what paid at a higher load pays now; not where it lost at this load or "
+            "a lower one, and not within a day of having been disabled for its acceptance, which may be as it was."
         ),
     )
 
@@ -227,7 +238,8 @@ def _near_break_even() -> Alert:
             f"{compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
             f"and ({compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
             f"and {enough('model', '30m')}\n"
-            f"unless {unless_it_pays('model')}"
+            f"unless {unless_it_pays('model')}\n"
+            "unless model:vllm_specdec_measured_speedup:min"
         ),
         hold="30m",
         keep="30m",
@@ -242,5 +254,5 @@ def _near_break_even() -> Alert:
         sample=drafts("30m"),
         context=_SPEED,
         labels={"action": "measure"},
-        why="The published range; where speculation is known to be beneficial, it is no matter.",
+        why="The published range; where speculation is beneficial, or measured, it is no matter.",
     )

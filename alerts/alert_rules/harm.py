@@ -28,6 +28,13 @@ _K = "model:vllm_specdec_num_speculative_tokens:max"
 _RUNNING = "model:vllm_specdec_requests_running:avg1h"
 #: A day is compared with the day before only where the load is at most this many times as high.
 _SAME_LOAD = f"and ({_RUNNING} <= 1.25 * ({_RUNNING} offset 1d))"
+_MEASURED, _PROFILE = "model:vllm_specdec_measured_speedup:min", "model:vllm_specdec_cost_profile:engines"
+#: Nor where one is measured and the other estimated, or estimated by another cost profile.
+_SAME_YARDSTICK = (
+    f"unless (count_over_time({_MEASURED}[1h]) unless count_over_time({_MEASURED}[1h] offset 1d))\n"
+    f"unless (count_over_time({_MEASURED}[1h] offset 1d) unless count_over_time({_MEASURED}[1h]))\n"
+    f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
+)
 _SPECULATES = "and (model:vllm_specdec_drafts:rate1h > 0)"
 _CONTEXT = (
     of_model("model:vllm_specdec_acceptance:ratio_rate5m", PERCENT)
@@ -51,7 +58,9 @@ def group() -> Group:
                 "5m",
                 "5m",
                 "10m",
-                "Users get tokens far slower than without speculation: this pages.",
+                "Users get tokens far slower than without speculation: this pages, unless the speedup is estimated without "
+                "knowing the method (no --spec.config).",
+                f'\nunless on ({MODEL}) ({_PROFILE}{{cost_profile="unknown"}} unless on ({MODEL}) {_MEASURED})',
             ),
             _harmful(
                 "warning", "model:vllm_specdec_speedup:ratio_rate30m", "harmful_speedup", "30m", "15m", "30m"
@@ -68,14 +77,21 @@ def group() -> Group:
 
 
 def _harmful(
-    severity: Severity, series: str, limit: str, window: str, hold: str, keep: str, why: str = ""
+    severity: Severity,
+    series: str,
+    limit: str,
+    window: str,
+    hold: str,
+    keep: str,
+    why: str = "",
+    more: str = "",
 ) -> Alert:
     return Alert(
         name="Harmful",
         severity=severity,
         subject="payoff",
         level="model",
-        expr=f"{compare('model', series, '<', limit)}\nand {enough('model', window)}",
+        expr=f"{compare('model', series, '<', limit)}\nand {enough('model', window)}{more}",
         hold=hold,
         keep=keep,
         summary="Speculation makes users wait longer than without it.",
@@ -122,6 +138,8 @@ def _regressed() -> Alert:
             f"{now} < (1 - {threshold('drop_ratio')}) * ({now} offset 1d)\n"
             f"{_SAME_LOAD}\n"
             f"and ({_K} == ({_K} offset 1d))\n"
+            f"{_SAME_YARDSTICK}\n"
+            f"{_SAME_YARDSTICK}\n"
             f"and {enough('model', '1h', 'comparison_minimum_drafts')}\n"
             f"and {enough('model', '1h', 'comparison_minimum_drafts', offset='1d')}"
         ),
@@ -130,7 +148,7 @@ def _regressed() -> Alert:
         summary="Speculation gains less than yesterday at this time, at no higher load.",
         description=(
             f"{WHO['model']} generates at {this(TIMES)} the speed that it would have without speculation, over the last "
-            "hour. Yesterday at this time it was far faster, with the same K and no fewer requests per engine."
+            "hour. Yesterday at this time it was far faster, at no lower load and with the same K."
         ),
         action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare does it from snapshots.",
         value=this(TIMES),
@@ -156,19 +174,23 @@ def _against_yesterday(now: str, requests: str) -> str:
 
 
 def _latency_ratio(latency: str, percentile: int) -> str:
-    """Return a percentile of a latency over the baseline's, the least of all windows."""
-    return (
-        "min without (window, percentile) (last_over_time(vllm_specdec_latency_ratio"
-        f'{{latency="{latency}",percentile="{percentile}"}}[{LOOK_BACK}]))'
-    )
+    """Return a percentile of a latency over the baseline's, by window."""
+    matchers = f'latency="{latency}",percentile="{percentile}"'
+    return f"last_over_time(vllm_specdec_latency_ratio{{{matchers}}}[{LOOK_BACK}])"
+
+
+def _least(ratio: str) -> str:
+    """Return the least of all windows: it is so in each of them."""
+    return f"min without (latency, window, percentile) ({ratio})"
 
 
 def _spread() -> tuple[Alert, Alert]:
     tpot = "model:vllm_request_time_per_output_token_seconds"
     now = f"({tpot}:p99_rate1h / {tpot}:p50_rate1h)"
     then = f"({tpot}:p99_rate1h offset 1d / {tpot}:p50_rate1h offset 1d)"
-    ratios = (
-        f"({_latency_ratio('time_per_output_token', 99)} / {_latency_ratio('time_per_output_token', 50)})"
+    ratios = _least(
+        f"{_latency_ratio('time_per_output_token', 99)} "
+        f"/ ignoring (percentile) {_latency_ratio('time_per_output_token', 50)}"
     )
     action = "Look for a mixed workload: some requests lose by speculation. Route them apart, or set a K that suits both."
     summary = "The spread between slow and typical tokens has widened."
@@ -259,7 +281,7 @@ def _first_token() -> tuple[Alert, Alert]:
             subject="latency",
             level="engine",
             expr=(
-                f"{_latency_ratio('time_to_first_token', 95)} > on ({MODEL}) group_left () "
+                f"{_least(_latency_ratio('time_to_first_token', 95))} > on ({MODEL}) group_left () "
                 f"{threshold('widened_latency_ratio')}\nand {enough('engine', '30m')}"
             ),
             hold="30m",

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _LENGTH = "model:vllm_specdec_mean_acceptance_length"
 _ACCEPTANCE = "model:vllm_specdec_acceptance"
 _K = "model:vllm_specdec_num_speculative_tokens:max"
+_K_OF: dict[Level, str] = {
+    "model": _K,
+    "engine": f"last_over_time(vllm_specdec_num_speculative_tokens[{LOOK_BACK}])",
+}
 _RETUNE = "Follow the exporter's advice on K; where even the best K loses, switch the method or disable speculation."
 
 
@@ -44,7 +48,14 @@ def group() -> Group:
 def _poor(level: Level) -> Iterator[Alert]:
 
     def poor(
-        name: str, series: str, limit: str, form: str, summary: str, measure: str, why: str = ""
+        name: str,
+        series: str,
+        limit: str,
+        form: str,
+        summary: str,
+        measure: str,
+        why: str = "",
+        more: str = "",
     ) -> Alert:
         return Alert(
             name=name,
@@ -55,6 +66,7 @@ def _poor(level: Level) -> Iterator[Alert]:
                 f"{compare(level, series, '<', limit)}\n"
                 f"and {enough(level, '30m')}\n"
                 f"unless {unless_it_pays(level)}"
+                f"{more}"
             ),
             hold="15m" if level == "model" else "30m",
             keep="30m",
@@ -105,6 +117,9 @@ def _poor(level: Level) -> Iterator[Alert]:
         PERCENT,
         "Acceptance declines rapidly from position to position.",
         "The mean conditional acceptance behind position 0",
+        "Not where drafts are shorter than K, as with n-gram or a schedule: deep positions are understated then; nor while the positions of another K are still in the window.",
+        f"\nand {level}:vllm_specdec_draft_tokens:rate30m >= 0.95 * {level}:vllm_specdec_drafts:rate30m * {_K_OF[level]}"
+        f"\nunless changes({_K_OF[level] if level == 'model' else 'vllm_specdec_num_speculative_tokens'}[30m]) > 0",
     )
 
 
@@ -253,7 +268,7 @@ def _step() -> Alert:
             f"{threshold('step_acceptance_ratio')})\n"
             f"and (\n"
             f"  count by ({MODEL}) (last_over_time(vllm_specdec_info[{look}]) unless (vllm_specdec_info offset 2h))\n"
-            f"  or sum by ({MODEL}) (increase(vllm_specdec_engine_resets_total[2h])) > 0\n"
+            f"  or sum by ({MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0\n"
             ")\n"
             f"and {enough('model', '1h', 'comparison_minimum_drafts')}\n"
             f"and {enough('model', '6h', 'comparison_minimum_drafts', offset='2h')}\n"

@@ -194,6 +194,11 @@ def _engines() -> Iterator[Record]:
         why="Engines by what the exporter advises for them.",
     )
     yield Record("model:vllm_specdec_advised:engines", f"count by ({MODEL}) ({advised})")
+    yield Record(
+        "model:vllm_specdec_cost_profile:engines",
+        f"count by ({MODEL}, cost_profile) (last_over_time(vllm_specdec_info[{look}]))",
+        why="Engines by what their speedup is estimated with.",
+    )
 
 
 def _speedup() -> Iterator[Record]:
@@ -246,11 +251,20 @@ def _speedup() -> Iterator[Record]:
         "model:vllm_specdec_measured_speedup:min",
         f"min by ({MODEL}) (engine:vllm_specdec_measured_speedup:last3m)",
     )
+    running = "model:vllm_specdec_requests_running:avg5m"
+    beneficial = f"and {SPEEDUP['model']} >= {threshold('beneficial_speedup')}"
     yield Record(
         "model:vllm_specdec_beneficial_requests_running:avg5m",
-        "model:vllm_specdec_requests_running:avg5m\n"
-        f"and on ({MODEL}) ({SPEEDUP['model']} >= on ({MODEL}) {threshold('beneficial_speedup')})",
-        why="The load at which speculation was beneficial: what re-enabling goes by.",
+        f"{running}\n{beneficial}",
+        why="Load and K at which speculation was beneficial, and load at which it lost: what re-enabling goes by.",
+    )
+    yield Record(
+        "model:vllm_specdec_beneficial_num_speculative_tokens:max",
+        f"model:vllm_specdec_num_speculative_tokens:max\n{beneficial}",
+    )
+    yield Record(
+        "model:vllm_specdec_losing_requests_running:avg5m",
+        f"{running}\nand model:vllm_specdec_speedup:ratio_rate30m < {threshold('harmful_speedup')}",
     )
 
 

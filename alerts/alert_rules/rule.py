@@ -138,13 +138,15 @@ SPEEDUP: dict[Level, str] = {
 
 # --- pieces of text
 
+_NAME = "{{ with $labels.model_name }}{{ . }}{{ else }}a model without a name{{ end }}"
+_PLACE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
+_SERVER = "{{ with $labels.target }} (server {{ . }}){{ end }}"
+
+#: Whom an alert of a level is about.
 WHO: dict[Level, str] = {
-    "model": "{{ $labels.model_name }}{{ with $labels.namespace }} in {{ . }}{{ end }}",
-    "instance": "{{ $labels.model_name }} at {{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}",
-    "engine": (
-        "{{ $labels.model_name }}, engine {{ $labels.engine }} at "
-        "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
-    ),
+    "model": _NAME + "{{ with $labels.namespace }} in {{ . }}{{ end }}",
+    "instance": f"{_NAME} at {_PLACE}{_SERVER}",
+    "engine": f"{_NAME}, engine {{{{ $labels.engine }}}} at {_PLACE}{_SERVER}",
     "": "",
 }
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
 VERSION = f"vllm-specdec-exporter {vllm_specdec_exporter.__version__}\n"
-COMMANDS = ("serve", "check", "baseline", "compare", "sweep", "plan", "simulate", "demo")
+COMMANDS = ("serve", "check", "baseline", "compare", "sweep", "plan", "act", "simulate", "demo")
 
 
 # --- subcommands

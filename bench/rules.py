@@ -1,0 +1,217 @@
+"""What the rules cost: a real Prometheus with a day of a thousand engines evaluates all of them.
+
+The day is backfilled with `promtool tsdb create-blocks-from`, one sample a minute, and goes on a little into
+the future; nothing is scraped, so what is measured is the rules alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RULES = Path(__file__).parent.parent / "alerts" / "rules"
+HOURS, AHEAD_MINUTES = 24, 15
+#: Hours of a block, as Prometheus cuts them.
+BLOCK = 2
+#: Engines of one model.
+REPLICAS = 50
+#: Evaluations come quicker than in production, so that the wait is short; each costs the same.
+EVERY = "20s"
+EVALUATIONS_SECONDS = 75
+K = 3
+_COUNTERS = {
+    "drafts": 600.0,
+    "draft_tokens": 1800.0,
+    "accepted_tokens": 1260.0,
+    "generation_tokens": 1860.0,
+    "engine_resets": 0.0,
+}
+_POSITIONS = (540.0, 420.0, 300.0)
+
+
+def cost(engines: int) -> Iterator[tuple[str, ...]]:
+    """Yield per rule group: its rules, the time of one evaluation, and the share of one core."""
+    with tempfile.TemporaryDirectory(prefix="bench-rules-") as name:
+        folder = Path(name)
+        _backfill(folder, engines)
+        total = 0.0
+        with _prometheus(folder) as url:
+            time.sleep(EVALUATIONS_SECONDS)
+            groups = _get(f"{url}/api/v1/rules")["groups"]
+        for group in groups:
+            bad = [
+                (r["name"], r["health"], r.get("lastError")) for r in group["rules"] if r["health"] != "ok"
+            ]
+            assert not bad, f"{group['name']}: {bad}"
+            interval = _INTERVALS.get(group["name"], 60.0)
+            share = group["evaluationTime"] / interval
+            total += share
+            yield (
+                group["name"].removeprefix("vllm-specdec."),
+                str(len(group["rules"])),
+                f"{interval:.0f} s",
+                f"{group['evaluationTime']:.2f} s",
+                f"{share:.1%}",
+            )
+        yield "**all**", str(sum(len(g["rules"]) for g in groups)), "", "", f"**{total:.1%}**"
+
+
+_INTERVALS: dict[str, float] = {
+    group["name"]: 60.0 * float(group["interval"].removesuffix("m"))
+    for path in RULES.glob("*.yml")
+    for group in yaml.safe_load(path.read_text("utf-8"))["groups"]
+    if "interval" in group
+}
+
+
+def _backfill(folder: Path, engines: int) -> None:
+    """Write the day, block by block: promtool reads the whole file for each block."""
+    now = int(time.time()) // 60 * 60
+    first = now - HOURS * 3600
+    last = now + AHEAD_MINUTES * 60
+    for start in range(first, last, BLOCK * 3600):
+        end = min(start + BLOCK * 3600, last)
+        gauges = end > now - 3600
+        text = folder / "day.txt"
+        with text.open("w", encoding="utf-8") as file:
+            for line in _exposition(engines, range(start, end, 60), first, gauges=gauges):
+                file.write(line)
+            file.write("# EOF\n")
+        subprocess.run(
+            ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(folder / "data")],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        text.unlink()
+
+
+def _exposition(engines: int, times: range, first: int, *, gauges: bool) -> Iterator[str]:
+    """Yield OpenMetrics lines of all engines; gauges only where a rule looks at them."""
+    targets = []
+    for n in range(engines):
+        target = f'job="vllm-specdec-exporter",namespace="chat",instance="pod-{n}:9850",pod="pod-{n}"'
+        targets.append((n, target, f'{target},model_name="model-{n // REPLICAS}",engine="0"'))
+
+    def family(name: str, kind: str, rows: list[tuple[str, float, float]]) -> Iterator[str]:
+        """Rows are labels, start and growth per minute."""
+        yield f"# TYPE {name} {kind}\n"
+        sample = f"{name}_total" if kind == "counter" else name
+        for labels, start, growth in rows:
+            head = f"{sample}{{{labels}}} "
+            for at in times:
+                yield (
+                    f"{head}{start + growth * ((at - first) // 60):.0f} {at}\n"
+                    if growth
+                    else (f"{head}{start} {at}\n")
+                )
+
+    for name, growth in _COUNTERS.items():
+        yield from family(
+            f"vllm_specdec_{name}",
+            "counter",
+            [(own, 0.0, growth * (1 + n % 7 / 10)) for n, _, own in targets],
+        )
+    yield from family(
+        "vllm_specdec_accepted_tokens_per_position",
+        "counter",
+        [
+            (f'{own},position="{i}"', 0.0, growth * (1 + n % 7 / 10))
+            for n, _, own in targets
+            for i, growth in enumerate(_POSITIONS)
+        ],
+    )
+    if not gauges:
+        return
+    yield from family("up", "gauge", [(target, 1.0, 0.0) for _, target, _ in targets])
+    for name, value in {"up": 1.0, "config_last_reload_successful": 1.0}.items():
+        yield from family(f"vllm_specdec_{name}", "gauge", [(t, value, 0.0) for _, t, _ in targets])
+    yield from family(
+        "vllm_specdec_last_success_timestamp_seconds",
+        "gauge",
+        [(target, float(times[-1]), 0.0) for _, target, _ in targets],
+    )
+    thresholds = list(Thresholds().items())
+    yield from family(
+        "vllm_specdec_threshold",
+        "gauge",
+        [(f'{target},name="{name}"', value, 0.0) for _, target, _ in targets for name, value in thresholds],
+    )
+    plain = {"info": 1.0, "num_speculative_tokens": K, "recommended_num_speculative_tokens": K}
+    plain |= {"requests_running": 8.0, "requests_waiting": 0.0, "kv_cache_usage_ratio": 0.4}
+    for name, value in plain.items():
+        yield from family(f"vllm_specdec_{name}", "gauge", [(own, value, 0.0) for _, _, own in targets])
+    one_hot = {
+        "activity": ("state", tuple(ActivityState), "active"),
+        "recommendation": ("action", tuple(Action), "keep"),
+    }
+    for name, (label, values, present) in one_hot.items():
+        yield from family(
+            f"vllm_specdec_{name}",
+            "gauge",
+            [(f'{own},{label}="{v}"', float(v == present), 0.0) for _, _, own in targets for v in values],
+        )
+    yield from family(
+        "vllm_specdec_speedup",
+        "gauge",
+        [(f'{own},basis="estimated"', 1.5 + n % 7 / 50, 0.0) for n, _, own in targets],
+    )
+
+
+@contextlib.contextmanager
+def _prometheus(folder: Path) -> Iterator[str]:
+    """Run Prometheus on the day with all rules; gives its URL."""
+    for path in RULES.glob("*.yml"):
+        document = yaml.safe_load(path.read_text("utf-8"))
+        for group in document["groups"]:
+            group.pop("interval", None)
+        (folder / path.name).write_text(yaml.safe_dump(document), encoding="utf-8")
+    config = {
+        "global": {"evaluation_interval": EVERY},
+        # What the rules write lies before the end of the day that was backfilled.
+        "storage": {"tsdb": {"out_of_order_time_window": "1h"}},
+        "rule_files": [path.name for path in RULES.glob("*.yml")],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    program = shutil.which("prometheus")
+    assert program, "prometheus is missing: apt-get install prometheus"
+    command = [
+        program,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--log.level=error",
+    ]
+    with subprocess.Popen(command) as process:
+        try:
+            while True:
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/-/ready"):
+                    break
+                time.sleep(0.1)
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+
+
+def _get(url: str) -> Any:
+    with urllib.request.urlopen(url) as answer:
+        return json.load(answer)["data"]

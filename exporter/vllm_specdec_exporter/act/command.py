@@ -1,0 +1,135 @@
+"""`act`: a small receiver of Alertmanager's webhook, that turns decision alerts into something safe."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from .. import logs
+from ..wording import printable
+from .arguments import add_flags_of_act, read_config
+from .metrics import Tally
+from .runner import Runner
+from .server import Receiver, create_app
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .arguments import Config
+    from .event import Event
+
+_PROGRAM = "vllm-specdec-exporter act"
+
+#: How long open connections may hold up the end of the process, in seconds.
+_SHUTDOWN_SECONDS = 0.5
+
+# Exit codes.
+FINE, PROBLEM, USAGE = range(3)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `act`."""
+    parser.epilog = (
+        f"Exit codes: {FINE} stopped by SIGTERM or Ctrl-C; {PROBLEM} it cannot listen; {USAGE} bad usage."
+    )
+    add_flags_of_act(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Receive alerts until SIGTERM or SIGINT; return the exit code."""
+    config = read_config(args)
+    logs.set_up("logfmt", "warning")  # what libraries say
+    return asyncio.run(_serve(config))
+
+
+async def _serve(config: Config) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    tally = Tally()
+
+    def tell(event: Event) -> None:
+        loop.call_soon_threadsafe(tally.count, event)
+        _log(event.line(time.time()), config.log_file)
+
+    runner = Runner(
+        config.settings, config.state, tell=tell, complain=_say, clock=time.time, variables=os.environ
+    )
+    receiver = Receiver(runner.offer, config.token, tally, _once())
+    server = web.AppRunner(
+        create_app(receiver),
+        access_log=None,
+        shutdown_timeout=_SHUTDOWN_SECONDS,
+        handle_signals=False,
+        auto_decompress=False,  # Alertmanager does not compress
+    )
+    await server.setup()
+    if not await _listen(server, config.listen):
+        await server.cleanup()
+        return PROBLEM
+    host, port = server.addresses[0][:2]
+    mode = "commands are executed" if config.settings.execute else "dry-run: nothing is executed"
+    _say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port} ({mode})")
+    working = asyncio.ensure_future(runner.run())
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    _say("stopping")
+    stopped.cancel()
+    await server.cleanup()
+    await runner.stop()
+    await working
+    return FINE
+
+
+async def _listen(server: web.AppRunner, address: tuple[str, int]) -> bool:
+    host, port = address
+    try:
+        await web.TCPSite(server, host or None, port).start()
+    except OSError as error:
+        name_error = isinstance(error, socket.gaierror)  # its numbers are not those of the system
+        reason = os.strerror(error.errno) if error.errno and not name_error else error.strerror or str(error)
+        _say(f'error: --web.listen-address "{host}:{port}": cannot listen: {reason}')
+        return False
+    return True
+
+
+def _log(line: str, file: Path | None) -> None:
+    """Write an event; a log that cannot be written does not stop what it is about."""
+    try:
+        if file is None:
+            print(line, flush=True)
+            return
+        with file.open("a", encoding="ascii") as stream:  # anew each time: logs are rotated
+            stream.write(f"{line}\n")
+    except OSError as error:
+        place = "standard output" if file is None else f"--log.file {file}"
+        _say(f"{place}: cannot be written: {error.strerror}; the event was {line}")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(f"{_PROGRAM}: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _once() -> Callable[[str], None]:
+    """Return what says a line unless it is the one that it said last: anyone could fill the log with it."""
+    last = ""
+
+    def say(text: str) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            _say(text)
+
+    return say

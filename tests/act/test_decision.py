@@ -1,0 +1,155 @@
+"""What an alert asks for, or why it is not acted upon."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from act.webhook import alert_document, alert_of, body_of, decision_of
+from vllm_specdec_exporter.act import Action, Decision, EventKind, Note, decide, decode, read
+
+
+@pytest.mark.parametrize(
+    ("action", "k"),
+    [
+        ("disable", 0),
+        ("enable", 3),
+        ("increase_k", 5),
+        ("decrease_k", 2),
+        ("switch_method", None),
+        ("measure", None),
+    ],
+)
+def test_every_shipped_action_is_understood(action: str, k: int | None) -> None:
+    """Action, K and the model come from the labels."""
+    found = decision_of(action, namespace="prod", cluster="eu")
+
+    assert (found.action, found.recommended_k) == (Action(action), k)
+    assert found.model == ("eu", "prod", "llama")
+
+
+@pytest.mark.parametrize(
+    ("action", "labels", "kind", "why"),
+    [
+        ("", {}, EventKind.SKIPPED, "the alert has no label action"),
+        ("reboot", {}, EventKind.SKIPPED, "unknown action 'reboot'"),
+        ("\x1b[2J", {}, EventKind.SKIPPED, "unknown action '\\x1b[2J'"),
+        ("enable", {"recommended_k": ""}, EventKind.REJECTED, "enable needs a whole number from 1 to 999"),
+        ("increase_k", {"recommended_k": "5.0"}, EventKind.REJECTED, "recommended_k '5.0'"),
+        ("increase_k", {"recommended_k": "+5"}, EventKind.REJECTED, "recommended_k '+5'"),
+        ("increase_k", {"recommended_k": "٥"}, EventKind.REJECTED, "a whole number"),
+        ("increase_k", {"recommended_k": "5\n"}, EventKind.REJECTED, "a whole number"),
+        ("decrease_k", {"recommended_k": "0"}, EventKind.REJECTED, "from 1 to 999"),
+        ("disable", {"recommended_k": "2"}, EventKind.REJECTED, "with disable it is 0"),
+        ("measure", {"recommended_k": "2"}, EventKind.REJECTED, "measure has none"),
+        ("disable", {"model_name": "--all"}, EventKind.REJECTED, "label model_name '--all' begins with -"),
+        ("disable", {"namespace": "-n"}, EventKind.REJECTED, "label namespace '-n' begins with -"),
+        ("disable", {"cluster": "a\nb"}, EventKind.REJECTED, "holds control characters"),
+        ("disable", {"model_name": "a\0b"}, EventKind.REJECTED, "holds control characters"),
+        ("disable", {"model_name": "a\u202eb"}, EventKind.REJECTED, "holds control characters"),
+        ("disable", {"model_name": "m" * 1025}, EventKind.REJECTED, "longer than 1024"),
+        ("disable", {"alertname": "\x1b]0;x"}, EventKind.REJECTED, "label alertname"),
+        ("disable", {"starts_at": "soon"}, EventKind.REJECTED, "startsAt 'soon' is no RFC 3339 time"),
+        ("disable", {"starts_at": "0001-01-01T00:00:00+09:00"}, EventKind.REJECTED, "startsAt"),
+    ],
+)
+def test_what_cannot_be_acted_upon_says_why(
+    action: str, labels: dict[str, str], kind: EventKind, why: str
+) -> None:
+    """No command is made of it."""
+    found = decide(alert_of(action, **labels))
+
+    assert isinstance(found, Note)
+    assert found.kind is kind
+    assert why in found.why
+    assert found.why.isascii()
+    assert found.why.isprintable()
+
+
+def test_a_resolved_alert_is_never_acted_upon() -> None:
+    """It is noted as resolved, with the decision that it ends."""
+    (request,) = read([alert_of("disable", status="resolved")])
+
+    assert request.note is not None
+    assert request.note.kind is EventKind.RESOLVED
+    assert request.decision is not None
+    assert request.decision.key == decision_of("disable").key
+
+
+def test_a_repeat_is_the_same_decision_and_a_new_firing_is_another() -> None:
+    """The begin of the alert tells them apart, in whatever time zone it is written."""
+    key = decision_of("disable", starts_at="2026-03-01T12:00:00Z").key
+
+    assert decision_of("disable", starts_at="2026-03-01T13:00:00.000+01:00", severity="info").key == key
+    assert decision_of("disable", starts_at="2026-03-01T12:00:01Z").key != key
+    assert decision_of("enable", starts_at="2026-03-01T12:00:00Z").key != key
+    assert decision_of("disable", starts_at="2026-03-01T12:00:00Z", cluster="us").key != key
+
+
+def outcomes(*alerts: dict[str, object]) -> list[str]:
+    """Each alert's action where it is acted upon, else why not."""
+    return [
+        request.note.why if request.note else str(request.decision and request.decision.action)
+        for request in read(decode(body_of(*alerts)))
+    ]
+
+
+def test_disable_wins_over_whatever_else_is_asked_of_the_model() -> None:
+    """The others are skipped, and say what they contradict."""
+    raising, disable = alert_document("increase_k"), alert_document("disable")
+    assert outcomes(raising, disable) == [
+        "one payload asks for disable, increase_k (K 5) for the same model: disable wins",
+        "disable",
+    ]
+
+
+@pytest.mark.parametrize(
+    "other", [alert_document("decrease_k"), alert_document("increase_k", recommended_k="7")]
+)
+def test_without_disable_a_contradiction_leaves_nothing(other: dict[str, object]) -> None:
+    """Another action, or another K: nobody knows which is right."""
+    assert all("none of them is acted upon" in why for why in outcomes(alert_document("increase_k"), other))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        alert_document("disable", model_name="mistral"),
+        alert_document("disable", namespace="elsewhere"),
+        alert_document("disable", status="resolved"),
+        alert_document("disable", recommended_k="9"),
+        alert_document("increase_k", starts_at="2026-03-02T12:00:00Z"),
+    ],
+    ids=["other model", "other namespace", "resolved", "rejected", "the same"],
+)
+def test_no_contradiction(other: dict[str, object]) -> None:
+    """Other models, alerts that are over or not understood, and the same once more do not contradict."""
+    assert outcomes(alert_document("increase_k"), other)[0] == "increase_k"
+
+
+def test_of_alerts_that_ask_for_the_same_the_oldest_is_acted_upon() -> None:
+    """`disable` has several reasons; the others are skipped behind it, and know what they are the same as."""
+    young = alert_document("disable", reason="speedup", starts_at="2026-03-01T12:00:02Z")
+    old = alert_document("disable", reason="acceptance", starts_at="2026-03-01T12:00:01Z")
+    twin = alert_document("disable", reason="latency", starts_at="2026-03-01T12:00:01Z")
+    other = alert_document("disable", model_name="mistral")
+    requests = read(decode(body_of(young, old, twin, other)))
+
+    assert [request.alert.label("reason") for request in requests] == ["acceptance", "", "speedup", "latency"]
+    assert [request.note is None for request in requests] == [True, True, False, False]
+    assert requests[0].decision is not None
+    assert [request.same_as for request in requests[2:]] == [requests[0].decision.key] * 2
+
+
+@given(st.dictionaries(st.sampled_from(["action", "model_name", "namespace", "recommended_k"]), st.text()))
+def test_whatever_labels_come_in_only_checked_values_are_decided_upon(labels: dict[str, str]) -> None:
+    """Nothing that looks like an option, or that cannot be printed, is in a decision."""
+    try:
+        found = decide(alert_of(**{"action": "measure", "recommended_k": "", **labels}))
+    except ValueError:  # lone surrogates are no JSON
+        return
+    if isinstance(found, Decision):
+        assert all(part.isprintable() and not part.startswith("-") for part in found.model)
+    else:
+        assert found.why.isprintable()

@@ -1,0 +1,82 @@
+"""What docs/act.md shows is what happens."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from act.receiver import act
+from act.webhook import alert_document, body_of, decision_of
+from cli.commands import run
+from prometheus_server import find_program
+from vllm_specdec_exporter.act import Decision, Invocation, Kubernetes, Script, Workload, decide, decode
+
+TEXT = (Path(__file__).parents[2] / "docs" / "act.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def test_the_alert_of_the_quick_start_makes_the_line_that_is_shown() -> None:
+    """But for the time."""
+    words = shlex.split(blocks("sh")[1])
+    (shown,) = map(json.loads, blocks("json"))
+    with act() as running:
+        assert running.post(words[words.index("-d") + 1].encode()).status == 200
+        (event,) = running.events(1)
+    assert {**event, "time": ""} == {**shown, "time": ""}
+
+
+def test_alertmanager_takes_the_configuration(tmp_path: Path) -> None:
+    """As its own tool says."""
+    file = tmp_path / "alertmanager.yml"
+    file.write_text(blocks("yaml")[0])
+    amtool = find_program("amtool", "prometheus-alertmanager")
+    done = subprocess.run([amtool, "check-config", str(file)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_the_role_allows_what_kubectl_does() -> None:
+    """To read the workload and to patch it, and nothing else."""
+    (rule,) = yaml.safe_load(blocks("yaml")[1])["rules"]
+    assert rule["verbs"] == ["get", "patch"]
+    assert rule["resourceNames"] == ["vllm-llama"]
+
+
+def test_the_kubectl_command_is_the_one_that_is_run() -> None:
+    """Word for word."""
+    (shown,) = re.findall(r"^    (kubectl .*?)\n\n", TEXT, re.DOTALL | re.MULTILINE)
+    workload = Workload("prod", "deployment", "vllm-llama")
+    decision = decision_of("decrease_k", starts_at="2026-03-01T12:00:00Z")
+    found = Kubernetes({"llama": workload}).invocation(decision)
+    assert isinstance(found, Invocation)
+    assert shlex.split(shown.replace("\\\n", " ")) == list(found.argv)
+
+
+def test_the_script_is_a_script(tmp_path: Path) -> None:
+    """It does nothing for what a restart would not change, and refuses other models."""
+    file = tmp_path / "script"
+    file.write_text(blocks("sh")[2])
+    assert subprocess.run(["sh", str(file), "measure", "m", "", "", ""]).returncode == 0
+    done = subprocess.run(["sh", str(file), "disable", "m", "0", "", ""], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "not the model of this machine: m\n")
+
+
+def test_the_python_example_runs() -> None:
+    """With the names that the package exports."""
+    names = {"Decision": Decision, "Script": Script, "decide": decide, "decode": decode}
+    (code,) = blocks("python")
+    exec(compile(code, "act.md", "exec"), {**names, "body": body_of(alert_document())})
+
+
+def test_every_flag_is_explained() -> None:
+    """The help has no flag that the document does not name."""
+    flags = set(re.findall(r"--[a-z.-]+[a-z]", run("act", "--help").out)) - {"--help", "--version"}
+    assert {flag for flag in flags if flag not in TEXT} == set()

@@ -1,0 +1,244 @@
+"""The ledger's laws."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from vllm_specdec_exporter.act import Key, Ledger, Limits, State, statefile
+from vllm_specdec_exporter.act.ledger import (
+    FORGET_AFTER,
+    HOUR,
+    MOST_ENTRIES,
+    MOST_FAILURES,
+    Entry,
+    Outcome,
+    moment,
+)
+
+START = 1_770_000_000.0
+KEYS = [
+    Key("", "", model, action, k, starts_at)
+    for model in ("a", "b", "c")
+    for action, k in (("disable", "0"), ("increase_k", "5"))
+    for starts_at in ("2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z")
+]
+KEY, OTHER, ELSEWHERE = KEYS[0], KEYS[2], KEYS[4]
+FREE = Limits(per_model=0.0, per_hour=1000)
+
+
+def done(ledger: Ledger, key: Key, now: float, *, succeeded: bool = True) -> Ledger:
+    """The ledger after a command that took no time."""
+    return ledger.begin(key, now).finish(key, succeeded=succeeded)
+
+
+class LedgerLaws(RuleBasedStateMachine):
+    """A receiver's life: alerts come, commands end well, badly or not at all, the clock runs or goes back."""
+
+    @initialize(
+        per_model=st.sampled_from([0.0, 60.0, HOUR, 30 * HOUR]),
+        per_hour=st.integers(min_value=1, max_value=6),
+    )
+    def begin(self, per_model: float, per_hour: int) -> None:
+        self.limits = Limits(per_model, per_hour)
+        self.ledger = Ledger()
+        self.wall = START
+        self.real = 0.0
+        self.begun: list[tuple[float, Key]] = []
+        self.succeeded: list[Key] = []
+        self.failures: defaultdict[Key, int] = defaultdict(int)
+
+    @rule(seconds=st.floats(min_value=0, max_value=3 * HOUR))
+    def time_passes(self, seconds: float) -> None:
+        self.wall += seconds
+        self.real += seconds
+
+    @rule(seconds=st.floats(min_value=0, max_value=48 * HOUR))
+    def the_clock_is_set_back(self, seconds: float) -> None:
+        self.wall -= seconds
+
+    @rule(key=st.sampled_from(KEYS), fate=st.sampled_from(["done", "failed", "cut short"]))
+    def an_alert_comes(self, key: Key, fate: str) -> None:
+        ledger = self.ledger.tidy(self.wall).saw(key, self.wall)
+        if ledger.why_not(key, self.wall, self.limits):
+            self.ledger = ledger
+            return
+        self.begun.append((self.real, key))
+        self.ledger = ledger.begin(key, self.wall)
+        if fate == "done":
+            self.ledger = self.ledger.finish(key, succeeded=True)
+            self.succeeded.append(key)
+            self.failures[key] = 0
+            return
+        self.failures[key] += 1
+        if fate == "failed":
+            self.ledger = self.ledger.finish(key, succeeded=False)
+        else:
+            self.the_process_begins_anew()
+
+    @rule()
+    def the_process_begins_anew(self) -> None:
+        found = statefile.decode(statefile.encode(State(acted=self.ledger)))
+        self.ledger = found.acted.recover()
+
+    @rule(key=st.sampled_from(KEYS))
+    def an_alert_resolves(self, key: Key) -> None:
+        self.ledger = self.ledger.resolve(key)
+        self.failures[key] = 0
+
+    @invariant()
+    def what_was_done_is_done_once(self) -> None:
+        assert len(set(self.succeeded)) == len(self.succeeded)
+
+    @invariant()
+    def no_hour_has_more_than_its_limit(self) -> None:
+        times = [time for time, _ in self.begun]
+        for first, after in zip(times, times[self.limits.per_hour :], strict=False):
+            assert after - first >= HOUR - 1e-6
+
+    @invariant()
+    def one_model_is_left_in_peace(self) -> None:
+        for model in {key.model for _, key in self.begun}:
+            mine = [(time, key) for time, key in self.begun if key.model == model]
+            for (before, one), (after, another) in pairwise(mine):
+                assert one == another or after - before >= self.limits.per_model - 1e-6
+
+    @invariant()
+    def what_keeps_failing_is_given_up(self) -> None:
+        assert all(count <= MOST_FAILURES for count in self.failures.values())
+
+
+TestLedgerLaws = LedgerLaws.TestCase
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(KEYS), st.floats(min_value=0, max_value=HOUR)), max_size=12),
+    st.sampled_from(KEYS),
+)
+def test_what_a_limit_holds_back_is_allowed_when_it_says(past: list[tuple[Key, float]], key: Key) -> None:
+    """The moment in the reason is the first whole second at which it may be done."""
+    limits, ledger, now = Limits(per_model=600.0, per_hour=3), Ledger(), START
+    for other, pause in past:
+        now += pause
+        ledger = ledger.tidy(now)
+        if not ledger.why_not(other, now, limits):
+            ledger = done(ledger, other, now)
+    why = ledger.why_not(key, now, limits)
+    if "allowed again at" in why:
+        told = datetime.fromisoformat(why.rpartition(" ")[2]).timestamp()
+        assert ledger.tidy(told).why_not(key, told, limits) == ""
+        before = told - 1.001
+        assert before < now or ledger.tidy(before).why_not(key, before, limits) == why
+
+
+def test_what_was_held_back_is_not_done() -> None:
+    """The next repeat may do it."""
+    limits = Limits(per_model=HOUR, per_hour=4)
+    ledger = done(Ledger(), KEY, START)
+
+    why = ledger.why_not(OTHER, START + 60, limits)
+    assert why == (
+        f"this model was acted upon less than --limit.per-model ago: allowed again at {moment(START + HOUR)}"
+    )
+    assert ledger.why_not(OTHER, START + HOUR, limits) == ""
+    assert ledger.why_not(ELSEWHERE, START, limits) == ""
+
+
+def test_the_hour_is_over_all_models() -> None:
+    """The limit is that of the receiver."""
+    limits = Limits(per_model=0.0, per_hour=2)
+    ledger = done(done(Ledger(), KEY, START), OTHER, START + 600)
+
+    assert "--limit.per-hour 2 is reached" in ledger.why_not(ELSEWHERE, START + 700, limits)
+    assert ledger.tidy(START + HOUR).why_not(ELSEWHERE, START + HOUR, limits) == ""
+
+
+def test_a_limit_that_was_lowered_holds_for_what_was_done_before() -> None:
+    """All but one of the last hour's commands must have left it."""
+    ledger = Ledger()
+    for minutes in (0, 20, 40):
+        ledger = done(ledger, KEYS[minutes // 20 * 4], START + 60 * minutes)
+    last = START + 40 * 60
+
+    why = ledger.why_not(OTHER, last, Limits(per_model=0.0, per_hour=1))
+    assert why == f"--limit.per-hour 1 is reached: allowed again at {moment(last + HOUR)}"
+
+
+def test_a_failure_is_tried_again_at_once_and_given_up_in_the_end() -> None:
+    """The limit for a model does not hold back another try of the same; three failures do."""
+    limits = Limits(per_model=HOUR, per_hour=100)
+    ledger = Ledger()
+    for _ in range(3):
+        assert ledger.why_not(KEY, START, limits) == ""
+        ledger = done(ledger, KEY, START, succeeded=False)
+
+    assert (
+        ledger.why_not(KEY, START, limits) == "given up after 3 failures in a row, until the alert resolves"
+    )
+    assert ledger.resolve(KEY).why_not(KEY, START, limits) == ""
+
+
+def test_what_was_done_stays_done_when_the_alert_resolves() -> None:
+    """Another Alertmanager of the cluster may deliver late that it fires."""
+    ledger = done(Ledger(), KEY, START).resolve(KEY)
+    assert ledger.why_not(KEY, START + HOUR, FREE).startswith("already acted upon")
+
+
+def test_only_what_was_done_counts_as_done_for_another_alert() -> None:
+    """A failure of one is no failure of the other."""
+    same = KEYS[1]
+    assert done(Ledger(), KEY, START).adopt(same, KEY).why_not(same, START, FREE).startswith("already acted")
+    failed = done(Ledger(), KEY, START, succeeded=False)
+    assert failed.adopt(same, KEY) is failed
+    begun = failed.begin(same, START)
+    assert begun.adopt(same, KEY) is begun
+    assert Ledger().adopt(same, KEY) == Ledger()
+
+
+def test_what_still_fires_is_not_forgotten_and_what_does_not_is() -> None:
+    """A month without a sight of the alert."""
+    ledger = done(Ledger(), KEY, START)
+    late = START + FORGET_AFTER
+
+    assert ledger.saw(KEY, late - 60).tidy(late + HOUR).entries.keys() == {KEY}
+    assert ledger.tidy(late + HOUR).entries == {}
+
+
+def test_not_every_sight_changes_the_ledger() -> None:
+    """Each change is a write to the disk."""
+    ledger = done(Ledger(), KEY, START)
+    assert ledger.saw(KEY, START + 60) is ledger
+    assert ledger.saw(OTHER, START + 60) is ledger
+
+
+def test_it_is_bounded() -> None:
+    """What was not seen for longest goes first."""
+    entries = {
+        Key("", "", str(n), "disable", "0", ""): Entry(Outcome.DONE, 0, START + n, START + n)
+        for n in range(MOST_ENTRIES + 5)
+    }
+    kept = Ledger(entries).tidy(START + 2 * MOST_ENTRIES).entries
+
+    assert len(kept) == MOST_ENTRIES
+    assert min(int(key.model_name) for key in kept) == 5
+
+
+def test_a_clock_that_was_set_back_holds_for_the_limit_and_no_longer() -> None:
+    """Not until it has caught up."""
+    ledger = done(Ledger(), KEY, START + 1000 * HOUR).tidy(START)
+    assert ledger.why_not(OTHER, START, Limits()) != ""
+    assert ledger.tidy(START + HOUR).why_not(OTHER, START + HOUR, Limits(HOUR, 1)) == ""
+
+
+def test_nothing_is_changed_in_place() -> None:
+    """A ledger is a value."""
+    before = done(Ledger(), KEY, START)
+    copy = replace(before, entries=dict(before.entries))
+    done(before.saw(KEY, START + 2 * HOUR), OTHER, START).resolve(KEY).tidy(START + 9 * FORGET_AFTER)
+    assert before == copy

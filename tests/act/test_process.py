@@ -1,0 +1,118 @@
+"""Running one command."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from vllm_specdec_exporter.act import Invocation
+from vllm_specdec_exporter.act.process import KEPT, Ending, run
+
+VARIABLES = {"PATH": os.environ["PATH"]}
+
+
+async def shell(script: str, seconds: float = 20.0, stdin: bytes = b"") -> Ending:
+    """Run a line of shell, given as an argument of a program like any other."""
+    return await run(Invocation(("/bin/sh", "-c", script), stdin), seconds, VARIABLES)
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_what_it_prints_and_how_it_ends() -> None:
+    """Both outputs, in the order in which they were written."""
+    assert await shell("echo out; echo err >&2") == Ending(0, "out\nerr\n", "")
+    assert await shell("exit 3") == Ending(3, "", "it ended with 3")
+    assert await shell("kill -9 $$") == Ending(-9, "", "it ended with -9")
+
+
+async def test_standard_input() -> None:
+    """It need not be read, however long it is."""
+    assert (await shell("wc -c", stdin=b"x" * 1_000_000)).output.strip() == "1000000"
+    assert await shell("exit 0", stdin=b"x" * 1_000_000) == Ending(0, "", "")
+
+
+async def test_only_the_end_of_the_output_is_kept() -> None:
+    """A command that talks without end neither fills the memory nor waits for a reader."""
+    ending = await shell("head -c 5000000 /dev/zero | tr '\\0' x; printf '\\377end'")
+    assert len(ending.output) == KEPT
+    assert ending.output.endswith("x\N{REPLACEMENT CHARACTER}end")
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("/nonexistent",), "No such file or directory"),
+        (("/etc/passwd",), "Permission denied"),
+        (("/bin/echo", "a\0b"), "embedded null byte"),
+    ],
+)
+async def test_what_cannot_be_run(argv: tuple[str, ...], why: str) -> None:
+    """It is an ending like another, without an exit code."""
+    assert await run(Invocation(argv), 5.0, VARIABLES) == Ending(None, "", f"it cannot be run: {why}")
+
+
+async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+    """Also those that do not want to end."""
+    file = tmp_path / "pids"
+    begin = time.monotonic()
+    ending = await shell(
+        f"trap '' TERM; sh -c 'trap \"\" TERM; sleep 60' & echo $$ $! > {file}; echo begun; wait; sleep 60",
+        0.5,
+    )
+    assert ending == Ending(-9, "begun\n", "it took longer than 500ms and was killed")
+    assert time.monotonic() - begin < 10
+    pids = [int(pid) for pid in file.read_text().split()]
+    assert len(pids) == 2
+    end = time.monotonic() + 5
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+async def test_what_it_leaves_running_holds_nobody_up(tmp_path: Path) -> None:
+    """A child in the background keeps the output open; the command has ended all the same."""
+    file = tmp_path / "pid"
+    begin = time.monotonic()
+    ending = await shell(f"sleep 60 & echo $! > {file}; echo done")
+    assert ending == Ending(0, "done\n", "")
+    assert time.monotonic() - begin < 10
+    os.kill(int(file.read_text()), 9)
+
+
+async def test_one_that_is_no_longer_wanted_is_killed(tmp_path: Path) -> None:
+    """Cancelling it leaves nothing behind."""
+    file = tmp_path / "pid"
+    task = asyncio.ensure_future(shell(f"echo $$ > {file}; sleep 60"))
+    while not (file.exists() and file.read_text()):  # noqa: ASYNC110 - another program writes it
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not is_alive(int(file.read_text()))
+
+
+async def test_it_has_a_process_group_of_its_own() -> None:
+    """Ctrl-C in the receiver's terminal does not reach it."""
+    ending = await shell("ps -o pgid= -p $$; echo $$")
+    group, pid = ending.output.split()
+    assert group == pid
+
+
+async def test_others_go_on_meanwhile() -> None:
+    """Nothing blocks while a command runs."""
+    task = asyncio.ensure_future(shell("sleep 0.5"))
+    beats = 0
+    while not task.done():
+        await asyncio.sleep(0.01)
+        beats += 1
+    assert beats > 10

@@ -1,0 +1,99 @@
+"""Webhook payloads as Alertmanager sends them, and programs that record how they were called."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from vllm_specdec_exporter.act import Alert, Decision, decide, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+STARTS_AT = "2026-03-01T12:00:00.5Z"
+NAMES = {
+    "disable": "VLLMSpecDecodeDisable",
+    "enable": "VLLMSpecDecodeReenable",
+    "increase_k": "VLLMSpecDecodeRaiseK",
+    "decrease_k": "VLLMSpecDecodeLowerK",
+    "switch_method": "VLLMSpecDecodeSwitchMethod",
+    "measure": "VLLMSpecDecodeNearBreakEven",
+}
+_K = {"disable": "0", "enable": "3", "increase_k": "5", "decrease_k": "2"}
+
+
+def alert_document(
+    action: str = "disable", *, status: str = "firing", starts_at: str = STARTS_AT, **labels: str
+) -> dict[str, Any]:
+    """One alert of a payload, with the labels that the shipped rules give it; an empty one is left out."""
+    all_labels = {
+        "alertname": NAMES.get(action, "VLLMSpecDecodeOther"),
+        "action": action,
+        "recommended_k": _K.get(action, ""),
+        "model_name": "llama",
+        "severity": "warning",
+        **labels,
+    }
+    return {
+        "status": status,
+        "labels": {name: value for name, value in all_labels.items() if value},
+        "annotations": {"summary": "drafting costs more than it gains"},
+        "startsAt": starts_at,
+        "endsAt": "0001-01-01T00:00:00Z",
+        "generatorURL": "http://prometheus/graph",
+        "fingerprint": "c0ffee",
+    }
+
+
+def body_of(*alerts: Mapping[str, Any], version: str = "4") -> bytes:
+    """The payload that holds these alerts."""
+    return json.dumps(
+        {
+            "version": version,
+            "groupKey": "{}:{}",
+            "truncatedAlerts": 0,
+            "status": "firing",
+            "receiver": "act",
+            "groupLabels": {},
+            "commonLabels": {},
+            "commonAnnotations": {},
+            "externalURL": "http://alertmanager",
+            "alerts": list(alerts),
+        }
+    ).encode()
+
+
+def alert_of(action: str = "disable", **more: str) -> Alert:
+    """One decoded alert."""
+    (alert,) = decode(body_of(alert_document(action, **more)))
+    return alert
+
+
+def decision_of(action: str = "disable", **more: str) -> Decision:
+    """What one alert asks for."""
+    found = decide(alert_of(action, **more))
+    assert isinstance(found, Decision), found
+    return found
+
+
+def recorder(path: Path, record: Path, end: str = "exit 0") -> Path:
+    """Write a program that appends its arguments and its standard input to `record`, and then ends so."""
+    path.write_text(
+        f"""#!/usr/bin/env python3
+import json, os, sys
+call = {{"argv": sys.argv[1:], "stdin": sys.stdin.read(), "environment": dict(os.environ)}}
+with open({str(record)!r}, "a") as stream:
+    stream.write(json.dumps(call) + "\\n")
+print("recorded")
+sys.stdout.flush()
+os.execv("/bin/sh", ["sh", "-c", {end!r}])
+"""
+    )
+    path.chmod(0o755)
+    return path
+
+
+def calls_in(record: Path) -> list[dict[str, Any]]:
+    """What a recorder has recorded."""
+    return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []

@@ -1,0 +1,405 @@
+"""Runbooks: complete, true to the rules, and their queries and commands work.
+
+The queries run as they stand, placeholders included: a simulated server of the model `MODEL` and its exporter
+are scraped under the labels that the runbooks name. They must yield something there, so that a wrong label or
+a misspelt series is found. Where a query is empty in good times, a comment in it says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import math
+import re
+import shlex
+import subprocess
+import time
+import urllib.request
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import promql_parser
+import pytest
+import yaml
+
+from prometheus.exporter_process import COMMAND, clean_environment, exporter, simulator
+from prometheus_server import PrometheusServer, find_program
+from vllm_specdec_exporter.cli import COMMANDS
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ALERTS = Path(__file__).parents[2] / "alerts"
+RUNBOOKS = ALERTS / "runbooks"
+RULES = ALERTS / "rules"
+
+HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+#: What a query says of itself that yields something in trouble only.
+EMPTY = "# Empty "
+SCHEDULE = json.dumps(
+    {
+        "method": "eagle3",
+        "num_speculative_tokens": 2,
+        "num_speculative_tokens_per_batch_size": [[1, 512, 2]],
+    }
+)
+
+#: Seconds in which everything must have been scraped, recorded and judged.
+PATIENCE = 45.0
+
+
+# --- what the runbooks and the rules say
+
+
+@dataclass(frozen=True)
+class Runbook:
+    """One page."""
+
+    name: str
+    text: str
+
+    @property
+    def sections(self) -> dict[str, str]:
+        """The text below each heading of the second level."""
+        parts = re.split(r"^## (.+)$", self.text, flags=re.MULTILINE)
+        return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+    def fences(self, language: str, text: str | None = None) -> list[str]:
+        """The fenced blocks of a language, with their indentation taken off."""
+        found = re.findall(
+            rf"^( *)```{language}\n(.*?)^ *```$", text or self.text, flags=re.MULTILINE | re.DOTALL
+        )
+        return ["\n".join(line[len(i) :] for line in body.splitlines()) for i, body in found]
+
+
+@cache
+def rules() -> dict[str, list[dict[str, Any]]]:
+    """The alerts by name."""
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(RULES.glob("*.yml")):
+        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
+            for rule in group["rules"]:
+                if "alert" in rule:
+                    by_name.setdefault(rule["alert"], []).append(rule)
+    return by_name
+
+
+@cache
+def runbooks() -> dict[str, Runbook]:
+    """The pages by alert name."""
+    return {
+        path.stem: Runbook(path.stem, path.read_text("utf-8"))
+        for path in sorted(RUNBOOKS.glob("*.md"))
+        if path.name != "README.md"
+    }
+
+
+@cache
+def queries() -> dict[str, str]:
+    """Every query of every page, with the name of a page that has it."""
+    return {query: name for name, page in runbooks().items() for query in page.fences("promql")}
+
+
+@cache
+def commands() -> list[tuple[str, list[str]]]:
+    """Every shell line of every page: the page's name, and its words up to a pipe."""
+    found = []
+    for name, page in runbooks().items():
+        for block in page.fences("sh"):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line)
+                found.append((name, words[: words.index("|")] if "|" in words else words))
+    return found
+
+
+def spoken(duration: str) -> str:
+    """A duration of a rule as the pages write it: `1 hour`, `15 minutes`."""
+    number, unit = int(duration[:-1]), {"m": "minute", "h": "hour"}[duration[-1]]
+    return f"{number} {unit}{'' if number == 1 else 's'}"
+
+
+EACH = pytest.mark.parametrize("name", sorted({*rules(), *runbooks()}))
+
+
+# --- complete
+
+
+@EACH
+def test_every_alert_has_a_page_and_every_page_an_alert(name: str) -> None:
+    assert name in rules(), "there is no such alert"
+    assert name in runbooks(), "there is no runbook"
+
+
+@EACH
+def test_page_has_title_and_sections_in_order(name: str) -> None:
+    page = runbooks()[name]
+    assert page.text.startswith(f"# {name}\n\n## Meaning\n")
+    assert list(page.sections) == HEADINGS
+    assert all(section.strip() for section in page.sections.values())
+    assert 30 <= len(page.text.splitlines()) <= 70
+
+
+@EACH
+def test_diagnosis_is_numbered_and_has_a_query(name: str) -> None:
+    page = runbooks()[name]
+    diagnosis = page.sections["Diagnosis"]
+    steps = [int(n) for n in re.findall(r"^(\d+)\. ", diagnosis, re.MULTILINE)]
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) >= 3
+    assert page.fences("promql", diagnosis)
+
+
+def test_index_lists_every_alert_with_its_severities() -> None:
+    text = (RUNBOOKS / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| ([\w, ]+) \| .+ \|$", text, re.MULTILINE)
+    assert all(name == file for name, file, _ in rows)
+    listed = {name: severities for name, _, severities in rows}
+    assert len(rows) == len(listed)
+    assert listed == {
+        name: ", ".join(dict.fromkeys(rule["labels"]["severity"] for rule in found))
+        for name, found in rules().items()
+    }
+
+
+# --- true to the rules
+
+
+@EACH
+def test_meaning_names_every_threshold_that_the_rules_compare_with(name: str) -> None:
+    used = {
+        t for rule in rules()[name] for t in re.findall(r"model:vllm_specdec_(\w+):threshold", rule["expr"])
+    }
+    meaning = runbooks()[name].sections["Meaning"]
+    assert {t for t in used if f"`{t}`" not in meaning} == set()
+
+
+@EACH
+def test_meaning_tells_how_long_it_must_hold_and_stays(name: str) -> None:
+    meaning = " ".join(runbooks()[name].sections["Meaning"].split())
+    durations = {rule[key] for rule in rules()[name] for key in ("for", "keep_firing_for") if key in rule}
+    assert {d for d in durations if spoken(d) not in meaning} == set()
+
+
+@EACH
+def test_meaning_tells_rules_of_one_name_apart(name: str) -> None:
+    meaning = runbooks()[name].sections["Meaning"]
+    for label in ("severity", "level", "reason", "against"):
+        values = {rule["labels"].get(label, "") for rule in rules()[name]} - {""}
+        if len(values) > 1:
+            assert {v for v in values if v not in meaning} == set(), label
+
+
+def test_named_thresholds_and_alerts_exist() -> None:
+    known = {name for name, _ in Thresholds().items()}
+    for name, page in runbooks().items():
+        assert set(re.findall(r"--threshold (\w+)=", page.text)) <= known, name
+        assert set(re.findall(r"VLLMSpecDecode[A-Z]\w+", page.text)) <= set(rules()), name
+
+
+# --- commands
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of every command of the exporter, as its module fills it."""
+    made = {}
+    for name, (module, _) in COMMANDS.items():
+        made[name] = argparse.ArgumentParser(name, exit_on_error=False)
+        importlib.import_module(f"vllm_specdec_exporter.{module}").add_arguments(made[name])
+    return made
+
+
+def test_commands_of_the_exporter_are_accepted_by_its_parsers() -> None:
+    known = parsers()
+    seen = 0
+    for name, words in commands():
+        if words[0] != "vllm-specdec-exporter":
+            continue
+        command, rest = (words[1], words[2:]) if words[1] in known else ("serve", words[1:])
+        _, unknown = known[command].parse_known_args(rest)
+        assert unknown == [], f"{name}: {words}"
+        seen += 1
+    assert seen > len(runbooks()) / 2
+
+
+@EACH
+def test_silence_is_of_this_alert_by_labels_that_it_has(name: str) -> None:
+    silences = [
+        words for page, words in commands() if page == name and words[:3] == ["amtool", "silence", "add"]
+    ]
+    assert silences or name == "VLLMSpecDecodeWatchdog"
+    for words in silences:
+        flags = dict(word.split("=", 1) for word in words[3:] if word.startswith("--"))
+        assert set(flags) == {"--duration", "--comment"}
+        matchers = dict(re.split("=~|=", word, maxsplit=1) for word in words[3:] if not word.startswith("--"))
+        assert matchers.pop("alertname") == name
+        for label, value in matchers.items():
+            own = [rule["labels"][label] for rule in rules()[name] if label in rule["labels"]]
+            if own:
+                assert any(re.fullmatch(value, one) for one in own), label
+            else:
+                assert label in {"namespace", "model_name", "instance"}
+
+
+def test_silences_are_accepted_by_amtool() -> None:
+    """Without an Alertmanager it gets as far as the connection; with a broken matcher it does not."""
+    program = find_program("amtool", "prometheus-alertmanager")
+    words = next(w for _, w in commands() if any("=~" in part for part in w))
+    url = "--alertmanager.url=http://127.0.0.1:1"
+    for line, reached in ((words, True), ([*words, "model_name=~("], False)):
+        done = subprocess.run(
+            [program, *line[1:], url, "--author=test", "--no-version-check"], capture_output=True, text=True
+        )
+        assert ("connection refused" in done.stdout + done.stderr) is reached, done.stderr
+
+
+# --- queries
+
+
+def rule_files() -> dict[str, str]:
+    """The rule files with every group evaluated each second, and days made of seconds rather than hours."""
+    return {
+        path.name: re.sub(
+            r"\[\d+d:1h\]",
+            "[1m:1s]",
+            re.sub(r"^( +)interval: \w+$", r"\1interval: 1s", path.read_text("utf-8"), flags=re.MULTILINE),
+        )
+        for path in sorted(RULES.glob("*.yml"))
+    }
+
+
+def job(name: str, address: str, **labels: str) -> dict[str, Any]:
+    """A scrape job of one target."""
+    return {"job_name": name, "static_configs": [{"targets": [address], "labels": labels}]}
+
+
+@contextlib.contextmanager
+def simulated(folder: Path, k: int, *clients: int) -> Iterator[str]:
+    """Run two engines that answer in few tokens, so that times per token fill several buckets.
+
+    Args:
+        folder: for the scenario.
+        k: drafted tokens a step.
+        clients: how many there are an engine, one second each, over and over.
+    """
+    phases = [{"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 6} for n in clients]
+    scenario = folder / f"scenario-{k}.yaml"
+    scenario.write_text(yaml.safe_dump({"loop": True, "phases": phases}), encoding="utf-8")
+    flags = ("--speed", "20", "--engines", "2", "--models", "MODEL", "--seed", "1")
+    with simulator("--scenario.file", str(scenario), *flags, "--num-speculative-tokens", str(k)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `baseline` records of a simulated server without speculation, at several loads."""
+    folder = tmp_path_factory.mktemp("baseline")
+    file = folder / "baseline.json"
+    with simulated(folder, 0, 6, 12, 24) as url:
+        subprocess.run(
+            [COMMAND, "baseline", url, "--for", "8s", "--interval", "250ms", "--out", str(file)],
+            check=True,
+            capture_output=True,
+            env=clean_environment(),
+        )
+    return file
+
+
+@dataclass(frozen=True)
+class Live:
+    """A Prometheus with everything that the runbooks ask for, and the exporter that it scrapes."""
+
+    prometheus: PrometheusServer
+    exporter: str
+
+
+@pytest.fixture(scope="module")
+def live(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Two engines of a speculating server, its exporter with a baseline, and a Prometheus with all rules."""
+    files = rule_files()
+    folder = tmp_path_factory.mktemp("prometheus")
+    itself = folder / "itself.json"
+    with (
+        simulated(folder, 2, 24) as url,
+        exporter(
+            *("--vllm.url", url, "--poll.interval", "1s", "--poll.timeout", "900ms"),
+            *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
+            *("--spec.config", SCHEDULE, "--baseline.file", str(baseline)),
+        ) as address,
+    ):
+        config = {
+            "rule_files": list(files),
+            "scrape_configs": [
+                job("vllm-specdec-exporter", address, namespace="NAMESPACE", instance="INSTANCE", pod="POD"),
+                job("vllm", url.removeprefix("http://"), namespace="NAMESPACE", pod="POD"),
+                {
+                    "job_name": "prometheus",
+                    "file_sd_configs": [{"files": [str(itself)], "refresh_interval": "1s"}],
+                },
+            ],
+        }
+        with PrometheusServer(config=config, files=files) as prometheus:
+            own = prometheus.url.removeprefix("http://")
+            itself.write_text(json.dumps([{"targets": [own]}]), encoding="utf-8")
+            yield Live(prometheus, address)
+
+
+def test_there_are_queries() -> None:
+    assert len(queries()) > 2 * len(runbooks())
+
+
+def test_every_query_is_a_promql_expression() -> None:
+    for query in queries():
+        promql_parser.parse(query)
+
+
+def test_every_query_is_accepted_by_a_prometheus_that_has_nothing() -> None:
+    files = rule_files()
+    with PrometheusServer(config={"rule_files": list(files)}, files=files) as prometheus:
+        for query in queries():
+            prometheus.query(query)
+
+
+def yields(prometheus: PrometheusServer, query: str) -> bool:
+    """Tell whether a query has a series with a number, with a past of some seconds in place of a day's."""
+    for one in dict.fromkeys((query, query.replace("offset 1d", "offset 3s"))):
+        if any(not math.isnan(value) for value in prometheus.query(one).values()):
+            return True
+    return False
+
+
+@EACH
+def test_every_query_yields_something_where_it_should(name: str, live: Live) -> None:
+    """All pages together wait once: what is not there by then does not come."""
+    end = time.monotonic() + PATIENCE
+    missing = [query for query in runbooks()[name].fences("promql") if EMPTY not in query]
+    while missing := [query for query in missing if not yields(live.prometheus, query)]:
+        assert time.monotonic() < end, f"nothing for {missing}"
+        time.sleep(0.5)
+
+
+def test_queries_that_are_empty_in_good_times_are_few() -> None:
+    """What cannot be seen to work here could hide a mistake."""
+    assert len([query for query in queries() if EMPTY in query]) <= 2
+
+
+def test_addresses_of_the_exporter_answer_with_the_fields_that_are_picked(live: Live) -> None:
+    seen = 0
+    for name, page in runbooks().items():
+        for path in re.findall(r"http://EXPORTER:9850(/[^\s'`]*)", page.text):
+            method = "POST" if path == "/-/reload" else "GET"
+            request = urllib.request.Request(f"http://{live.exporter}{path}", method=method)
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                assert answer.status == 200, f"{name}: {path}"
+            seen += 1
+        for line in (line for block in page.fences("sh") for line in block.splitlines() if "| jq" in line):
+            picked = set(re.findall(r"\.([a-z_]\w*)", line.partition("| jq")[2]))
+            body = (
+                urllib.request.urlopen(f"http://{live.exporter}/api/v1/snapshot", timeout=5).read().decode()
+            )
+            assert {field for field in picked if f'"{field}":' not in body} == set(), name
+    assert seen > 5

@@ -1,0 +1,228 @@
+"""All that stands between a server and a pager, for real: exporter, Prometheus, Alertmanager, receivers.
+
+The committed rules and the committed Alertmanager configuration, on a clock that runs `FACTOR` times as fast:
+what takes a minute in production takes a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from alertmanager.bundle import Addresses, routes, test_config
+from alertmanager.receivers import Delivery, Receivers, receivers
+from alertmanager_server import AlertmanagerServer
+from alerts.promtool import RULES
+from paging.timescale import rules, scaled
+from prometheus.exporter_process import COMMAND, answers, clean_environment
+from prometheus_server import PrometheusServer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+FACTOR = 60.0
+PREFIX = "VLLMSpecDecode"
+_POLL = 0.1
+
+
+def seconds(minutes: float) -> float:
+    """Return how long so many minutes of production take here."""
+    return 60.0 * minutes / FACTOR
+
+
+@dataclass
+class Stack:
+    """What is running, and what came out of it.
+
+    Attributes:
+        prometheus: the real one.
+        alertmanager: the real one.
+        received: what its receivers got.
+        exporter: the process.
+        events: what `act` wrote, so far.
+    """
+
+    prometheus: PrometheusServer
+    alertmanager: AlertmanagerServer
+    received: Receivers
+    exporter: subprocess.Popen[bytes]
+    _log: Path
+    _marks: dict[str, int] = field(default_factory=dict)
+
+    # --- what Alertmanager sent
+
+    def pages(self) -> list[dict[str, Any]]:
+        """Return what PagerDuty got."""
+        return [one.body for one in self._to("/pagerduty")]
+
+    def triggered(self) -> list[dict[str, Any]]:
+        """Return the pages that began something."""
+        return [page for page in self.pages() if page["event_action"] == "trigger"]
+
+    def resolved(self) -> list[dict[str, Any]]:
+        """Return the pages that ended something."""
+        return [page for page in self.pages() if page["event_action"] == "resolve"]
+
+    def slack(self, channel: str) -> list[dict[str, Any]]:
+        """Return what a Slack channel got."""
+        return [one.body for one in self._to("/slack") if one.body["channel"] == channel]
+
+    def watchdogs(self) -> int:
+        """Return how often the dead man's switch was held down."""
+        return len(self._to("/watchdog"))
+
+    def _to(self, path: str) -> list[Delivery]:
+        return [one for one in self.received.deliveries if one.path == path]
+
+    def actions(self) -> list[dict[str, Any]]:
+        """Return the events that `act` wrote."""
+        if not self._log.exists():
+            return []
+        return [json.loads(line) for line in self._log.read_text("utf-8").splitlines()]
+
+    # --- what the programs say of themselves
+
+    def firing(self, name: str, **labels: str) -> bool:
+        """Return whether Prometheus has an alert firing."""
+        matchers = "".join(f',{key}="{value}"' for key, value in labels.items())
+        query = f'ALERTS{{alertname="{PREFIX}{name}",alertstate="firing"{matchers}}}'
+        return bool(self.prometheus.query(query))
+
+    def suppressed(self) -> set[str]:
+        """Return the names of the alerts that others silence at the moment."""
+        return {
+            alert["labels"]["alertname"].removeprefix(PREFIX)
+            for alert in self.alertmanager.alerts()
+            if alert["status"]["inhibitedBy"]
+        }
+
+    def active(self) -> set[str]:
+        """Return the names of the alerts that nothing silences, the watchdog apart."""
+        return {
+            alert["labels"]["alertname"].removeprefix(PREFIX)
+            for alert in self.alertmanager.alerts()
+            if alert["status"]["state"] == "active"
+        } - {"Watchdog"}
+
+    def wait(self, what: Callable[[], object], minutes: float, grace: float = 8.0) -> float:
+        """Wait until something is so, and return the minutes of production that it took.
+
+        Raises:
+            AssertionError: it took longer; `grace` is in real seconds, for a busy machine.
+        """
+        start = time.monotonic()
+        while not what():
+            late = time.monotonic() - start - seconds(minutes)
+            assert late < grace, f"not within {minutes} minutes; active: {self.active()}, {self._state()}"
+            time.sleep(_POLL)
+        return (time.monotonic() - start) * FACTOR / 60.0
+
+    def _state(self) -> dict[str, object]:
+        queries = (
+            "model:vllm_specdec_speedup:ratio_rate5m",
+            "model:vllm_specdec_acceptance:ratio_rate5m",
+            "model:vllm_specdec_drafts:increase5m",
+        )
+        return {query: list(self.prometheus.query(query).values()) for query in queries}
+
+    def kill_exporter(self) -> None:
+        """End the exporter without a word, as an out-of-memory kill does."""
+        self.exporter.send_signal(signal.SIGKILL)
+        self.exporter.wait()
+
+
+@contextlib.contextmanager
+def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str) -> Iterator[Stack]:
+    """Run everything behind a server, and take it down again.
+
+    Args:
+        folder: for secrets and logs.
+        server: the address of vLLM, or of what looks like it.
+        speculation: its speculative config.
+        flags: further flags of the exporter.
+    """
+    with contextlib.ExitStack() as running:
+        received = running.enter_context(receivers())
+        log, token = folder / "actions.jsonl", folder / "specdec-act-token"
+        secrets = {
+            "slack-url": f"{received.http}/slack",
+            "smtp-password": "mail",
+            "pagerduty-routing-key": "routing",
+            "specdec-act-token": "of-act",
+            "watchdog-token": "of-the-watchdog",
+        }
+        for name, secret in secrets.items():
+            (folder / name).write_text(secret)
+        act = f"127.0.0.1:{free_port()}"
+        running.enter_context(
+            _process(
+                ["act", "--web.listen-address", act, "--web.token-file", str(token), "--log.file", str(log)],
+                f"http://{act}/-/ready",
+                folder / "act.log",
+            )
+        )
+        config = test_config(Addresses(folder, received.http, received.smtp))
+        for route in routes(config["route"]):
+            route.update({key: scaled(route[key], FACTOR) for key in _TIMES if key in route})
+        (actions,) = (one for one in config["receivers"] if one["name"] == "actions")
+        actions["webhook_configs"][0]["url"] = f"http://{act}/"
+        manager = running.enter_context(AlertmanagerServer(config))
+        exporter = f"127.0.0.1:{free_port()}"
+        window = f"{seconds(5):g}s"
+        process = running.enter_context(
+            _process(
+                [
+                    *("serve", "--vllm.url", server, "--web.listen-address", exporter),
+                    *("--spec.config", json.dumps(speculation), "--poll.interval", "500ms"),
+                    *("--window", window, "--judgement.window", window, *flags),
+                ],
+                f"http://{exporter}/-/ready",
+                folder / "exporter.log",
+            )
+        )
+        prometheus = running.enter_context(
+            PrometheusServer(
+                scrape={"vllm-specdec-exporter": exporter, "vllm": server.removeprefix("http://")},
+                interval="1s",
+                config={
+                    "rule_files": [path.name for path in RULES.glob("*.yml")],
+                    "alerting": {
+                        "alertmanagers": [
+                            {"static_configs": [{"targets": [manager.url.removeprefix("http://")]}]}
+                        ]
+                    },
+                },
+                files=rules(sorted(RULES.glob("*.yml")), FACTOR),
+                # How often what still fires is told again: a minute of production, too.
+                flags=("--rules.alert.resend-delay=1s", "--rules.alert.for-grace-period=10s"),
+            )
+        )
+        yield Stack(prometheus, manager, received, process, log)
+
+
+_TIMES = ("group_wait", "group_interval", "repeat_interval")
+
+
+@contextlib.contextmanager
+def _process(arguments: list[str], ready: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the command until the end of the context, from when it is ready."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [COMMAND, *arguments], stdout=output, stderr=subprocess.STDOUT, env=clean_environment()
+        )
+    try:
+        end = time.monotonic() + 30.0
+        while not answers(ready):
+            assert process.poll() is None, log.read_text("utf-8")
+            assert time.monotonic() < end, f"{arguments[0]} did not start"
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(15)

@@ -1,0 +1,181 @@
+"""From a simulated server to the pager, through the real programs: who is paged, when, and how often.
+
+One story, told once: healthy, collapsed, recovered, idle, collapsed again and the exporter killed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from paging.stack import Stack, seconds, stack
+from prometheus.exporter_process import simulator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(400)
+
+#: What docs/detection.md promises, and Alertmanager's group_wait.
+PROMISED_COLLAPSE = 12.5
+PROMISED_DEATH = 7.5
+SPECULATION: dict[str, object] = {"method": "draft_model", "num_speculative_tokens": 4}
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What the receivers had at the end of a part of the story.
+
+    Attributes:
+        triggered: pages that began something, since the part began.
+        resolved: pages that ended something, since then.
+        tickets: what the ticket channel got, since then.
+        actions: what `act` wrote, since then.
+        took: minutes of production until what the part waits for.
+        active: alerts that nothing silences, at the end.
+        suppressed: alerts that others silence, at the end.
+        watchdogs: how often the dead man's switch was held down, in all.
+    """
+
+    triggered: list[dict[str, Any]]
+    resolved: list[dict[str, Any]]
+    tickets: list[dict[str, Any]]
+    actions: list[dict[str, Any]]
+    took: float
+    active: set[str]
+    suppressed: set[str]
+    watchdogs: int
+
+
+class Narrator:
+    """Plays phases at the simulator, and keeps what came of each."""
+
+    def __init__(self, server: str, running: Stack) -> None:
+        self.server, self.stack = server, running
+        self._seen = [0, 0, 0, 0]
+
+    def phase(self, name: str, **parameters: object) -> None:
+        """Put the simulator into a phase."""
+        body = json.dumps({"phase": name, **parameters}).encode()
+        request = urllib.request.Request(f"{self.server}/simulator/phase", body, method="POST")
+        with urllib.request.urlopen(request, timeout=5):
+            pass
+
+    def chapter(self, took: float = 0.0) -> Chapter:
+        """Return what came since the last chapter."""
+        stack = self.stack
+        every = [stack.triggered(), stack.resolved(), stack.slack("#specdec-tickets"), stack.actions()]
+        new = [found[seen:] for found, seen in zip(every, self._seen, strict=True)]
+        self._seen = [len(found) for found in every]
+        return Chapter(*new, took, stack.active(), stack.suppressed(), stack.watchdogs())
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapter]]:
+    """The story, as it went."""
+    folder = tmp_path_factory.mktemp("paging")
+    with (
+        simulator("--scenario", "healthy", "--seed", "1") as server,
+        stack(folder, server, SPECULATION) as running,
+    ):
+        chapters = {}
+        tell = Narrator(server, running)
+        running.wait(lambda: running.prometheus.query("model:vllm_specdec_speedup:ratio_rate5m > 1"), 10, 20)
+        time.sleep(seconds(20))
+        chapters["healthy"] = tell.chapter()
+
+        tell.phase("collapse", acceptance=0.02)
+        took = running.wait(running.triggered, PROMISED_COLLAPSE)
+        running.wait(lambda: running.firing("Disable"), 25)
+        time.sleep(seconds(15))
+        chapters["collapsed"] = tell.chapter(took)
+
+        tell.phase("healthy")
+        took = running.wait(running.resolved, 35)
+        running.wait(lambda: not running.firing("Disable"), 5)
+        chapters["recovered"] = tell.chapter(took)
+
+        tell.phase("idle")
+        time.sleep(seconds(40))
+        chapters["idle"] = tell.chapter()
+
+        tell.phase("collapse", acceptance=0.02)
+        running.wait(lambda: running.firing("Harmful", severity="critical"), 15)
+        chapters["collapsed again"] = tell.chapter()
+        running.kill_exporter()
+        before = len(running.triggered())
+
+        def death_is_paged() -> bool:
+            return any("ExporterDown" in json.dumps(page) for page in running.triggered()[before:])
+
+        took = running.wait(death_is_paged, PROMISED_DEATH)
+        chapters["died"] = tell.chapter(took)
+        yield chapters
+
+
+def test_a_healthy_service_is_quiet(story: dict[str, Chapter]) -> None:
+    """No page, no ticket, no action; only the dead man's switch is held down."""
+    healthy = story["healthy"]
+    assert (healthy.triggered, healthy.tickets, healthy.actions, healthy.active) == ([], [], [], set())
+    assert healthy.watchdogs > 0
+
+
+def test_a_collapse_pages_once_and_in_time(story: dict[str, Chapter]) -> None:
+    """One page, within what is promised, though it goes on and more alerts join."""
+    collapsed = story["collapsed"]
+    assert len(collapsed.triggered) == 1
+    assert collapsed.took <= PROMISED_COLLAPSE + 8
+
+
+def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> None:
+    """Model, value, threshold, sample, advice and links are in the page itself."""
+    text = json.dumps(story["collapsed"].triggered[0])
+    for part in (
+        "Speculation makes users wait longer than without it.",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "0.90x",  # the threshold
+        "drafts in 5m",
+        "Disable speculation",
+        "runbooks/VLLMSpecDecodeHarmful.md",
+        "/d/vllm-specdec-payoff",
+    ):
+        assert part in text
+
+
+def test_a_collapse_becomes_a_ticket_and_an_action(story: dict[str, Chapter]) -> None:
+    """What collapsed is a ticket; what to do reaches the program, which tells and does nothing by itself."""
+    collapsed = story["collapsed"]
+    assert any("silently collapsed" in json.dumps(ticket) for ticket in collapsed.tickets)
+    would = [event for event in collapsed.actions if event["event"] == "would_act"]
+    assert {(event["action"], event["recommended_k"]) for event in would} == {("disable", "0")}
+
+
+def test_a_page_silences_the_tickets_on_the_same_subject(story: dict[str, Chapter]) -> None:
+    """The warning on the same harm waits behind the page; decisions are never held back."""
+    assert "Disable" in story["collapsed"].active
+    assert not {"ObjectiveBurning"} & story["collapsed"].active
+
+
+def test_recovery_resolves(story: dict[str, Chapter]) -> None:
+    """The page ends by itself, and nothing new begins."""
+    recovered = story["recovered"]
+    assert len(recovered.resolved) == 1
+    assert recovered.triggered == []
+
+
+def test_an_idle_night_is_quiet(story: dict[str, Chapter]) -> None:
+    """Nobody is paged for a server of which nothing is asked."""
+    assert story["idle"].triggered == []
+
+
+def test_the_death_of_the_exporter_pages_and_silences_the_rest(story: dict[str, Chapter]) -> None:
+    """Lost monitoring pages in time; what the dead exporter said last is not repeated."""
+    died = story["died"]
+    assert died.took <= PROMISED_DEATH + 8
+    assert died.active <= {"ExporterDown"}
+    assert "Harmful" in died.suppressed

@@ -1,0 +1,254 @@
+"""Faults, each in a service of its own that was healthy before: what happens, and which alert must tell.
+
+A service is a namespace; its fault begins at `START`, a day later where it is compared with yesterday.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.scrape import Replica, Storage, settings
+from replay.traffic import Conditions, healthy, shifted, wandering
+from vllm_specdec_exporter.economics.schedule import ScheduleRow
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.pipeline import Settings
+
+MODEL = "meta-llama/Llama-3.3-70B-Instruct"
+#: Minute at which the fault begins, in the short and in the long world, and minutes that it lasts.
+START = {"short": 90, "long": 1500}
+LASTS = {"short": 180, "long": 240}
+#: So that it begins in the morning.
+_CLOCK = {"short": 10 * 60 - 90, "long": 9 * 60}
+
+#: Conditions now, minutes since the fault began (from 0 up), and the number of the replica.
+Change = Callable[[Conditions, int, int], Conditions | None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and the alert that must find it.
+
+    Attributes:
+        name: in a few words; the namespace as well.
+        alert: the alert that must fire, without prefix.
+        severity: of that alert.
+        change: what happens to a healthy minute.
+        within: minutes in which it must be found.
+        world: `short`, or `long` where yesterday counts.
+        replicas: how many pods.
+        settings: of the exporters.
+        engines: engines a pod.
+        begins: minute at which it begins, where that is not `START`.
+    """
+
+    name: str
+    alert: str
+    severity: str
+    change: Change
+    within: int
+    world: str = "short"
+    replicas: int = 2
+    settings: Settings = settings()
+    engines: int = 1
+    begins: int | None = None
+
+
+def _all(**changes: object) -> Change:
+    """Return a change that is the same for all replicas, from the first minute on."""
+    return lambda now, _since, _replica: replace(now, **changes)  # type: ignore[arg-type]
+
+
+def _first(**changes: object) -> Change:
+    """Return a change of the first replica only."""
+    return lambda now, _since, replica: replace(now, **changes) if replica == 0 else now  # type: ignore[arg-type]
+
+
+def _acceptance(by: float) -> Change:
+    return lambda now, _since, _replica: replace(now, acceptance=shifted(now.acceptance, by))
+
+
+def _decay(now: Conditions, since: int, _replica: int) -> Conditions:
+    """Over two hours, a little worse every minute."""
+    return replace(now, acceptance=shifted(now.acceptance, -0.75 * min(1.0, since / 120)))
+
+
+def _erosion(now: Conditions, since: int, _replica: int) -> Conditions:
+    """Over an hour and a half, so that no moment stands out."""
+    return replace(now, acceptance=shifted(now.acceptance, -0.25 * min(1.0, since / 90)))
+
+
+def _quantized(now: Conditions, since: int, replica: int) -> Conditions:
+    """A rollout of a quantized target: acceptance is a step lower ever after."""
+    if since < 6 * (replica + 1):
+        return replace(now, serving="refused", running=0.0)
+    started = since == 6 * (replica + 1)
+    return replace(now, acceptance=shifted(now.acceptance, -0.09), restart=started, version="0.33.0")
+
+
+def _outlier(now: Conditions, _since: int, replica: int) -> Conditions:
+    return replace(now, acceptance=shifted(now.acceptance, -0.3)) if replica == 0 else now
+
+
+def _vanish(now: Conditions, _since: int, _replica: int) -> Conditions:
+    return replace(now, target=False)
+
+
+def _overload(now: Conditions, _since: int, _replica: int) -> Conditions:
+    return replace(now, running=200.0, waiting=30.0, acceptance=(0.45, 0.35, 0.3), kv_cache=0.8)
+
+
+def _large_batch(now: Conditions, _since: int, _replica: int) -> Conditions:
+    return replace(now, running=250.0, acceptance=(0.30, 0.40, 0.35))
+
+
+def _seldom(now: Conditions, since: int, _replica: int) -> Conditions:
+    """Losing a little for most of the time, never for long enough for anything else to last."""
+    return replace(now, acceptance=(0.46, 0.25, 0.1)) if since % 20 < 12 else now
+
+
+def _with_k(*acceptance: float) -> Change:
+    """Return a restart with another K."""
+    return lambda now, since, _replica: replace(now, acceptance=acceptance, restart=since == 0)
+
+
+def _others(**changes: object) -> Change:
+    """Return a change of all replicas but the first."""
+    return lambda now, _since, replica: replace(now, **changes) if replica else now  # type: ignore[arg-type]
+
+
+_SCHEDULE = (ScheduleRow(1, 16, 3), ScheduleRow(17, 512, 0))
+_DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
+
+FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "collapse",
+        "Harmful",
+        "critical",
+        _all(acceptance=(0.02, 0.01, 0.01)),
+        12,
+        settings=_DRAFT_MODEL,
+    ),
+    Fault(
+        "collapse-of-a-cheap-drafter",
+        "Collapsed",
+        "warning",
+        _all(acceptance=(0.02, 0.01, 0.01)),
+        12,
+        settings=_NGRAM,
+    ),
+    Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 15),
+    Fault("slow-decay", "Harmful", "warning", _decay, 180),
+    Fault(
+        "poor-draft-model",
+        "AcceptanceLow",
+        "warning",
+        _all(acceptance=(0.45, 0.4, 0.4)),
+        50,
+        settings=_DRAFT_MODEL,
+    ),
+    Fault(
+        "disable-by-the-rule",
+        "Disable",
+        "warning",
+        _all(acceptance=(0.15, 0.1, 0.1)),
+        25,
+        settings=_DRAFT_MODEL,
+    ),
+    Fault("no-k-pays-in-large-batches", "Disable", "warning", _large_batch, 60),
+    Fault(
+        "repetition-loops", "AcceptanceAbnormallyHigh", "warning", _all(acceptance=(0.995, 0.995, 0.995)), 50
+    ),
+    Fault("one-replica-worse", "EngineOutlier", "warning", _outlier, 110, replicas=3),
+    Fault("exporters-die", "ExporterDown", "critical", _all(scraped=False), 7),
+    Fault("one-exporter-dies", "ExporterDown", "warning", _first(scraped=False), 12),
+    Fault("exporters-vanish", "ExporterAbsent", "critical", _vanish, 17),
+    Fault("servers-time-out", "UpstreamUnreachable", "critical", _all(serving="timeout"), 15),
+    Fault("one-server-refuses", "UpstreamUnreachable", "warning", _first(serving="refused"), 35),
+    Fault("unknown-metrics", "DialectUnknown", "warning", _all(serving="unrecognized"), 15),
+    Fault("polls-hang", "DataStale", "warning", _all(current=False), 15),
+    Fault("thresholds-lost", "RulesBlind", "warning", _all(thresholds=False), 25),
+    Fault("bad-configuration", "ConfigReloadFailed", "warning", _all(configured=False), 12),
+    Fault("one-sidecar-missing", "SidecarMissing", "warning", _others(target=False), 20),
+    Fault("drafting-stops", "Bypassed", "warning", _all(drafted=0.0), 40),
+    Fault(
+        "schedule-switches-off",
+        "DisabledBySchedule",
+        "info",
+        _all(drafted=0.0, running=30.0),
+        20,
+        settings=settings(schedule=_SCHEDULE),
+    ),
+    Fault(
+        "schedule-ignored",
+        "ScheduleIgnored",
+        "warning",
+        lambda now, *_: now,
+        15,
+        replicas=1,
+        engines=2,
+        begins=0,
+        settings=settings(schedule=_SCHEDULE),
+    ),
+    Fault(
+        "k-too-large",
+        "LowerK",
+        "warning",
+        _with_k(0.80, 0.72, 0.66, 0.1, 0.05, 0.05, 0.05),
+        90,
+        settings=settings(k=7),
+    ),
+    Fault("k-too-small", "RaiseK", "warning", _with_k(0.80), 90),
+    Fault("saturation", "WastedUnderSaturation", "warning", _overload, 30),
+    Fault("cache-squeeze", "KVCacheSqueezed", "warning", _all(kv_cache=0.97, preemptions=20.0), 25),
+    Fault("requests-fail", "RequestsFail", "critical", _all(failed=0.3), 10),
+    Fault("losing-now-and-then", "ObjectiveBurning", "warning", _seldom, 120),
+    Fault("quantized-rollout", "AcceptanceStep", "warning", _quantized, 110, world="long"),
+    Fault("erosion", "SpeedupRegressed", "warning", _erosion, 200, world="long"),
+    Fault("latency-spreads", "LatencySpreadWidened", "warning", _all(spread=0.9), 100, world="long"),
+    Fault(
+        "first-token-late", "TimeToFirstTokenRegressed", "warning", _all(first_token=0.6), 100, world="long"
+    ),
+)
+
+
+@cache
+def play(world: str) -> Storage:
+    """Return what Prometheus has of all services of a world."""
+    storage = Storage()
+    start, minutes = START[world], START[world] + LASTS[world]
+    for number, fault in enumerate(f for f in FAULTS if f.world == world):
+        slow = list(wandering(np.random.default_rng(number), minutes, 0.01, 6.0))
+        for replica in range(fault.replicas):
+
+            def story(
+                minute: int, fault: Fault = fault, slow: list[float] = slow, replica: int = replica
+            ) -> Conditions | None:
+                base = _before(fault)
+                now = healthy(minute + _CLOCK[world], slow[minute], base)
+                since = minute - (start if fault.begins is None else fault.begins)
+                return fault.change(now, since, replica) if since >= 0 else now
+
+            Replica(
+                MODEL,
+                fault.name,
+                f"{fault.name}-{replica}",
+                fault.settings,
+                seed=100 * number + replica,
+                engines=fault.engines,
+            ).play(storage, story, range(minutes))
+    return storage
+
+
+def _before(fault: Fault) -> Conditions:
+    """Return what is healthy for a fault's settings."""
+    if fault.settings is _DRAFT_MODEL:
+        return Conditions(acceptance=(0.84, 0.70, 0.55))
+    if fault.settings is _NGRAM:
+        return Conditions(acceptance=(0.60, 0.50, 0.30))
+    return Conditions()

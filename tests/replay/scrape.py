@@ -1,0 +1,175 @@
+"""From what servers count to what Prometheus has of it, through the exporter's own pipeline and table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from replay.traffic import Conditions, Engine
+from vllm_specdec_exporter import pipeline
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.metric import Metric, Scope
+from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.pipeline import Settings, Speculation
+from vllm_specdec_exporter.reading import EngineKey, Reading
+from vllm_specdec_exporter.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+JOB = "vllm-specdec-exporter"
+START = 1_800_000_000.0
+WINDOW = Window(300.0)
+
+#: What the rules use of an engine's metrics; the rest would only fill the memory.
+_USED = {
+    "drafts_total",
+    "draft_tokens_total",
+    "accepted_tokens_total",
+    "accepted_tokens_per_position_total",
+    "generation_tokens_total",
+    "info",
+    "num_speculative_tokens",
+    "scheduled_num_speculative_tokens",
+    "activity",
+    "payoff",
+    "speedup",
+    "recommended_num_speculative_tokens",
+    "recommendation",
+    "requests_running",
+    "requests_waiting",
+    "kv_cache_usage_ratio",
+    "engine_resets_total",
+}
+ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.scope is Scope.ENGINE and row.name in _USED)
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def settings(method: str = "eagle3", k: int = 3, schedule: tuple[object, ...] = ()) -> Settings:
+    """Return what the exporter makes of `--spec.config` alone, with one window of 5 minutes."""
+    profile = for_method(method)
+    return Settings(
+        windows=(WINDOW,),
+        judged=WINDOW,
+        slack=30.0,
+        thresholds=thresholds_for(profile, k),
+        speculation=Speculation(
+            configured=True,
+            method=method,
+            num_speculative_tokens=k,
+            schedule=schedule,  # type: ignore[arg-type]
+        ),
+        profile=profile,
+    )
+
+
+@dataclass
+class Storage:
+    """What Prometheus has stored: by series, a sample every `step` minutes, NaN where there is none."""
+
+    step: int = 1
+    series: dict[tuple[str, Labels], list[float]] = field(default_factory=dict)
+
+    def put(self, name: str, labels: Mapping[str, str], minute: int, value: float) -> None:
+        """Store a sample."""
+        key = (name, tuple(sorted((k, v) for k, v in labels.items() if v)))
+        samples = self.series.setdefault(key, [])
+        at = minute // self.step
+        if len(samples) < at:
+            samples.extend([math.nan] * (at - len(samples)))
+        samples.append(value)
+
+
+@dataclass
+class Replica:
+    """A pod: a server with its engines, and the exporter beside it.
+
+    Attributes:
+        model: what it serves.
+        namespace: where.
+        pod: its name, which becomes the instance too.
+        engines: how many.
+        settings: of the exporter.
+        seed: of its randomness.
+    """
+
+    model: str
+    namespace: str
+    pod: str
+    settings: Settings
+    seed: int = 0
+    engines: int = 1
+
+    def play(
+        self, storage: Storage, story: Callable[[int], Conditions | None], minutes: Iterable[int]
+    ) -> None:
+        """Let the story run, and store what Prometheus scrapes; nothing while it says None (no such pod)."""
+        random = np.random.default_rng(self.seed)
+        target = {"job": JOB, "instance": f"{self.pod}:9850", "namespace": self.namespace, "pod": self.pod}
+        beside = {**target, "job": "vllm", "instance": f"{self.pod}:8000", "model_name": self.model}
+        engines = [Engine(EngineKey(self.model, str(i)), random) for i in range(self.engines)]
+        states: dict[EngineKey, pipeline.EngineState] = {}
+        errors: dict[str, float] = {}
+        succeeded = START
+        for minute in minutes:
+            if minute % storage.step:
+                continue
+            now = story(minute)
+            if now is None:
+                states = pipeline.interrupt(states)
+                continue
+            readings = tuple(engine.advance(now, storage.step) for engine in engines)
+            for engine in engines:
+                for (name, own), value in engine.server.items():
+                    if not now.serving:
+                        storage.put(name, {**beside, **dict(own), "engine": engine.key.engine}, minute, value)
+            time = START + 60.0 * minute
+            results: tuple[pipeline.EngineResult, ...] = ()
+            if now.serving:
+                states = pipeline.interrupt(states)
+                errors[now.serving] = errors.get(now.serving, 0.0) + 12.0 * storage.step
+            elif now.current:
+                reading = Reading("vllm-v1", readings)
+                states, results = pipeline.observe(states, reading, time, self.settings, now.version)
+                succeeded = time
+            if not now.target:
+                continue
+            storage.put("up", target, minute, float(now.scraped))
+            if not now.scraped:
+                continue
+            self._exporter(storage, now, target, minute, errors, succeeded)
+            for result in results:
+                self._engine(storage, result, target, minute)
+
+    def _exporter(
+        self,
+        storage: Storage,
+        now: Conditions,
+        target: dict[str, str],
+        minute: int,
+        errors: dict[str, float],
+        succeeded: float,
+    ) -> None:
+        storage.put("vllm_specdec_up", target, minute, float(not now.serving))
+        storage.put("vllm_specdec_last_success_timestamp_seconds", target, minute, succeeded - START)
+        storage.put("vllm_specdec_config_last_reload_successful", target, minute, float(now.configured))
+        for reason in ("refused", "timeout", "unrecognized"):
+            labels = {**target, "reason": reason}
+            storage.put("vllm_specdec_poll_errors_total", labels, minute, errors.get(reason, 0.0))
+        if now.thresholds:
+            for name, value in self.settings.thresholds.items():
+                storage.put("vllm_specdec_threshold", {**target, "name": name}, minute, value)
+
+    def _engine(
+        self, storage: Storage, result: pipeline.EngineResult, target: dict[str, str], minute: int
+    ) -> None:
+        own = {**target, "model_name": result.model_name, "engine": result.engine}
+        for row in ROWS:
+            for values, value in row.samples(result):
+                labels = {**own, **dict(zip(row.labels, values, strict=True))}
+                storage.put(f"vllm_specdec_{row.name}", labels, minute, value)
