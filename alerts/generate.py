@@ -1,4 +1,4 @@
-"""Write `alerts/rules/*.yml` from the rules in `alert_rules`, or check that they are current.
+"""Write `alerts/rules/*.yml` and `docs/alerts.md` from `alert_rules`, or check that they are current.
 
 python alerts/generate.py [--check] [--out FOLDER] [--runbooks URL] [--grafana URL]
 """
@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 from alert_rules import activity, availability, decisions, harm, objective, quality, recording
+from alert_rules.catalogue import catalogue
 from alert_rules.yaml_text import GRAFANA, RUNBOOKS, document
 
-HERE = Path(__file__).parent
+RULES = Path(__file__).parent / "rules"
+CATALOGUE = Path(__file__).parent.parent / "docs" / "alerts.md"
 
 #: What each file holds.
 FILES = {
@@ -42,19 +44,23 @@ def main() -> int:
     """Write or check the files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
-    parser.add_argument("--out", type=Path, default=HERE / "rules", help="where the files go")
+    parser.add_argument("--out", type=Path, default=RULES, help="where the files go")
     parser.add_argument("--runbooks", default=RUNBOOKS, metavar="URL", help="where your runbooks are served")
     parser.add_argument("--grafana", default=GRAFANA, metavar="URL", help="your Grafana")
     args = parser.parse_args()
+    texts = {
+        args.out / name: document(about, groups, args.runbooks.rstrip("/"), args.grafana.rstrip("/"))
+        for name, (about, groups) in FILES.items()
+    }
+    if args.out == RULES:
+        texts[CATALOGUE] = catalogue(FILES.values())
     stale = []
-    for name, (about, groups) in FILES.items():
-        text = document(about, groups, args.runbooks.rstrip("/"), args.grafana.rstrip("/"))
-        path = args.out / name
+    for path, text in texts.items():
         if path.exists() and path.read_text("utf-8") == text:
             continue
-        stale.append(name)
+        stale.append(path.name)
         if not args.check:
-            args.out.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if args.check and stale:
         print(f"not current: {', '.join(stale)}; run `make generate`", file=sys.stderr)

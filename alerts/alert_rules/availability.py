@@ -11,7 +11,7 @@ from .rule import EXPORTER_JOB, LOOK_BACK, TARGET, Alert, Group
 _WHERE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
 _IN = "{{ with $labels.namespace }} in {{ . }}{{ end }}"
 _UP = f"up{{{EXPORTER_JOB}}}"
-_NAMESPACE = "cluster, namespace, job"
+_NAMESPACE = "cluster, namespace"
 
 
 def group() -> Group:
@@ -36,10 +36,9 @@ def _exporter() -> tuple[Alert, ...]:
             keep="5m",
             summary="No exporter of a namespace answers.",
             description=(
-                "None of the exporters of job {{ $labels.job }}"
+                "None of the exporters"
                 + _IN
-                + " has answered Prometheus for 5 minutes: "
-                "nobody watches whether speculation hurts users there."
+                + " has answered Prometheus for 5 minutes: nobody watches whether speculation hurts users there."
             ),
             action=restart,
             dashboard="exporter",
@@ -56,7 +55,7 @@ def _exporter() -> tuple[Alert, ...]:
             summary="An exporter does not answer.",
             description=(
                 "The exporter at " + _WHERE + _IN + " has not answered Prometheus for 10 minutes; "
-                "others of its job do."
+                "others there do."
             ),
             action=restart,
             dashboard="exporter",
@@ -109,7 +108,7 @@ def _exporter() -> tuple[Alert, ...]:
 
 def _upstream() -> tuple[Alert, ...]:
     up = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
-    failing = 'increase(vllm_specdec_poll_errors_total{reason!="refused"}[5m])'
+    failing = 'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason!="refused"}[5m])) > 0'
     look = (
         "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
         "credentials and that vLLM answers /metrics."
@@ -122,20 +121,22 @@ def _upstream() -> tuple[Alert, ...]:
             level="",
             expr=(
                 f"max by ({_NAMESPACE}) ({up}) == 0\n"
-                f"and on ({_NAMESPACE}) (sum by ({_NAMESPACE}) ({failing}) > 0)"
+                f"and on ({_NAMESPACE}) (\n"
+                f"  count by ({_NAMESPACE}) ({failing}) == on ({_NAMESPACE}) count by ({_NAMESPACE}) ({up})\n"
+                ")"
             ),
             hold="10m",
             keep="5m",
             summary="No exporter of a namespace can read its vLLM.",
             description=(
-                "Every exporter of job {{ $labels.job }}"
+                "Every exporter"
                 + _IN
-                + " has failed to read its vLLM for 10 minutes, and "
-                "not because the port is closed: nobody watches whether speculation hurts users there."
+                + " has failed to read its vLLM for 10 minutes, and not only because the port is closed: nobody watches "
+                "whether speculation hurts users there."
             ),
             action=look,
             dashboard="exporter",
-            why="A refused port is a model that loads, which is normal; anything else of a whole namespace pages.",
+            why="A refused port is a model that loads, which is normal; other failures of every server of a namespace page.",
         ),
         Alert(
             name="UpstreamUnreachable",

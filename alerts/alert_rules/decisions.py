@@ -27,7 +27,7 @@ _LENGTH = "model:vllm_specdec_mean_acceptance_length:ratio_rate5m"
 _ACCEPTANCE = "model:vllm_specdec_acceptance:ratio_rate5m"
 _ENGINES = "model:vllm_specdec_recommendation:engines"
 _MAJORITY = f"> on ({MODEL}) group_left () 0.5 * model:vllm_specdec_advised:engines"
-_SPEED = f"speedup {of_model(SPEEDUP['model'], TIMES)}"
+_SPEED = of_model(SPEEDUP["model"], TIMES, "speedup {}")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
 
@@ -163,7 +163,7 @@ def _reenable() -> Alert:
             "{{ $labels.recommended_k }} was beneficial at this many requests or more."
         ),
         action="Start vLLM with the speculative config of last week again, and watch the payoff.",
-        value=of_model(running, NUMBER) + " requests run per engine",
+        value=of_model(running, COUNT, "{} requests run per engine"),
         threshold="the highest load of the last 7 days at which it was beneficial",
         labels={"action": "enable"},
         why=(
@@ -189,7 +189,7 @@ def _change_k(name: str, action: str, summary: str, because: str) -> Alert:
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
         dashboard="cost",
-        value=f"K = {of_model('model:vllm_specdec_num_speculative_tokens:max', COUNT)}",
+        value=of_model("model:vllm_specdec_num_speculative_tokens:max", COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=drafts("30m"),
         context=_SPEED,

@@ -37,12 +37,11 @@ _SAME_YARDSTICK = (
 )
 _SPECULATES = "and (model:vllm_specdec_drafts:rate1h > 0)"
 _CONTEXT = (
-    of_model("model:vllm_specdec_acceptance:ratio_rate5m", PERCENT)
-    + " of the draft tokens are accepted, mean acceptance length "
-    + of_model("model:vllm_specdec_mean_acceptance_length:ratio_rate5m", NUMBER)
-    + ", "
-    + of_model("model:vllm_specdec_requests_running:avg5m", NUMBER)
-    + " requests run per engine"
+    of_model("model:vllm_specdec_requests_running:avg5m", COUNT, "{} requests run per engine")
+    + of_model("model:vllm_specdec_acceptance:ratio_rate5m", PERCENT, ", {} of the draft tokens are accepted")
+    + of_model(
+        "model:vllm_specdec_mean_acceptance_length:ratio_rate5m", NUMBER, ", mean acceptance length {}"
+    )
 )
 
 
@@ -123,7 +122,7 @@ def _harmful_engine() -> Alert:
         action="Compare its acceptance and its load with those of its peers; drain and restart it.",
         value=this(TIMES),
         threshold=in_force("harmful_speedup", TIMES),
-        sample=drafts("30m") + " of the model",
+        sample=drafts("30m", " of the model"),
     )
 
 
@@ -152,7 +151,7 @@ def _regressed() -> Alert:
         ),
         action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare does it from snapshots.",
         value=this(TIMES),
-        threshold=f"{in_force('drop_ratio', PERCENT)} below yesterday",
+        threshold=in_force("drop_ratio", PERCENT, "{} below yesterday"),
         sample=drafts("1h"),
         context=_CONTEXT,
     )
@@ -179,9 +178,9 @@ def _latency_ratio(latency: str, percentile: int) -> str:
     return f"last_over_time(vllm_specdec_latency_ratio{{{matchers}}}[{LOOK_BACK}])"
 
 
-def _least(ratio: str) -> str:
+def _least(ratio: str, *labels: str) -> str:
     """Return the least of all windows: it is so in each of them."""
-    return f"min without (latency, window, percentile) ({ratio})"
+    return f"min without ({', '.join(('latency', 'window', *labels))}) ({ratio})"
 
 
 def _spread() -> tuple[Alert, Alert]:
@@ -218,8 +217,8 @@ def _spread() -> tuple[Alert, Alert]:
             action=action,
             dashboard="load",
             value=f"P99 {this(NUMBER)} times P50",
-            threshold=f"{in_force('widened_latency_ratio', NUMBER)} times yesterday's spread",
-            sample=of_model(f"{tpot}_count:increase1h", COUNT) + " requests in 1h",
+            threshold=in_force("widened_latency_ratio", NUMBER, "{} times yesterday's spread"),
+            sample=of_model(f"{tpot}_count:increase1h", COUNT, "{} requests in 1h"),
             labels={"against": "yesterday"},
             why="From vLLM's own histogram, where it is scraped.",
         ),
@@ -240,7 +239,7 @@ def _spread() -> tuple[Alert, Alert]:
             dashboard="load",
             value=f"{this(NUMBER)} times the baseline's spread",
             threshold=in_force("widened_latency_ratio", NUMBER),
-            sample=drafts("30m") + " of the model",
+            sample=drafts("30m", " of the model"),
             labels={"against": "baseline"},
             why="Only with a baseline at the exporter.",
         ),
@@ -271,8 +270,8 @@ def _first_token() -> tuple[Alert, Alert]:
             action=action,
             dashboard="load",
             value=f"P95 {this('humanizeDuration')}",
-            threshold=f"{in_force('widened_latency_ratio', NUMBER)} times yesterday's",
-            sample=of_model(f"{ttft}_count:increase1h", COUNT) + " requests in 1h",
+            threshold=in_force("widened_latency_ratio", NUMBER, "{} times yesterday's"),
+            sample=of_model(f"{ttft}_count:increase1h", COUNT, "{} requests in 1h"),
             labels={"against": "yesterday"},
         ),
         Alert(
@@ -281,7 +280,7 @@ def _first_token() -> tuple[Alert, Alert]:
             subject="latency",
             level="engine",
             expr=(
-                f"{_least(_latency_ratio('time_to_first_token', 95))} > on ({MODEL}) group_left () "
+                f"{_least(_latency_ratio('time_to_first_token', 95), 'percentile')} > on ({MODEL}) group_left () "
                 f"{threshold('widened_latency_ratio')}\nand {enough('engine', '30m')}"
             ),
             hold="30m",
@@ -295,7 +294,7 @@ def _first_token() -> tuple[Alert, Alert]:
             dashboard="load",
             value=f"{this(NUMBER)} times the baseline's P95",
             threshold=in_force("widened_latency_ratio", NUMBER),
-            sample=drafts("30m") + " of the model",
+            sample=drafts("30m", " of the model"),
             labels={"against": "baseline"},
             why="Only with a baseline at the exporter.",
         ),
@@ -384,6 +383,6 @@ def _errors() -> Alert:
         dashboard="load",
         value=this(PERCENT) + " of the requests",
         threshold=in_force("failed_request_ratio", PERCENT),
-        sample=of_model("model:vllm_requests:increase5m", COUNT) + " requests in 5m",
+        sample=of_model("model:vllm_requests:increase5m", COUNT, "{} requests in 5m"),
         why="vLLM counts requests that end in an error since 0.13.",
     )

@@ -82,11 +82,17 @@ def _alerts() -> Iterator[Alert]:
             ),
             action="Find the hours at which speculation loses, and set a K schedule that drafts less then, or disable it.",
             value=this(PERCENT) + " of the drafts",
-            threshold=f"{factor:g} times what the objective of {in_force('worth_it_objective_ratio', PERCENT)} allows",
-            context=of_model("model:vllm_specdec_worth_it_error_budget:remaining30d", PERCENT)
-            + " of the error budget are left",
-            sample=of_model(_SAMPLES[long], "humanize")
-            + f" drafts in {_SAMPLES[long].rpartition('increase')[2]}",
+            threshold=in_force(
+                "worth_it_objective_ratio", PERCENT, f"{factor:g} times what the objective of {{}} allows"
+            ),
+            context=of_model(
+                "model:vllm_specdec_worth_it_error_budget:remaining30d",
+                PERCENT,
+                "{} of the error budget are left",
+            ),
+            sample=of_model(
+                _SAMPLES[long], "humanize", f"{{}} drafts in {_SAMPLES[long].rpartition('increase')[2]}"
+            ),
             labels={"long_window": long, "short_window": short},
             why="An objective on efficiency: a ticket at any pace. Harm pages by itself."
             if long == "1h"

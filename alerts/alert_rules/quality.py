@@ -158,7 +158,7 @@ def _dropped() -> Alert:
         ),
         dashboard="acceptance",
         value=this(NUMBER),
-        threshold=f"{in_force('drop_ratio', PERCENT)} below the last hour and yesterday",
+        threshold=in_force("drop_ratio", PERCENT, "{} below the last hour and yesterday"),
         sample=drafts("5m"),
         why=(
             "Against the hour before with its deviation, and against the same time yesterday, where that is known: "
@@ -216,7 +216,7 @@ def _repetition() -> Alert:
         dashboard="acceptance",
         value=this(PERCENT) + " of the requests",
         threshold=in_force("failed_request_ratio", PERCENT),
-        sample=of_model("model:vllm_requests:increase30m", COUNT) + " requests in 30m",
+        sample=of_model("model:vllm_requests:increase30m", COUNT, "{} requests in 30m"),
         labels={"reason": "repetition"},
         why="Some vLLM count answers that they stopped for repeating themselves.",
     )
@@ -247,8 +247,8 @@ def _outlier() -> Alert:
         ),
         dashboard="acceptance",
         value=this(NUMBER) + " accepted per draft",
-        threshold=f"{in_force('outlier_ratio', PERCENT)} below its peers",
-        sample=drafts("1h") + " of the model",
+        threshold=in_force("outlier_ratio", PERCENT, "{} below its peers"),
+        sample=drafts("1h", " of the model"),
         why="Against the sum of the others, which is right for two engines, too. All must have the same K.",
     )
 

@@ -164,19 +164,20 @@ def this(form: str) -> str:
     return f"{{{{ $value | {form} }}}}"
 
 
-def of_model(metric: str, form: str) -> str:
-    """Return the template of a series of the alert's model; nothing where there is none."""
+def of_model(metric: str, form: str, words: str = "{}") -> str:
+    """Return the template of a series of the alert's model, in words around `{}`; nothing where it is absent."""
     return (
         f'{{{{ with printf "{metric}{{{_MODEL_MATCHERS}}}" {_MODEL_LABELS} | query }}}}'
-        f"{{{{ . | first | value | {form} }}}}{{{{ end }}}}"
+        + words.replace("{}", f"{{{{ . | first | value | {form} }}}}")
+        + "{{ end }}"
     )
 
 
-def in_force(name: str, form: str) -> str:
+def in_force(name: str, form: str, words: str = "{}") -> str:
     """Return the template of a threshold in force."""
-    return of_model(threshold(name), form)
+    return of_model(threshold(name), form, words)
 
 
-def drafts(window: str) -> str:
+def drafts(window: str, more: str = "") -> str:
     """Return the template of the number of drafts that a model had in a window."""
-    return of_model(f"model:vllm_specdec_drafts:increase{window}", COUNT) + f" drafts in {window}"
+    return of_model(f"model:vllm_specdec_drafts:increase{window}", COUNT, f"{{}} drafts in {window}{more}")

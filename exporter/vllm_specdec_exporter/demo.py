@@ -25,6 +25,7 @@ import yaml
 from .api import SnapshotError, get_metrics
 from .duration import parse_duration
 from .options import ConfigError
+from .timescale import rules, scaled
 from .wording import action_words
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from .result import EngineResult
 
 _HOST = "127.0.0.1"
+#: How many times as fast as in production the alert rules count: a page comes in a minute, not in ten.
+_HURRY = 10
+#: The alert rules: beside the package when installed, or in the source tree.
+_RULES = (Path(__file__).parent / "rules", Path(__file__).parents[2] / "alerts" / "rules")
 #: What the exporter is told of the simulated server.
 _SPECULATION = '{"method": "eagle3"}'
 _START_SECONDS = 20.0
@@ -127,12 +132,16 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
     if prometheus:
         port = _port(9090, taken)
         config = folder / "prometheus.yml"
-        config.write_text(_prometheus_config(simulator, exporter, alerts), encoding="utf-8")
+        hurried = rules(next((sorted(f.glob("*.yml")) for f in _RULES if f.is_dir()), []), _HURRY)
+        for name, text in hurried.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        config.write_text(_prometheus_config(simulator, exporter, alerts, list(hurried)), encoding="utf-8")
         yield Program(
             "Prometheus",
             (
                 *(prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'prometheus'}"),
                 *(f"--web.listen-address={_HOST}:{port}", "--log.level=error"),
+                f"--rules.alert.resend-delay={scaled('1m', _HURRY)}",
             ),
             port,
             "/graph?g0.expr=vllm_specdec_estimated_speedup&g0.tab=0&g0.range_input=15m",
@@ -150,10 +159,11 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
         )
 
 
-def _prometheus_config(simulator: int, exporter: int, alertmanager: int | None) -> str:
+def _prometheus_config(simulator: int, exporter: int, alertmanager: int | None, rule_files: list[str]) -> str:
     jobs = {"vllm": simulator, "vllm-specdec-exporter": exporter}
     document: dict[str, object] = {
         "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
+        "rule_files": rule_files,
         "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": [f"{_HOST}:{port}"]}]}
             for job, port in jobs.items()
@@ -225,6 +235,9 @@ def _introduce(programs: list[Program], scenario: str) -> None:
         if name not in names:
             print(f"  {name:<16}not installed (Debian and Ubuntu: apt-get install {package})")
     exporter = programs[1]
+    prometheus = next((program for program in programs if program.name == "Prometheus"), None)
+    if prometheus:
+        print(f"  {'alerts':<16}{prometheus.url}/alerts (on a clock {_HURRY} times as fast as in production)")
     print(f"\n  try: curl -s {exporter.url}/metrics | grep -E 'payoff|speedup|recommendation'")
     called = sys.argv[0] if not sys.argv[0].endswith(".py") else f"{sys.executable} -m {__package__}"
     print(f"       {called} check {programs[0].url} --spec.config '{_SPECULATION}'\n")
@@ -244,8 +257,27 @@ def _watch(
                 print(f"{program.name} ended by itself with code {process.returncode}", file=sys.stderr)
                 return 1
         clock, phase = time.strftime("%H:%M:%S"), _phase(running[0][0])
-        print(f"{clock}  [{phase}] {_summary(exporter)}", flush=True)
+        print(f"{clock}  [{phase}] {_summary(exporter)}{_alerts(running)}", flush=True)
     return 0
+
+
+def _alerts(running: list[tuple[Program, subprocess.Popen[bytes]]]) -> str:
+    """Return what fires, by severity, as Prometheus says."""
+    url = next((program.url for program, _ in running if program.name == "Prometheus"), "")
+    if not url:
+        return ""
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/alerts", timeout=2) as answer:  # noqa: S310 - ours
+            found = [a["labels"] for a in json.load(answer)["data"]["alerts"] if a["state"] == "firing"]
+    except OSError:
+        return ""
+    words = {"critical": "page", "warning": "ticket", "info": "hint"}
+    parts = [
+        f"{word}: {', '.join(names)}"
+        for severity, word in words.items()
+        if (names := sorted({one["alertname"][14:] for one in found if one["severity"] == severity}))
+    ]
+    return f" | {'; '.join(parts)}" if parts else ""
 
 
 def _phase(simulator: Program) -> str:

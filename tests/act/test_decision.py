@@ -128,6 +128,16 @@ def test_no_contradiction(other: dict[str, object]) -> None:
     assert outcomes(alert_document("increase_k"), other)[0] == "increase_k"
 
 
+def test_the_hint_to_measure_gives_way() -> None:
+    """It changes nothing, so it contradicts nothing; alone it is a decision like any other."""
+    measure = alert_document("measure", recommended_k="")
+    assert outcomes(measure) == ["measure"]
+    assert outcomes(alert_document("decrease_k"), measure) == [
+        "decrease_k",
+        "one payload asks for decrease_k (K 2), measure for the same model: to measure is not needed first",
+    ]
+
+
 def test_of_alerts_that_ask_for_the_same_the_oldest_is_acted_upon() -> None:
     """`disable` has several reasons; the others are skipped behind it, and know what they are the same as."""
     young = alert_document("disable", reason="speedup", starts_at="2026-03-01T12:00:02Z")

@@ -31,6 +31,18 @@ RUBRIC = {
     "measurement_minimum_requests": 20,
     "advice_minimum_drafts": 500,
     "advice_minimum_gain": 0.01,
+    "severe_speedup": 0.9,
+    "collapsed_acceptance_ratio": 0.05,
+    "abnormal_acceptance_ratio": 0.98,
+    "drop_ratio": 0.15,
+    "step_acceptance_ratio": 0.05,
+    "outlier_ratio": 0.2,
+    "comparison_minimum_drafts": 5000,
+    "wasted_verification_ratio": 0.5,
+    "squeezed_kv_cache_usage_ratio": 0.9,
+    "widened_latency_ratio": 1.5,
+    "failed_request_ratio": 0.05,
+    "worth_it_objective_ratio": 0.95,
 }
 
 

@@ -18,9 +18,9 @@ from alertmanager.bundle import Addresses, routes, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alertmanager_server import AlertmanagerServer
 from alerts.promtool import RULES
-from paging.timescale import rules, scaled
 from prometheus.exporter_process import COMMAND, answers, clean_environment
 from prometheus_server import PrometheusServer, free_port
+from vllm_specdec_exporter.timescale import rules, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -136,8 +136,9 @@ class Request:
 def read(alerts: Iterable[Alert]) -> tuple[Request, ...]:
     """Return what the alerts of one payload ask for, each with why it is not acted upon.
 
-    Firing alerts that contradict each other (about one model, another action or K) leave only `disable`. Of
-    those that ask for the same, the one that has fired for longest is acted upon; the others come behind it.
+    Firing alerts that contradict each other (about one model, another action or K) leave only `disable`; the
+    hint to measure contradicts nothing, and gives way. Of those that ask for the same, the one that has fired
+    for longest is acted upon; the others come behind it.
     """
     return _without_repeats(_without_contradictions([_read(alert) for alert in alerts]))
 
@@ -225,11 +226,16 @@ def _settled(request: Request, asked: dict[Model, set[tuple[Action, int | None]]
     decision = request.decision
     if decision is None or request.note is not None or len(asked[decision.model]) == 1:
         return request
-    if decision.action is Action.DISABLE:
+    changes = {(action, k) for action, k in asked[decision.model] if action is not Action.MEASURE}
+    if decision.action is Action.DISABLE or (
+        len(changes) == 1 and (decision.action, decision.recommended_k) in changes
+    ):
         return request
     words = ", ".join(sorted(f"{action} (K {k})" if k else action for action, k in asked[decision.model]))
-    disable = any(action is Action.DISABLE for action, _ in asked[decision.model])
+    disable = any(action is Action.DISABLE for action, _ in changes)
     outcome = "disable wins" if disable else "none of them is acted upon"
+    if len(changes) == 1 and not disable:
+        outcome = "to measure is not needed first"
     why = f"one payload asks for {words} for the same model: {outcome}"
     return replace(request, note=Note(EventKind.SKIPPED, why))
 

@@ -1,7 +1,7 @@
-"""The same rules on a faster clock: every duration divided, so that an hour passes in minutes.
+"""The same alert rules on a faster clock: every duration divided, so that an hour passes in minutes.
 
-What is tested stays the committed text: only numbers with a unit of time change. A scraping and evaluating
-Prometheus cannot be hurried in another way.
+For the demo and the tests: a Prometheus that scrapes and evaluates cannot be hurried in another way. Only
+numbers with a unit of time change.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -32,7 +33,7 @@ def scaled(duration: str, factor: float) -> str:
     return _DURATION.sub(divide, duration)
 
 
-def rules(paths: list[Path], factor: float) -> dict[str, str]:
+def rules(paths: Iterable[Path], factor: float) -> dict[str, str]:
     """Return rule files by name, each duration divided by `factor`."""
     return {
         path.name: yaml.safe_dump(_rules(yaml.safe_load(path.read_text("utf-8")), factor)) for path in paths

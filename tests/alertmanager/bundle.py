@@ -1,0 +1,205 @@
+"""The committed configuration and the alerts of the bundle, as the tests need them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ALERTS = Path(__file__).parents[2] / "alerts"
+CONFIG = ALERTS / "alertmanager.yml"
+PREFIX = "VLLMSpecDecode"
+SECRETS = "/etc/alertmanager/secrets/"
+
+#: Labels that an alert gets from its expression, where a route or an inhibition looks at them.
+FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
+    "RaiseK": {"action": "increase_k", "recommended_k": "5"},
+    "LowerK": {"action": "decrease_k", "recommended_k": "2"},
+    "SwitchMethod": {"action": "switch_method"},
+    "Reenable": {"recommended_k": "3"},
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An alerting rule.
+
+    Attributes:
+        name: without the prefix.
+        labels: those that the rule gives, and those from its expression that routes and inhibitions look at.
+        expr: its expression.
+        annotations: its annotations, templates and all.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    expr: str
+    annotations: Mapping[str, str] = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        """The name, with what tells it from others of that name."""
+        more = ("severity", "level", "reason", "against", "long_window")
+        return " ".join([self.name, *(self.labels[one] for one in more if one in self.labels)])
+
+    @property
+    def target_labels(self) -> frozenset[str]:
+        """The labels by which its alerts name what they are about, as far as Prometheus attaches them."""
+        if self.name == "SidecarMissing":
+            return frozenset({"cluster", "namespace", "pod", "model_name"})
+        model, target = (
+            {"cluster", "namespace", "model_name"},
+            {"cluster", "namespace", "job", "instance", "pod"},
+        )
+        match self.labels.get("level", ""):
+            case "model":
+                return frozenset(model)
+            case "engine":
+                return frozenset(model | target | {"engine", "target"})
+            case "instance" if self.name == "RulesBlind":
+                return frozenset(target - {"pod"})
+            case "instance" if self.labels["subject"] == "monitoring":
+                return frozenset(target | {"target"})
+            case "instance":
+                return frozenset(model | target | {"target"})
+        if "absent(" in self.expr or self.name == "Watchdog":
+            return frozenset({"cluster"})  # an external label
+        return frozenset({"cluster", "namespace", "job"} if "job)" in self.expr else {"cluster", "namespace"})
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Return the alerting rules of the bundle."""
+    found = []
+    for path in sorted((ALERTS / "rules").glob("*.yml")):
+        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
+            for rule in group["rules"]:
+                if "alert" in rule:
+                    name = rule["alert"].removeprefix(PREFIX)
+                    labels = FROM_EXPRESSION.get(name, {}) | rule["labels"]
+                    found.append(Rule(name, labels, rule["expr"], rule["annotations"]))
+    return tuple(found)
+
+
+def rule(name: str, **labels: str) -> Rule:
+    """Return the rule of a name and, where there are several, of these labels."""
+    (found,) = (r for r in rules() if r.name == name and labels.items() <= r.labels.items())
+    return found
+
+
+WHERE = {
+    "cluster": "eu",
+    "namespace": "chat",
+    "model_name": "llama",
+    "job": "vllm-specdec-exporter",
+    "instance": "10.0.0.1:9850",
+    "pod": "vllm-0",
+    "engine": "0",
+}
+
+
+def alert(found: Rule, **where: str) -> dict[str, Any]:
+    """Return an alert of a rule as Prometheus sends it; what is empty in `where` is not there."""
+    places = {name: value for name, value in (WHERE | where).items() if name in found.target_labels and value}
+    return {"labels": {"alertname": PREFIX + found.name, **places, **found.labels}}
+
+
+def config() -> dict[str, Any]:
+    """Return the committed configuration."""
+    return dict(yaml.safe_load(CONFIG.read_text("utf-8")))
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """What a test puts in the place of the addresses of the committed configuration.
+
+    Attributes:
+        secrets: the folder of the secrets.
+        http: the address of an HTTP receiver.
+        smtp: the address of a mail server.
+    """
+
+    secrets: Path
+    http: str = "http://127.0.0.1:9"
+    smtp: str = "127.0.0.1:9"
+
+
+def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
+    """Return the committed configuration with other addresses and times, and nothing else changed.
+
+    Args:
+        addresses: what to put in the place of the addresses.
+        times: the times of all routes, such as group_wait.
+    """
+    found = copy.deepcopy(config())
+    found["templates"] = [str(CONFIG.parent / "templates" / "*.tmpl")]
+    found["global"] |= {
+        "slack_api_url_file": str(addresses.secrets / "slack-url"),
+        "smtp_auth_password_file": str(addresses.secrets / "smtp-password"),
+        "smtp_smarthost": addresses.smtp,
+        "smtp_require_tls": False,
+        "pagerduty_url": f"{addresses.http}/pagerduty",
+    }
+    for route in routes(found["route"]):
+        route.update(times)
+    for receiver in found["receivers"]:
+        for webhook in receiver.get("webhook_configs", ()):
+            webhook["url"] = f"{addresses.http}/{receiver['name']}"
+            token = webhook["http_config"]["authorization"]
+            token["credentials_file"] = token["credentials_file"].replace(SECRETS, f"{addresses.secrets}/")
+        for page in receiver.get("pagerduty_configs", ()):
+            page["routing_key_file"] = page["routing_key_file"].replace(SECRETS, f"{addresses.secrets}/")
+    return found
+
+
+test_config.__test__ = False  # type: ignore[attr-defined]
+
+
+def routes(route: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a route and all below it."""
+    yield route
+    for child in route.get("routes", ()):
+        yield from routes(child)
+
+
+_MATCHER = re.compile(r'(?P<label>[a-z_]+)(?P<operator>=~|!~|!=|=)"(?P<value>.*)"\Z')
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """A matcher of the configuration."""
+
+    label: str
+    operator: str
+    value: str
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether it holds for labels; an absent one is empty."""
+        value = labels.get(self.label, "")
+        same = value == self.value if "~" not in self.operator else bool(re.fullmatch(self.value, value))
+        return same != self.operator.startswith("!")
+
+    def values(self) -> list[str]:
+        """Return the values that it names: the alternatives of a regular expression."""
+        if "~" not in self.operator:
+            return [self.value]
+        found = re.fullmatch(r"([^(|]*)\(?([^()]*)\)?", self.value)
+        assert found is not None, self.value
+        if "|" not in self.value:
+            return [self.value]
+        return [found[1] + one for one in found[2].split("|")] if "(" in self.value else self.value.split("|")
+
+
+def matcher(text: str) -> Matcher:
+    """Return a matcher as it is written in the configuration."""
+    found = _MATCHER.match(text)
+    assert found is not None, text
+    return Matcher(found["label"], found["operator"], found["value"])

@@ -1,0 +1,168 @@
+"""Receivers for what an Alertmanager sends: HTTP and SMTP on 127.0.0.1, both keep what they get."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email
+import email.policy
+import json
+import socketserver
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from email.message import EmailMessage
+
+_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A request that came in.
+
+    Attributes:
+        path: where to.
+        authorization: the header, empty without one.
+        body: the JSON.
+    """
+
+    path: str
+    authorization: str
+    body: Any
+
+
+@dataclass(frozen=True)
+class Mail:
+    """A mail that came in.
+
+    Attributes:
+        password: what the sender logged in with.
+        recipients: of the envelope.
+        message: the message.
+    """
+
+    password: str
+    recipients: tuple[str, ...]
+    message: EmailMessage
+
+    def part(self, kind: str) -> str:
+        """Return a part of the body, such as html."""
+        found = self.message.get_body((kind,))
+        assert found is not None, kind
+        return str(found.get_content()).replace("\r\n", "\n")
+
+
+@dataclass
+class Receivers:
+    """What came in, and where it comes in.
+
+    Attributes:
+        http: the address of the HTTP receiver.
+        smtp: the address of the mail server.
+        deliveries: what came by HTTP, in order.
+        mails: what came by mail, in order.
+    """
+
+    http: str
+    smtp: str
+    deliveries: list[Delivery] = field(default_factory=list)
+    mails: list[Mail] = field(default_factory=list)
+
+    def to(self, path: str, least: int = 1) -> list[Delivery]:
+        """Return the deliveries to a path, once there are so many."""
+        end = time.monotonic() + _SECONDS
+        while len(found := [one for one in self.deliveries if one.path == path]) < least:
+            assert time.monotonic() < end, f"{len(found)} of {least} deliveries to {path}"
+            time.sleep(0.02)
+        return found
+
+    def mailed(self, least: int = 1) -> list[Mail]:
+        """Return the mails, once there are so many."""
+        end = time.monotonic() + _SECONDS
+        while len(self.mails) < least:
+            assert time.monotonic() < end, f"{len(self.mails)} of {least} mails"
+            time.sleep(0.02)
+        return list(self.mails)
+
+
+@contextlib.contextmanager
+def receivers() -> Iterator[Receivers]:
+    """Run an HTTP and an SMTP receiver until the end of the context."""
+    found = Receivers("", "")
+
+    class Http(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            found.deliveries.append(
+                Delivery(self.path, self.headers.get("Authorization", ""), json.loads(body))
+            )
+            # What PagerDuty answers; the others take any 2xx, and Slack wants the word.
+            self.send_response(202 if self.path == "/pagerduty" else 200)
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    class Smtp(_Smtp):
+        received = found.mails
+
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Http) as http,
+        socketserver.ThreadingTCPServer(("127.0.0.1", 0), Smtp) as smtp,
+    ):
+        smtp.daemon_threads = True
+        for server in (http, smtp):
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        found.http = f"http://127.0.0.1:{http.server_address[1]}"
+        found.smtp = f"127.0.0.1:{smtp.server_address[1]}"
+        try:
+            yield found
+        finally:
+            http.shutdown()
+            smtp.shutdown()
+
+
+class _Smtp(socketserver.StreamRequestHandler):
+    """As much of RFC 5321 and of AUTH PLAIN as Alertmanager speaks."""
+
+    received: list[Mail]
+
+    def handle(self) -> None:
+        password, recipients = "", []
+        self._say("220 test")
+        while line := self.rfile.readline().decode().strip():
+            verb, _, rest = line.partition(" ")
+            match verb.upper():
+                case "EHLO":
+                    self._say("250-test\r\n250 AUTH PLAIN")
+                case "AUTH":
+                    password = base64.b64decode(rest.split()[1]).decode().split("\0")[2]
+                    self._say("235 ok")
+                case "RCPT":
+                    recipients.append(rest.partition("<")[2].partition(">")[0])
+                    self._say("250 ok")
+                case "DATA":
+                    self._say("354 go on")
+                    message = email.message_from_bytes(self._data(), policy=email.policy.default)
+                    self.received.append(Mail(password, tuple(recipients), message))
+                    self._say("250 ok")
+                case "QUIT":
+                    self._say("221 bye")
+                    return
+                case _:
+                    self._say("250 ok")
+
+    def _data(self) -> bytes:
+        lines = []
+        while (line := self.rfile.readline()) not in (b".\r\n", b""):
+            lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
+        return b"".join(lines)
+
+    def _say(self, text: str) -> None:
+        self.wfile.write(text.encode() + b"\r\n")

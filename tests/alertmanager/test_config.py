@@ -1,0 +1,247 @@
+"""The committed configuration: it loads, routes every alert, and names nothing that is not there."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from alertmanager.bundle import (
+    CONFIG,
+    PREFIX,
+    SECRETS,
+    WHERE,
+    Matcher,
+    Rule,
+    alert,
+    config,
+    matcher,
+    routes,
+    rules,
+)
+from alertmanager_server import amtool
+from alerts.lint import read_bundle, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RULES = rules()
+BUNDLE = f'alertname=~"{PREFIX}.+"'
+#: Labels that not every deployment has: without them an inhibition covers what there is.
+OPTIONAL = {"cluster", "namespace", "target"}
+
+
+def check(folder: Path, document: dict[str, Any]) -> str:
+    """Run amtool over a configuration."""
+    (folder / "templates").symlink_to(CONFIG.parent / "templates")
+    path = folder / "alertmanager.yml"
+    path.write_text(yaml.safe_dump(document))
+    return amtool("check-config", str(path))
+
+
+def receivers_of(labels: dict[str, str], path: Path = CONFIG) -> list[str]:
+    """Return the receivers that an alert is routed to, by amtool."""
+    pairs = [f"{name}={value}" for name, value in labels.items()]
+    return amtool("config", "routes", "test", f"--config.file={path}", *pairs).strip().split(",")
+
+
+def test_it_loads_as_it_is() -> None:
+    """The tool takes the file from its place in the repository, with its templates."""
+    said = amtool("check-config", str(CONFIG))
+    assert "SUCCESS" in said
+    assert " - 1 templates" in said
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.title)
+def test_every_alert_goes_where_its_severity_says_and_decisions_to_the_webhook_as_well(rule: Rule) -> None:
+    """The watchdog goes to its switch alone; nothing of the bundle goes nowhere."""
+    expected = {
+        "critical": ["page"],
+        "warning": ["ticket"],
+        "info": ["hints"],
+        "none": ["watchdog"],
+    }[rule.labels["severity"]]
+    if rule.labels["subject"] == "decision":
+        expected = ["actions", *expected]
+    assert receivers_of(alert(rule)["labels"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        ({"alertname": "NodeDown", "severity": "critical"}, "nobody"),
+        ({"alertname": "NodeDown", "action": "disable"}, "nobody"),
+        ({"alertname": "MyVLLMSpecDecodeRule", "severity": "critical"}, "nobody"),
+        ({"alertname": f"{PREFIX}Own", "severity": "sev1"}, "ticket"),
+        ({"alertname": f"{PREFIX}Own"}, "ticket"),
+        ({"alertname": f"{PREFIX}Own", "severity": "warning", "action": ""}, "ticket"),
+    ],
+)
+def test_other_alerts_are_left_alone_and_unknown_severities_are_not_lost(
+    labels: dict[str, str], receiver: str
+) -> None:
+    """Only the bundle's names are routed; of these also what somebody relabelled."""
+    assert receivers_of(labels) == [receiver]
+
+
+def test_notifications_are_by_model_and_repeats_are_looked_at_often_enough() -> None:
+    """A repeat happens at a multiple of group_interval, so that must be the shorter one."""
+    bundle = config()["route"]["routes"]
+    assert len(bundle) == 1
+    assert bundle[0]["group_by"] == ["cluster", "namespace", "model_name"]
+    seconds = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    for route in routes(bundle[0]):
+        assert route.get("group_by", bundle[0]["group_by"]) == bundle[0]["group_by"]
+        wait, interval, repeat = (
+            int(route[f"{name}"][:-1]) * seconds[route[name][-1]]
+            for name in ("group_wait", "group_interval", "repeat_interval")
+        )
+        assert wait <= interval < repeat
+        assert repeat < 120 * 3600, "Alertmanager forgets after 120 hours what it has sent"
+
+
+def test_the_example_of_a_muted_rollout_loads_once_it_is_taken_into_use(tmp_path: Path) -> None:
+    """It is a comment: nothing is muted as the file is."""
+    text = CONFIG.read_text("utf-8")
+    assert not any("mute_time_intervals" in route for route in routes(config()["route"]))
+    used = yaml.safe_load(text.replace("# mute_time_intervals: [", "mute_time_intervals: ["))
+    (muted,) = (r for r in routes(used["route"]) if "mute_time_intervals" in r)
+    assert muted["receiver"] == "ticket"
+    assert "SUCCESS" in check(tmp_path, used)
+
+
+def test_it_can_be_merged_into_another_configuration_as_its_comment_says(tmp_path: Path) -> None:
+    """The other's alerts go where they went, the bundle's where they should."""
+    own = config()
+    merged = {
+        "global": own["global"],
+        "templates": own["templates"],
+        "route": {
+            "receiver": "other",
+            "group_by": ["alertname"],
+            "routes": [*own["route"]["routes"], {"matchers": ['severity="critical"'], "receiver": "loud"}],
+        },
+        "inhibit_rules": own["inhibit_rules"],
+        "time_intervals": own["time_intervals"],
+        "receivers": [
+            {"name": "other"},
+            {"name": "loud"},
+            *(receiver for receiver in own["receivers"] if receiver["name"] != "nobody"),
+        ],
+    }
+    assert "SUCCESS" in check(tmp_path, merged)
+    path = tmp_path / "alertmanager.yml"
+    assert receivers_of({"alertname": "NodeDown", "severity": "critical"}, path) == ["loud"]
+    assert receivers_of({"alertname": "NodeDown", "severity": "warning"}, path) == ["other"]
+    assert receivers_of({"alertname": f"{PREFIX}Harmful", "severity": "critical"}, path) == ["page"]
+    assert all(BUNDLE in rule["target_matchers"] or names_only_ours(rule) for rule in own["inhibit_rules"])
+
+
+def names_only_ours(rule: dict[str, Any]) -> bool:
+    """Whether the targets are of our name, each by itself."""
+    named = [one for one in map(matcher, rule["target_matchers"]) if one.label == "alertname"]
+    return any(not one.operator.startswith("!") and one.value.startswith(PREFIX) for one in named)
+
+
+def test_secrets_come_from_files() -> None:
+    """Every setting that is a secret names a file, and all files are in one folder."""
+
+    def settings(node: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                yield key, value
+                yield from settings(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from settings(value)
+
+    secret = re.compile(r"(api_url|.*password|.*_key|credentials|.*token|.*secret)(_file)?\Z")
+    found = [(key, value) for key, value in settings(config()) if secret.match(key)]
+    found.append(("slack_api_url_file", config()["global"]["slack_api_url_file"]))
+    assert len(found) == 5
+    for key, value in found:
+        assert key.endswith("_file"), key
+        assert re.fullmatch(re.escape(SECRETS) + r"[a-z-]+", value), value
+
+
+def every_matcher() -> Iterator[Matcher]:
+    """The matchers of all routes and inhibitions."""
+    document = config()
+    for route in routes(document["route"]):
+        yield from map(matcher, route.get("matchers", ()))
+    for rule in document["inhibit_rules"]:
+        yield from map(matcher, (*rule["source_matchers"], *rule["target_matchers"]))
+
+
+def test_every_name_and_value_in_a_matcher_exists_in_the_rules() -> None:
+    """A rule that was renamed would otherwise be routed or silenced no more, and nobody would notice."""
+    values: dict[str, set[str]] = {}
+    for rule in RULES:
+        for name, value in alert(rule)["labels"].items():
+            values.setdefault(name, set()).add(value)
+    seen = 0
+    for one in every_matcher():
+        assert one.label in values, one
+        for value in one.values():
+            if value not in ("", f"{PREFIX}.+"):
+                assert value in values[one.label], one
+                seen += 1
+    assert seen > 30
+    assert all(rule.name and f"{PREFIX}{rule.name}" in values["alertname"] for rule in RULES)
+
+
+def sides() -> Iterator[tuple[dict[str, Any], list[Rule], list[Rule]]]:
+    """Each inhibition with the rules on its two sides."""
+    for inhibition in config()["inhibit_rules"]:
+        source, target = (
+            [rule for rule in RULES if all(m.matches(alert(rule)["labels"]) for m in map(matcher, matchers))]
+            for matchers in (inhibition["source_matchers"], inhibition["target_matchers"])
+        )
+        yield inhibition, source, target
+
+
+def test_no_alert_is_on_both_sides_of_an_inhibition() -> None:
+    """So that none can silence itself or one of its own kind."""
+    for inhibition, source, target in sides():
+        assert source, inhibition
+        assert target, inhibition
+        assert not {rule.title for rule in source} & {rule.title for rule in target}, inhibition
+
+
+def test_alerts_of_an_inhibition_have_the_labels_that_must_be_equal() -> None:
+    """A label that none of them has is equal everywhere, and would silence too much."""
+    for inhibition, source, target in sides():
+        for rule in (*source, *target):
+            has = rule.target_labels | rule.labels.keys() | {"alertname"}
+            missing = set(inhibition["equal"]) - has - OPTIONAL
+            assert not missing, (inhibition, rule.title, missing)
+        # What may be absent must be possible on both sides, or never both could be equal with it.
+        for label in set(inhibition["equal"]) & {"cluster", "namespace"}:
+            assert all(label in rule.target_labels for rule in source), (inhibition, label)
+
+
+def test_the_labels_that_these_tests_give_to_alerts_are_those_that_the_expressions_leave() -> None:
+    """Else the tests would be of alerts that never come. `cluster` may be an external label."""
+    bundle = read_bundle()
+    for rule, linted in zip(RULES, bundle.alerts, strict=True):
+        assert linted.name == PREFIX + rule.name
+        left = shape(linted.tree, bundle)
+        assert left is not None
+        expected = rule.target_labels | (rule.labels.keys() - linted.labels.keys())
+        assert not {label for label in expected if not left.has(label)} - {"cluster", "target"}, rule.title
+        assert not (left.labels & looked_at()) - expected - linted.labels.keys(), rule.title
+
+
+def test_every_label_that_tells_alerts_apart_is_known_here() -> None:
+    """The labels that these tests give to an alert are all that routes and inhibitions look at."""
+    given = {"alertname", "severity", "subject", "level", "action", "target", *WHERE}
+    assert looked_at() <= given
+
+
+def looked_at() -> set[str]:
+    """The labels of all matchers, and those that inhibitions compare."""
+    compared = (set(inhibition["equal"]) for inhibition in config()["inhibit_rules"])
+    return {one.label for one in every_matcher()}.union(*compared)

@@ -1,0 +1,361 @@
+"""What arrives at Slack, PagerDuty, a mail server and webhooks: real deliveries, as golden files.
+
+UPDATE_GOLDEN=1 writes the files anew. Times are taken out of them; one test looks at these alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+import urllib.parse
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from alertmanager import samples
+from alertmanager.bundle import Addresses, alert, rule, test_config
+from alertmanager.receivers import Receivers, receivers
+from alertmanager_server import AlertmanagerServer
+from vllm_specdec_exporter.act import Decision, decide, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from alertmanager.samples import Alert
+
+GOLDEN = Path(__file__).parent / "golden"
+EXTERNAL = "https://alertmanager.example.com"
+
+#: Prometheus sends at most so many alerts in one request.
+BATCH = 64
+
+
+@contextlib.contextmanager
+def running(folder: Path, wait: str = "1s") -> Iterator[tuple[AlertmanagerServer, Receivers]]:
+    """Run an Alertmanager with the committed configuration, that sends soon and only what is new."""
+    with receivers() as received:
+        secrets = {
+            "slack-url": f"{received.http}/slack\n",
+            "smtp-password": "of the mail server",
+            "pagerduty-routing-key": "routing\n",
+            "specdec-act-token": "of act\n",
+            "watchdog-token": "of the watchdog\n",
+        }
+        for name, secret in secrets.items():
+            (folder / name).write_text(secret)
+        addresses = Addresses(folder, received.http, received.smtp)
+        config = test_config(addresses, group_wait=wait, group_interval="1s", repeat_interval="1h")
+        with AlertmanagerServer(config, external_url=EXTERNAL) as manager:
+            yield manager, received
+            assert manager.failures() == 0, manager.log()
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Iterator[tuple[AlertmanagerServer, Receivers]]:
+    """A running Alertmanager and what it sends to."""
+    with running(tmp_path) as both:
+        yield both
+
+
+def now(**ago: float) -> str:
+    """A time as Prometheus writes it."""
+    return (datetime.now(UTC) - timedelta(**ago)).isoformat()
+
+
+def fire(manager: AlertmanagerServer, *alerts: Alert) -> None:
+    """Let alerts begin to fire, in requests as Prometheus makes them.
+
+    They begin a little ahead: a group with an alert that began longer ago than group_wait is sent at once,
+    which on a slow machine would be before all of them are there.
+    """
+    begin = now(seconds=-20)
+    for start in range(0, len(alerts), BATCH):
+        manager.post(*({**each, "startsAt": begin} for each in alerts[start : start + BATCH]))
+
+
+def resolve(manager: AlertmanagerServer, *alerts: Alert) -> None:
+    """Let alerts end now."""
+    manager.post(*({**each, "startsAt": now(minutes=1), "endsAt": now()} for each in alerts))
+
+
+_TIMES = re.compile(r"20\d\d-\d\d-\d\d([ T])\d\d:\d\d(:\d\d\.\d+(Z|\+00:00))?")
+
+
+def _without_times(text: str) -> str:
+    return _TIMES.sub(lambda found: "2026-03-01 12:00" if found[1] == " " else "2026-03-01T12:00:00Z", text)
+
+
+def golden(name: str, content: Any) -> None:
+    """Compare what arrived with a golden file; JSON is indented, times are all the same."""
+    text = content if isinstance(content, str) else json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = _without_times(text)
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text("utf-8")
+    assert "<no value>" not in text
+    assert "ZgotmplZ" not in text
+    assert not re.search(r"(?m)^[•\-*]?\s*[A-Z][a-z]+:\s*$", text.replace("Resolved:\n", "")), "an empty item"
+
+
+def slack(received: Receivers, channel: str, least: int = 1) -> list[dict[str, Any]]:
+    """The messages to a channel, once there are so many."""
+    total = 1
+    while True:
+        found = [one.body for one in received.to("/slack", total) if one.body["channel"] == channel]
+        if len(found) >= least:
+            return found
+        total += 1
+
+
+def webhook(received: Receivers, path: str) -> dict[str, Any]:
+    """What a webhook got last, without what Alertmanager keeps for itself."""
+    body = dict(received.to(path)[-1].body)
+    del body["groupKey"]
+    return body
+
+
+Sent = tuple[AlertmanagerServer, Receivers]
+
+
+def test_a_page_fires_changes_and_resolves(sent: Sent) -> None:
+    """One incident at PagerDuty for one model, and the same in Slack; the secret is that of the file."""
+    manager, received = sent
+    fire(manager, samples.harmful(), samples.requests_fail())
+    golden("page/slack-firing.json", slack(received, "#specdec-page")[-1])
+    pages = received.to("/pagerduty")
+    golden("page/pagerduty-firing.json", {**pages[-1].body, "dedup_key": "..."})
+    assert pages[-1].body["routing_key"] == "routing"
+
+    resolve(manager, samples.requests_fail())
+    golden("page/slack-one-resolved.json", slack(received, "#specdec-page", 2)[-1])
+    golden("page/pagerduty-one-resolved.json", {**received.to("/pagerduty", 2)[-1].body, "dedup_key": "..."})
+
+    resolve(manager, samples.harmful())
+    golden("page/slack-resolved.json", slack(received, "#specdec-page", 3)[-1])
+    pages = received.to("/pagerduty", 3)
+    golden("page/pagerduty-resolved.json", {**pages[-1].body, "dedup_key": "..."})
+    assert len({page.body["dedup_key"] for page in pages}) == 1
+    assert [page.body["event_action"] for page in pages] == ["trigger", "trigger", "resolve"]
+
+
+def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(sent: Sent) -> None:
+    """In Slack and by mail, firing and resolved; the mail server got the password of the file."""
+    manager, received = sent
+    engines = [samples.outlier(number) for number in range(8)]
+    fire(manager, *engines, samples.squeezed())
+    golden("ticket/slack-firing.json", slack(received, "#specdec-tickets")[-1])
+    (mail,) = received.mailed()
+    assert mail.password == "of the mail server"
+    assert mail.recipients == ("specdec-team@example.com",)
+    golden("ticket/email-firing.subject.txt", f"{mail.message['subject']}\n")
+    golden("ticket/email-firing.txt", mail.part("plain"))
+    golden("ticket/email-firing.html", mail.part("html"))
+
+    resolve(manager, *engines, samples.squeezed())
+    golden("ticket/slack-resolved.json", slack(received, "#specdec-tickets", 2)[-1])
+    mail = received.mailed(2)[-1]
+    golden("ticket/email-resolved.txt", mail.part("plain"))
+    golden("ticket/email-resolved.html", mail.part("html"))
+
+
+def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
+    """Alerts without a model, one without any label of a place."""
+    manager, received = sent
+    fire(manager, samples.exporter_down(), samples.exporter_absent())
+    golden("monitoring/slack-page.json", slack(received, "#specdec-page")[-1])
+    golden("monitoring/pagerduty.json", {**received.to("/pagerduty")[-1].body, "dedup_key": "..."})
+    golden("monitoring/slack-ticket.json", slack(received, "#specdec-tickets")[-1])
+    golden("monitoring/email.txt", received.mailed()[-1].part("plain"))
+
+
+def test_a_hint_is_a_message_and_nothing_when_it_ends(sent: Sent) -> None:
+    """No page, no mail."""
+    manager, received = sent
+    hints = [samples.by_schedule(0), samples.by_schedule(1)]
+    fire(manager, *hints)
+    golden("hints/slack.json", slack(received, "#specdec-hints")[-1])
+    resolve(manager, *hints)
+    time.sleep(2.5)
+    assert [one.path for one in received.deliveries] == ["/slack"]
+    assert not received.mails
+
+
+def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None:
+    """With the token of the file, all labels and annotations, and resolved as well."""
+    manager, received = sent
+    decisions = [
+        samples.disable("acceptance_ratio", "31.4%", "50%"),
+        samples.disable("mean_acceptance_length", "1.15", "1.20"),
+        samples.sample("RaiseK", {}, "cost", {"description": "Comes once nothing says disable."}),
+    ]
+    fire(manager, *decisions)
+    golden("actions/webhook-firing.json", webhook(received, "/actions"))
+    assert received.to("/actions")[-1].authorization == "Bearer of act"
+    understood = [decide(each) for each in decode(json.dumps(received.to("/actions")[-1].body).encode())]
+    assert all(isinstance(each, Decision) and each.action == "disable" for each in understood)
+    golden("actions/slack.json", slack(received, "#specdec-tickets")[-1])
+    resolve(manager, *decisions[:2])
+    received.to("/actions", 2)
+    later = webhook(received, "/actions")["alerts"]
+    assert {(one["labels"]["action"], one["status"]) for one in later} == {
+        ("disable", "resolved"),
+        ("increase_k", "firing"),
+    }
+
+
+def test_the_watchdog_is_sent_at_once_to_its_own_webhook(tmp_path: Path) -> None:
+    """And nowhere else."""
+    with running(tmp_path, wait="0s") as (manager, received):
+        fire(manager, samples.watchdog())
+        golden("watchdog/webhook.json", webhook(received, "/watchdog"))
+        assert received.to("/watchdog")[-1].authorization == "Bearer of the watchdog"
+        assert {one.path for one in received.deliveries} == {"/watchdog"}
+
+
+class _Links(HTMLParser):
+    """The tags and links of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name == "href"]
+
+
+def test_hostile_values_are_text_in_every_format(sent: Sent) -> None:
+    """No mention, link, tag or header comes out of a value."""
+    manager, received = sent
+    ticket = samples.hostile("warning")
+    ticket["labels"]["cluster"] += " elsewhere"  # else the page silences it
+    fire(manager, samples.hostile("critical"), ticket)
+    page = slack(received, "#specdec-page")[-1]
+    golden("hostile/slack.json", page)
+    golden("hostile/pagerduty.json", {**received.to("/pagerduty")[-1].body, "dedup_key": "..."})
+
+    attachment = page["attachments"][0]
+    texts = [attachment["title"], attachment["fallback"], attachment["text"]]
+    texts += [each["value"] for each in attachment["fields"]]
+    for text in texts:
+        marked = re.findall(r"<([^>]*)>", text)
+        assert all(
+            re.fullmatch(r"https://(grafana|alertmanager)\.example\.com/[^|]*\|[A-Z][a-z]+", one)
+            for one in marked
+        )
+    assert not page.get("link_names")
+
+    (mail,) = received.mailed()
+    golden("hostile/email.txt", mail.part("plain"))
+    golden("hostile/email.html", mail.part("html"))
+    assert mail.message["bcc"] is None
+    assert mail.recipients == ("specdec-team@example.com",)
+    links = _Links()
+    links.feed(mail.part("html"))
+    assert not {"b", "i", "script"} & links.tags
+    assert all(link.startswith(("https://grafana.example.com/", EXTERNAL)) for link in links.links)
+
+
+def test_what_is_missing_is_not_shown(sent: Sent) -> None:
+    """An alert without annotations, summary and labels: no empty item, no `<no value>`."""
+    manager, received = sent
+    fire(manager, samples.bare())
+    golden("bare/slack.json", slack(received, "#specdec-tickets")[-1])
+    (mail,) = received.mailed()
+    golden("bare/email.subject.txt", f"{mail.message['subject']}\n")
+    golden("bare/email.txt", mail.part("plain"))
+    golden("bare/email.html", mail.part("html"))
+
+
+def test_a_page_without_annotations_has_no_empty_detail(sent: Sent) -> None:
+    """PagerDuty gets no link without an address."""
+    manager, received = sent
+    fire(manager, alert(rule("Harmful", severity="critical")))
+    body = received.to("/pagerduty")[-1].body
+    golden("bare/pagerduty.json", {**body, "dedup_key": "..."})
+    assert [link["text"] for link in body["links"]] == ["Silence"]
+    assert all(body["payload"]["custom_details"].values())
+
+
+def test_a_hundred_engines_of_one_model_make_one_notification(tmp_path: Path) -> None:
+    """One message and one mail, though they come in two requests; both name five and count the rest."""
+    with running(tmp_path, wait="2s") as (manager, received):
+        fire(manager, *(samples.outlier(number) for number in range(100)))
+        (message,) = slack(received, "#specdec-tickets")
+        (mail,) = received.mailed()
+        time.sleep(2.5)
+        assert len(received.deliveries) == 1
+        assert len(received.mails) == 1
+        assert "(100 firing)" in message["attachments"][0]["title"]
+        for text in (message["attachments"][0]["text"], mail.part("plain"), mail.part("html")):
+            assert "and 95 more" in text
+            assert text.count("far fewer than the model") == 5
+            assert len(text) < 10_000
+
+
+def test_times_are_those_of_the_alert(sent: Sent) -> None:
+    """In UTC: since when it fires, and from when to when it fired."""
+    manager, received = sent
+    begun = {**samples.harmful(), "startsAt": "2026-03-01T13:05:00+01:00"}
+    manager.post(begun)
+    assert "• Since: 2026-03-01 12:05 UTC\n" in slack(received, "#specdec-page")[-1]["attachments"][0]["text"]
+    assert (
+        "  Since: 2026-03-01 12:05 UTC"
+        in received.to("/pagerduty")[-1].body["payload"]["custom_details"]["firing"]
+    )
+    manager.post({**begun, "endsAt": "2026-03-02T01:10:00+01:00"})
+    text = slack(received, "#specdec-page", 2)[-1]["attachments"][0]["text"]
+    assert text.endswith(": 2026-03-01 12:05 to 2026-03-02 00:10 UTC")
+
+
+def _in_slack(received: Receivers) -> str:
+    text = slack(received, "#specdec-tickets")[-1]["attachments"][0]["text"]
+    found = re.search(r"<([^|>]*)\|Silence>", text)
+    assert found is not None
+    return found[1]
+
+
+def _in_mail(received: Receivers) -> str:
+    links = _Links()
+    links.feed(received.mailed()[-1].part("html"))
+    return next(link for link in links.links if "/silences/" in link)
+
+
+def _in_plain_mail(received: Receivers) -> str:
+    found = re.search(r"Silence: (\S+)", received.mailed()[-1].part("plain"))
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("link", [_in_slack, _in_mail, _in_plain_mail])
+@pytest.mark.parametrize("model", [samples.MODEL, "a \"b\" 'c' + d & <e> \\ % é"])
+def test_the_link_to_a_silence_fits_its_alert_alone(
+    sent: Sent, link: Callable[[Receivers], str], model: str
+) -> None:
+    """Its matchers, taken from the address, select the alert and not that of another engine or model."""
+    manager, received = sent
+    found = alert(rule("EngineOutlier"), model_name=model, engine="3")
+    fire(manager, found)
+    address = link(received)
+    fire(manager, alert(rule("EngineOutlier"), model_name=model, engine="4"), alert(rule("EngineOutlier")))
+    path, _, query = urllib.parse.urlsplit(address).fragment.partition("?")
+    assert path == "/silences/new"
+    assert address.startswith(f"{EXTERNAL}/#/")
+    text = urllib.parse.unquote(query.removeprefix("filter="))
+    assert text.startswith("{")
+    assert text.endswith("}")
+    matchers = re.findall(r'[a-z_]+="(?:[^"\\]|\\.)*"', text[1:-1])
+    assert ",".join(matchers) == text[1:-1]
+    assert {one.partition("=")[0] for one in matchers} == {
+        "alertname", "cluster", "engine", "instance", "model_name", "namespace",
+    }  # fmt: skip
+    assert [one["labels"] for one in manager.alerts(*matchers)] == [found["labels"]]

@@ -1,0 +1,152 @@
+"""From a real vLLM to the pager: its acceptance is made to collapse by temperature, and to recover.
+
+Everything in between is real as well: the exporter, Prometheus with the committed rules, Alertmanager with
+the committed configuration, and `act`, on a clock that runs 60 times as fast. The truth is vLLM's record of
+each request.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from paging.stack import Stack, seconds, stack
+
+from .server import RequestRecord, VllmServer, drive, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+
+K = 4
+#: What docs/detection.md promises, and Alertmanager's group_wait, in minutes of production.
+PROMISED = 12.5
+# A tiny server on a shared CPU drafts little in the five seconds that are five minutes here.
+THRESHOLDS = ("minimum_drafts=30", "advice_minimum_drafts=60")
+
+
+@dataclass
+class Traffic:
+    """Requests without end, at a temperature that can be changed."""
+
+    server: VllmServer
+    temperature: float = 0.0
+    records: list[RequestRecord] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.records += drive(
+                self.server,
+                number=4,
+                temperature=self.temperature,
+                concurrency=2,
+                max_tokens=60,
+                stop=self._stop,
+            )
+
+    def acceptance(self) -> float:
+        """Return the acceptance rate of the requests so far at the present temperature, by vLLM's records."""
+        found = truth([one for one in self.records if one.temperature == self.temperature])
+        return found.accepted_tokens / found.draft_tokens
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happened: acceptance by the requests' records, and what the receivers got."""
+
+    cold: float
+    hot: float
+    quiet: list[dict[str, Any]]
+    pages: list[dict[str, Any]]
+    took: float
+    actions: list[dict[str, Any]]
+    resolved: list[dict[str, Any]]
+    pages_at_last: int
+
+
+@pytest.fixture(scope="module")
+def story(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("paging")
+    speculation: dict[str, object] = {
+        "method": "draft_model",
+        "model": str(models / "deep-draft-0.0"),
+        "num_speculative_tokens": K,
+    }
+    flags = [part for one in THRESHOLDS for part in ("--threshold", one)]
+    with (
+        VllmServer(vllm_python, models / "deep", folder / "server", speculation=speculation) as server,
+        Traffic(server) as traffic,
+        stack(folder, server.url, speculation, *flags) as running,
+    ):
+        yield tell(traffic, running)
+
+
+def tell(traffic: Traffic, running: Stack) -> Story:
+    running.wait(lambda: running.prometheus.query("model:vllm_specdec_speedup:ratio_rate5m > 1"), 20, 30)
+    time.sleep(seconds(15))
+    quiet = running.triggered() + running.slack("#specdec-tickets")
+    cold = traffic.acceptance()
+
+    traffic.temperature = 1.0
+    took = running.wait(running.triggered, PROMISED, 10)
+    running.wait(lambda: any(e["event"] == "would_act" for e in running.actions()), 25, 10)
+    pages, hot = running.triggered(), traffic.acceptance()
+
+    traffic.temperature = 0.0
+    running.wait(running.resolved, 35, 15)
+    return Story(
+        cold, hot, quiet, pages, took, running.actions(), running.resolved(), len(running.triggered())
+    )
+
+
+def test_acceptance_collapsed_by_the_requests_own_records(story: Story) -> None:
+    """The story is what it says it is: greedy, the drafter is right; at temperature 1, hardly ever."""
+    assert story.cold > 0.6
+    assert story.hot < 0.1
+
+
+def test_good_speculation_is_quiet(story: Story) -> None:
+    assert story.quiet == []
+
+
+def test_the_collapse_pages_once_and_in_time(story: Story) -> None:
+    assert len(story.pages) == 1
+    assert story.took <= PROMISED + 10
+
+
+def test_the_page_names_the_model_and_the_harm(story: Story) -> None:
+    text = json.dumps(story.pages[0])
+    assert "tiny-llama" in text
+    assert "Speculation makes users wait longer than without it." in text
+
+
+def test_the_advice_reaches_the_program(story: Story) -> None:
+    """Disable, which a webhook can act on; it only tells, because it was not asked to execute."""
+    would = {(e["action"], e["recommended_k"]) for e in story.actions if e["event"] == "would_act"}
+    assert ("disable", "0") in would
+    assert not any(e["event"] == "acted" for e in story.actions)
+
+
+def test_the_recovery_resolves(story: Story) -> None:
+    """The page ends when acceptance is back, and no other began in between."""
+    assert len(story.resolved) == 1
+    assert story.pages_at_last == 1
