@@ -18,7 +18,9 @@ from .rule import (
     unless_it_pays,
 )
 
-_BYPASSED = f'last_over_time(vllm_specdec_activity{{state="bypassed"}}[{LOOK_BACK}]) == 1'
+_BYPASSED = (
+    f'sum without (state) (last_over_time(vllm_specdec_activity{{state="bypassed"}}[{LOOK_BACK}])) == 1'
+)
 _SCHEDULED = f"last_over_time(vllm_specdec_scheduled_num_speculative_tokens[{LOOK_BACK}])"
 
 
@@ -38,6 +40,7 @@ def _bypassed() -> Alert:
         level="engine",
         expr=(
             "increase(vllm_specdec_generation_tokens_total[30m]) > 1000\n"
+            "and increase(vllm_specdec_generation_tokens_total[10m] offset 20m) > 0\n"
             "unless increase(vllm_specdec_drafts_total[30m]) > 0\n"
             'and ignoring (state) (max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
             "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0"
@@ -69,7 +72,7 @@ def _by_schedule() -> Alert:
         severity="info",
         subject="activity",
         level="engine",
-        expr=f"({_BYPASSED})\nand ignoring (state) ({_SCHEDULED} == 0)",
+        expr=f"{_BYPASSED}\nand {_SCHEDULED} == 0",
         hold="10m",
         keep="10m",
         summary="The K schedule has switched speculation off at this load.",

@@ -122,7 +122,7 @@ def _upstream() -> tuple[Alert, ...]:
             expr=(
                 f"max by ({_NAMESPACE}) ({up}) == 0\n"
                 f"and on ({_NAMESPACE}) (\n"
-                f"  count by ({_NAMESPACE}) ({failing}) == on ({_NAMESPACE}) count by ({_NAMESPACE}) ({up})\n"
+                f"  count by ({_NAMESPACE}) ({failing}) >= on ({_NAMESPACE}) count by ({_NAMESPACE}) ({up})\n"
                 ")"
             ),
             hold="10m",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LENGTH = "model:vllm_specdec_mean_acceptance_length"
 _ACCEPTANCE = "model:vllm_specdec_acceptance"
-_K = "model:vllm_specdec_num_speculative_tokens:max"
+_K, _LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
 _K_OF: dict[Level, str] = {
     "model": _K,
     "engine": f"last_over_time(vllm_specdec_num_speculative_tokens[{LOOK_BACK}])",
@@ -123,9 +123,15 @@ def _poor(level: Level) -> Iterator[Alert]:
     )
 
 
-def _same_k(*pasts: str) -> str:
-    """Return the condition that K has not changed since some times."""
-    return "\n".join(f"and ({_K} == ({_K} offset {past}))" for past in pasts)
+def _k_changed(window: str) -> str:
+    """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included."""
+    return f"changes({_K}[{window}]) + changes({_LEAST_K}[{window}]) > 0"
+
+
+def _length(window: str, offset: str = "") -> str:
+    """Return the mean draft length of a model."""
+    back = f" offset {offset}" if offset else ""
+    return f"model:vllm_specdec_draft_tokens:rate{window}{back} / (model:vllm_specdec_drafts:rate{window}{back} > 0)"
 
 
 def _dropped() -> Alert:
@@ -141,9 +147,11 @@ def _dropped() -> Alert:
             f"stddev_over_time({now}[1h] offset 10m))\n"
             f"unless ({now} >= (1 - {threshold('drop_ratio')}) "
             f"* ({_LENGTH}:ratio_rate6h offset 21h))\n"
+            f"unless ({now} >= (1 - {threshold('drop_ratio')}) * ({_LENGTH}:ratio_rate1h offset 23h))\n"
             f"and {enough('model', '5m')}\n"
             f"and {enough('model', '1h', offset='10m')}\n"
-            f"unless (changes({_K}[70m]) > 0)"
+            f"unless {_k_changed('70m')}\n"
+            f"and {_length('5m')} >= 0.95 * ({_length('1h', '10m')})"
         ),
         hold="5m",
         keep="1h",
@@ -161,8 +169,9 @@ def _dropped() -> Alert:
         threshold=in_force("drop_ratio", PERCENT, "{} below the last hour and yesterday"),
         sample=drafts("5m"),
         why=(
-            "Against the hour before with its deviation, and against the same time yesterday, where that is known: "
-            "traffic that changes every morning is no drop. Another K has another length."
+            "Against the hour before with its deviation, and against the same time yesterday (the hours around it, and the "
+            "hour behind it), where that is known: traffic that changes every morning is no drop. Another K, or a "
+            "schedule that drafts less, has another length."
         ),
     )
 
@@ -233,7 +242,9 @@ def _outlier() -> Alert:
             f"({own} - 1) < ({peers} - 1) * on ({MODEL}) group_left () (1 - {threshold('outlier_ratio')})\n"
             f"and {enough('engine', '1h', 'comparison_minimum_drafts')}\n"
             f"and ({compare('engine', 'engine:vllm_specdec_peers_drafts:increase1h', '>=', 'comparison_minimum_drafts')})\n"
-            f"and on ({MODEL}) ({_K} == on ({MODEL}) model:vllm_specdec_num_speculative_tokens:min)"
+            f"and last_over_time(vllm_specdec_num_speculative_tokens[{LOOK_BACK}])\n"
+            f"and on ({MODEL}) ({_K} == {_LEAST_K})\n"
+            f"unless on ({MODEL}) ({_k_changed('70m')})"
         ),
         hold="30m",
         keep="1h",
@@ -272,7 +283,7 @@ def _step() -> Alert:
             ")\n"
             f"and {enough('model', '1h', 'comparison_minimum_drafts')}\n"
             f"and {enough('model', '6h', 'comparison_minimum_drafts', offset='2h')}\n"
-            f"{_same_k('2h')}"
+            f"unless {_k_changed('8h')}"
         ),
         hold="15m",
         keep="2h",
