@@ -40,7 +40,7 @@ def _bypassed() -> Alert:
         level="engine",
         expr=(
             "increase(vllm_specdec_generation_tokens_total[30m]) > 1000\n"
-            "and increase(vllm_specdec_generation_tokens_total[10m] offset 20m) > 0\n"
+            "and engine:vllm_specdec_generation_tokens:rate5m offset 25m > 0\n"
             "unless increase(vllm_specdec_drafts_total[30m]) > 0\n"
             'and ignoring (state) (max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
             "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0"

@@ -62,7 +62,14 @@ def group() -> Group:
                 f'\nunless on ({MODEL}) ({_PROFILE}{{cost_profile="unknown"}} unless on ({MODEL}) {_MEASURED})',
             ),
             _harmful(
-                "warning", "model:vllm_specdec_speedup:ratio_rate30m", "harmful_speedup", "30m", "15m", "30m"
+                "warning",
+                "model:vllm_specdec_speedup:ratio_rate30m",
+                "harmful_speedup",
+                "30m",
+                "15m",
+                "30m",
+                "Over half an hour, and only while there is a speedup: what was is no ticket once the server is idle.",
+                f"\nand {SPEEDUP['model']}",
             ),
             _harmful_engine(),
             _regressed(),

@@ -264,7 +264,7 @@ def _speedup() -> Iterator[Record]:
     )
     yield Record(
         "model:vllm_specdec_losing_requests_running:avg5m",
-        f"{running}\nand model:vllm_specdec_speedup:ratio_rate30m < {threshold('harmful_speedup')}",
+        f"{running}\nand {SPEEDUP['model']} < {threshold('harmful_speedup')}",
     )
 
 

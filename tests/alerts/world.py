@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.result import REASONS
 from vllm_specdec_exporter.thresholds import Thresholds
+
+from .server import ServerPhase as ServerPhase
+from .server import counters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 JOB = "vllm-specdec-exporter"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
-START = 1_800_000_000.0
+#: promtool's clock begins at 0, and so do the exporter's timestamps.
+START = 0.0
 
-#: A sample that is not there, and one that Prometheus marks as gone.
+#: A sample that is not there.
 MISSING = "_"
 
 Labels = dict[str, str]
@@ -52,6 +57,9 @@ class Phase:
         restart: whether the counters begin anew.
         gone: whether neither exporter nor engine can be scraped.
         unreachable: whether the exporter is there and cannot read the server.
+        errors: failed polls per minute by reason; unless given, refused ones while unreachable.
+        stale: whether the time of the last successful poll stands still though the server is up.
+        reload_failed: whether the exporter could not read its newest configuration.
         info: further labels of info, such as a version.
     """
 
@@ -72,6 +80,9 @@ class Phase:
     restart: bool = False
     gone: bool = False
     unreachable: bool = False
+    errors: Mapping[str, float] | None = None
+    stale: bool = False
+    reload_failed: bool = False
     info: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -127,6 +138,7 @@ class World:
         engine: str = "0",
         labels: Mapping[str, str] | None = None,
         exporter: bool = True,
+        start: int = 0,
     ) -> None:
         """Add an engine and, unless another engine has added it, its exporter.
 
@@ -138,13 +150,58 @@ class World:
             engine: its number.
             labels: further target labels, such as pod or cluster.
             exporter: whether to add the series of the exporter itself, too.
+            start: the minute at which it appears, such as that of a new pod.
         """
         target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
         own = {**target, "model_name": model, "engine": engine}
         totals: dict[tuple[str, str], float] = {}
-        minute = 0
+        minute = start
         for phase in phases:
             self._phase(phase, minute, target, own, totals, exporter=exporter)
+            minute += phase.minutes
+
+    def server(
+        self,
+        *phases: ServerPhase,
+        model: str = MODEL,
+        namespace: str = "chat",
+        instance: str = "10.0.0.1:8000",
+        engine: str = "0",
+        labels: Mapping[str, str] | None = None,
+        start: int = 0,
+    ) -> None:
+        """Add vLLM's own series of an engine, as Prometheus has them where it scrapes vLLM as well.
+
+        These are the series that the rules use: `vllm:request_success_total`, the buckets and the count of
+        `vllm:time_to_first_token_seconds` and `vllm:request_time_per_output_token_seconds`,
+        `vllm:num_preemptions_total` and `vllm:spec_decode_num_accepted_tokens_per_pos_total`. Every finished
+        request has one observation in either histogram.
+
+            world.server(ServerPhase(60), ServerPhase(30, finished={"stop": 50, "error": 10}, preemptions=2))
+
+        Args:
+            phases: what happens, one after another.
+            model: its name.
+            namespace: where it runs; empty for no label.
+            instance: address of vLLM.
+            engine: its number.
+            labels: further target labels, such as pod or cluster.
+            start: the minute at which it appears, such as that of a new pod.
+        """
+        target = {"job": "vllm", "instance": instance, "namespace": namespace, **(labels or {})}
+        own = {**target, "model_name": model, "engine": engine}
+        totals: dict[tuple[str, str, str], float] = {}
+        minute = start
+        for phase in phases:
+            self.put("up", target, minute, [float(not phase.gone)] * phase.minutes)
+            if phase.restart:
+                totals.clear()
+            for key, step in () if phase.gone else counters(phase):
+                name, label, value = key
+                before = totals.get(key, 0.0)
+                samples = [before + step * i for i in range(phase.minutes)]
+                self.put(f"vllm:{name}", {**own, label: value}, minute, samples)
+                totals[key] = before + step * phase.minutes
             minute += phase.minutes
 
     def _phase(
@@ -163,11 +220,15 @@ class World:
         if phase.gone:
             return
         if exporter:
-            self._exporter(phase, minute, target)
+            self._exporter(phase, minute, target, totals)
         if phase.unreachable:
             return
+        resets = totals.get(("engine_resets_total", ""), 0.0)
         if phase.restart:
-            totals.clear()
+            for name, label in list(totals):
+                if name != "poll_errors_total":
+                    del totals[name, label]
+            totals["engine_resets_total", ""] = resets + 1
         counters = {
             ("drafts_total", ""): phase.drafts,
             ("draft_tokens_total", ""): phase.drafted,
@@ -184,12 +245,22 @@ class World:
             totals[name, position] = start + step * n
         self._gauges(phase, minute, own)
 
-    def _exporter(self, phase: Phase, minute: int, target: Labels) -> None:
+    def _exporter(
+        self, phase: Phase, minute: int, target: Labels, totals: dict[tuple[str, str], float]
+    ) -> None:
         n, up = phase.minutes, not phase.unreachable
         self.put("vllm_specdec_up", target, minute, [float(up)] * n)
-        times = (START + 60.0 * (minute + i) for i in range(n)) if up else [START + 60.0 * minute] * n
+        step = 60.0 if up and not phase.stale else 0.0
+        times = [START + 60.0 * minute + step * i for i in range(n)]
         self.put("vllm_specdec_last_success_timestamp_seconds", target, minute, times)
-        self.put("vllm_specdec_config_last_reload_successful", target, minute, [1.0] * n)
+        reloaded = float(not phase.reload_failed)
+        self.put("vllm_specdec_config_last_reload_successful", target, minute, [reloaded] * n)
+        errors = phase.errors if phase.errors is not None else {} if up else {"refused": 12.0}
+        for reason in REASONS:
+            start, step = totals.get(("poll_errors_total", reason), 0.0), errors.get(reason, 0.0)
+            own = {**target, "reason": reason}
+            self.put("vllm_specdec_poll_errors_total", own, minute, [start + step * i for i in range(n)])
+            totals["poll_errors_total", reason] = start + step * n
         for name, value in self.thresholds.items():
             self.put("vllm_specdec_threshold", {**target, "name": name}, minute, [value] * n)
 

@@ -1,0 +1,194 @@
+"""Engines that differ in everything, and the world that they live in, to try the recording rules on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.thresholds import Thresholds
+
+from .world import JOB, Phase, ServerPhase, World, idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: When everything is looked at; a multiple of the 3 minutes at which long windows are recorded.
+END = 96
+#: The phases before: all of them have been forgotten by windows up to an hour.
+RESTART, JUDGED = 20, 30
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that is judged from minute 30 on, and may have restarted at minute 20.
+
+    Attributes:
+        labels: all that it has.
+        phase: what it does from its start or restart on.
+        before: what it did until its restart at minute 20; None without one.
+        others: its speedup by another basis than that of the phase, which counts for less.
+    """
+
+    labels: Mapping[str, str]
+    phase: Phase
+    before: Phase | None = None
+    others: Mapping[str, float] | None = None
+
+    def increase(self, step: Callable[[Phase], float], minutes: int) -> float:
+        """Return by how much a counter grew within the last minutes of which there are samples."""
+        if self.before is None:
+            return step(self.phase) * min(minutes, END)
+        # What was counted between the last look and the restart is lost.
+        lived = END - RESTART
+        return step(self.phase) * min(minutes, lived) + step(self.before) * (
+            (RESTART - 1) if minutes > lived else 0
+        )
+
+    @property
+    def speedup(self) -> float | None:
+        """The speedup that counts."""
+        return self.phase.speedup
+
+
+def _target(instance: str, **labels: str) -> dict[str, str]:
+    return {"job": JOB, "instance": instance, **labels}
+
+
+LLAMA_1 = _target("10.0.0.1:9850", cluster="east", namespace="chat", pod="vllm-1", model_name="llama")
+LLAMA_2 = _target("10.0.0.2:9850", cluster="east", namespace="chat", pod="vllm-2", model_name="llama")
+#: Outside of Kubernetes: neither cluster nor namespace.
+QWEN_1 = _target("host-1:9850", model_name="qwen")
+QWEN_2 = _target("host-2:9850", model_name="qwen")
+TINY = _target("host-3:9850", model_name="tiny")
+
+PROFILE = {"cost_profile": "h100"}
+ENGINES = (
+    # Two engines of one server, with ten times as many drafts on the one that accepts more.
+    Engine(
+        {**LLAMA_1, "engine": "0"},
+        Phase(1, drafts=600, acceptance=(0.9, 0.7, 0.5), plain_tokens=600, speedup=1.7, info=PROFILE),
+    ),
+    Engine(
+        {**LLAMA_1, "engine": "1"},
+        Phase(
+            1,
+            drafts=60,
+            acceptance=(0.4, 0.2, 0.1),
+            draft_length=2.5,
+            speedup=0.8,
+            basis="measured",
+            action="disable",
+            recommended_k=0,
+            running=32,
+            info=PROFILE,
+        ),
+        others={"estimated": 1.9},
+    ),
+    # One that is idle, and one that has restarted.
+    Engine({**LLAMA_2, "engine": "0"}, idle(1)),
+    Engine(
+        {**LLAMA_2, "engine": "1"},
+        Phase(
+            1,
+            drafts=120,
+            acceptance=(0.8, 0.6, 0.3),
+            plain_tokens=60,
+            speedup=1.4,
+            basis="measured",
+            running=16,
+        ),
+        before=Phase(1, drafts=300, acceptance=(0.7, 0.3, 0.2), plain_tokens=90),
+    ),
+    Engine(
+        {**QWEN_1, "engine": "0"},
+        Phase(1, drafts=100, acceptance=(0.6, 0.3), speedup=0.7, action="increase_k", recommended_k=4),
+    ),
+    Engine(
+        {**QWEN_1, "engine": "1"},
+        Phase(1, drafts=30, acceptance=(0.9, 0.8), speedup=1.1, action="increase_k", recommended_k=4),
+    ),
+    # One that drafts, and whose speedup nobody knows.
+    Engine(
+        {**QWEN_2, "engine": "0"},
+        Phase(1, drafts=500, acceptance=(0.5, 0.1), speedup=None, action="increase_k", recommended_k=3),
+    ),
+    Engine({**QWEN_2, "engine": "1"}, idle(1, acceptance=(0.0, 0.0))),
+    # One that has no peers, and no position behind the first.
+    Engine({**TINY, "engine": "0"}, Phase(1, drafts=12, acceptance=(0.75,), speedup=1.25, recommended_k=1)),
+)
+SERVERS = (
+    (
+        {"cluster": "east", "namespace": "chat", "model_name": "llama"},
+        "10.0.0.1:8000",
+        ServerPhase(
+            END + 1,
+            finished={"stop": 50.0, "length": 4.0, "error": 5.0, "repetition": 1.0},
+            first_token={0.1: 0.5, 0.25: 0.3, 0.5: 0.2},
+            per_output_token={0.01: 0.4, 0.025: 0.6},
+            preemptions=3,
+        ),
+    ),
+    (
+        {"cluster": "east", "namespace": "chat", "model_name": "llama"},
+        "10.0.0.2:8000",
+        ServerPhase(
+            END + 1,
+            finished={"stop": 10.0, "length": 0.0, "error": 0.0, "repetition": 2.0},
+            first_token={0.5: 0.4, 1.0: 0.4, 2.5: 0.2},
+            per_output_token={0.025: 0.2, 0.1: 0.8},
+            preemptions=0.5,
+        ),
+    ),
+)
+#: Of the second exporter of llama, and of those of the other models: some lower, some higher.
+OTHERS = replace(
+    Thresholds(),
+    **{
+        one.name: getattr(Thresholds(), one.name) * (0.9 if index % 2 else 1.02)
+        for index, one in enumerate(fields(Thresholds))
+        if one.name not in ("harmful_speedup", "beneficial_speedup", "worth_it_objective_ratio")
+    },
+)
+
+
+def build() -> World:
+    """Return the world of all engines."""
+    world, exporters = World(), set()
+    for engine in ENGINES:
+        labels = dict(engine.labels)
+        instance, model, number = (labels.pop(name) for name in ("instance", "model_name", "engine"))
+        namespace = labels.pop("namespace", "")
+        del labels["job"]
+        world.thresholds = Thresholds() if instance == LLAMA_1["instance"] else OTHERS
+        unjudged = replace(engine.phase, speedup=None)
+        phases = [
+            replace(unjudged, minutes=JUDGED),
+            replace(engine.phase, minutes=END + 1 - JUDGED),
+        ]
+        if engine.before is not None:
+            phases[:1] = [
+                replace(engine.before, minutes=RESTART, speedup=None),
+                replace(unjudged, minutes=JUDGED - RESTART, restart=True),
+            ]
+        world.engine(
+            *phases,
+            model=model,
+            namespace=namespace,
+            instance=instance,
+            engine=number,
+            labels=labels,
+            exporter=instance not in exporters,
+        )
+        exporters.add(instance)
+        for basis, speedup in (engine.others or {}).items():
+            own = {**engine.labels, "basis": basis}
+            world.put("vllm_specdec_speedup", own, JUDGED, [speedup] * (END + 1 - JUDGED))
+    for labels, address, phase in SERVERS:
+        world.server(
+            phase,
+            model=labels["model_name"],
+            namespace=labels["namespace"],
+            instance=address,
+            labels={"cluster": labels["cluster"]},
+        )
+    return world

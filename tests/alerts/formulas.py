@@ -1,0 +1,327 @@
+"""What recording rules must make of the fleet: arithmetic on its phases, which knows nothing of PromQL."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.thresholds import Thresholds
+
+from .fleet import ENGINES, LLAMA_1, OTHERS, QWEN_1, SERVERS, TINY, Engine
+from .server import FIRST_TOKEN_BOUNDS, PER_OUTPUT_TOKEN_BOUNDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from .world import Phase
+
+#: A series without its name, as sorted pairs.
+Key = tuple[tuple[str, str], ...]
+Values = dict[Key, float]
+
+#: In minutes.
+WINDOWS = {"5m": 5, "30m": 30, "1h": 60, "6h": 360, "1d": 1440}
+MODEL = ("cluster", "namespace", "model_name")
+
+
+def _key(labels: Mapping[str, str], names: Iterable[str] | None = None, **more: str) -> Key:
+    kept = labels if names is None else {name: labels[name] for name in names if name in labels}
+    return tuple(sorted({**kept, **more}.items()))
+
+
+def _at(level: str, labels: Mapping[str, str], **more: str) -> Key:
+    """Return what is left of an engine's labels at a level."""
+    if level == "engine":
+        return _key(labels, **more)
+    if level == "instance":
+        return _key({name: value for name, value in labels.items() if name != "engine"}, **more)
+    return _key(labels, MODEL, **more)
+
+
+def _sum(level: str, of: Callable[[Engine], Iterable[tuple[dict[str, str], float]]]) -> Values:
+    """Add up what engines have, by what is left of their labels."""
+    sums: Values = defaultdict(float)
+    for engine in ENGINES:
+        for more, value in of(engine):
+            sums[_at(level, engine.labels, **more)] += value
+    return dict(sums)
+
+
+def _rated(level: str, minutes: int, step: Callable[[Phase], float], seconds: float) -> Values:
+    return _sum(level, lambda engine: [({}, engine.increase(step, minutes) / seconds)])
+
+
+def _over(upper: Values, lower: Values) -> Values:
+    """Divide by what is above 0; what is there is matched without a position."""
+    found = {}
+    for key, value in upper.items():
+        below = lower.get(tuple(pair for pair in key if pair[0] != "position"))
+        if below is not None and below > 0:
+            found[key] = value / below
+    return found
+
+
+def _both(one: Values, other: Values, sign: int = 1) -> Values:
+    return {key: value + sign * other[key] for key, value in one.items()}
+
+
+def _drafts(phase: Phase) -> float:
+    return phase.drafts
+
+
+def _generated(phase: Phase) -> float:
+    return phase.drafts + phase.accepted + phase.plain_tokens
+
+
+def rates() -> dict[str, Values]:
+    """Return rates and ratios at every level over every window."""
+    found = {}
+    steps = {
+        "drafts": _drafts,
+        "draft_tokens": lambda phase: phase.drafted,
+        "accepted_tokens": lambda phase: phase.accepted,
+        "generation_tokens": _generated,
+    }
+    for level in ("engine", "instance", "model"):
+        for window, minutes in WINDOWS.items():
+            seconds = 60.0 * minutes
+            rate = {name: _rated(level, minutes, step, seconds) for name, step in steps.items()}
+            positions = _sum(
+                level,
+                lambda engine, minutes=minutes, seconds=seconds: [  # type: ignore[misc]
+                    (
+                        {"position": str(i)},
+                        engine.increase(lambda phase, i=i: phase.drafts * phase.acceptance[i], minutes)
+                        / seconds,
+                    )
+                    for i in range(len(engine.phase.acceptance))
+                ],
+            )
+            named = {**rate, "accepted_tokens_per_position": positions}
+            for name, values in named.items():
+                found[f"{level}:vllm_specdec_{name}:rate{window}"] = values
+            found[f"{level}:vllm_specdec_drafts:increase{window}"] = _rated(level, minutes, _drafts, 1.0)
+            drafts, drafted, accepted = rate["drafts"], rate["draft_tokens"], rate["accepted_tokens"]
+            lengths = _over(accepted, drafts)
+            covered = _over(_both(accepted, drafts), rate["generation_tokens"])
+            ratios = {
+                "acceptance": _over(accepted, drafted),
+                "mean_acceptance_length": {key: 1 + value for key, value in lengths.items()},
+                "coverage": {key: min(value, 1.0) for key, value in covered.items()},
+                "wasted_verification": _over(_both(drafted, accepted, -1), _both(drafted, drafts)),
+                "position_acceptance": _over(positions, drafts),
+            }
+            for name, values in ratios.items():
+                found[f"{level}:vllm_specdec_{name}:ratio_rate{window}"] = values
+    return found
+
+
+def thresholds() -> dict[str, Values]:
+    """Return the thresholds in force: the lowest where exporters disagree."""
+    usual, other = dict(Thresholds().items()), dict(OTHERS.items())
+    return {
+        f"model:vllm_specdec_{name}:threshold": {
+            _key(LLAMA_1, MODEL): min(value, other[name]),
+            _key(QWEN_1, MODEL): other[name],
+            _key(TINY, MODEL): other[name],
+        }
+        for name, value in usual.items()
+    }
+
+
+def _by_model(of: Callable[[Phase], float | None]) -> dict[Key, list[float]]:
+    found: dict[Key, list[float]] = defaultdict(list)
+    for engine in ENGINES:
+        value = of(engine.phase)
+        if value is not None:
+            found[_key(engine.labels, MODEL)].append(value)
+    return found
+
+
+def _decay(acceptance: tuple[float, ...]) -> float:
+    """Return the geometric mean of the conditional acceptance behind position 0."""
+    conditional = [later / earlier for earlier, later in pairwise(acceptance)]
+    return math.prod(conditional) ** (1 / len(conditional))
+
+
+def engines() -> dict[str, Values]:
+    """Return what is known of K, of load, of positions, of peers, and of advice."""
+    depth = _by_model(lambda phase: len(phase.acceptance))
+    running = _by_model(lambda phase: phase.running)
+    mean_running = {key: sum(values) / len(values) for key, values in running.items()}
+    counted: dict[str, Values] = {"action": defaultdict(float), "profile": defaultdict(float)}
+    for engine in ENGINES:
+        phase = engine.phase
+        if phase.recommended_k is not None:
+            more = {"action": phase.action, "recommended_k": str(phase.recommended_k)}
+            counted["action"][_key(engine.labels, MODEL, **more)] += 1
+        counted["profile"][_key(engine.labels, MODEL, **phase.info)] += 1
+    advised = _by_model(lambda phase: None if phase.recommended_k is None else 1)
+    positions: dict[Key, list[float]] = {}
+    for key in depth:
+        own = [engine.phase for engine in ENGINES if _key(engine.labels, MODEL) == key]
+        positions[key] = [
+            sum(phase.drafts * phase.acceptance[i] for phase in own) for i in range(int(depth[key][0]))
+        ]
+    peers, peer_drafts = {}, {}
+    for engine in ENGINES:
+        others = [
+            one.phase
+            for one in ENGINES
+            if one is not engine and _key(one.labels, MODEL) == _key(engine.labels, MODEL)
+        ]
+        drafts = sum(phase.drafts for phase in others)
+        peer_drafts[_key(engine.labels)] = drafts * 60
+        if drafts:
+            peers[_key(engine.labels)] = 1 + sum(phase.accepted for phase in others) / drafts
+    name = "vllm_specdec"
+    return {
+        f"model:{name}_num_speculative_tokens:max": {key: max(values) for key, values in depth.items()},
+        f"model:{name}_num_speculative_tokens:min": {key: min(values) for key, values in depth.items()},
+        f"model:{name}_requests_running:avg5m": mean_running,
+        f"model:{name}_requests_running:avg1h": mean_running,
+        f"engine:{name}_position_decay:ratio_rate30m": {
+            _key(engine.labels): _decay(engine.phase.acceptance)
+            for engine in ENGINES
+            if engine.phase.drafts and len(engine.phase.acceptance) > 1
+        },
+        f"model:{name}_position_decay:ratio_rate30m": {
+            key: _decay(tuple(values)) for key, values in positions.items() if len(values) > 1
+        },
+        f"engine:{name}_peers_mean_acceptance_length:ratio_rate1h": peers,
+        f"engine:{name}_peers_drafts:increase1h": peer_drafts,
+        f"model:{name}_recommendation:engines": counted["action"],
+        f"model:{name}_advised:engines": {key: float(len(values)) for key, values in advised.items()},
+        f"model:{name}_cost_profile:engines": counted["profile"],
+    }
+
+
+def speedups() -> dict[str, Values]:
+    """Return speedups: of engines together, all their tokens over all the time that those take."""
+    known = [engine for engine in ENGINES if engine.speedup is not None]
+    measured = [engine for engine in known if engine.phase.basis == "measured"]
+    found = {
+        "engine:vllm_specdec_speedup:last3m": {_key(one.labels): one.speedup or 0 for one in known},
+        "engine:vllm_specdec_measured_speedup:last3m": {
+            _key(one.labels): one.speedup or 0 for one in measured
+        },
+        "model:vllm_specdec_measured_speedup:min": {_key(LLAMA_1, MODEL): 0.8},
+    }
+    parts: dict[str, Callable[[Engine], float]] = {
+        "judged_tokens": lambda one: _generated(one.phase),
+        "plain_token_times": lambda one: _generated(one.phase) / (one.speedup or 1),
+        "judged_drafts": lambda one: one.phase.drafts,
+        "losing_drafts": lambda one: one.phase.drafts if (one.speedup or 0) < 1 else 0,
+    }
+    for level in ("engine", "instance", "model"):
+        sums = {
+            name: _sum(
+                level,
+                lambda engine, part=part: [({}, part(engine) / 60)] if engine in known else [],  # type: ignore[misc]
+            )
+            for name, part in parts.items()
+        }
+        for name, values in sums.items():
+            found[f"{level}:vllm_specdec_{name}:rate5m"] = values
+        ratio = {
+            key: tokens / sums["plain_token_times"][key] for key, tokens in sums["judged_tokens"].items()
+        }
+        if level != "engine":
+            found[f"{level}:vllm_specdec_speedup:ratio_rate5m"] = ratio
+        if level == "model":
+            found["model:vllm_specdec_speedup:ratio_rate30m"] = ratio
+            found["model:vllm_specdec_speedup:ratio_rate1h"] = ratio
+    return {**found, **_at_loads(found["model:vllm_specdec_speedup:ratio_rate5m"])}
+
+
+def _at_loads(speedup: Values) -> dict[str, Values]:
+    """Return at what load and K speculation was beneficial, and at what load it lost."""
+    known = engines()
+    load, k = (
+        known[f"model:vllm_specdec_{name}"]
+        for name in ("requests_running:avg5m", "num_speculative_tokens:max")
+    )
+    beneficial = {key for key, value in speedup.items() if value >= 1.2}
+    losing = {key for key, value in speedup.items() if value < 1}
+    return {
+        "model:vllm_specdec_beneficial_requests_running:avg5m": {key: load[key] for key in beneficial},
+        "model:vllm_specdec_beneficial_num_speculative_tokens:max": {key: k[key] for key in beneficial},
+        "model:vllm_specdec_losing_requests_running:avg5m": {key: load[key] for key in losing},
+    }
+
+
+def _quantile(q: float, bounds: tuple[float, ...], shares: Mapping[float, float]) -> float:
+    """Return a quantile, as even as can be within a bucket."""
+    total, below, lower = sum(shares.values()), 0.0, 0.0
+    for upper in bounds:
+        share = shares.get(upper, 0.0)
+        if share and below + share >= q * total:
+            return lower + (upper - lower) * (q * total - below) / share
+        below, lower = below + share, upper
+    return lower
+
+
+def servers() -> dict[str, Values]:
+    """Return vLLM's own latencies and counts."""
+    key = _key(LLAMA_1, MODEL)
+    phases = [phase for _, _, phase in SERVERS]
+    requests = [sum(phase.finished.values()) for phase in phases]
+
+    def finished(*reasons: str) -> float:
+        return sum(phase.finished[reason] for phase in phases for reason in reasons or phase.finished)
+
+    found = {
+        "model:vllm_requests:increase5m": {key: 5 * finished()},
+        "model:vllm_requests:increase30m": {key: 30 * finished()},
+        "model:vllm_failed_requests:increase5m": {key: 5 * finished("error")},
+        "model:vllm_repetitive_requests:increase30m": {key: 30 * finished("repetition")},
+        "model:vllm_num_preemptions:rate5m": {key: sum(phase.preemptions for phase in phases) / 60},
+    }
+    for name, attribute, bounds, quantiles in (
+        ("time_to_first_token_seconds", "first_token", FIRST_TOKEN_BOUNDS, (0.95,)),
+        ("request_time_per_output_token_seconds", "per_output_token", PER_OUTPUT_TOKEN_BOUNDS, (0.5, 0.99)),
+    ):
+        shares: dict[float, float] = defaultdict(float)
+        for phase, number in zip(phases, requests, strict=True):
+            for bound, share in getattr(phase, attribute).items():
+                shares[bound] += number * share
+        found[f"model:vllm_{name}_bucket:rate1h"] = {
+            _key(LLAMA_1, MODEL, le="+Inf" if bound == math.inf else str(bound)): sum(
+                share for upper, share in shares.items() if upper <= bound
+            )
+            / 60
+            for bound in (*bounds, math.inf)
+        }
+        found[f"model:vllm_{name}_count:increase1h"] = {key: 60 * sum(requests)}
+        for q in quantiles:
+            found[f"model:vllm_{name}:p{round(100 * q)}_rate1h"] = {key: _quantile(q, bounds, shares)}
+    return found
+
+
+def objective() -> dict[str, Values]:
+    """Return the share of losing drafts, the same over all windows, and what is left of the error budget."""
+    known = speedups()
+    losing, judged = (known[f"model:vllm_specdec_{name}_drafts:rate5m"] for name in ("losing", "judged"))
+    share = {key: losing[key] / judged[key] for key in judged}
+    windows = ("5m", "30m", "1h", "2h", "6h", "1d", "3d", "30d")
+    return {
+        **{f"model:vllm_specdec_losing_drafts:ratio_rate{window}": share for window in windows},
+        "model:vllm_specdec_worth_it_error_budget:remaining30d": {
+            key: 1 - value / 0.05 for key, value in share.items()
+        },
+        # These are divided by the number of their samples below.
+        "model:vllm_specdec_losing_drafts:sum1h": losing,
+        "model:vllm_specdec_judged_drafts:sum1h": judged,
+    }
+
+
+def all_values() -> dict[str, Values]:
+    """Return what every record must hold at the end, by name; thresholds include those that no rule uses."""
+    return {**rates(), **engines(), **speedups(), **servers(), **objective(), **thresholds()}
+
+
+def text(key: Key) -> str:
+    """Return labels as promtool writes them."""
+    return "{" + ", ".join(f'{name}="{value}"' for name, value in key) + "}"

@@ -1,0 +1,124 @@
+"""Rules and bundles as the YAML has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+
+from .expressions import parse
+from .vocabulary import DISTINGUISHING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import promql_parser as promql
+
+ROOT = Path(__file__).parents[3]
+RULES, RUNBOOKS = ROOT / "alerts" / "rules", ROOT / "alerts" / "runbooks"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule as the YAML has it."""
+
+    body: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What it records or alerts as."""
+        return str(self.body.get("record") or self.body.get("alert") or "")
+
+    @property
+    def is_alert(self) -> bool:
+        """Whether it is an alert."""
+        return "alert" in self.body
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels that it adds."""
+        return cast("Mapping[str, str]", self.body.get("labels") or {})
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Its annotations."""
+        return cast("Mapping[str, str]", self.body.get("annotations") or {})
+
+    @property
+    def tree(self) -> promql.Expr:
+        """Its expression, parsed."""
+        return parse(str(self.body["expr"]))
+
+    @property
+    def distinction(self) -> dict[str, str]:
+        """Those of its labels that tell it from others of its name."""
+        return {name: value for name, value in self.labels.items() if name in DISTINGUISHING}
+
+    @property
+    def title(self) -> str:
+        """Its name, with what tells it from others of that name."""
+        more = " ".join(f"{name}={value}" for name, value in self.distinction.items())
+        return f"{self.name} ({more})" if more else self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundle:
+    """All rules, and their runbooks.
+
+    Attributes:
+        groups: the groups as the YAML has them.
+        runbooks: the texts of the runbooks by file name.
+    """
+
+    groups: tuple[Mapping[str, Any], ...]
+    runbooks: Mapping[str, str] | None = None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of all groups."""
+        return tuple(Rule(body) for group in self.groups for body in group["rules"])
+
+    @property
+    def alerts(self) -> tuple[Rule, ...]:
+        """The alerts."""
+        return tuple(rule for rule in self.rules if rule.is_alert)
+
+
+@cache
+def records(bundle: Bundle) -> dict[str, Rule]:
+    """Return the recording rules by name."""
+    return {rule.name: rule for rule in bundle.rules if not rule.is_alert}
+
+
+class _Strict(yaml.SafeLoader):
+    """YAML in which no key stands twice: Go's parsers refuse what PyYAML lets pass."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if len(keys) != len(set(keys)):
+            msg = f"{node.start_mark}: a key stands twice"
+            raise yaml.YAMLError(msg)
+        return super().construct_mapping(node, deep)
+
+
+def read_groups(text: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the groups of a rule file.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, a key stands twice, or there is something besides groups.
+    """
+    document = yaml.load(text, _Strict)
+    if not isinstance(document, dict) or set(document) != {"groups"}:
+        msg = "a rule file holds the key groups and no other"
+        raise yaml.YAMLError(msg)
+    return tuple(document["groups"])
+
+
+def read_bundle(folder: Path = RULES, runbooks: Path = RUNBOOKS) -> Bundle:
+    """Return the bundle in a folder of rule files, with its runbooks if there are any."""
+    groups = [g for path in sorted(folder.glob("*.yml")) for g in read_groups(path.read_text("utf-8"))]
+    texts = {path.name: path.read_text("utf-8") for path in sorted(runbooks.glob("*"))}
+    return Bundle(tuple(groups), texts)

@@ -1,0 +1,213 @@
+"""The bundle in `alerts/`: its rules pass the linter, its files are current, its runbooks are there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from alerts import lint
+from prometheus_server import PrometheusServer, find_program
+from vllm_specdec_exporter.act.decision import WITH_K, Action
+from vllm_specdec_exporter.judgement import advice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GENERATE = lint.ROOT / "alerts" / "generate.py"
+FILES = {
+    f"{name}.yml"
+    for name in ("recording", "availability", "activity", "quality", "harm", "decisions", "objective")
+}
+BUNDLE = lint.read_bundle()
+
+
+def generate(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the generator."""
+    command = [sys.executable, str(GENERATE), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def copy_of_rules(folder: Path) -> Path:
+    """Return a copy of the committed rules."""
+    return shutil.copytree(lint.RULES, folder / "rules")
+
+
+# --- the rules
+
+
+def test_there_are_rules_of_both_kinds_in_every_file() -> None:
+    assert {path.name for path in lint.RULES.iterdir()} == FILES
+    assert len(BUNDLE.alerts) >= 30
+    assert len(lint.records(BUNDLE)) >= 200
+
+
+def test_no_record_is_made_twice() -> None:
+    made = [rule.name for rule in BUNDLE.rules if not rule.is_alert]
+    assert sorted({name for name in made if made.count(name) > 1}) == []
+
+
+@pytest.mark.parametrize("check", [*lint.CHECKS, *lint.ALERT_CHECKS])
+def test_every_rule_passes(check: str) -> None:
+    assert lint.complaints(BUNDLE, check) == []
+
+
+@pytest.mark.parametrize("group", BUNDLE.groups, ids=lambda group: str(group.get("name")))
+def test_every_group_passes(group: dict[str, object]) -> None:
+    assert lint.group_form(group, BUNDLE) == []
+
+
+def test_every_threshold_for_alerts_is_used_by_one() -> None:
+    assert lint.idle_thresholds(BUNDLE) == []
+
+
+def test_every_excuse_is_still_needed_and_has_a_reason() -> None:
+    assert lint.idle_excuses(BUNDLE) == []
+    assert all(lint.EXCUSES.values())
+
+
+def test_every_ratio_that_dashboards_offer_is_recorded() -> None:
+    assert sorted(lint.DASHBOARDS - lint.records(BUNDLE).keys()) == []
+
+
+def test_families_of_other_versions_are_none_that_the_captures_show() -> None:
+    texts = [path.read_text("utf-8") for path in lint.CAPTURES.glob("*/metrics-final.txt")]
+    shown = lint.server_metrics("\n".join(texts))
+    assert sorted(name for name in lint.OTHER_VERSIONS if name in shown) == []
+
+
+def test_the_actions_are_those_that_act_takes_and_that_the_exporter_advises() -> None:
+    assert set(lint.ACTIONS) == set(Action)
+    assert {action for action, has_k in lint.ACTIONS.items() if has_k} == WITH_K | {Action.DISABLE}
+    assert set(advice.Action) - {"keep", "insufficient_data"} <= set(lint.ACTIONS)
+
+
+def test_alerts_are_told_apart_by_subject_in_the_file_they_stand_in() -> None:
+    subjects = {
+        "availability.yml": {"monitoring"},
+        "activity.yml": {"activity", "acceptance"},
+        "quality.yml": {"acceptance"},
+        "harm.yml": {"payoff", "latency", "load", "errors"},
+        "decisions.yml": {"decision"},
+        "objective.yml": {"objective"},
+        "recording.yml": set(),
+    }
+    found = {}
+    for path in lint.RULES.iterdir():
+        rules = lint.Bundle(lint.read_groups(path.read_text("utf-8"))).alerts
+        found[path.name] = {rule.labels.get("subject") for rule in rules}
+    assert found == subjects
+
+
+def test_promtool_has_nothing_to_say() -> None:
+    command = [find_program("promtool", "prometheus"), "check", "rules", "--lint=all", "--lint-fatal"]
+    files = sorted(map(str, lint.RULES.glob("*.yml")))
+    done = subprocess.run([*command, *files], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    counts = [int(count) for count in re.findall(r"SUCCESS: (\d+) rules found", done.stdout)]
+    assert (len(counts), sum(counts)) == (len(FILES), len(BUNDLE.rules))
+
+
+def test_promtool_would_say_something(tmp_path: Path) -> None:
+    rules = copy_of_rules(tmp_path)
+    path = rules / "harm.yml"
+    path.write_text(path.read_text("utf-8").replace("keep_firing_for: 30m", "keep_firing: 30m", 1), "utf-8")
+    program = find_program("promtool", "prometheus")
+    done = subprocess.run([program, "check", "rules", str(path)], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "keep_firing" in done.stderr
+
+
+def test_the_series_of_prometheus_are_those_that_a_real_one_has() -> None:
+    rules = "groups: [{name: one, rules: [{record: one, expr: vector(1)}]}]"
+    # Read by another, since its address is known only once it runs.
+    with PrometheusServer(config={"rule_files": ["one.yml"]}, files={"one.yml": rules}) as observed:
+        observed.wait_for("one")
+        address = observed.url.removeprefix("http://")
+        with PrometheusServer({"prometheus": address}) as observer:
+            observer.wait_for("prometheus_rule_group_last_evaluation_timestamp_seconds")
+            assert sorted(name for name in lint.PROMETHEUS if not observer.query(name)) == []
+
+
+# --- the generator
+
+
+def test_the_committed_rules_are_current() -> None:
+    done = generate("--check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_an_edited_rule_file_is_noticed_and_left_alone(tmp_path: Path, name: str) -> None:
+    rules = copy_of_rules(tmp_path)
+    path = rules / name
+    edited = path.read_text("utf-8").replace("vllm_specdec", "vllm_edited", 1)
+    path.write_text(edited, "utf-8")
+    done = generate("--check", "--out", rules)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"not current: {name}; run `make generate`\n"
+    assert path.read_text("utf-8") == edited
+
+
+def test_a_missing_rule_file_is_noticed_and_not_written(tmp_path: Path) -> None:
+    rules = copy_of_rules(tmp_path)
+    (rules / "harm.yml").unlink()
+    done = generate("--check", "--out", rules)
+    assert done.returncode == 1
+    assert "harm.yml" in done.stderr
+    assert not (rules / "harm.yml").exists()
+
+
+def test_rules_are_written_where_they_are_wanted_as_they_are_committed(tmp_path: Path) -> None:
+    out = tmp_path / "some" / "rules"
+    done = generate("--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in lint.RULES.iterdir()
+    }
+    again = generate("--out", out)
+    assert (again.returncode, again.stdout) == (0, "")
+
+
+def test_an_edited_rule_file_alone_is_written_anew(tmp_path: Path) -> None:
+    rules = copy_of_rules(tmp_path)
+    (rules / "harm.yml").write_text("groups: []\n", "utf-8")
+    assert generate("--out", rules).stdout == "written: harm.yml\n"
+    assert generate("--check", "--out", rules).returncode == 0
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_links_lead_to_the_runbooks_and_the_grafana_that_are_given(tmp_path: Path, end: str) -> None:
+    runbooks, grafana = "https://wiki.example.net/runbooks", "http://grafana.example.net/sub"
+    done = generate("--out", tmp_path, "--runbooks", runbooks + end, "--grafana", grafana + end)
+    assert done.returncode == 0
+    moved = lint.read_bundle(tmp_path)
+    assert [rule.title for rule in moved.alerts] == [rule.title for rule in BUNDLE.alerts]
+    for rule in moved.alerts:
+        assert rule.annotations["runbook_url"] == f"{runbooks}/{rule.name}.md"
+        assert rule.annotations["dashboard_url"].startswith(f"{grafana}/d/vllm-specdec-")
+    texts = "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
+    assert "example.com" not in texts
+    without_links = [
+        {**rule.body, "annotations": {k: v for k, v in rule.annotations.items() if not k.endswith("_url")}}
+        for rule in (*BUNDLE.rules, *moved.rules)
+    ]
+    half = len(without_links) // 2
+    assert without_links[:half] == without_links[half:]
+
+
+# --- the runbooks
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    assert lint.missing_runbooks(BUNDLE) == []
+
+
+@pytest.mark.parametrize("name", sorted({rule.name for rule in BUNDLE.alerts}))
+def test_the_runbook_explains_and_asks_for_what_exists(name: str) -> None:
+    text = (BUNDLE.runbooks or {}).get(f"{name}.md", "")
+    assert lint.runbook_complaints(name, text, BUNDLE) == []
