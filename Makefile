@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint generate check-generated test-vllm bench check wheel lock clean
+.PHONY: help demo test lint generate rules check-generated test-vllm bench check wheel lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -18,7 +18,7 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 
 test: $(STAMP) ## All tests but those that need a real vLLM
 	@bash tests/need.sh prometheus prometheus-alertmanager chromium
-	$(BIN)/python -m pytest -m "not vllm" $(ARGS)
+	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)
@@ -32,6 +32,9 @@ lint: $(STAMP) ## Style, types
 generate: $(STAMP) ## Write the generated documents and alert rules anew
 	$(BIN)/python docs/generate.py
 	$(BIN)/python alerts/generate.py
+
+rules: $(STAMP) ## The alert rules with your addresses: RUNBOOKS=URL GRAFANA=URL OUT=folder
+	$(BIN)/python alerts/generate.py --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" --out "$(OUT)"
 
 check-generated: $(STAMP) ## Fail if a generated document or rule is not current
 	$(BIN)/python docs/generate.py --check

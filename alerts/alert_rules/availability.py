@@ -69,14 +69,14 @@ def _exporter() -> tuple[Alert, ...]:
             expr=(
                 f"count by (cluster, namespace) (vllm:spec_decode_num_accepted_tokens_per_pos_total)\n"
                 f"unless on (cluster, namespace) {_UP}\n"
-                f"and on (cluster, namespace) count by (cluster, namespace) (count_over_time({_UP}[1d]))"
+                f"and on (cluster, namespace) count by (cluster, namespace) (count_over_time({_UP}[7d]))"
             ),
             hold="10m",
             keep="5m",
             summary="The exporters of a namespace have vanished while vLLM speculates on.",
             description=(
                 "{{ $value | humanize }} speculative series of vLLM are scraped{{ with $labels.namespace }} in "
-                "{{ . }}{{ end }}, but the exporters that were there within the last day are no longer even "
+                "{{ . }}{{ end }}, but the exporters that were there within the last week are no longer even "
                 "scrape targets."
             ),
             action=gone,
@@ -108,7 +108,7 @@ def _exporter() -> tuple[Alert, ...]:
 
 def _upstream() -> tuple[Alert, ...]:
     up = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
-    failing = 'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason!="refused"}[5m])) > 0'
+    failing = 'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason!~"refused|unreachable"}[5m])) > 0'
     look = (
         "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
         "credentials and that vLLM answers /metrics."
@@ -131,12 +131,12 @@ def _upstream() -> tuple[Alert, ...]:
             description=(
                 "Every exporter"
                 + _IN
-                + " has failed to read its vLLM for 10 minutes, and not only because the port is closed: nobody watches "
+                + " has failed to read its vLLM for 10 minutes, and not only because there is nothing to connect to: nobody watches "
                 "whether speculation hurts users there."
             ),
             action=look,
             dashboard="exporter",
-            why="A refused port is a model that loads, which is normal; other failures of every server of a namespace page.",
+            why="A refused port is a model that loads, and a name without an address one scaled to nothing; other failures of every server of a namespace page.",
         ),
         Alert(
             name="UpstreamUnreachable",

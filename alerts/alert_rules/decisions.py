@@ -28,6 +28,8 @@ _ACCEPTANCE = "model:vllm_specdec_acceptance:ratio_rate5m"
 _ENGINES = "model:vllm_specdec_recommendation:engines"
 _MAJORITY = f"> on ({MODEL}) group_left () 0.5 * model:vllm_specdec_advised:engines"
 _SPEED = of_model(SPEEDUP["model"], TIMES, "speedup {}")
+#: By the model's speedup, and by the verdict of every engine, which changes sooner where a measurement ends.
+_UNLESS_BENEFICIAL = f"unless {unless_it_pays('model')}\nunless model:vllm_specdec_payoff_beneficial:min == 1"
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
 
@@ -77,9 +79,11 @@ def _disable(reason: str, series: str, limit: str, form: str, measure: str, why:
             "  or\n"
             f"  {series} < {_BAND} * {threshold(limit)} and on ({MODEL}) {_firing(reason)}\n"
             ")\n"
-            f"and {enough('model', '5m')}\n"
-            f"unless {unless_it_pays('model')}\n"
-            f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')})"
+            f"and {enough('model', '5m', 'minimum_drafts')}\n"
+            f"and {enough('model', '30m')}\n"
+            f"{_UNLESS_BENEFICIAL}\n"
+            f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')} "
+            f"and {compare('model', SPEEDUP['model'], '>=', 'harmful_speedup')})"
         ),
         hold="15m",
         summary="Speculation should be disabled: too little of what is drafted is accepted.",
@@ -116,7 +120,7 @@ def _disable_by_payoff() -> Alert:
             f"  {speedup} < {_BAND} * {threshold('harmful_speedup')} and on ({MODEL}) {_firing('payoff')}\n"
             ")\n"
             f"and {enough('model', '30m')}\n"
-            f"unless {unless_it_pays('model')}"
+            f"{_UNLESS_BENEFICIAL}"
         ),
         hold="15m",
         summary="Speculation should be disabled: no K would make it pay.",
@@ -147,9 +151,9 @@ def _reenable() -> Alert:
             "last_over_time(model:vllm_specdec_beneficial_num_speculative_tokens:max[7d]))\n"
             f"and on ({MODEL}) ({off})\n"
             f"and on ({MODEL}) (model:vllm_specdec_generation_tokens:rate1h > 0)\n"
-            f"and on ({MODEL}) ({running} <= "
+            f"and on ({MODEL}) (max_over_time({running}[1d]) <= "
             "max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d]))\n"
-            f"unless on ({MODEL}) ({running} >= "
+            f"unless on ({MODEL}) (max_over_time({running}[1d]) >= "
             "min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d]))\n"
             f"unless on ({MODEL}) count_over_time(\n"
             '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", reason!="payoff"}[1d]\n'
@@ -160,14 +164,14 @@ def _reenable() -> Alert:
         summary="Speculation is off, though it was beneficial at this load.",
         description=(
             f"{WHO['model']} runs without speculation. Within the last week speculation with K = "
-            "{{ $labels.recommended_k }} was beneficial at this many requests or more."
+            "{{ $labels.recommended_k }} was beneficial at no fewer requests than ran at the peak of the last day."
         ),
         action="Start vLLM with the speculative config of last week again, and watch the payoff.",
         value=of_model(running, COUNT, "{} requests run per engine"),
         threshold="the highest load of the last 7 days at which it was beneficial",
         labels={"action": "enable"},
         why=(
-            "Speedup falls as the batch grows, so what paid at a higher load pays now; not where it lost at this load or "
+            "Speedup falls as the batch grows, so what paid at a higher load than the day's peak pays now; not where it lost at this load or "
             "a lower one, and not within a day of having been disabled for its acceptance, which may be as it was."
         ),
     )

@@ -148,6 +148,7 @@ def _dropped() -> Alert:
             f"unless ({now} >= (1 - {threshold('drop_ratio')}) "
             f"* ({_LENGTH}:ratio_rate6h offset 21h))\n"
             f"unless ({now} >= (1 - {threshold('drop_ratio')}) * ({_LENGTH}:ratio_rate1h offset 23h))\n"
+            f"unless ({now} >= (1 - {threshold('drop_ratio')}) * ({_LENGTH}:ratio_rate6h offset 165h))\n"
             f"and {enough('model', '5m')}\n"
             f"and {enough('model', '1h', offset='10m')}\n"
             f"unless {_k_changed('70m')}\n"
@@ -170,7 +171,7 @@ def _dropped() -> Alert:
         sample=drafts("5m"),
         why=(
             "Against the hour before with its deviation, and against the same time yesterday (the hours around it, and the "
-            "hour behind it), where that is known: traffic that changes every morning is no drop. Another K, or a "
+            "hour behind it) and a week ago, where that is known: traffic that changes every morning, or every Monday, is no drop. Another K, or a "
             "schedule that drafts less, has another length."
         ),
     )
@@ -244,6 +245,8 @@ def _outlier() -> Alert:
             f"and ({compare('engine', 'engine:vllm_specdec_peers_drafts:increase1h', '>=', 'comparison_minimum_drafts')})\n"
             f"and last_over_time(vllm_specdec_num_speculative_tokens[{LOOK_BACK}])\n"
             f"and on ({MODEL}) ({_K} == {_LEAST_K})\n"
+            f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) "
+            f"(last_over_time(vllm_specdec_info[{LOOK_BACK}]))) == 1)\n"
             f"unless on ({MODEL}) ({_k_changed('70m')})"
         ),
         hold="30m",
@@ -260,7 +263,7 @@ def _outlier() -> Alert:
         value=this(NUMBER) + " accepted per draft",
         threshold=in_force("outlier_ratio", PERCENT, "{} below its peers"),
         sample=drafts("1h", " of the model"),
-        why="Against the sum of the others, which is right for two engines, too. All must have the same K.",
+        why="Against the sum of the others, which is right for two engines, too. All must have the same K and method.",
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .rule import LOOK_BACK, MODEL, SPEEDUP, TARGET, Group, Level, Record, threshold
+from .rule import LOOK_BACK, MODEL, SPEEDUP, TARGET, Group, Level, Record, enough, threshold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+#: Most rules of a group: Mimir's own limit.
+GROUP_SIZE = 20
 SHORT = ("5m", "30m", "1h")
 LONG = ("6h", "1d")
 #: Long windows hardly move between two evaluations, and cost the most; below Prometheus's look-back of 5m.
@@ -19,6 +21,7 @@ LEVELS: tuple[Level, ...] = ("engine", "instance", "model")
 
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
+    "minimum_drafts",
     "advice_minimum_drafts",
     "comparison_minimum_drafts",
     "measurement_minimum_requests",
@@ -46,17 +49,22 @@ THRESHOLDS = (
 
 
 def groups() -> Iterator[Group]:
-    """Yield the groups of recording rules."""
-    yield Group("vllm-specdec.thresholds", tuple(_thresholds()))
-    for windows, name, interval in ((SHORT, "short", ""), (LONG, "long", LONG_INTERVAL)):
-        yield Group(
-            f"vllm-specdec.rates.{name}",
-            tuple(rule for window in windows for rule in (*_rates(window), *_ratios(window))),
-            interval,
-        )
+    """Yield the groups of recording rules, each after those that it needs."""
+    yield from _split("thresholds", _thresholds())
+    for windows, interval in ((SHORT, ""), (LONG, LONG_INTERVAL)):
+        for window in windows:
+            yield Group(f"vllm-specdec.rates.{window}", tuple(_rates(window)), interval)
+            yield Group(f"vllm-specdec.ratios.{window}", tuple(_ratios(window)), interval)
     yield Group("vllm-specdec.engines", tuple(_engines()))
-    yield Group("vllm-specdec.speedup", tuple(_speedup()))
+    yield from _split("speedup", _speedup())
     yield Group("vllm-specdec.server", tuple(_server()))
+
+
+def _split(name: str, records: Iterable[Record]) -> Iterator[Group]:
+    """Yield groups that Mimir takes: it allows 20 rules to a group unless told otherwise."""
+    found = tuple(records)
+    for number, start in enumerate(range(0, len(found), GROUP_SIZE), 1):
+        yield Group(f"vllm-specdec.{name}.{number}", found[start : start + GROUP_SIZE])
 
 
 def total(counter: str) -> str:
@@ -144,6 +152,12 @@ def _engines() -> Iterator[Record]:
             f"avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_running[{window}]))",
             why="Requests in the batch of a mean engine." if window == "5m" else "",
         )
+    yield Record(
+        "model:vllm_specdec_requests:avg1h",
+        f"avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_running[1h]) "
+        "+ avg_over_time(vllm_specdec_requests_waiting[1h]))",
+        why="Those that wait included: a full batch does not grow any more.",
+    )
     for level, counter in (("engine", "engine"), ("model", "model")):
         position = f"{counter}:vllm_specdec_accepted_tokens_per_position:rate30m"
         if level == "engine":
@@ -251,8 +265,13 @@ def _speedup() -> Iterator[Record]:
         "model:vllm_specdec_measured_speedup:min",
         f"min by ({MODEL}) (engine:vllm_specdec_measured_speedup:last3m)",
     )
+    yield Record(
+        "model:vllm_specdec_payoff_beneficial:min",
+        f'min by ({MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{look}]))',
+        why="1 where the payoff of every engine is beneficial.",
+    )
     running = "model:vllm_specdec_requests_running:avg5m"
-    beneficial = f"and {SPEEDUP['model']} >= {threshold('beneficial_speedup')}"
+    beneficial = f"and {SPEEDUP['model']} >= {threshold('beneficial_speedup')}\nand {enough('model', '30m')}"
     yield Record(
         "model:vllm_specdec_beneficial_requests_running:avg5m",
         f"{running}\n{beneficial}",
@@ -264,7 +283,7 @@ def _speedup() -> Iterator[Record]:
     )
     yield Record(
         "model:vllm_specdec_losing_requests_running:avg5m",
-        f"{running}\nand {SPEEDUP['model']} < {threshold('harmful_speedup')}",
+        f"{running}\nand {SPEEDUP['model']} < {threshold('harmful_speedup')}\nand {enough('model', '30m')}",
     )
 
 

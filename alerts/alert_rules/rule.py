@@ -20,7 +20,7 @@ MODEL = "cluster, namespace, model_name"
 TARGET = "cluster, namespace, job, instance"
 
 #: What selects the exporter's own `up`: its job by name, also as an operator names it (namespace/name).
-EXPORTER_JOB = 'job=~"(.+/)?vllm-specdec-exporter.*"'
+EXPORTER_JOB = 'job=~"(.+/)?vllm-specdec-exporter"'
 
 #: How far back a gauge may lie: more than two scrapes, so that a lost one hides nothing.
 LOOK_BACK = "3m"

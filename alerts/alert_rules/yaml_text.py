@@ -23,15 +23,21 @@ GRAFANA = "https://grafana.example.com"
 _WIDTH = 110
 _WORD = re.compile(r"(?:\{\{.*?\}\}|\S)+")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]*\Z")
-_MODEL_PAGE = "".join(
-    f"&var-{label}={{{{ urlquery $labels.{label} }}}}" for label in ("cluster", "namespace", "model_name")
-)
+
+
+def _variables(*labels: str) -> str:
+    """Return Grafana's variables for labels; one that is absent is left out, and so is no filter for "none"."""
+    return "".join(
+        f"{{{{ with $labels.{name} }}}}&var-{name}={{{{ urlquery . }}}}{{{{ end }}}}" for name in labels
+    )
+
+
+_MODEL_PAGE = ("cluster", "namespace", "model_name")
 _PAGES = {
-    "": "&var-cluster={{ urlquery $labels.cluster }}&var-namespace={{ urlquery $labels.namespace }}",
-    "instance": "&var-instance={{ urlquery $labels.instance }}",
-    "model": _MODEL_PAGE,
-    "engine": _MODEL_PAGE
-    + "&var-instance={{ urlquery $labels.instance }}&var-engine={{ urlquery $labels.engine }}",
+    "": _variables("cluster", "namespace"),
+    "instance": _variables("instance"),
+    "model": _variables(*_MODEL_PAGE),
+    "engine": _variables(*_MODEL_PAGE, "instance", "engine"),
 }
 
 

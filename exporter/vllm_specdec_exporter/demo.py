@@ -237,7 +237,7 @@ def _introduce(programs: list[Program], scenario: str) -> None:
     exporter = programs[1]
     prometheus = next((program for program in programs if program.name == "Prometheus"), None)
     if prometheus:
-        print(f"  {'alerts':<16}{prometheus.url}/alerts (on a clock {_HURRY} times as fast as in production)")
+        print(f"  {'alerts':<16}{_alerts_page(prometheus.url)} (on a clock {_HURRY} times as fast as usual)")
     print(f"\n  try: curl -s {exporter.url}/metrics | grep -E 'payoff|speedup|recommendation'")
     called = sys.argv[0] if not sys.argv[0].endswith(".py") else f"{sys.executable} -m {__package__}"
     print(f"       {called} check {programs[0].url} --spec.config '{_SPECULATION}'\n")
@@ -259,6 +259,13 @@ def _watch(
         clock, phase = time.strftime("%H:%M:%S"), _phase(running[0][0])
         print(f"{clock}  [{phase}] {_summary(exporter)}{_alerts(running)}", flush=True)
     return 0
+
+
+def _alerts_page(url: str) -> str:
+    """Return the page with the alerts: Debian's Prometheus has the classic one only."""
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/alerts", timeout=5):  # noqa: S310 - ours
+        return f"{url}/alerts"
+    return f"{url}/classic/alerts"
 
 
 def _alerts(running: list[tuple[Program, subprocess.Popen[bytes]]]) -> str:

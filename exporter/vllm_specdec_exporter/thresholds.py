@@ -8,6 +8,7 @@ rules and panels compare against the value in force.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,10 @@ class Thresholds:
         known = {f.name: f.metadata for f in fields(self)}
         for name, value in values.items():
             if name not in known:
-                msg = f"unknown threshold {name!r}; known: {', '.join(known)}"
+                alike = get_close_matches(name, known, n=5, cutoff=0.0)
+                msg = (
+                    f"unknown threshold {name!r}; most like it: {', '.join(alike)} (docs/metrics.md has all)"
+                )
                 raise ValueError(msg)
             least, most = known[name]["least"], known[name]["most"]
             if not least <= value <= most or value == _ENDLESS:

@@ -7,8 +7,10 @@ import gzip
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ import pytest
 
 from act.receiver import act
 from act.webhook import alert_document, body_of, calls_in, recorder
-from prometheus.exporter_process import answers
+from prometheus.exporter_process import COMMAND, answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -239,6 +241,21 @@ class TestState:
             assert running.kinds(1) == ["skipped"]
         assert len(calls_in(record)) == 1
 
+    def test_a_second_process_with_the_same_file_does_not_start(self, tmp_path: Path) -> None:
+        """Each would forget what the other did; another file is another matter."""
+        flags = ("--state.file", str(tmp_path / "state.json"))
+        with act(*flags):
+            other = subprocess.run(
+                [COMMAND, "act", "--web.listen-address", "127.0.0.1:0", *flags],
+                capture_output=True,
+                text=True,
+            )
+        assert other.returncode == 2
+        assert other.stderr == (
+            f'vllm-specdec-exporter act: error: --state.file "{tmp_path / "state.json"}": '
+            "another process of act uses it\n"
+        )
+
     def test_what_ran_when_the_process_died_counts_as_failed(self, tmp_path: Path, record: Path) -> None:
         """Nobody knows what became of it: it is tried again, as often as other failures are."""
         program = str(recorder(tmp_path / "program", record, "sleep 0.5"))
@@ -259,7 +276,7 @@ class TestState:
         folder = tmp_path / "folder"
         folder.mkdir()
         with act("--script", program, "--execute", "--state.file", str(folder / "state.json")) as running:
-            folder.rmdir()
+            shutil.rmtree(folder)
             running.post(DISABLE)
             (event,) = running.events(1)
             assert (event["event"], calls_in(record)) == ("skipped", [])

@@ -11,7 +11,7 @@ from .world import MODEL, Phase, World, idle
 
 RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks/VLLMSpecDecode"
 GRAFANA = "https://grafana.example.com/d/vllm-specdec-"
-PAGE_MODEL = "?from=now-6h&var-cluster=&var-namespace=chat&var-model_name=meta-llama%2FLlama-3.1-8B-Instruct"
+PAGE_MODEL = "?from=now-6h&var-namespace=chat&var-model_name=meta-llama%2FLlama-3.1-8B-Instruct"
 
 # --- worlds
 
@@ -351,7 +351,7 @@ NAMELESS = Expected(
         "threshold": "5%",
         "sample": "3k drafts in 5m",
         "runbook_url": RUNBOOKS + "Collapsed.md",
-        "dashboard_url": GRAFANA + "acceptance?from=now-6h&var-cluster=&var-namespace=chat&var-model_name=",
+        "dashboard_url": GRAFANA + "acceptance?from=now-6h&var-namespace=chat",
     },
 )
 
@@ -379,10 +379,7 @@ NAMELESS_ENGINE = Expected(
         "threshold": "5%",
         "sample": "3k drafts in 5m",
         "runbook_url": RUNBOOKS + "Collapsed.md",
-        "dashboard_url": (
-            GRAFANA + "acceptance?from=now-6h&var-cluster=&var-namespace=chat&var-model_name=&var-instance=10"
-            ".0.0.1%3A9850&var-engine="
-        ),
+        "dashboard_url": (GRAFANA + "acceptance?from=now-6h&var-namespace=chat&var-instance=10.0.0.1%3A9850"),
     },
 )
 

@@ -177,7 +177,7 @@ ALL_DOWN = Expected(
         ),
         "action": "Look at the exporter's container or unit and its log; restore the scrape target.",
         "runbook_url": RUNBOOKS + "ExporterDown.md",
-        "dashboard_url": DASHBOARD + "&var-cluster=&var-namespace=chat",
+        "dashboard_url": DASHBOARD + "&var-namespace=chat",
     },
 )
 
@@ -212,14 +212,14 @@ VANISHED = Expected(
         "summary": "The exporters of a namespace have vanished while vLLM speculates on.",
         "description": (
             "3 speculative series of vLLM are scraped in chat, but the exporters that were there "
-            "within the last day are no longer even scrape targets."
+            "within the last week are no longer even scrape targets."
         ),
         "action": (
             "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or "
             "remove these rules."
         ),
         "runbook_url": RUNBOOKS + "ExporterAbsent.md",
-        "dashboard_url": DASHBOARD + "&var-cluster=&var-namespace=chat",
+        "dashboard_url": DASHBOARD + "&var-namespace=chat",
     },
 )
 
@@ -240,7 +240,7 @@ NONE_AT_ALL = Expected(
             "remove these rules."
         ),
         "runbook_url": RUNBOOKS + "ExporterAbsent.md",
-        "dashboard_url": DASHBOARD + "&var-cluster=&var-namespace=",
+        "dashboard_url": DASHBOARD,
     },
 )
 
@@ -254,14 +254,14 @@ NONE_READS = Expected(
         "summary": "No exporter of a namespace can read its vLLM.",
         "description": (
             "Every exporter in chat has failed to read its vLLM for 10 minutes, and not only "
-            "because the port is closed: nobody watches whether speculation hurts users there."
+            "because there is nothing to connect to: nobody watches whether speculation hurts users there."
         ),
         "action": (
             "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the "
             "address, TLS, credentials and that vLLM answers /metrics."
         ),
         "runbook_url": RUNBOOKS + "UpstreamUnreachable.md",
-        "dashboard_url": DASHBOARD + "&var-cluster=&var-namespace=chat",
+        "dashboard_url": DASHBOARD + "&var-namespace=chat",
     },
 )
 
@@ -383,7 +383,7 @@ NO_SIDECAR = Expected(
         ),
         "action": "Add the sidecar to the pod template, or its port to the scrape job.",
         "runbook_url": RUNBOOKS + "SidecarMissing.md",
-        "dashboard_url": DASHBOARD + "&var-cluster=&var-namespace=chat",
+        "dashboard_url": DASHBOARD + "&var-namespace=chat",
     },
 )
 
@@ -446,7 +446,7 @@ WATCHDOG = Expected(
         ),
         "action": "Nothing while it fires. When it stops, look at Prometheus and Alertmanager.",
         "runbook_url": RUNBOOKS + "Watchdog.md",
-        "dashboard_url": DASHBOARD + "&var-cluster=&var-namespace=",
+        "dashboard_url": DASHBOARD,
     },
 )
 
@@ -463,7 +463,7 @@ BARE_DOWN = Expected(
         ),
         "action": "Look at the exporter's container or unit and its log; restore the scrape target.",
         "runbook_url": RUNBOOKS + "ExporterDown.md",
-        "dashboard_url": DASHBOARD + "&var-cluster=&var-namespace=",
+        "dashboard_url": DASHBOARD,
     },
 )
 

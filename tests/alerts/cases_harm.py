@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks/VLLMSpecDecode"
 GRAFANA = "https://grafana.example.com/d/vllm-specdec-"
-OF_MODEL = "?from=now-6h&var-cluster=&var-namespace=chat&var-model_name=meta-llama%2FLlama-3.1-8B-Instruct"
+OF_MODEL = "?from=now-6h&var-namespace=chat&var-model_name=meta-llama%2FLlama-3.1-8B-Instruct"
 OF_ENGINE = f"{OF_MODEL}&var-instance=10.0.0.1%3A9850&var-engine=0"
 #: What names the engine of most worlds.
 ENGINE = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "model_name": MODEL, "engine": "0"}
@@ -395,8 +395,8 @@ REGRESSED = Expected(
     {
         "summary": "Speculation gains less than yesterday at this time, at no higher load.",
         "description": f"{MODEL} in chat generates at 1.20x the speed that it would have without "
-        "speculation, over the last hour. Yesterday at this time it was far faster, at no lower "
-        "load and with the same K.",
+        "speculation, over the last hour. Yesterday at this time it was far faster with the "
+        "same K, and the load is hardly higher now.",
         "action": "Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare does "
         "it from snapshots.",
         "value": "1.20x",

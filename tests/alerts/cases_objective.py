@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RUNBOOK = "https://example.com/vllm-specdec-exporter/runbooks/VLLMSpecDecodeObjectiveBurning.md"
 DASHBOARD = (
-    "https://grafana.example.com/d/vllm-specdec-payoff?from=now-6h&var-cluster=&var-namespace=chat"
+    "https://grafana.example.com/d/vllm-specdec-payoff?from=now-6h&var-namespace=chat"
     "&var-model_name=meta-llama%2FLlama-3.1-8B-Instruct"
 )
 NAME = "ObjectiveBurning"

@@ -11,7 +11,7 @@ from .world import MODEL, Phase, ServerPhase, World
 
 RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks/VLLMSpecDecode"
 GRAFANA = "https://grafana.example.com/d/vllm-specdec-"
-PAGE_MODEL = "?from=now-6h&var-cluster=&var-namespace=chat&var-model_name=meta-llama%2FLlama-3.1-8B-Instruct"
+PAGE_MODEL = "?from=now-6h&var-namespace=chat&var-model_name=meta-llama%2FLlama-3.1-8B-Instruct"
 
 # --- worlds
 

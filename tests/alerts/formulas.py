@@ -177,11 +177,17 @@ def engines() -> dict[str, Values]:
         if drafts:
             peers[_key(engine.labels)] = 1 + sum(phase.accepted for phase in others) / drafts
     name = "vllm_specdec"
+    beneficial = _by_model(lambda phase: float((phase.speedup or 0.0) > Thresholds().beneficial_speedup))
     return {
+        f"model:{name}_payoff_beneficial:min": {key: min(values) for key, values in beneficial.items()},
         f"model:{name}_num_speculative_tokens:max": {key: max(values) for key, values in depth.items()},
         f"model:{name}_num_speculative_tokens:min": {key: min(values) for key, values in depth.items()},
         f"model:{name}_requests_running:avg5m": mean_running,
         f"model:{name}_requests_running:avg1h": mean_running,
+        f"model:{name}_requests:avg1h": {
+            key: sum(values) / len(values)
+            for key, values in _by_model(lambda phase: phase.running + phase.waiting).items()
+        },
         f"engine:{name}_position_decay:ratio_rate30m": {
             _key(engine.labels): _decay(engine.phase.acceptance)
             for engine in ENGINES
@@ -243,8 +249,10 @@ def _at_loads(speedup: Values) -> dict[str, Values]:
         known[f"model:vllm_specdec_{name}"]
         for name in ("requests_running:avg5m", "num_speculative_tokens:max")
     )
-    beneficial = {key for key, value in speedup.items() if value >= 1.2}
-    losing = {key for key, value in speedup.items() if value < 1}
+    drafts = _by_model(lambda phase: 30 * phase.drafts)
+    enough = {key for key, values in drafts.items() if sum(values) >= Thresholds().advice_minimum_drafts}
+    beneficial = {key for key, value in speedup.items() if value >= 1.2 and key in enough}
+    losing = {key for key, value in speedup.items() if value < 1 and key in enough}
     return {
         "model:vllm_specdec_beneficial_requests_running:avg5m": {key: load[key] for key in beneficial},
         "model:vllm_specdec_beneficial_num_speculative_tokens:max": {key: k[key] for key in beneficial},

@@ -236,7 +236,7 @@ USAGE = {
     "two servers": (("http://a", "http://b"), "unrecognized arguments: http://b"),
     "the flag of serve": (("--vllm.url", "http://a"), "unrecognized arguments: --vllm.url"),
     "bad JSON": (("--spec.config", "{"), '--spec.config "{": not JSON'),
-    "unknown threshold": (("--threshold", "x=1"), "unknown threshold 'x'; known: minimum_drafts"),
+    "unknown threshold": (("--threshold", "x=1"), "unknown threshold 'x'; most like it: "),
     "unknown flag": (("--nonsense",), "unrecognized arguments: --nonsense"),
     "unknown choice": (("--color", "purple"), "argument --color: invalid choice: 'purple'"),
     "a missing baseline": (("--baseline.file", "/nowhere"), '--baseline.file "/nowhere": cannot be read'),

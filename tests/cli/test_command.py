@@ -130,15 +130,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    """Every file of the package is in it, data included, and beside them only what describes the wheel."""
+    """The package, the alert rules, and beside them only what describes the wheel."""
     names = set(zipfile.ZipFile(wheel).namelist())
     package = {
         str(path.relative_to(PACKAGE.parent))
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    rules = {f"{PACKAGE.name}/rules/{path.name}" for path in (ROOT / "alerts" / "rules").iterdir()}
     described = {name for name in names if name.partition("/")[0].endswith(".dist-info")}
-    assert package == names - described
+    assert package | rules == names - described
     assert {
         "METADATA",
         "RECORD",

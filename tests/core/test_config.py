@@ -246,7 +246,7 @@ class TestValues:
     def test_an_unknown_threshold(self) -> None:
         """A threshold that does not exist is refused with those that do."""
         with pytest.raises(
-            ConfigError, match=r'^--threshold "ratio=1": unknown threshold \'ratio\'; known: minimum_drafts, '
+            ConfigError, match=r'^--threshold "ratio=1": unknown threshold \'ratio\'; most like it: '
         ):
             from_flags(threshold=["ratio=1"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from .. import logs
+from ..options import ConfigError
 from ..wording import printable
 from .arguments import add_flags_of_act, read_config
 from .metrics import Tally
@@ -22,7 +24,7 @@ from .server import Receiver, create_app
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from .arguments import Config
@@ -49,7 +51,32 @@ def run(args: argparse.Namespace) -> int:
     """Receive alerts until SIGTERM or SIGINT; return the exit code."""
     config = read_config(args)
     logs.set_up("logfmt", "warning")  # what libraries say
-    return asyncio.run(_serve(config))
+    with contextlib.ExitStack() as held:
+        if config.settings.state_file is not None:
+            held.enter_context(_alone_with(config.settings.state_file))
+        return asyncio.run(_serve(config))
+
+
+@contextlib.contextmanager
+def _alone_with(file: Path) -> Iterator[None]:
+    """Hold a lock beside a state file: two processes would each forget what the other did.
+
+    Raises:
+        ConfigError: another process holds it, or it cannot be made.
+    """
+    lock = file.with_name(f"{file.name}.lock")
+    try:
+        stream = lock.open("w", encoding="ascii")
+    except OSError as error:
+        msg = f'--state.file "{file}": {lock.name} cannot be made beside it: {error.strerror}'
+        raise ConfigError(msg) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            msg = f'--state.file "{file}": another process of act uses it'
+            raise ConfigError(msg) from error
+        yield
 
 
 async def _serve(config: Config) -> int:

@@ -24,6 +24,9 @@ LONGEST = 1024
 
 _LONGER = "another alert of the same payload asks for the same, and has done so for longer"
 
+#: How many of the different things that are asked for a reason names.
+_SHOWN = 5
+
 _K = re.compile(r"[1-9][0-9]{0,2}")
 
 
@@ -231,7 +234,8 @@ def _settled(request: Request, asked: dict[Model, set[tuple[Action, int | None]]
         len(changes) == 1 and (decision.action, decision.recommended_k) in changes
     ):
         return request
-    words = ", ".join(sorted(f"{action} (K {k})" if k else action for action, k in asked[decision.model]))
+    different = sorted(f"{action} (K {k})" if k else action for action, k in asked[decision.model])
+    words = ", ".join(different[:_SHOWN]) + (", ..." if len(different) > _SHOWN else "")
     disable = any(action is Action.DISABLE for action, _ in changes)
     outcome = "disable wins" if disable else "none of them is acted upon"
     if len(changes) == 1 and not disable:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: The version of the payload that is understood. Alertmanager has sent no other since 0.5.
 VERSION = "4"
 
+#: Most alerts of a payload. A model has a handful of decisions; more is a mistake, or somebody's attack.
+MOST = 500
+
 
 class PayloadError(ValueError):
     """A body that is no webhook payload. The message is one line that says why."""
@@ -64,6 +67,9 @@ def decode(body: bytes) -> tuple[Alert, ...]:
         payload = msgspec.json.decode(body, type=_Payload)
         if payload.version != VERSION:
             msg = f"its version is {payload.version[:20]!r}, and version {VERSION} is understood"
+            raise PayloadError(msg)
+        if len(payload.alerts) > MOST:
+            msg = f"it has {len(payload.alerts):,} alerts, and at most {MOST} are taken"
             raise PayloadError(msg)
         return tuple(_alert(document, index) for index, document in enumerate(payload.alerts))
     except PayloadError:
