@@ -36,6 +36,7 @@ REPLICAS = 50
 EVERY = "20s"
 EVALUATIONS_SECONDS = 75
 K = 3
+_HISTOGRAMS = ("time_to_first_token_seconds", "request_time_per_output_token_seconds")
 _COUNTERS = {
     "drafts": 600.0,
     "draft_tokens": 1800.0,
@@ -43,6 +44,14 @@ _COUNTERS = {
     "generation_tokens": 1860.0,
     "engine_resets": 0.0,
 }
+_BOUNDS = ("0.05", "0.1", "0.25", "0.5", "0.75", "1.0", "2.5", "5.0", "10.0", "+Inf")
+#: vLLM's own series, by the labels that they have beside the engine's.
+_SERVER = (
+    *((f"{name}_bucket", tuple(f',le="{bound}"' for bound in _BOUNDS)) for name in _HISTOGRAMS),
+    *((f"{name}_count", ("",)) for name in _HISTOGRAMS),
+    ("request_success_total", tuple(f',finished_reason="{r}"' for r in ("stop", "length", "abort", "error"))),
+    ("num_preemptions_total", ("",)),
+)
 _POSITIONS = (540.0, 420.0, 300.0)
 
 
@@ -139,6 +148,12 @@ def _exposition(engines: int, times: range, first: int, *, gauges: bool) -> Iter
     )
     if not gauges:
         return
+    for name, labels in _SERVER:
+        yield from family(
+            f"vllm:{name}",
+            "unknown",
+            [(f"{own}{label}", 0.0, 60.0) for _, _, own in targets for label in labels],
+        )
     yield from family("up", "gauge", [(target, 1.0, 0.0) for _, target, _ in targets])
     for name, value in {"up": 1.0, "config_last_reload_successful": 1.0}.items():
         yield from family(f"vllm_specdec_{name}", "gauge", [(t, value, 0.0) for _, t, _ in targets])

@@ -398,6 +398,7 @@ TO_REENABLE = (
         "silent",
         _built(Phase(60), COSTLY, replace(OFF, minutes=150, running=6)),
         245,
+        topic="other",
         earlier=(Check(180, "Reenable"),),
     ),
     Case(

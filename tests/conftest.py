@@ -1,0 +1,21 @@
+"""For all tests: the longest first, so that two workers end together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+#: Files that take minutes, the longest first.
+_LONG = ("replay/test_month.py", "replay/test_faults.py", "paging/test_paging.py", "alerts/test_rules.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; the order is otherwise as collected."""
+
+    def rank(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        return next((n for n, name in enumerate(_LONG) if path.endswith(name)), len(_LONG))
+
+    items.sort(key=rank)
