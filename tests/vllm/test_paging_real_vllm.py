@@ -119,9 +119,9 @@ def tell(traffic: Traffic, running: Stack) -> Story:
 
 
 def test_acceptance_collapsed_by_the_requests_own_records(story: Story) -> None:
-    """The story is what it says it is: greedy, the drafter is right; at temperature 1, hardly ever."""
+    """The story is what it says it is: greedy, the drafter is mostly right; at temperature 1, seldom."""
     assert story.cold > 0.6
-    assert story.hot < 0.1
+    assert story.hot < 0.2
 
 
 def test_good_speculation_is_quiet(story: Story) -> None:
