@@ -6,9 +6,8 @@ from dataclasses import fields
 
 from vllm_specdec_exporter.thresholds import Thresholds
 
-from .rule import EXPORTER_JOB, LOOK_BACK, TARGET, Alert, Group
+from .rule import EXPORTER_JOB, LOOK_BACK, PLACE, TARGET, Alert, Group
 
-_WHERE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
 _IN = "{{ with $labels.namespace }} in {{ . }}{{ end }}"
 _UP = f"up{{{EXPORTER_JOB}}}"
 _NAMESPACE = "cluster, namespace"
@@ -54,7 +53,7 @@ def _exporter() -> tuple[Alert, ...]:
             keep="5m",
             summary="An exporter does not answer.",
             description=(
-                "The exporter at " + _WHERE + _IN + " has not answered Prometheus for 10 minutes; "
+                "The exporter at " + PLACE + _IN + " has not answered Prometheus for 10 minutes; "
                 "others there do."
             ),
             action=restart,
@@ -148,7 +147,7 @@ def _upstream() -> tuple[Alert, ...]:
             keep="5m",
             summary="An exporter cannot read its vLLM.",
             description=(
-                "The exporter at " + _WHERE + _IN + " has failed to read "
+                "The exporter at " + PLACE + _IN + " has failed to read "
                 "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }} for 30 minutes."
             ),
             action=look,
@@ -168,7 +167,7 @@ def _upstream() -> tuple[Alert, ...]:
             keep="5m",
             summary="An exporter serves old data.",
             description=(
-                "The last successful poll of the exporter at " + _WHERE + _IN + " was "
+                "The last successful poll of the exporter at " + PLACE + _IN + " was "
                 "{{ $value | humanizeDuration }} ago, though it says that its vLLM is up."
             ),
             action="Compare the clocks of exporter and Prometheus; look for a cache in between; restart the exporter.",
@@ -186,7 +185,7 @@ def _upstream() -> tuple[Alert, ...]:
             keep="10m",
             summary="A server's metrics are of no dialect that the exporter knows.",
             description=(
-                "The exporter at " + _WHERE + _IN + " gets metrics from "
+                "The exporter at " + PLACE + _IN + " gets metrics from "
                 "{{ with $labels.target }}{{ . }}{{ else }}its server{{ end }}, but of no server that it knows."
             ),
             action=(
@@ -268,7 +267,7 @@ def _configuration() -> tuple[Alert, ...]:
             summary="An exporter runs on an old configuration.",
             description=(
                 "The exporter at "
-                + _WHERE
+                + PLACE
                 + _IN
                 + " could not read its newest configuration and goes on with the "
                 "one before."

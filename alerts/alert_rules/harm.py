@@ -169,9 +169,9 @@ def _requests(series: str, offset: str = "") -> str:
     return f"and ({series}{back} >= 10 * {threshold('measurement_minimum_requests')})"
 
 
-def _against_yesterday(now: str, requests: str) -> str:
+def _against_yesterday(now: str, then: str, requests: str) -> str:
     return (
-        f"{now} > {threshold('widened_latency_ratio')} * ({now} offset 1d)\n"
+        f"{now} > {threshold('widened_latency_ratio')} * {then}\n"
         f"{_SAME_LOAD}\n"
         f"{_requests(requests)}\n"
         f"{_requests(requests, '1d')}\n"
@@ -200,20 +200,13 @@ def _spread() -> tuple[Alert, Alert]:
     )
     action = "Look for a mixed workload: some requests lose by speculation. Route them apart, or set a K that suits both."
     summary = "The spread between slow and typical tokens has widened."
-    against_yesterday = (
-        f"{now} > {threshold('widened_latency_ratio')} * {then}\n"
-        f"{_SAME_LOAD}\n"
-        f"{_requests(f'{tpot}_count:increase1h')}\n"
-        f"{_requests(f'{tpot}_count:increase1h', '1d')}\n"
-        f"{_SPECULATES}"
-    )
     return (
         Alert(
             name="LatencySpreadWidened",
             severity="warning",
             subject="latency",
             level="model",
-            expr=against_yesterday,
+            expr=_against_yesterday(now, then, f"{tpot}_count:increase1h"),
             hold="30m",
             keep="1h",
             summary=summary,
@@ -266,7 +259,9 @@ def _first_token() -> tuple[Alert, Alert]:
             severity="warning",
             subject="latency",
             level="model",
-            expr=_against_yesterday(f"{ttft}:p95_rate1h", f"{ttft}_count:increase1h"),
+            expr=_against_yesterday(
+                f"{ttft}:p95_rate1h", f"({ttft}:p95_rate1h offset 1d)", f"{ttft}_count:increase1h"
+            ),
             hold="30m",
             keep="1h",
             summary=summary,

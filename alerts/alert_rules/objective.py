@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .recording import LONG_INTERVAL
 from .rule import PERCENT, WHO, Alert, Group, Record, compare, in_force, of_model, this, threshold
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ _LOSING, _JUDGED = "model:vllm_specdec_losing_drafts", "model:vllm_specdec_judge
 _WINDOWS = ("30m", "1h", "2h", "6h", "1d")
 #: Made of hours: a month of minutes would be more samples than a query may load where there are many models.
 _LONG_WINDOWS = ("3d", "30d")
-_LONG_INTERVAL = "3m"
 _BUDGET = f"(1 - {threshold('worth_it_objective_ratio')})"
 
 #: Long window, short window, how many times too fast, how long it must hold, and what is left at that pace.
@@ -30,7 +30,7 @@ _BURNS = (
 
 def groups() -> Iterator[Group]:
     """Yield the group of the objective's records, and that of its alerts."""
-    yield Group("vllm-specdec.objective.rates", tuple(_records()), _LONG_INTERVAL)
+    yield Group("vllm-specdec.objective.rates", tuple(_records()), LONG_INTERVAL)
     yield Group("vllm-specdec.objective", tuple(_alerts()))
 
 

@@ -158,8 +158,8 @@ def _engines() -> Iterator[Record]:
         "+ avg_over_time(vllm_specdec_requests_waiting[1h]))",
         why="Those that wait included: a full batch does not grow any more.",
     )
-    for level, counter in (("engine", "engine"), ("model", "model")):
-        position = f"{counter}:vllm_specdec_accepted_tokens_per_position:rate30m"
+    for level in ("engine", "model"):
+        position = f"{level}:vllm_specdec_accepted_tokens_per_position:rate30m"
         if level == "engine":
             first, last, own_k = (
                 f'sum without (position) ({position}{{position="0"}})',

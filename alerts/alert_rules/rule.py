@@ -139,14 +139,15 @@ SPEEDUP: dict[Level, str] = {
 # --- pieces of text
 
 _NAME = "{{ with $labels.model_name }}{{ . }}{{ else }}a model without a name{{ end }}"
-_PLACE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
+#: The pod, or else the address, of what an alert is about.
+PLACE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
 _SERVER = "{{ with $labels.target }} (server {{ . }}){{ end }}"
 
 #: Whom an alert of a level is about.
 WHO: dict[Level, str] = {
     "model": _NAME + "{{ with $labels.namespace }} in {{ . }}{{ end }}",
-    "instance": f"{_NAME} at {_PLACE}{_SERVER}",
-    "engine": f"{_NAME}, engine {{{{ $labels.engine }}}} at {_PLACE}{_SERVER}",
+    "instance": f"{_NAME} at {PLACE}{_SERVER}",
+    "engine": f"{_NAME}, engine {{{{ $labels.engine }}}} at {PLACE}{_SERVER}",
     "": "",
 }
 

@@ -282,7 +282,15 @@ def _alerts(running: list[tuple[Program, subprocess.Popen[bytes]]]) -> str:
     parts = [
         f"{word}: {', '.join(names)}"
         for severity, word in words.items()
-        if (names := sorted({one["alertname"][14:] for one in found if one["severity"] == severity}))
+        if (
+            names := sorted(
+                {
+                    one["alertname"].removeprefix("VLLMSpecDecode")
+                    for one in found
+                    if one["severity"] == severity
+                }
+            )
+        )
     ]
     return f" | {'; '.join(parts)}" if parts else ""
 

@@ -92,11 +92,16 @@ def verify(
     document = {
         "rule_files": [str(path) for path in files],
         "evaluation_interval": interval,
-        "group_eval_order": [group["name"] for group in sorted(groups, key=_has_alerts)],
+        "group_eval_order": order_of(groups),
         "tests": [test],
     }
     path = folder / "test.yml"
     path.write_text(yaml.safe_dump(document, sort_keys=False, width=1_000_000), encoding="utf-8")
+    return run_tests(path)
+
+
+def run_tests(path: Path) -> str:
+    """Run promtool over a file of tests; return an empty string, or what it has to complain of."""
     program = find_program("promtool", "prometheus")
     done = subprocess.run([program, "test", "rules", str(path)], capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stdout + done.stderr
@@ -109,9 +114,16 @@ def _all_groups() -> tuple[dict[str, Any], ...]:
     return tuple(group for text in texts for group in yaml.safe_load(text)["groups"])
 
 
-def _has_alerts(group: Mapping[str, Any]) -> bool:
-    """Tell alerts from what they are made of, to be evaluated first; promtool has an order of chance."""
-    return any("alert" in rule for rule in group["rules"])
+def order_of(groups: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of groups, what alerts are made of first; promtool's own order is one of chance."""
+    ordered = sorted(groups, key=lambda group: any("alert" in rule for rule in group["rules"]))
+    return [group["name"] for group in ordered]
+
+
+def alert_names() -> frozenset[str]:
+    """Return the names of all alerts."""
+    rules = (rule for group in _all_groups() for rule in group["rules"])
+    return frozenset(rule["alert"] for rule in rules if "alert" in rule)
 
 
 def _name(rule: Mapping[str, Any]) -> str:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
 from typing import TYPE_CHECKING
 
-import yaml
-
-from prometheus_server import find_program
+from alerts.promtool import alert_names, needed_groups, order_of, run_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from replay.scrape import Storage
@@ -30,19 +27,19 @@ Sample = tuple[dict[str, str], float]
 
 
 def run(
-    folder: Path, rules: Iterable[Path], storage: Storage, minute: int, queries: Sequence[str], interval: str
+    folder: Path, storage: Storage, minute: int, queries: Sequence[str], interval: str
 ) -> dict[str, list[Sample]]:
-    """Evaluate all rules from the beginning on, and return what each query yields at a minute.
+    """Evaluate all alerts from the beginning on, and return what each query yields at a minute.
 
     Raises:
         AssertionError: promtool failed in another way than by finding samples.
     """
-    files = list(_needed(folder, rules))
+    groups, rules = needed_groups(alert_names()), folder / "rules.json"
+    rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
     document = {
-        "rule_files": [str(path) for path in files],
+        "rule_files": [str(rules)],
         "evaluation_interval": interval,
-        # Records before the alerts that need them; promtool's own order is another one each time.
-        "group_eval_order": list(_order(files)),
+        "group_eval_order": order_of(groups),
         "tests": [
             {
                 "interval": f"{storage.step}m",
@@ -58,9 +55,7 @@ def run(
     }
     path = folder / "test.json"
     path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML, and quickly written
-    program = find_program("promtool", "prometheus")
-    done = subprocess.run([program, "test", "rules", str(path)], capture_output=True, text=True)
-    text = done.stdout + done.stderr
+    text = run_tests(path)
     # It must not be taken for silence: promtool loads no more than 10,000 samples for a query, for one.
     assert "err:" not in text, text[:2000]
     found: dict[str, list[Sample]] = {query: [] for query in queries}
@@ -68,39 +63,9 @@ def run(
         query = match["expr"].replace('\\"', '"').replace("\\\\", "\\")
         assert query in found, text[:2000]
         found[query] = list(_samples(match["got"]))
-    if done.returncode != 0:
+    if text:
         assert any(found.values()), text[:4000]
     return found
-
-
-def _needed(folder: Path, rules: Iterable[Path]) -> Iterator[Path]:
-    """Copy the rules without those records that no alert needs, which are for dashboards and take time."""
-    documents = {path: yaml.safe_load(path.read_text("utf-8")) for path in rules}
-    every = [
-        rule for document in documents.values() for group in document["groups"] for rule in group["rules"]
-    ]
-    text = " ".join(
-        [rule["expr"] for rule in every if "alert" in rule]
-        + [value for rule in every for value in rule.get("annotations", {}).values()]
-    )
-    records = {rule["record"]: rule["expr"] for rule in every if "record" in rule}
-    used: set[str] = set()
-    while more := {name for name in records if name in text} - used:
-        used |= more
-        text = " ".join(records[name] for name in more)
-    for path, document in documents.items():
-        for group in document["groups"]:
-            group["rules"] = [r for r in group["rules"] if r.get("record", "") in used or "alert" in r]
-        copy = folder / path.name
-        copy.write_text(json.dumps(document), encoding="utf-8")
-        yield copy
-
-
-def _order(files: Iterable[Path]) -> Iterator[str]:
-    """Yield the names of the groups, those with alerts last."""
-    groups = [group for path in files for group in json.loads(path.read_text("utf-8"))["groups"]]
-    for group in sorted(groups, key=lambda group: any("alert" in rule for rule in group["rules"])):
-        yield group["name"]
 
 
 def _samples(text: str) -> Iterator[Sample]:

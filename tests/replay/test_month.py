@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from alerts.promtool import RULES
 from replay import evaluate, month
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-#: The records first, which the others need.
-RULE_FILES = sorted(RULES.glob("*.yml"), key=lambda path: (path.stem != "recording", path.stem))
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -30,7 +26,6 @@ def test_a_healthy_month_pages_nobody(tmp_path: Path) -> None:
     """Two replicas: noise, idle nights, weekends, bursts, deployments, crashes and lost scrapes."""
     found = evaluate.run(
         tmp_path,
-        RULE_FILES,
         month.play(seed=1),
         month.MINUTES,
         [*_STARTS, *_WATCHDOG, *_SLOWEST],
