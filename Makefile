@@ -29,16 +29,18 @@ lint: $(STAMP) ## Style, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-generate: $(STAMP) ## Write the generated documents and alert rules anew
+generate: $(STAMP) ## Write the generated documents, alert rules and dashboards anew
 	$(BIN)/python docs/generate.py
 	$(BIN)/python alerts/generate.py
+	$(BIN)/python dashboards/generate.py
 
 rules: $(STAMP) ## The alert rules with your addresses: RUNBOOKS=URL GRAFANA=URL OUT=folder
 	$(BIN)/python alerts/generate.py --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" --out "$(OUT)"
 
-check-generated: $(STAMP) ## Fail if a generated document or rule is not current
+check-generated: $(STAMP) ## Fail if a generated document, rule or dashboard is not current
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python alerts/generate.py --check
+	$(BIN)/python dashboards/generate.py --check
 
 bench: $(STAMP) ## Measure speed and memory; writes docs/performance.md
 	@bash tests/need.sh prometheus

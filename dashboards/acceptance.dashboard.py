@@ -1,0 +1,319 @@
+"""Acceptance anatomy: where in a draft tokens are lost, how drafts spread, and what a smaller K would give."""
+
+from __future__ import annotations
+
+from grafana_panels import annotations, links, tiles, variables
+from grafana_panels.dashboard import Dashboard
+from grafana_panels.field import LIMIT, Json, colored, fixed, limits, named, positions, words
+from grafana_panels.palette import BLUE, GREY, ORANGE, POSITIONS, SKY, VERMILION
+from grafana_panels.panel import BarGauge, Heatmap, Panel, Stat, TimeSeries
+from grafana_panels.promql import (
+    INTERVAL,
+    Flow,
+    accepted_at_most,
+    accepted_quantile,
+    conditional,
+    gauge,
+    survival,
+    threshold,
+    total,
+    weighted,
+    windowed,
+)
+from grafana_panels.target import buckets, now, over_time
+from grafana_panels.tiles import DRAFTS, LENGTH, NOTHING, RATIO
+from grafana_panels.variables import selector
+from vllm_specdec_exporter.measures import FULL_DRAFT_SHARE
+
+FLOW = Flow()
+#: As many positions and K as bars show.
+MOST = 16
+MODELS = selector(("cluster", "namespace", "model_name"))
+#: What drafts would hold if all were full.
+MOST_TOKENS = f"{DRAFTS} * ignoring (window) {gauge('num_speculative_tokens')}"
+CODES = words({0: ("● DRAFTS VARY", ORANGE), 1: ("▲ full drafts", BLUE)})
+
+
+def at_position(name: str, position: int) -> str:
+    """Return a windowed ratio of one position, weighted with the drafts of those that draft so far."""
+    return weighted(windowed(name, position=str(position)), windowed("window_drafts"), own="position")
+
+
+def by_hue(name: str) -> list[Json]:
+    """Return colours of positions, near to far."""
+    return positions(POSITIONS, name)
+
+
+def decay(of: str) -> str:
+    """Return the geometric mean of the conditional ratios: no position is accepted more often than the first."""
+    return f"(min({of}) / (max({of}) > 0)) ^ (1 / ((count({of}) > 1) - 1))"
+
+
+top: list[Panel] = [
+    tiles.quality(),
+    tiles.acceptance(),
+    tiles.length(),
+    Stat(
+        title="First and last position",
+        description=(
+            "Share of drafts accepted at position 0 and at the last position, from `vllm_specdec_accepted_tokens_per_position_total` and "
+            "`vllm_specdec_drafts_total`. A low first position: the drafter does not fit the target. A low last one: lower K."
+        ),
+        targets=[
+            now(f"max({survival()})", "first"),
+            now(f"min({survival()})", "last"),
+        ],
+        text="value_and_name",
+        **RATIO,
+        no_value=NOTHING,
+    ),
+    Stat(
+        title="Do drafts vary in length?",
+        description=(
+            f"Whether drafts hold less than {FULL_DRAFT_SHARE:.0%} of K tokens on average (`vllm_specdec_draft_tokens_per_second`, "
+            "`vllm_specdec_drafts_per_second`, `vllm_specdec_num_speculative_tokens`). If they vary, as with n-gram or a K schedule, deep positions look "
+            "worse than they are: go by the mean acceptance length, not by positions."
+        ),
+        targets=[
+            now(
+                f"({total(windowed('draft_tokens_per_second'))} / ({total(MOST_TOKENS)} > 0)) "
+                f">= bool {FULL_DRAFT_SHARE:g}",
+                "drafts",
+            )
+        ],
+        mappings=CODES,
+        background=True,
+        no_value=NOTHING,
+    ),
+    Stat(
+        title="Drafts behind these numbers",
+        description=(
+            "How many drafts the exporter's window holds (`vllm_specdec_window_drafts`). Below the threshold `minimum_drafts` nothing is judged: "
+            "choose a longer window, or wait for traffic."
+        ),
+        targets=[now(total(windowed("window_drafts")), "drafts")],
+        unit="short",
+        decimals=0,
+        no_value=NOTHING,
+    ),
+]
+
+along: list[Panel] = [
+    TimeSeries(
+        title="Which positions are accepted?",
+        description=(
+            "Share of drafts in which each position was accepted, from `vllm_specdec_accepted_tokens_per_position_total` over `vllm_specdec_drafts_total` of the "
+            "engines that draft so far; dark is near, light is far. Dashed: the threshold below which position 0 is poor. Where far lines lie on the floor: lower K."
+        ),
+        targets=[
+            over_time(survival(), "position {{position}}"),
+            over_time(threshold("poor_position_0_acceptance_ratio"), LIMIT + "position 0 poor below"),
+        ],
+        **RATIO,
+        overrides=[
+            *by_hue("position"),
+            limits(),
+            named(LIMIT + "position 0 poor below", color=fixed(VERMILION)),
+        ],
+        no_value=NOTHING,
+        rows=9,
+    ),
+    TimeSeries(
+        title="Is a position accepted once the one before is?",
+        description=(
+            "Acceptance of each position among the drafts that got so far, from `vllm_specdec_accepted_tokens_per_position_total` over "
+            "`vllm_specdec_drafts_reaching_position_total`. Level lines: a longer draft loses little by position. A position that breaks away: the drafter was not trained so deep."
+        ),
+        targets=[over_time(conditional(), "position {{position}}")],
+        **RATIO,
+        overrides=by_hue("position"),
+        no_value=NOTHING,
+        rows=9,
+    ),
+    BarGauge(
+        title="Acceptance by position now",
+        description=(
+            "Share of drafts accepted at each position over the exporter's window, from `vllm_specdec_position_acceptance_ratio` weighted with `vllm_specdec_window_drafts`; "
+            f"the first {MOST} positions. What lies below a tenth is hardly worth drafting: see *What would each K give?* in *K and cost*."
+        ),
+        targets=[
+            now(at_position("position_acceptance_ratio", position), f"position {position}")
+            for position in range(MOST)
+        ],
+        **{**RATIO, "decimals": 1},
+        color=fixed(BLUE),
+        no_value=NOTHING,
+        width=8,
+        rows=9,
+    ),
+    TimeSeries(
+        title="Decline along the draft",
+        description=(
+            "Geometric mean of the conditional acceptance behind position 0: how much is left from one position to the next, from "
+            "`vllm_specdec_accepted_tokens_per_position_total`; dashed are the thresholds of a rapid and a smooth decline in force. Rapid: lower K, or another drafter."
+        ),
+        targets=[
+            over_time(decay(survival()), "decline"),
+            over_time(threshold("poor_position_decay_ratio"), LIMIT + "rapid below"),
+            over_time(threshold("optimal_position_decay_ratio"), LIMIT + "smooth from"),
+        ],
+        **RATIO,
+        overrides=[
+            *colored({"decline": BLUE}),
+            limits(),
+            named(LIMIT + "rapid below", color=fixed(VERMILION)),
+        ],
+        no_value=NOTHING,
+        width=8,
+        rows=9,
+    ),
+    TimeSeries(
+        title="Draft length against K",
+        description=(
+            "Tokens that a draft holds, from `vllm_specdec_draft_tokens_total` and `vllm_specdec_drafts_total`; dashed the largest K (`vllm_specdec_num_speculative_tokens`). "
+            "Clearly below K, drafts vary, and the positions above are understated: do not lower K by them."
+        ),
+        targets=[
+            over_time(FLOW.draft_length(), "mean draft length"),
+            over_time(total(gauge("num_speculative_tokens"), operator="max"), LIMIT + "K"),
+        ],
+        **LENGTH,
+        least=0,
+        overrides=[*colored({"mean draft length": BLUE}), limits()],
+        no_value=NOTHING,
+        width=8,
+        rows=9,
+    ),
+]
+
+spread: list[Panel] = [
+    Heatmap(
+        title="Accepted tokens per draft",
+        description=(
+            "How many drafts had how many tokens accepted, exactly, from `vllm_specdec_accepted_tokens_per_draft_bucket`. Two bands, one at 0 and one at K: "
+            "two kinds of requests are mixed, so route the ones that lose to a server without speculation."
+        ),
+        targets=[buckets(f"sum by (le) (increase({gauge('accepted_tokens_per_draft_bucket')}[{INTERVAL}]))")],
+        unit="short",
+        label="accepted",
+        no_value=NOTHING,
+        rows=9,
+    ),
+    TimeSeries(
+        title="Quantiles of accepted tokens per draft",
+        description=(
+            "P10, P50 and P90 in whole tokens, exactly, from `vllm_specdec_accepted_tokens_per_draft_bucket` and `vllm_specdec_accepted_tokens_per_draft_count`. "
+            "P90 at K: a larger K may pay. P50 at 0: half of the drafts are for nothing."
+        ),
+        targets=[over_time(accepted_quantile(q), f"P{100 * q:.0f}") for q in (0.9, 0.5, 0.1)],
+        unit="short",
+        decimals=0,
+        least=0,
+        steps=True,
+        overrides=colored({"P90": ORANGE, "P50": BLUE, "P10": SKY}),
+        no_value=NOTHING,
+        width=6,
+        rows=9,
+    ),
+    TimeSeries(
+        title="All or nothing",
+        description=(
+            "Share of drafts of which nothing was accepted (`vllm_specdec_accepted_tokens_per_draft_bucket`), and of which the last position was "
+            "(`vllm_specdec_accepted_tokens_per_position_total`). Much of nothing: other traffic or another drafter. Much of everything: try a larger K."
+        ),
+        targets=[
+            over_time(f"min({accepted_at_most()})", "nothing accepted"),
+            over_time(f"min({survival()})", "accepted to the end"),
+        ],
+        **RATIO,
+        overrides=colored({"nothing accepted": ORANGE, "accepted to the end": BLUE}),
+        no_value=NOTHING,
+        width=6,
+        rows=9,
+    ),
+]
+
+smaller: list[Panel] = [
+    BarGauge(
+        title="What would a smaller K have given?",
+        description=(
+            "Mean acceptance length that each K up to the present one would have given, exactly, from `vllm_specdec_mean_acceptance_length_at` weighted with "
+            "`vllm_specdec_window_drafts`. Where the bars hardly grow, the last tokens are for nothing: see *What would each K give?* in *K and cost* for what they cost."
+        ),
+        targets=[
+            now(
+                weighted(
+                    windowed("mean_acceptance_length_at", num_speculative_tokens=str(k)),
+                    windowed("window_drafts"),
+                    own="num_speculative_tokens",
+                ),
+                f"K={k}",
+            )
+            for k in range(1, MOST + 1)
+        ],
+        **LENGTH,
+        color=fixed(BLUE),
+        no_value=NOTHING,
+        width=8,
+        rows=9,
+    ),
+]
+
+
+def usual() -> TimeSeries:
+    """Return the panel of the own baseline with its band."""
+    drafts = f"model:vllm_specdec_drafts:rate1d{{{MODELS}}} offset 1h"
+    accepted = f"model:vllm_specdec_accepted_tokens:rate1d{{{MODELS}}} offset 1h"
+    series = f"model:vllm_specdec_mean_acceptance_length:ratio_rate5m{{{MODELS}}}"
+    middle = f"1 + sum({accepted}) / (sum({drafts}) > 0)"
+    deviation = f"stddev_over_time({series}[1d] offset 1h)"
+    width = f"3 * sum({deviation} * {drafts}) / (sum({drafts} and {deviation}) > 0)"
+    before = [
+        f"sum(rate({gauge(name)}[{INTERVAL}] offset 1d))"
+        for name in ("accepted_tokens_total", "drafts_total")
+    ]
+    band = {"custom__lineWidth": 0, "color": fixed(SKY)}
+    return TimeSeries(
+        title="Is acceptance as usual?",
+        description=(
+            "Mean acceptance length now (`vllm_specdec_accepted_tokens_total`, `vllm_specdec_drafts_total`), the same a day ago, and the usual band of the day before: its mean and three "
+            "standard deviations, from the recording rules (`model:vllm_specdec_drafts:rate1d`), weighted over models. Below the band: look for a release, another build or other traffic."
+        ),
+        targets=[
+            over_time(FLOW.length(), "now"),
+            over_time(f"1 + {before[0]} / ({before[1]} > 0)", "a day ago"),
+            over_time(f"{middle} + {width}", "usual, at most"),
+            over_time(f"clamp_min({middle} - {width}, 1)", "usual, at least"),
+        ],
+        **LENGTH,
+        overrides=[
+            *colored({"now": BLUE}),
+            named(
+                "a day ago",
+                color=fixed(GREY),
+                custom__lineStyle={"fill": "dash", "dash": [4, 4]},
+                custom__lineWidth=1,
+            ),
+            named("usual, at most", **band, custom__fillOpacity=20, custom__fillBelowTo="usual, at least"),
+            named("usual, at least", **band),
+        ],
+        no_value="no drafts, or no history yet",
+        width=16,
+        rows=9,
+    )
+
+
+dashboard = Dashboard(
+    uid="vllm-specdec-acceptance",
+    title="Acceptance anatomy",
+    description="Where in a draft are tokens lost, how do drafts spread, and what would a smaller K have given?",
+    sections=[
+        ("", top),
+        ("Where in a draft are tokens lost?", along),
+        ("How do drafts spread?", spread),
+        ("Is it K, or has something changed?", [*smaller, usual()]),
+    ],
+    variables=variables.usual(),
+    marks=annotations.usual(),
+    links=links.to_all(),
+)

@@ -1,0 +1,328 @@
+"""K and cost: which K to have, at which load speculation pays, and what it throws away."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from grafana_panels import annotations, links, tiles, variables
+from grafana_panels.dashboard import Dashboard
+from grafana_panels.field import LIMIT, colored, fixed, limits, named
+from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from grafana_panels.panel import BarGauge, Panel, Stat, TimeSeries
+from grafana_panels.promql import (
+    MODEL,
+    MODEL_LEGEND,
+    Flow,
+    gauge,
+    harmonic,
+    speedup,
+    threshold,
+    total,
+    weighted,
+    windowed,
+)
+from grafana_panels.table import Column, joined
+from grafana_panels.target import now, over_time
+from grafana_panels.tiles import LENGTH, NOTHING, TIMES
+from vllm_specdec_exporter.metrics import SCHEDULED_BATCHES
+
+FLOW = Flow()
+GENERATED = windowed("generation_tokens_per_second")
+BATCH = windowed("mean_batch_size")
+#: The largest K with a bar: advice looks at up to twice the present K.
+MOST = 16
+#: Batch sizes that one bar stands for: above the first, up to the second.
+LOADS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def at_load(least: int, most: int | None) -> str:
+    """Return the speedup over the time range while the mean batch was of a size: all tokens over all their plain time."""
+    own = gauge("speedup")
+    loaded = f"({BATCH} > {least})" if most is None else f"({BATCH} > {least} <= {most})"
+    made = f"{GENERATED} and {loaded} and ignoring (window, basis) {own}"
+    spent = f"({GENERATED} and {loaded}) / ignoring (window, basis) {own}"
+    return (
+        f"sum(sum_over_time(({made})[$__range:$__interval])) "
+        f"/ (sum(sum_over_time(({spent})[$__range:$__interval])) > 0)"
+    )
+
+
+def _load_name(least: int, most: int) -> str:
+    if most <= 1:
+        return "1 request"
+    return f"{least + 1} requests" if least + 1 == most else f"{least + 1} to {most} requests"
+
+
+top: list[Panel] = [
+    tiles.pays(5),
+    tiles.change(7),
+    tiles.speed(3),
+    tiles.length(),
+    Stat(
+        title="Return on speculation",
+        description=(
+            "The published ROI: relative benefit over relative cost in memory and compute, of everything chosen, from `vllm_specdec_return_on_speculation_ratio` weighted with "
+            "`vllm_specdec_accepted_tokens_per_second`. Below 1 the memory of the draft model serves better as KV cache."
+        ),
+        targets=[
+            now(
+                harmonic(windowed("return_on_speculation_ratio"), windowed("accepted_tokens_per_second")),
+                "return",
+            )
+        ],
+        unit="short",
+        decimals=1,
+        no_value="needs --cost.*",
+        width=5,
+    ),
+]
+
+which_k: list[Panel] = [
+    BarGauge(
+        title="What would each K give?",
+        description=(
+            "Estimated speedup of drafts at every K in reach at the load of the moment: what the advice goes by, from `vllm_specdec_estimated_speedup_at` weighted with "
+            "`vllm_specdec_generation_tokens_per_second`. K=0 is no speculation. Set the K of the longest bar; beyond the present K it is a cautious guess."
+        ),
+        targets=[
+            now(
+                harmonic(
+                    gauge("estimated_speedup_at", num_speculative_tokens=str(k)),
+                    GENERATED,
+                    own="num_speculative_tokens",
+                ),
+                f"K={k}",
+            )
+            for k in range(MOST + 1)
+        ],
+        **TIMES,
+        color=fixed(BLUE),
+        no_value="no advice yet: too few drafts, or drafts vary",
+        width=8,
+        rows=10,
+    ),
+    TimeSeries(
+        title="K in use and K advised",
+        description=(
+            "K of each model (`vllm_specdec_num_speculative_tokens`), the K that the exporter advises (`vllm_specdec_recommended_num_speculative_tokens`, 0 for no speculation) and "
+            "the K of the server's own schedule at the moment (`vllm_specdec_scheduled_num_speculative_tokens`). Where they stay apart for hours: change K."
+        ),
+        targets=[
+            over_time(total(gauge("num_speculative_tokens"), MODEL, "max"), f"in use: {MODEL_LEGEND}"),
+            over_time(
+                total(gauge("recommended_num_speculative_tokens"), MODEL, "max"), f"advised: {MODEL_LEGEND}"
+            ),
+            over_time(
+                total(gauge("scheduled_num_speculative_tokens"), MODEL, "max"), f"scheduled: {MODEL_LEGEND}"
+            ),
+        ],
+        unit="short",
+        decimals=0,
+        least=0,
+        steps=True,
+        no_value="K is not known",
+        width=8,
+        rows=10,
+    ),
+    BarGauge(
+        title="Which K at which load?",
+        description=(
+            "The K schedule that the exporter advises, at some batch sizes, from `vllm_specdec_recommended_num_speculative_tokens_at`: the largest of the engines chosen, 0 for no "
+            "speculation. Paste the rows from the exporter's status page into num_speculative_tokens_per_batch_size."
+        ),
+        targets=[
+            now(
+                total(gauge("recommended_num_speculative_tokens_at", batch_size=str(size)), operator="max"),
+                f"{size} request{'s' if size > 1 else ''}",
+            )
+            for size in SCHEDULED_BATCHES
+        ],
+        unit="short",
+        decimals=0,
+        color=fixed(SKY),
+        no_value="no schedule: several engines a server, a larger K to try first, or no advice",
+        width=8,
+        rows=10,
+    ),
+]
+
+at_which_load: list[Panel] = [
+    BarGauge(
+        title="At which load does it pay?",
+        description=(
+            "Speedup over the time range while this many requests were in the batch on average: `vllm_specdec_speedup` by `vllm_specdec_mean_batch_size`, all tokens "
+            "(`vllm_specdec_generation_tokens_per_second`) over their plain time. Bars below 1 (break-even): draft less from that load on, with the schedule above."
+        ),
+        targets=[
+            *(now(at_load(least, most), _load_name(least, most)) for least, most in pairwise(LOADS)),
+            now(at_load(LOADS[-1], None), f"more than {LOADS[-1]}"),
+            now(threshold("harmful_speedup"), "break-even"),
+        ],
+        **TIMES,
+        color=fixed(BLUE),
+        overrides=colored({"break-even": VERMILION}),
+        no_value=NOTHING,
+        width=8,
+        rows=10,
+    ),
+    TimeSeries(
+        title="Speedup against running requests",
+        description=(
+            "Speedup (`vllm_specdec_speedup`) with its break-even line, and the requests in the batch of a mean engine (`vllm_specdec_requests_running`, right axis). If the speedup falls as requests "
+            "rise, it is load: use a K schedule. If it falls alone, it is the drafts: see *Acceptance anatomy*."
+        ),
+        targets=[
+            over_time(speedup(), "speedup"),
+            over_time(threshold("harmful_speedup"), LIMIT + "break-even"),
+            over_time(
+                f"{total(gauge('requests_running'))} / count({gauge('requests_running')})", "running requests"
+            ),
+        ],
+        **TIMES,
+        overrides=[
+            *colored({"speedup": BLUE}),
+            limits(VERMILION),
+            named(
+                "running requests",
+                unit="short",
+                decimals=1,
+                min=0,
+                color=fixed(GREY),
+                custom__axisPlacement="right",
+                custom__fillOpacity=15,
+                custom__lineWidth=1,
+            ),
+        ],
+        no_value=NOTHING,
+        rows=10,
+        width=8,
+    ),
+    TimeSeries(
+        title="Acceptance against break-even",
+        description=(
+            "Acceptance rate (`vllm_specdec_accepted_tokens_total` over `vllm_specdec_draft_tokens_total`), and the one at which the estimated speedup is 1 at the load of the moment "
+            "(`vllm_specdec_break_even_acceptance_ratio`). The gap is the headroom. No gap: lower K, or a cheaper drafter."
+        ),
+        targets=[
+            over_time(FLOW.acceptance(), "acceptance"),
+            over_time(
+                weighted(windowed("break_even_acceptance_ratio"), windowed("draft_tokens_per_second")),
+                LIMIT + "break-even",
+            ),
+        ],
+        unit="percentunit",
+        decimals=0,
+        least=0,
+        overrides=[*colored({"acceptance": BLUE}), limits(VERMILION)],
+        no_value=NOTHING,
+        width=8,
+        rows=10,
+    ),
+]
+
+thrown_away: list[Panel] = [
+    TimeSeries(
+        title="Drafted tokens by their fate",
+        description=(
+            "Drafted tokens a second that were accepted and that were rejected, from `vllm_specdec_accepted_tokens_total` and `vllm_specdec_draft_tokens_total`. "
+            "Rejected ones cost compute that a full GPU would use for other requests: lower K when requests wait."
+        ),
+        targets=[
+            over_time(FLOW.of("accepted_tokens"), "accepted"),
+            over_time(f"clamp_min({FLOW.of('draft_tokens')} - {FLOW.of('accepted_tokens')}, 0)", "rejected"),
+        ],
+        unit="suffix:tokens/s",
+        decimals=0,
+        least=0,
+        fill=25,
+        stack=True,
+        overrides=colored({"accepted": BLUE, "rejected": ORANGE}),
+        no_value=NOTHING,
+        width=8,
+    ),
+    TimeSeries(
+        title="Verified tokens per emitted token",
+        description=(
+            "Tokens that the target model computes for each one that it emits out of drafts, from `vllm_specdec_draft_tokens_total`, `vllm_specdec_drafts_total` and "
+            "`vllm_specdec_accepted_tokens_total`; 1 without waste. It is the price of the speedup on a GPU that is full: lower K to bring it down."
+        ),
+        targets=[
+            over_time(
+                f"({FLOW.of('draft_tokens')} + {FLOW.of('drafts')}) / (({FLOW.of('accepted_tokens')} + {FLOW.of('drafts')}) > 0)",
+                "verified per emitted",
+            )
+        ],
+        **LENGTH,
+        least=1,
+        overrides=colored({"verified per emitted": BLUE}),
+        no_value=NOTHING,
+        width=8,
+    ),
+    TimeSeries(
+        title="Estimated and measured speedup",
+        description=(
+            "Speedup of drafts by the cost profile (`vllm_specdec_estimated_speedup`), and of all output against the recorded baseline (`vllm_specdec_measured_speedup`). "
+            "Far apart: the profile does not fit this GPU or method, so give --cost.profile, or trust what is measured."
+        ),
+        targets=[
+            over_time(
+                harmonic(windowed("estimated_speedup"), windowed("drafts_per_second")),
+                "estimated, of drafts",
+            ),
+            over_time(
+                harmonic(windowed("measured_speedup"), GENERATED),
+                "measured, of all",
+            ),
+            over_time(threshold("harmful_speedup"), LIMIT + "break-even"),
+        ],
+        **TIMES,
+        overrides=[
+            *colored({"estimated, of drafts": SKY, "measured, of all": BLUE}),
+            limits(VERMILION),
+        ],
+        no_value=NOTHING,
+        width=8,
+    ),
+    joined(
+        "What are these figures made with?",
+        (
+            "What the exporter knows of each deployment (`vllm_specdec_info`): method, draft model, cost profile and version, with the engines that are so. "
+            "An empty method or the profile *unknown*: give the exporter --spec.config, or its speedup is a guess."
+        ),
+        {
+            "cluster": "Cluster",
+            "namespace": "Namespace",
+            "model_name": "Model",
+            "method": "Method",
+            "draft_model": "Draft model",
+            "cost_profile": "Cost profile",
+            "dialect": "Dialect",
+            "upstream_version": "vLLM",
+        },
+        [
+            Column(
+                "Engines",
+                f"count by ({MODEL}, method, draft_model, cost_profile, dialect, upstream_version) ({gauge('info')})",
+                decimals=0,
+                width=90,
+            )
+        ],
+        no_value="no engine is known",
+        rows=5,
+    ),
+]
+
+dashboard = Dashboard(
+    uid="vllm-specdec-cost",
+    title="K and cost",
+    description="Which K should be set, at which load does speculation pay, and what does it throw away?",
+    sections=[
+        ("", top),
+        ("Which K?", which_k),
+        ("At which load?", at_which_load),
+        ("What does it throw away, and what is that known from?", thrown_away),
+    ],
+    variables=variables.usual(),
+    marks=annotations.usual(),
+    links=links.to_all(),
+)

@@ -1,0 +1,348 @@
+"""Exporter health: can the other dashboards be trusted?"""
+
+from __future__ import annotations
+
+from grafana_panels import annotations, links, variables
+from grafana_panels.alerting import WATCHDOG
+from grafana_panels.dashboard import Dashboard
+from grafana_panels.field import colored, words
+from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
+from grafana_panels.promql import INTERVAL, KNOWN, exporters, gauge, total
+from grafana_panels.table import Column, joined
+from grafana_panels.target import now, over_time
+from grafana_panels.variables import TARGET
+
+PLACE = "cluster, namespace, pod, instance, target"
+LEGEND = "{{namespace}} {{pod}} {{instance}} {{target}}"
+EXPORTERS = exporters()
+
+
+def target(name: str) -> str:
+    """Return a series of a server or of the exporter itself."""
+    return gauge(name, TARGET)
+
+
+#: Cores that each exporter uses.
+CPU = f"rate(process_cpu_seconds_total{{{TARGET}}}[{INTERVAL}]) and {KNOWN}"
+
+
+def own(name: str) -> str:
+    """Return what Prometheus or Python tells of the exporters, and of nothing else that it scrapes."""
+    return f"{name}{{{TARGET}}} and {KNOWN}"
+
+
+def rate_of(name: str, by: str) -> str:
+    """Return the rate of a counter of the exporter."""
+    return total(f"rate({target(name)}[{INTERVAL}])", by)
+
+
+#: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does not.
+ANSWERS = f"1 + {total(target('up'), PLACE, 'min')}\nor ({total(EXPORTERS, PLACE, 'max')} == 0)"
+#: What can be the matter with a server, from good to bad.
+STATES = words({2: ("▲ answering", BLUE), 1: ("● vLLM DOWN", ORANGE), 0: ("▼ EXPORTER DOWN", VERMILION)})
+
+top: list[Panel] = [
+    Stat(
+        title="Exporters that answer",
+        description=(
+            "Scrape targets of the exporter that answer, and all of them, from `up`. Fewer than all: look at the containers that do not, in the table below; "
+            "nothing of their engines is on any dashboard."
+        ),
+        targets=[now(f"sum({EXPORTERS})", "answer"), now(f"count({EXPORTERS})", "of")],
+        text="value_and_name",
+        unit="short",
+        decimals=0,
+        no_value="none found",
+    ),
+    Stat(
+        title="Servers that answer",
+        description=(
+            "vLLM servers that the exporters can read, and all of them, from `vllm_specdec_up`. Fewer than all: a model that loads, or see *Why do polls fail?*"
+        ),
+        targets=[now(f"sum({target('up')})", "answer"), now(f"count({target('up')})", "of")],
+        text="value_and_name",
+        unit="short",
+        decimals=0,
+        no_value="none found",
+    ),
+    Stat(
+        title="Oldest data",
+        description=(
+            "Time since the last successful poll of the server that is worst off, from `vllm_specdec_last_success_timestamp_seconds`. "
+            "More than a few polls: its numbers are gone from the dashboards, not frozen."
+        ),
+        targets=[now(f"max(time() - {target('last_success_timestamp_seconds')})", "age")],
+        unit="s",
+        decimals=0,
+        least=0,
+        no_value="none yet",
+    ),
+    Stat(
+        title="Failed polls in the last hour",
+        description=(
+            "Polls of vLLM that failed within an hour, from `vllm_specdec_poll_errors_total`. A few refused ones are a restart; "
+            "others: see *Why do polls fail?* and the exporter's log."
+        ),
+        targets=[now(f"sum(increase({target('poll_errors_total')}[1h]))", "failed")],
+        unit="short",
+        decimals=0,
+        no_value="none",
+    ),
+    Stat(
+        title="Configuration",
+        description=(
+            "Whether every exporter runs on its newest configuration, from `vllm_specdec_config_last_reload_successful`. "
+            "Not: run vllm-specdec-exporter --config.check on the file, mend it, and reload."
+        ),
+        targets=[now(f"min({target('config_last_reload_successful')})", "configuration")],
+        mappings=words({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
+        background=True,
+        no_value="not known",
+    ),
+    Stat(
+        title="Alert rules",
+        description=(
+            "Whether the alert rules are loaded, from the watchdog that always fires (`ALERTS`). Without them nobody is paged, and panels with alerts, "
+            "the usual band and the objective stay empty: load alerts/rules."
+        ),
+        targets=[now(f"max({WATCHDOG})", "rules")],
+        mappings=words({1: ("▲ loaded", BLUE)}),
+        background=True,
+        no_value="NOT LOADED",
+    ),
+]
+
+polls: list[Panel] = [
+    StateTimeline(
+        title="Who answered when?",
+        description=(
+            "For each exporter and server: answering, vLLM down (`vllm_specdec_up` is 0), or the exporter itself down (`up` is 0). "
+            "Gaps on the other dashboards at the same time are explained by this."
+        ),
+        targets=[over_time(ANSWERS, LEGEND)],
+        mappings=STATES,
+        no_value="no exporter found",
+    ),
+    TimeSeries(
+        title="Why do polls fail?",
+        description=(
+            "Failed polls a minute by reason, from `vllm_specdec_poll_errors_total`. refused: vLLM loads or is gone; timeout: it is overloaded; malformed or unrecognized: "
+            "a version the exporter does not know; tls, credentials: its configuration. The reasons are listed in docs/metrics.md."
+        ),
+        targets=[over_time(f"60 * {rate_of('poll_errors_total', 'reason')}", "{{reason}}")],
+        unit="suffix:/min",
+        decimals=1,
+        least=0,
+        stack=True,
+        fill=25,
+        no_value="none",
+    ),
+    TimeSeries(
+        title="How long does a poll take?",
+        description=(
+            "Duration of the last poll of each server, the slowest ten, from `vllm_specdec_poll_duration_seconds`. Near --poll.timeout polls begin to fail: "
+            "vLLM's API server is overloaded."
+        ),
+        targets=[over_time(f"topk(10, {total(target('poll_duration_seconds'), PLACE, 'max')})", LEGEND)],
+        unit="s",
+        least=0,
+        no_value="no poll yet",
+        width=8,
+    ),
+    TimeSeries(
+        title="How long does a scrape take?",
+        description=(
+            "Duration of Prometheus's scrapes of the exporters, the slowest and the mean, from `scrape_duration_seconds`. It does not wait for vLLM: "
+            "if it grows, the exporter lacks CPU."
+        ),
+        targets=[
+            over_time(f"max({own('scrape_duration_seconds')})", "slowest"),
+            over_time(
+                f"sum({own('scrape_duration_seconds')}) / count({own('scrape_duration_seconds')})", "mean"
+            ),
+        ],
+        unit="s",
+        least=0,
+        overrides=colored({"slowest": BLUE, "mean": SKY}),
+        no_value="not scraped",
+        width=8,
+    ),
+    TimeSeries(
+        title="How many series?",
+        description=(
+            "Samples in a scrape of the exporters, the largest and all together, from `scrape_samples_scraped`. It grows with engines, K and windows, not with traffic; "
+            "if it grows otherwise, that is a fault to report."
+        ),
+        targets=[
+            over_time(f"max({own('scrape_samples_scraped')})", "largest"),
+            over_time(f"sum({own('scrape_samples_scraped')})", "all"),
+        ],
+        unit="short",
+        decimals=0,
+        least=0,
+        overrides=colored({"largest": BLUE, "all": GREY}),
+        no_value="not scraped",
+        width=8,
+    ),
+]
+
+data: list[Panel] = [
+    TimeSeries(
+        title="Restarts of engines",
+        description=(
+            "Times that the counters of engines began anew within an hour, from `vllm_specdec_engine_resets_total`. Each is a restart of vLLM: "
+            "windows begin anew, so short gaps follow. Many: vLLM crashes, see its log."
+        ),
+        targets=[
+            over_time(f"sum(increase({gauge('engine_resets_total')}[1h]))", "restarts"),
+        ],
+        unit="short",
+        decimals=0,
+        least=0,
+        overrides=colored({"restarts": ORANGE}),
+        no_value="none",
+        width=8,
+    ),
+    TimeSeries(
+        title="Contradictory answers",
+        description=(
+            "Samples a minute that contradicted themselves or the one before, from `vllm_specdec_inconsistent_samples_total`. A few are answers torn between two counters, and ratios were clamped. "
+            "Always: something between vLLM and the exporter alters numbers."
+        ),
+        targets=[
+            over_time(f"60 * sum(rate({gauge('inconsistent_samples_total')}[{INTERVAL}]))", "contradictory"),
+        ],
+        unit="suffix:/min",
+        decimals=1,
+        least=0,
+        overrides=colored({"contradictory": ORANGE}),
+        no_value="none",
+        width=8,
+    ),
+    TimeSeries(
+        title="How full are the windows?",
+        description=(
+            "Real span of each of the exporter's windows, the least of all engines, from `vllm_specdec_window_span_seconds`. Shorter than its name: the engine has just started, "
+            "or polls are missing, and ratios rest on less."
+        ),
+        targets=[over_time(total(gauge("window_span_seconds"), "window", "min"), "{{window}}")],
+        unit="s",
+        least=0,
+        no_value="no windows yet",
+        width=8,
+    ),
+    TimeSeries(
+        title="Memory of exporters",
+        description=(
+            "Resident memory of the largest exporter, and all together, from `process_resident_memory_bytes`. It is flat whatever the traffic; "
+            "growth over days is a fault to report."
+        ),
+        targets=[
+            over_time(f"max({own('process_resident_memory_bytes')})", "largest"),
+            over_time(f"sum({own('process_resident_memory_bytes')})", "all"),
+        ],
+        unit="bytes",
+        least=0,
+        overrides=colored({"largest": BLUE, "all": GREY}),
+        no_value="not scraped",
+    ),
+    TimeSeries(
+        title="CPU of exporters",
+        description=(
+            "Cores used by the busiest exporter, and by all, from `process_cpu_seconds_total`. A few thousandths each; "
+            "more: poll less often with --poll.interval, or look for a scraper that asks too often."
+        ),
+        targets=[
+            over_time(f"max({CPU})", "busiest"),
+            over_time(f"sum({CPU})", "all"),
+        ],
+        unit="short",
+        decimals=4,
+        least=0,
+        overrides=colored({"busiest": BLUE, "all": GREY}),
+        no_value="not scraped",
+    ),
+]
+
+tables: list[Panel] = [
+    joined(
+        "Which exporter, which server?",
+        (
+            "Each exporter with its version and the servers that it polls, from `vllm_specdec_up`, `vllm_specdec_build_info` and others. "
+            "Different versions in one fleet: finish the rollout, since rules and dashboards go by the newest."
+        ),
+        {
+            "cluster": "Cluster",
+            "namespace": "Namespace",
+            "pod": "Pod",
+            "instance": "Instance",
+            "target": "Server",
+        },
+        [
+            Column(
+                "State",
+                ANSWERS,
+                mappings=STATES,
+                filled=True,
+                width=170,
+            ),
+            Column(
+                "Last success",
+                f"1000 * {total(target('last_success_timestamp_seconds'), PLACE, 'max')}",
+                "dateTimeFromNow",
+                width=160,
+            ),
+            Column("Poll", total(target("poll_duration_seconds"), PLACE, "max"), "s", width=100),
+            Column(
+                "Failed polls, 1h",
+                f"sum by ({PLACE}) (increase({target('poll_errors_total')}[1h]))",
+                decimals=0,
+                width=140,
+            ),
+        ],
+        no_value="-",
+        sort=("State", False),
+    ),
+    joined(
+        "Which versions run?",
+        (
+            "Exporters by version and Python, from `vllm_specdec_build_info`. More than one version is a rollout under way; "
+            "finish it, since dashboards and rules are made for the newest."
+        ),
+        {"version": "Exporter", "python_version": "Python"},
+        [Column("Exporters", f"count by (version, python_version) ({target('build_info')})", decimals=0)],
+        no_value="no exporter found",
+        width=10,
+    ),
+    joined(
+        "Thresholds in force",
+        (
+            "Every threshold that exporters judge by, from `vllm_specdec_threshold`: the lowest and the highest where exporters differ. "
+            "Change one with --threshold NAME=NUMBER; the meanings are in docs/metrics.md."
+        ),
+        {"name": "Threshold"},
+        [
+            Column("Lowest", f"min by (name) ({target('threshold')})", "none", width=110),
+            Column("Highest", f"max by (name) ({target('threshold')})", "none", width=110),
+        ],
+        no_value="no exporter found",
+        sort=("Threshold", False),
+        width=14,
+    ),
+]
+
+dashboard = Dashboard(
+    uid="vllm-specdec-exporter",
+    title="Exporter health",
+    description="Are all servers watched, and can the other dashboards be trusted?",
+    sections=[
+        ("", top),
+        ("Are all servers watched?", polls),
+        ("Can the numbers be trusted?", data),
+        ("Which exporters are these?", tables),
+    ],
+    variables=variables.usual(),
+    marks=annotations.usual(),
+    links=links.to_all(),
+)

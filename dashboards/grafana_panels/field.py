@@ -1,0 +1,73 @@
+"""Field configuration: what a value looks like, in Grafana's JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .palette import NEUTRAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Json = dict[str, Any]
+
+#: Series that are thresholds in force; their names begin with this.
+LIMIT = "limit: "
+
+
+def words(codes: Mapping[int, tuple[str, str]]) -> list[Json]:
+    """Return the value mapping from codes to a word and a colour."""
+    return [
+        {
+            "type": "value",
+            "options": {
+                str(code): {"text": text, "color": color, "index": index}
+                for index, (code, (text, color)) in enumerate(codes.items())
+            },
+        }
+    ]
+
+
+def override(matcher: str, name: str, **properties: Any) -> Json:
+    """Return an override of the fields that a matcher finds; a dot in a property is written `__`."""
+    return {
+        "matcher": {"id": matcher, "options": name},
+        "properties": [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()],
+    }
+
+
+def named(name: str, **properties: Any) -> Json:
+    """Return an override of the field of this name."""
+    return override("byName", name, **properties)
+
+
+def matching(pattern: str, **properties: Any) -> Json:
+    """Return an override of the fields whose names match a regular expression."""
+    return override("byRegexp", f"/{pattern}/", **properties)
+
+
+def fixed(color: str) -> Json:
+    """Return the colour mode of one colour."""
+    return {"mode": "fixed", "fixedColor": color}
+
+
+def colored(colors: Mapping[str, str]) -> list[Json]:
+    """Return overrides that give fields their colours by name."""
+    return [named(name, color=fixed(color)) for name, color in colors.items()]
+
+
+def limits(color: str = NEUTRAL) -> Json:
+    """Return the override that draws thresholds in force as thin dashed lines."""
+    return matching(
+        f"^{LIMIT}.*",
+        color=fixed(color),
+        custom__lineStyle={"fill": "dash", "dash": [8, 6]},
+        custom__lineWidth=1,
+        custom__fillOpacity=0,
+        custom__showPoints="never",
+    )
+
+
+def positions(colors: Iterable[str], name: str = "position") -> list[Json]:
+    """Return overrides that colour series called `position 0`, `position 1` ... in an order to be seen."""
+    return [named(f"{name} {index}", color=fixed(color)) for index, color in enumerate(colors)]

@@ -1,0 +1,38 @@
+"""Colours: the palette of Okabe and Ito, which people with any kind of colour blindness can tell apart.
+
+A colour says how something is judged only together with a word or a symbol; red and green never stand for
+bad and good.
+"""
+
+from __future__ import annotations
+
+BLUE = "#0072B2"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+ORANGE = "#E69F00"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#8C8C8C"
+DARK = "#5A5A5A"
+
+#: What a judgement is coloured with.
+GOOD, FAIR, BAD, NEUTRAL = BLUE, ORANGE, VERMILION, GREY
+
+#: Series without a meaning of their own, in this order.
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY)
+
+#: Draft positions, near to far: one hue from dark to light, so that the order can be seen.
+POSITIONS = (
+    "#08306B",
+    "#08519C",
+    "#2171B5",
+    "#4292C6",
+    "#6BAED6",
+    "#9ECAE1",
+    "#C6DBEF",
+    "#DEEBF7",
+)
+
+#: Percentiles of a latency.
+PERCENTILES = {"P50": SKY, "P95": BLUE, "P99": ORANGE}

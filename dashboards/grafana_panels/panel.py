@@ -1,0 +1,339 @@
+"""Panels: subclasses of grafanalib's Panel that write what Grafana 10.4 to 13 reads.
+
+grafanalib's own classes write keys that Grafana has dropped (`editable`, `error`, `span` ...), nulls, a
+limit of 100 points, and for gauges, tables and heatmaps the options of removed Angular panels.
+"""
+
+from __future__ import annotations
+
+import attr
+from grafanalib import core
+
+from .field import Json
+from .palette import NEUTRAL
+from .target import DATASOURCE, PromTarget, lettered
+
+#: The oldest Grafana that the dashboards are written for. Newer ones migrate from it.
+PLUGIN_VERSION = "10.4.0"
+
+#: What grafanalib's panel writes that Grafana no longer has, or would rather not be told.
+_DROPPED = (
+    "cacheTimeout", "editable", "error", "height", "hideTimeOverride", "interval", "links", "maxDataPoints",
+    "maxPerRow", "minSpan", "repeat", "repeatDirection", "span", "timeFrom", "timeShift", "transparent",
+)  # fmt: skip
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class Panel(core.Panel):
+    """What all panels have.
+
+    Attributes:
+        title: a question, or a noun that users know.
+        description: what it shows, from which series, and what to do when it looks bad.
+        targets: the queries.
+        width: of the 24 columns.
+        rows: height in grid rows.
+        unit: Grafana's id of a unit.
+        decimals: digits behind the point.
+        least: least value of the axis or bar.
+        most: greatest value.
+        no_value: what stands where there is no value.
+        mappings: from values to words.
+        overrides: for single fields.
+        color: how values are coloured.
+        links: data links.
+        reshape: transformations.
+    """
+
+    KIND = ""
+
+    id: int | None = None
+    gridPos: Json | None = None  # noqa: N815 - grafanalib's name
+    title: str = ""
+    description: str = ""
+    targets: list[PromTarget] = attr.ib(factory=list)
+    width: int = 12
+    rows: int = 8
+    unit: str = ""
+    decimals: int | None = None
+    least: float | None = None
+    most: float | None = None
+    no_value: str = ""
+    mappings: list[Json] = attr.ib(factory=list)
+    overrides: list[Json] = attr.ib(factory=list)
+    color: Json = attr.ib(factory=lambda: {"mode": "palette-classic"})
+    links: list[Json] = attr.ib(factory=list)
+    reshape: list[Json] = attr.ib(factory=list)
+
+    def options(self) -> Json:
+        """Return the options of this type of panel."""
+        return {}
+
+    def custom(self) -> Json:
+        """Return the field options of this type of panel."""
+        return {}
+
+    def to_json_data(self) -> Json:
+        """Return Grafana's JSON."""
+        defaults: Json = {
+            "color": self.color,
+            "decimals": self.decimals,
+            "links": self.links or None,
+            "mappings": self.mappings or None,
+            "max": self.most,
+            "min": self.least,
+            "noValue": self.no_value or None,
+            "thresholds": {"mode": "absolute", "steps": [{"color": NEUTRAL, "value": None}]},
+            "unit": self.unit or None,
+            "custom": self.custom() or None,
+        }
+        document = self.panel_json(
+            {
+                "type": self.KIND,
+                "options": self.options(),
+                "fieldConfig": {"defaults": defaults, "overrides": self.overrides},
+                "pluginVersion": PLUGIN_VERSION,
+                "datasource": DATASOURCE,
+                "transformations": self.reshape or None,
+            }
+        )
+        document["targets"] = lettered(self.targets)
+        return {key: value for key, value in document.items() if key not in _DROPPED}
+
+
+_CALC = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class Stat(Panel):
+    """Tiles: a word or a number each.
+
+    Attributes:
+        text: `value`, `name`, or `value_and_name`.
+        background: fill the tile with the colour, as judgements do; else the text has it.
+        per_series: colour; neutral unless mappings or overrides say otherwise.
+    """
+
+    KIND = "stat"
+
+    width: int = 4
+    rows: int = 4
+    color: Json = attr.ib(factory=lambda: {"mode": "thresholds"})
+    text: str = "value"
+    background: bool = False
+
+    def options(self) -> Json:
+        """Return the options of a stat panel."""
+        return {
+            "colorMode": "background" if self.background else "none",
+            "graphMode": "none",
+            "justifyMode": "auto",
+            "orientation": "auto",
+            "reduceOptions": _CALC,
+            "showPercentChange": False,
+            "textMode": self.text,
+            "wideLayout": True,
+        }
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class TimeSeries(Panel):
+    """Lines over time.
+
+    Attributes:
+        fill: opacity of the area below, in percent.
+        steps: draw values as they stood until the next, rather than sloping.
+        stack: one series upon the other.
+        table: the legend as a table with mean and last value.
+        label: of the axis.
+    """
+
+    KIND = "timeseries"
+
+    fill: int = 0
+    steps: bool = False
+    stack: bool = False
+    table: bool = False
+    label: str = ""
+
+    def options(self) -> Json:
+        """Return the options of a time series panel."""
+        return {
+            "legend": {
+                "calcs": ["mean", "lastNotNull"] if self.table else [],
+                "displayMode": "table" if self.table else "list",
+                "placement": "bottom",
+                "showLegend": True,
+            },
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+
+    def custom(self) -> Json:
+        """Return the field options of a time series panel."""
+        return {
+            "axisLabel": self.label,
+            "axisPlacement": "auto",
+            "drawStyle": "line",
+            "fillOpacity": self.fill,
+            "lineInterpolation": "stepAfter" if self.steps else "linear",
+            "lineWidth": 2,
+            "showPoints": "never",
+            "spanNulls": False,
+            "stacking": {"group": "A", "mode": "normal" if self.stack else "none"},
+        }
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class StateTimeline(Panel):
+    """Words over time, a row for each series."""
+
+    KIND = "state-timeline"
+
+    color: Json = attr.ib(factory=lambda: {"mode": "thresholds"})
+
+    def options(self) -> Json:
+        """Return the options of a state timeline."""
+        return {
+            "alignValue": "left",
+            "legend": {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True},
+            "mergeValues": True,
+            "rowHeight": 0.8,
+            "showValue": "auto",
+            "tooltip": {"mode": "single", "sort": "none"},
+        }
+
+    def custom(self) -> Json:
+        """Return the field options of a state timeline."""
+        return {"fillOpacity": 85, "lineWidth": 0, "spanNulls": False}
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class BarGauge(Panel):
+    """A bar for each series."""
+
+    KIND = "bargauge"
+
+    color: Json = attr.ib(factory=lambda: {"mode": "thresholds"})
+    least: float | None = 0
+
+    def options(self) -> Json:
+        """Return the options of a bar gauge."""
+        return {
+            "displayMode": "basic",
+            "minVizHeight": 16,
+            "minVizWidth": 8,
+            "namePlacement": "auto",
+            "orientation": "horizontal",
+            "reduceOptions": _CALC,
+            "showUnfilled": True,
+            "sizing": "auto",
+            "valueMode": "color",
+        }
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class Heatmap(Panel):
+    """Buckets of a histogram over time."""
+
+    KIND = "heatmap"
+
+    label: str = ""
+
+    def options(self) -> Json:
+        """Return the options of a heatmap."""
+        return {
+            "calculate": False,
+            "cellGap": 1,
+            "color": {
+                "exponent": 0.5,
+                "fill": "dark-blue",
+                "mode": "scheme",
+                "reverse": True,
+                "scale": "exponential",
+                "scheme": "Viridis",
+                "steps": 64,
+            },
+            "exemplars": {"color": "rgba(255,0,255,0.7)"},
+            "filterValues": {"le": 1e-9},
+            "legend": {"show": True},
+            "rowsFrame": {"layout": "auto"},
+            "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": True},
+            "yAxis": {"axisLabel": self.label, "axisPlacement": "left", "reverse": False, "unit": "short"},
+            "cellValues": {"unit": self.unit},
+        }
+
+    def custom(self) -> Json:
+        """Return the field options of a heatmap."""
+        return {"scaleDistribution": {"type": "linear"}}
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class Table(Panel):
+    """Rows of values.
+
+    Attributes:
+        sort: the column to sort by, and whether the greatest comes first.
+    """
+
+    KIND = "table"
+
+    width: int = 24
+    color: Json = attr.ib(factory=lambda: {"mode": "thresholds"})
+    sort: tuple[str, bool] | None = None
+
+    def options(self) -> Json:
+        """Return the options of a table."""
+        by = [{"displayName": self.sort[0], "desc": self.sort[1]}] if self.sort else []
+        return {
+            "cellHeight": "sm",
+            "footer": {"countRows": False, "fields": "", "reducer": ["sum"], "show": False},
+            "showHeader": True,
+            "sortBy": by,
+        }
+
+    def custom(self) -> Json:
+        """Return the field options of a table."""
+        return {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": False, "inspect": False}
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class Text(Panel):
+    """A few words in Markdown."""
+
+    KIND = "text"
+
+    width: int = 24
+    rows: int = 2
+    content: str = ""
+
+    def to_json_data(self) -> Json:
+        """Return Grafana's JSON."""
+        return {
+            "gridPos": self.gridPos,
+            "id": self.id,
+            "options": {"content": self.content, "mode": "markdown"},
+            "pluginVersion": PLUGIN_VERSION,
+            "title": self.title,
+            "transparent": True,
+            "type": self.KIND,
+        }
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class Row(core.Panel):
+    """A heading that can be folded; what stands below belongs to it."""
+
+    id: int | None = None
+    gridPos: Json | None = None  # noqa: N815 - grafanalib's name
+    title: str = ""
+
+    def to_json_data(self) -> Json:
+        """Return Grafana's JSON."""
+        return {
+            "collapsed": False,
+            "gridPos": self.gridPos,
+            "id": self.id,
+            "panels": [],
+            "title": self.title,
+            "type": "row",
+        }

@@ -1,0 +1,105 @@
+"""A side of a comparison: one of two selections, with variables of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .promql import IDENTITY, INTERVAL, Flow, gauge, speedup, total, windowed
+from .variables import LABELS, query, selector
+
+if TYPE_CHECKING:
+    from .field import Json
+
+#: What both sides share, and what each chooses for itself.
+SHARED = ("cluster", "job")
+OWN = ("namespace", "model_name", "pod", "instance", "engine")
+#: K of every engine, 0 where there is no speculation.
+K_OR_NONE = "vllm_specdec_num_speculative_tokens{select} or on ({identity}) 0 * vllm_specdec_info{select}"
+
+
+def k_of(select: str = "") -> str:
+    """Return K of the engines, 0 for those that do not speculate."""
+    return K_OR_NONE.format(select=f"{{{select}}}" if select else "", identity=IDENTITY)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two selections."""
+
+    name: str
+    color: str
+
+    @property
+    def prefix(self) -> str:
+        """What its variables begin with."""
+        return f"{self.name.lower()}_"
+
+    @property
+    def select(self) -> str:
+        """What selects its series."""
+        return f"{selector(SHARED)},{selector(OWN, self.prefix)}"
+
+    @property
+    def keep(self) -> str:
+        """What its engines must match besides: method and K, which the series do not carry."""
+        method = gauge("info", f'{self.select},method=~"${self.prefix}method"')
+        return f" and on ({IDENTITY}) {method} and on ({IDENTITY}) (({k_of(self.select)}) == ${self.prefix}k)"
+
+    def flow(self, *, now: bool = False) -> Flow:
+        """Return its ratios."""
+        return Flow(select=self.select, now=now, keep=self.keep)
+
+    def speedup(self) -> str:
+        """Return its speedup."""
+        return speedup("", self.select, self.keep)
+
+    def gauge(self, name: str) -> str:
+        """Return the sum of one of its gauges."""
+        return total(gauge(name, self.select) + self.keep)
+
+    def per_request(self) -> str:
+        """Return the tokens a second of each request in its batches: what a user feels, with drafts or without."""
+        tokens = windowed("generation_tokens_per_second", self.select) + self.keep
+        return f"{total(tokens)} / ({self.gauge('requests_running')} > 0)"
+
+    def at_position(self, position: int) -> str:
+        """Return the share of drafts accepted at a position."""
+        match = f'{self.select},position="{position}"'
+        accepted = f"rate({gauge('accepted_tokens_per_position_total', match)}[{INTERVAL}])"
+        return f"{total(accepted + self.keep)} / ({self.flow().of('drafts')} > 0)"
+
+    def variables(self) -> list[Json]:
+        """Return the variables that choose it."""
+        found, before = [], selector(SHARED)
+        for label in OWN:
+            heading, every = LABELS[label]
+            expr = f"label_values(vllm_specdec_info{{{before}}}, {label})"
+            found.append(query(self.prefix + label, f"{self.name}: {heading.lower()}", expr, every=every))
+            before += f",{selector((label,), self.prefix)}"
+        methods = f"label_values(vllm_specdec_info{{{before}}}, method)"
+        found.append(query(f"{self.prefix}method", f"{self.name}: method", methods, every=".*"))
+        found.append(
+            query(
+                f"{self.prefix}k",
+                f"{self.name}: K",
+                f'query_result(count_values("k", {k_of(before)}))',
+                # Every K equals itself.
+                every=f"on ({IDENTITY}) ({k_of()})",
+                regex='/k="([^"]+)"/',
+                several=False,
+                sort=3,
+            )
+        )
+        return found
+
+
+def shared() -> list[Json]:
+    """Return the variables that both sides go by."""
+    found, before = [], ""
+    for label in SHARED:
+        heading, every = LABELS[label]
+        expr = f"label_values(vllm_specdec_up{{{before}}}, {label})"
+        found.append(query(label, heading, expr, every=every))
+        before += f"{',' if before else ''}{selector((label,))}"
+    return found

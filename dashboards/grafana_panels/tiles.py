@@ -1,0 +1,144 @@
+"""Tiles that several dashboards have."""
+
+from __future__ import annotations
+
+from . import links, verdict
+from .field import Json, words
+from .panel import Stat
+from .promql import Flow, gauge, most, share, speedup, weighted, windowed
+from .target import now
+
+#: What stands where nothing is drafted.
+NOTHING = "no drafts"
+DRAFTS = windowed("drafts_per_second")
+#: What a draft must emit to be worth its cost.
+BREAK_EVEN = weighted(windowed("break_even_acceptance_length"), DRAFTS)
+TIMES: Json = {"unit": "suffix:×", "decimals": 2}
+RATIO: Json = {"unit": "percentunit", "decimals": 0, "least": 0, "most": 1}
+LENGTH: Json = {"unit": "short", "decimals": 2}
+
+TILE = Flow(now=True)
+WHY = [links.to_here("Why: acceptance anatomy", "vllm-specdec-acceptance")]
+COST = [links.to_here("Why: K and cost", "vllm-specdec-cost")]
+
+
+def pays(width: int = 6) -> Stat:
+    """Return the verdict."""
+    return Stat(
+        title="Does speculation pay?",
+        description=(
+            "What speculation does to the speed of everything chosen above: `vllm_specdec_speedup` of all its tokens against the "
+            "thresholds in force, or what engines do (`vllm_specdec_activity`) where there is nothing to judge. HARMFUL: do what *What to "
+            "change?* says. BYPASSED: drafts are configured and none are made, see vLLM's log. DOWN: see *Exporter health*."
+        ),
+        targets=[now(verdict.of_all(), "verdict")],
+        mappings=words(verdict.VERDICTS),
+        background=True,
+        width=width,
+        no_value="NO EXPORTER",
+        links=COST,
+    )
+
+
+def speed(width: int = 4) -> Stat:
+    """Return the speedup."""
+    return Stat(
+        title="Speedup",
+        description=(
+            "Speed over that without speculation: all tokens over the plain time that they took, from `vllm_specdec_speedup`. "
+            "Below 1 speculation loses: lower K, or disable it at this load."
+        ),
+        targets=[now(speedup(), "speedup")],
+        **TIMES,
+        no_value=NOTHING,
+        width=width,
+        links=COST,
+    )
+
+
+def change(width: int = 8) -> Stat:
+    """Return the advice."""
+    return Stat(
+        title="What to change?",
+        description=(
+            "What the exporter advises for most of the drafts (`vllm_specdec_recommendation`), the K in use and the K advised in most engines "
+            "(`vllm_specdec_num_speculative_tokens`, `vllm_specdec_recommended_num_speculative_tokens`). *K and cost* shows the reason; the exporter's "
+            "status page and `vllm-specdec-exporter check` have the configuration to paste."
+        ),
+        targets=[
+            now(
+                most(
+                    share(gauge("recommendation"), DRAFTS, "action"),
+                    "action",
+                    verdict.words_of(verdict.ACTIONS),
+                ),
+                "{{action}}",
+            ),
+            now(f'topk(1, count_values("k", {gauge("num_speculative_tokens")}))', "K is {{k}}"),
+            now(
+                f'topk(1, count_values("k", {gauge("recommended_num_speculative_tokens")}))',
+                "advised: {{k}}",
+            ),
+        ],
+        text="name",
+        unit="short",
+        background=True,
+        overrides=verdict.colors_of(verdict.ACTIONS),
+        no_value="no advice",
+        width=width,
+        links=COST,
+    )
+
+
+def quality() -> Stat:
+    """Return the quality of acceptance."""
+    return Stat(
+        title="How good is acceptance?",
+        description=(
+            "The quality that most drafts have by the published rubric, and their share, from `vllm_specdec_quality`. Poor acceptance may pay "
+            "all the same when drafts are cheap: the verdict counts. Poor: see *Acceptance anatomy*."
+        ),
+        targets=[
+            now(
+                most(share(gauge("quality"), DRAFTS, "level"), "level", verdict.words_of(verdict.QUALITY)),
+                "{{level}}",
+            )
+        ],
+        text="value_and_name",
+        **RATIO,
+        background=True,
+        overrides=verdict.colors_of(verdict.QUALITY),
+        no_value="not judged",
+        links=WHY,
+    )
+
+
+def acceptance() -> Stat:
+    """Return the acceptance rate."""
+    return Stat(
+        title="Acceptance rate",
+        description=(
+            "Accepted over draft tokens of everything chosen, over the exporter's window, from `vllm_specdec_accepted_tokens_per_second` and "
+            "`vllm_specdec_draft_tokens_per_second`. Alone it says little: compare the mean acceptance length with its break-even."
+        ),
+        targets=[now(TILE.acceptance(), "acceptance")],
+        **{**RATIO, "decimals": 1},
+        no_value=NOTHING,
+        links=WHY,
+    )
+
+
+def length() -> Stat:
+    """Return the mean acceptance length beside its break-even."""
+    return Stat(
+        title="Mean acceptance length",
+        description=(
+            "Tokens that a draft emits, and how many it must emit to be worth its cost at this load, from `vllm_specdec_accepted_tokens_per_second`, "
+            "`vllm_specdec_drafts_per_second` and `vllm_specdec_break_even_acceptance_length`. Below break-even: lower K, or disable."
+        ),
+        targets=[now(TILE.length(), "now"), now(BREAK_EVEN, "break-even")],
+        text="value_and_name",
+        **LENGTH,
+        no_value=NOTHING,
+        links=COST,
+    )

@@ -1,0 +1,96 @@
+"""The verdict: one number for what speculation does to whatever is chosen, and the words for it.
+
+The exporter judges each engine. For several engines the same is asked of all their tokens together, with
+the thresholds in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .field import colored
+from .palette import BLUE, DARK, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from .promql import MODEL, exporters, gauge, speedup, threshold, total
+from .variables import ENGINE, TARGET
+
+if TYPE_CHECKING:
+    from .field import Json
+
+#: What a code means: words and colour.
+VERDICTS = {
+    7: ("▲ BENEFICIAL", BLUE),
+    6: ("● MARGINAL", ORANGE),
+    5: ("▼ HARMFUL", VERMILION),
+    4: ("NOT JUDGED", GREY),
+    3: ("WARMING UP", SKY),
+    2: ("BYPASSED", PURPLE),
+    1: ("IDLE", GREY),
+    0: ("OFF", DARK),
+    -1: ("vLLM DOWN", YELLOW),
+    -2: ("EXPORTER DOWN", YELLOW),
+}
+#: Words for the states of the exporter's one-hot gauges, and their colours.
+ACTIVITY = {
+    "active": ("active", BLUE),
+    "warming_up": ("warming up", SKY),
+    "bypassed": ("bypassed", PURPLE),
+    "idle": ("idle", GREY),
+    "off": ("off", DARK),
+}
+QUALITY = {
+    "optimal": ("▲ optimal", BLUE),
+    "healthy": ("▲ healthy", SKY),
+    "fair": ("● fair", ORANGE),
+    "poor": ("▼ poor", VERMILION),
+}
+ACTIONS = {
+    "keep": ("keep K", BLUE),
+    "increase_k": ("raise K", SKY),
+    "decrease_k": ("lower K", ORANGE),
+    "switch_method": ("switch method", PURPLE),
+    "disable": ("disable", VERMILION),
+    "insufficient_data": ("no advice yet", GREY),
+}
+
+States = Mapping[str, tuple[str, str]]
+
+
+def words_of(states: States) -> dict[str, str]:
+    """Return the word of each state."""
+    return {state: word for state, (word, _) in states.items()}
+
+
+def colors_of(states: States) -> list[Json]:
+    """Return overrides that give the words their colours."""
+    return colored(dict(states.values()))
+
+
+def of_speculation(by: str = "", select: str = ENGINE) -> str:
+    """Return the code by what engines do, where they answer."""
+    fast = speedup(by, select)
+    on = "on () group_left ()" if by else "on ()"
+    judged = "\n".join(
+        (
+            f"5 + (({fast}) >= bool {on} {threshold('harmful_speedup')})",
+            f"  + (({fast}) >= bool {on} {threshold('beneficial_speedup')})",
+        )
+    )
+    states = " or ".join(
+        f"{code} * ({gauge('activity', select, state=state)} == 1)"
+        for state, code in (("warming_up", 3), ("bypassed", 2), ("idle", 1), ("off", 0))
+    )
+    speculating = f"4 * ({total(gauge('activity', select, state='active'), by, 'max')} == 1)"
+    known = f"4 * {total(gauge('info', select), by, 'max')}"
+    return f"({judged})\nor {speculating}\nor {total(f'{states}', by, 'max')}\nor {known}"
+
+
+def of_all() -> str:
+    """Return the code of all that is chosen, which may be that nothing answers."""
+    return f"{of_speculation()}\nor (max({gauge('up', TARGET)}) == 0) - 1\nor (max{exporters()} == 0) - 2"
+
+
+def of_models(look_back: str = "1h") -> str:
+    """Return the code of each model; one that was seen within `look_back` and does not answer is down."""
+    gone = total(f"last_over_time({gauge('info')}[{look_back}])", MODEL, "max")
+    return f"{of_speculation(MODEL)}\nor -1 * {gone}"

@@ -1,0 +1,328 @@
+"""Latency and load: what users feel, whether it is load or drafts, and how it compares with the baseline."""
+
+from __future__ import annotations
+
+from grafana_panels import annotations, links, tiles, variables
+from grafana_panels.dashboard import Dashboard
+from grafana_panels.field import LIMIT, colored, fixed, limits, named
+from grafana_panels.palette import BLUE, GREY, ORANGE, PERCENTILES, SKY, VERMILION
+from grafana_panels.panel import Panel, Stat, TimeSeries
+from grafana_panels.promql import INTERVAL, Flow, gauge, speedup, threshold, total, windowed
+from grafana_panels.target import now, over_time
+from grafana_panels.tiles import RATIO, TIMES
+from grafana_panels.variables import VLLM
+
+FLOW, TILE = Flow(), Flow(now=True)
+#: What stands where Prometheus does not scrape vLLM itself.
+UNSEEN = "vLLM itself is not scraped, or had no requests"
+QUANTILES = (0.5, 0.95, 0.99)
+TTFT = "time_to_first_token_seconds"
+TPOT = "request_time_per_output_token_seconds"
+
+
+def counted(name: str, by: str = "", **matchers: str) -> str:
+    """Return the rate of one of vLLM's own counters, summed."""
+    own = "".join(f',{label}="{value}"' for label, value in matchers.items())
+    return total(f"rate(vllm:{name}{{{VLLM}{own}}}[{INTERVAL}])", by)
+
+
+def quantile(name: str, share: float) -> str:
+    """Return a quantile of one of vLLM's own histograms."""
+    return f"histogram_quantile({share:g}, {counted(name + '_bucket', 'le')})"
+
+
+def percentiles(title: str, name: str, description: str, *more: tuple[str, str]) -> TimeSeries:
+    """Return a panel with three percentiles of a latency."""
+    return TimeSeries(
+        title=title,
+        description=description,
+        targets=[
+            *(over_time(quantile(name, share), f"P{100 * share:.0f}") for share in QUANTILES),
+            *(over_time(expr, legend) for expr, legend in more),
+        ],
+        unit="s",
+        least=0,
+        overrides=[
+            *colored(PERCENTILES),
+            named("mean", color=fixed(GREY), custom__lineStyle={"fill": "dash", "dash": [4, 4]}),
+        ],
+        no_value=UNSEEN,
+        width=8,
+    )
+
+
+top: list[Panel] = [
+    tiles.pays(),
+    tiles.speed(),
+    Stat(
+        title="Running and waiting",
+        description=(
+            "Requests in the batches and in the queues of everything chosen, from `vllm_specdec_requests_running` and `vllm_specdec_requests_waiting`. "
+            "Requests that wait mean a full server: every rejected draft token costs throughput now, so lower K."
+        ),
+        targets=[
+            now(total(gauge("requests_running")), "running"),
+            now(total(gauge("requests_waiting")), "waiting"),
+        ],
+        text="value_and_name",
+        unit="short",
+        decimals=0,
+        no_value="not known",
+        width=5,
+    ),
+    Stat(
+        title="Tokens per second",
+        description=(
+            "Tokens generated a second by everything chosen, and by each request in the batch, from `vllm_specdec_generation_tokens_per_second` and "
+            "`vllm_specdec_requests_running`. The second is what a user feels: if it falls while running requests rise, it is load."
+        ),
+        targets=[
+            now(TILE.of("generation_tokens"), "all"),
+            now(f"{TILE.of('generation_tokens')} / ({total(gauge('requests_running'))} > 0)", "each"),
+        ],
+        text="value_and_name",
+        unit="suffix:tokens/s",
+        decimals=0,
+        no_value="not known",
+        width=5,
+    ),
+    Stat(
+        title="Fullest KV cache",
+        description=(
+            "Used share of the KV cache of the engine that is fullest, from `vllm_specdec_kv_cache_usage_ratio`. Near 1 vLLM preempts requests: a draft model's memory "
+            "would serve better as KV cache then."
+        ),
+        targets=[now(total(gauge("kv_cache_usage_ratio"), operator="max"), "fullest")],
+        **RATIO,
+        no_value="not known",
+    ),
+]
+
+feel: list[Panel] = [
+    percentiles(
+        "Time per output token",
+        TPOT,
+        (
+            "Time per output token of finished requests, from `vllm:request_time_per_output_token_seconds_bucket` (vLLM 0.11 and later); the mean of every version from "
+            "`vllm:request_decode_time_seconds_sum` and `vllm:generation_tokens_total`. This is what speculation is for. Inter-token latency counts steps, not tokens, and would rise as acceptance does."
+        ),
+        (
+            f"{counted('request_decode_time_seconds_sum')} / ({counted('generation_tokens_total')} > 0)",
+            "mean",
+        ),
+    ),
+    percentiles(
+        "Time to first token",
+        TTFT,
+        (
+            "From the arrival of a request to its first token, from `vllm:time_to_first_token_seconds_bucket`. Speculation does not shorten it; a draft model's own prefill and a full queue lengthen it. "
+            "If it rises with the queue below: more replicas, or a lower K."
+        ),
+    ),
+    percentiles(
+        "End-to-end latency",
+        "e2e_request_latency_seconds",
+        (
+            "From the arrival of a request to its last token, from `vllm:e2e_request_latency_seconds_bucket`. It moves with the length of answers: "
+            "look at time per output token before you blame speculation."
+        ),
+    ),
+    TimeSeries(
+        title="How wide is latency spread?",
+        description=(
+            "P99 over P50 of the time per output token, from `vllm:request_time_per_output_token_seconds_bucket`. Speculation widens it: requests whose drafts are rejected pay for those whose are not. "
+            "If it grows after a change of K or drafter: see *Requests*, and route what loses elsewhere."
+        ),
+        targets=[over_time(f"{quantile(TPOT, 0.99)} / ({quantile(TPOT, 0.5)} > 0)", "P99 over P50")],
+        **TIMES,
+        least=1,
+        overrides=colored({"P99 over P50": BLUE}),
+        no_value=UNSEEN,
+        width=8,
+    ),
+    TimeSeries(
+        title="Latency against the baseline",
+        description=(
+            "Percentiles of latencies over those of the recorded baseline at the same load, the worst of the engines chosen, from `vllm_specdec_latency_ratio`. "
+            "Above 1 it is slower than without speculation: lower K, or disable it at this load."
+        ),
+        targets=[
+            over_time(
+                total(windowed("latency_ratio"), "latency, percentile", "max"), "{{latency}} P{{percentile}}"
+            ),
+            over_time(threshold("harmful_speedup"), LIMIT + "as the baseline"),
+        ],
+        **TIMES,
+        least=0,
+        overrides=[limits(VERMILION)],
+        no_value="no baseline: record one with vllm-specdec-exporter baseline",
+        width=8,
+    ),
+    TimeSeries(
+        title="Is it load or drafts?",
+        description=(
+            "Mean acceptance length (`vllm_specdec_accepted_tokens_total`, `vllm_specdec_drafts_total`), speedup (`vllm_specdec_speedup`), and the requests running (`vllm_specdec_requests_running`, right axis). "
+            "Speedup down and length down: the drafts, see *Acceptance anatomy*. Speedup down, length level, requests up: the load, see *K and cost*."
+        ),
+        targets=[
+            over_time(FLOW.length(), "mean acceptance length"),
+            over_time(speedup(), "speedup"),
+            over_time(total(gauge("requests_running")), "running requests"),
+        ],
+        unit="short",
+        decimals=2,
+        overrides=[
+            *colored({"mean acceptance length": BLUE, "speedup": ORANGE}),
+            named(
+                "running requests",
+                decimals=0,
+                min=0,
+                color=fixed(GREY),
+                custom__axisPlacement="right",
+                custom__fillOpacity=15,
+                custom__lineWidth=1,
+            ),
+        ],
+        no_value="no drafts",
+        width=8,
+    ),
+]
+
+load: list[Panel] = [
+    TimeSeries(
+        title="Requests running and waiting",
+        description=(
+            "Requests in the batches and in the queues, from `vllm_specdec_requests_running` and `vllm_specdec_requests_waiting`. A queue that grows: more replicas, "
+            "or draft less, which leaves more of the GPU to everybody."
+        ),
+        targets=[
+            over_time(total(gauge("requests_running")), "running"),
+            over_time(total(gauge("requests_waiting")), "waiting"),
+        ],
+        unit="short",
+        decimals=0,
+        least=0,
+        fill=15,
+        overrides=colored({"running": BLUE, "waiting": ORANGE}),
+        no_value="not known",
+        width=8,
+    ),
+    percentiles(
+        "Time in the queue",
+        "request_queue_time_seconds",
+        (
+            "How long requests waited before they ran, from `vllm:request_queue_time_seconds_bucket`. It is part of the time to first token. "
+            "If it grows, the server is full: more replicas, or a lower K."
+        ),
+    ),
+    TimeSeries(
+        title="Tokens per second, prompt and answer",
+        description=(
+            "Tokens a second read (`vllm:prompt_tokens_total`) and generated (`vllm_specdec_generation_tokens_total`). Generation that falls while requests wait: "
+            "speculation may be eating the throughput, see *K and cost*."
+        ),
+        targets=[
+            over_time(FLOW.of("generation_tokens"), "generated"),
+            over_time(counted("prompt_tokens_total"), "prompt"),
+        ],
+        unit="suffix:tokens/s",
+        decimals=0,
+        least=0,
+        overrides=colored({"generated": BLUE, "prompt": GREY}),
+        no_value="not known",
+        width=8,
+    ),
+    TimeSeries(
+        title="KV cache use",
+        description=(
+            "Used share of the KV cache, of the fullest engine and on average, from `vllm_specdec_kv_cache_usage_ratio`; dashed the threshold `squeezed_kv_cache_usage_ratio`. "
+            "Above it with preemptions: free the draft model's memory, or send less."
+        ),
+        targets=[
+            over_time(total(gauge("kv_cache_usage_ratio"), operator="max"), "fullest"),
+            over_time(
+                f"{total(gauge('kv_cache_usage_ratio'))} / count({gauge('kv_cache_usage_ratio')})", "mean"
+            ),
+            over_time(threshold("squeezed_kv_cache_usage_ratio"), LIMIT + "squeezed"),
+        ],
+        **RATIO,
+        overrides=[*colored({"fullest": BLUE, "mean": SKY}), limits(VERMILION)],
+        no_value="not known",
+        width=8,
+    ),
+    TimeSeries(
+        title="Prefix cache hits",
+        description=(
+            "Share of the prompt tokens found in the prefix cache, from `vllm:prefix_cache_hits_total` over `vllm:prefix_cache_queries_total`, or under their older names "
+            "(`vllm:gpu_prefix_cache_hits_total`). A fall explains a longer time to first token, and is not speculation's doing."
+        ),
+        targets=[
+            over_time(
+                f"{counted('prefix_cache_hits_total')} / ({counted('prefix_cache_queries_total')} > 0)\n"
+                f"or {counted('gpu_prefix_cache_hits_total')} / ({counted('gpu_prefix_cache_queries_total')} > 0)",
+                "hits",
+            )
+        ],
+        **RATIO,
+        overrides=colored({"hits": BLUE}),
+        no_value=UNSEEN,
+        width=8,
+    ),
+    TimeSeries(
+        title="Preemptions",
+        description=(
+            "Requests preempted a minute because the KV cache was full, from `vllm:num_preemptions_total`. Each is computed twice. "
+            "More than now and then: free KV cache, by a smaller draft model or K, or send less."
+        ),
+        targets=[over_time(f"60 * {counted('num_preemptions_total')}", "preemptions")],
+        unit="suffix:/min",
+        decimals=1,
+        least=0,
+        overrides=colored({"preemptions": ORANGE}),
+        no_value=UNSEEN,
+        width=8,
+    ),
+    TimeSeries(
+        title="How do requests end?",
+        description=(
+            "Finished requests a second by reason, from `vllm:request_success_total`. Errors: look into vLLM's log. Many that end by length or repetition: "
+            "acceptance is flattered by text that repeats itself."
+        ),
+        targets=[over_time(counted("request_success_total", "finished_reason"), "{{finished_reason}}")],
+        unit="reqps",
+        least=0,
+        overrides=colored(
+            {"stop": BLUE, "length": SKY, "abort": GREY, "error": VERMILION, "repetition": ORANGE}
+        ),
+        no_value=UNSEEN,
+        width=12,
+    ),
+    TimeSeries(
+        title="Share of requests that fail",
+        description=(
+            "Requests that ended in an error over all that ended, from `vllm:request_success_total`; dashed the threshold `failed_request_ratio` above which people are paged. "
+            "If it rose with a change of K or drafter: take that back first."
+        ),
+        targets=[
+            over_time(
+                f"{counted('request_success_total', finished_reason='error')} / ({counted('request_success_total')} > 0)",
+                "failed",
+            ),
+            over_time(threshold("failed_request_ratio"), LIMIT + "page above"),
+        ],
+        **{**RATIO, "decimals": 1},
+        overrides=[*colored({"failed": ORANGE}), limits(VERMILION)],
+        no_value=UNSEEN,
+        width=12,
+    ),
+]
+
+dashboard = Dashboard(
+    uid="vllm-specdec-load",
+    title="Latency and load",
+    description="What do users feel, and is it the load or the drafts?",
+    sections=[("", top), ("What do users feel?", feel), ("How full is it?", load)],
+    variables=[*variables.usual(), *variables.vllm()],
+    marks=annotations.usual(),
+    links=links.to_all(),
+)

@@ -1,0 +1,343 @@
+"""Is speculation paying? The first screen: verdict, why, since when, and which model or pod."""
+
+from __future__ import annotations
+
+from grafana_panels import annotations, links, tiles, variables, verdict
+from grafana_panels.alerting import RUNBOOKS, WATCHDOG
+from grafana_panels.dashboard import Dashboard
+from grafana_panels.field import LIMIT, colored, fixed, limits, named, words
+from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
+from grafana_panels.promql import (
+    IDENTITY,
+    MODEL,
+    MODEL_LEGEND,
+    Flow,
+    gauge,
+    most,
+    share,
+    share_of_engines,
+    speedup,
+    threshold,
+    total,
+    weighted,
+    windowed,
+)
+from grafana_panels.table import Column, joined
+from grafana_panels.target import now, over_time
+from grafana_panels.tiles import BREAK_EVEN, COST, DRAFTS, NOTHING, RATIO, TILE, TIMES, WHY
+
+FLOW, BY_MODEL = Flow(), Flow(MODEL)
+
+
+def alerts(by: str) -> str:
+    """Return the alerts that fire, each once."""
+    return f"max by ({by}) ({annotations.firing()})"
+
+
+verdict_tiles: list[Panel] = [
+    tiles.pays(7),
+    tiles.speed(3),
+    Stat(
+        title="Rests on",
+        description=(
+            "What the speedup rests on: the `basis` of `vllm_specdec_speedup` and its share of the drafts. Estimated: record a "
+            "baseline with `vllm-specdec-exporter baseline`, and it is measured."
+        ),
+        targets=[
+            now(most(share(f"({gauge('speedup')} > bool 0)", DRAFTS, "basis"), "basis", {}), "{{basis}}"),
+        ],
+        text="value_and_name",
+        **RATIO,
+        no_value=NOTHING,
+        width=4,
+    ),
+    tiles.change(7),
+    Stat(
+        title="Alerts",
+        description=(
+            "Alerts that fire for what is chosen, by severity, from `ALERTS`: critical pages, warning is a ticket, info a hint. "
+            "See *Which alerts fire?* below and follow the runbook. Without the alert rules there is nothing to count."
+        ),
+        targets=[
+            now(
+                f"count by (severity) ({alerts('alertname, severity, cluster, namespace, model_name')})\n"
+                f'or label_replace(0 * max({WATCHDOG}), "severity", "none", "", "")'
+                f" unless on () ({annotations.firing()})",
+                "{{severity}}",
+            )
+        ],
+        text="value_and_name",
+        unit="short",
+        decimals=0,
+        background=True,
+        overrides=colored({"critical": VERMILION, "warning": ORANGE, "info": SKY, "none": GREY}),
+        no_value="no rules",
+        width=3,
+    ),
+]
+
+reason_tiles: list[Panel] = [
+    Stat(
+        title="What do engines do?",
+        description=(
+            "The activity of most engines, and their share, from `vllm_specdec_activity`. Off: no speculation is configured. Bypassed: "
+            "tokens without drafts, so look at the K schedule, or at vLLM's log."
+        ),
+        targets=[
+            now(
+                most(
+                    share_of_engines(gauge("activity"), "state"),
+                    "state",
+                    verdict.words_of(verdict.ACTIVITY),
+                ),
+                "{{state}}",
+            )
+        ],
+        text="value_and_name",
+        **RATIO,
+        background=True,
+        overrides=verdict.colors_of(verdict.ACTIVITY),
+        no_value="unknown",
+    ),
+    tiles.quality(),
+    tiles.acceptance(),
+    tiles.length(),
+    Stat(
+        title="Coverage",
+        description=(
+            "Share of the generated tokens that came out of drafts, from `vllm_specdec_accepted_tokens_per_second`, `vllm_specdec_drafts_per_second` and "
+            "`vllm_specdec_generation_tokens_per_second`. Low with n-gram that finds little, or with a K schedule: speculation cannot matter much then."
+        ),
+        targets=[now(TILE.coverage(), "coverage")],
+        **RATIO,
+        no_value=NOTHING,
+    ),
+    Stat(
+        title="Wasted verification",
+        description=(
+            "Of the tokens that the target model verified, the share that was thrown away, from `vllm_specdec_draft_tokens_per_second` and "
+            "`vllm_specdec_accepted_tokens_per_second`. It costs nothing on an idle GPU and throughput on a full one: lower K when requests wait."
+        ),
+        targets=[now(TILE.waste(), "wasted")],
+        **RATIO,
+        no_value=NOTHING,
+        links=COST,
+    ),
+]
+
+since_when: list[Panel] = [
+    TimeSeries(
+        title="How fast, and where is break-even?",
+        description=(
+            "Speedup of each model, from `vllm_specdec_speedup` weighted with what it generates; dashed are the thresholds `harmful_speedup` and "
+            "`beneficial_speedup` in force (`vllm_specdec_threshold`). Below the lower line speculation loses: see *K and cost* for the load at which it does."
+        ),
+        targets=[
+            over_time(speedup(MODEL), MODEL_LEGEND),
+            over_time(threshold("harmful_speedup"), LIMIT + "harmful below"),
+            over_time(threshold("beneficial_speedup"), LIMIT + "beneficial from"),
+        ],
+        **TIMES,
+        overrides=[
+            limits(),
+            named(LIMIT + "harmful below", color=fixed(VERMILION)),
+        ],
+        no_value=NOTHING,
+        links=COST,
+    ),
+    StateTimeline(
+        title="Verdict over time",
+        description=(
+            "The verdict on each model, from `vllm_specdec_speedup`, `vllm_specdec_activity` and the thresholds in force. A model that was there within the hour "
+            "and does not answer is down. Where a colour changes, look for a K change, a restart or an alert drawn into the other panels."
+        ),
+        targets=[over_time(verdict.of_models(), MODEL_LEGEND)],
+        mappings=words(verdict.VERDICTS),
+        no_value="nothing seen",
+    ),
+    TimeSeries(
+        title="Mean acceptance length against break-even",
+        description=(
+            "Tokens that a draft emits, from `vllm_specdec_accepted_tokens_total` and `vllm_specdec_drafts_total`; dashed is what it must emit to be worth "
+            "its cost (`vllm_specdec_break_even_acceptance_length`). Break-even rises with the load. Where the lines cross: lower K, or disable."
+        ),
+        targets=[
+            over_time(FLOW.length(), "mean acceptance length"),
+            over_time(BREAK_EVEN, LIMIT + "break-even"),
+        ],
+        unit="short",
+        decimals=2,
+        overrides=[
+            *colored({"mean acceptance length": BLUE}),
+            limits(),
+            named(LIMIT + "break-even", color=fixed(VERMILION)),
+        ],
+        no_value=NOTHING,
+        width=8,
+        links=WHY,
+    ),
+    TimeSeries(
+        title="Acceptance rate by model",
+        description=(
+            "Accepted over draft tokens of each model, from `vllm_specdec_accepted_tokens_total` and `vllm_specdec_draft_tokens_total`; dashed are the "
+            "thresholds of poor and healthy acceptance in force (`vllm_specdec_threshold`). A step at a restart: look for another build or draft model."
+        ),
+        targets=[
+            over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
+            over_time(threshold("poor_acceptance_ratio"), LIMIT + "poor below"),
+            over_time(threshold("healthy_acceptance_ratio"), LIMIT + "healthy from"),
+        ],
+        **RATIO,
+        overrides=[limits(), named(LIMIT + "poor below", color=fixed(VERMILION))],
+        no_value=NOTHING,
+        width=8,
+        links=WHY,
+    ),
+    TimeSeries(
+        title="Coverage and waste",
+        description=(
+            "Share of the output that came out of drafts, and share of the verified tokens that were thrown away, from `vllm_specdec_drafts_total`, "
+            "`vllm_specdec_draft_tokens_total`, `vllm_specdec_accepted_tokens_total` and `vllm_specdec_generation_tokens_total`. Waste with waiting requests: lower K."
+        ),
+        targets=[over_time(FLOW.coverage(), "coverage"), over_time(FLOW.waste(), "wasted")],
+        **RATIO,
+        overrides=colored({"coverage": BLUE, "wasted": ORANGE}),
+        no_value=NOTHING,
+        width=8,
+    ),
+]
+
+
+def rows_of(by: str) -> list[Column]:
+    """Return what a table tells of a model or an engine."""
+    flow = Flow(by, now=True)
+    return [
+        Column(
+            "Verdict",
+            links.named_or_all(verdict.of_speculation(by), *_LINKED),
+            mappings=words(verdict.VERDICTS),
+            filled=True,
+            width=150,
+        ),
+        Column("Speedup", speedup(by), "suffix:×", 2, 90),
+        Column("Length", flow.length(), decimals=2, width=80),
+        Column(
+            "Break-even",
+            weighted(windowed("break_even_acceptance_length"), DRAFTS, by),
+            decimals=2,
+            width=100,
+        ),
+        Column("Acceptance", flow.acceptance(), "percentunit", 0, 105),
+        Column("Coverage", flow.coverage(), "percentunit", 0, 90),
+        Column("Tokens/s", flow.of("generation_tokens"), decimals=0, width=90),
+        Column("Running", total(gauge("requests_running"), by), decimals=0, width=85),
+        Column("Waiting", total(gauge("requests_waiting"), by), decimals=0, width=80),
+        Column("K", total(gauge("num_speculative_tokens"), by, "max"), decimals=0, width=50),
+        Column(
+            "Advised K", total(gauge("recommended_num_speculative_tokens"), by, "max"), decimals=0, width=95
+        ),
+    ]
+
+
+_LINKED = ("cluster", "namespace", "instance", "model_name", "engine")
+
+
+def drill_down(*labels: str) -> list[dict[str, object]]:
+    """Return the links of a row to the dashboards with its details."""
+    return [
+        links.to_row("Acceptance anatomy", "vllm-specdec-acceptance", *labels),
+        links.to_row("K and cost", "vllm-specdec-cost", *labels),
+        links.to_row("Latency and load", "vllm-specdec-load", *labels),
+    ]
+
+
+where: list[Panel] = [
+    joined(
+        "Which model loses?",
+        (
+            "Each model with all its engines, the worst verdict first: `vllm_specdec_speedup`, what drafts emit and must emit "
+            "(`vllm_specdec_break_even_acceptance_length`), load, K and the K advised (`vllm_specdec_recommended_num_speculative_tokens`). Click a model to see why."
+        ),
+        {"cluster": "Cluster", "namespace": "Namespace", "model_name": "Model"},
+        rows_of(MODEL),
+        hidden=[links.chosen(label) for label in _LINKED],
+        overrides=[named("Model", links=drill_down("cluster", "namespace", "model_name"))],
+        no_value="-",
+        sort=("Verdict", False),
+        rows=6,
+    ),
+    joined(
+        "Which pod or engine loses?",
+        (
+            "Each engine, the worst verdict first, from the same series as the table of models (`vllm_specdec_speedup` and others). One engine below its peers: "
+            "compare its K, version and traffic, and restart or drain it. Click an instance to see why."
+        ),
+        {
+            "cluster": "Cluster",
+            "namespace": "Namespace",
+            "pod": "Pod",
+            "instance": "Instance",
+            "target": "Server",
+            "model_name": "Model",
+            "engine": "Engine",
+        },
+        rows_of(IDENTITY),
+        hidden=["job", *(links.chosen(label) for label in _LINKED)],
+        overrides=[named("Instance", links=drill_down(*_LINKED))],
+        no_value="-",
+        sort=("Verdict", False),
+        rows=9,
+    ),
+    joined(
+        "Which alerts fire?",
+        (
+            "Alerts that fire for what is chosen, from `ALERTS`, and since when their condition holds (`ALERTS_FOR_STATE`). "
+            "Click an alert for its runbook: what it means and what to do."
+        ),
+        {
+            "severity": "Severity",
+            "alertname": "Alert",
+            "cluster": "Cluster",
+            "namespace": "Namespace",
+            "model_name": "Model",
+            "instance": "Instance",
+            "engine": "Engine",
+        },
+        [
+            Column("Firing", alerts("severity, alertname, cluster, namespace, model_name, instance, engine")),
+            Column(
+                "Since",
+                "1000 * max by (severity, alertname, cluster, namespace, model_name, instance, engine) "
+                f"(ALERTS_FOR_STATE and ignoring (alertstate) {annotations.firing()})",
+                "dateTimeFromNow",
+                width=160,
+            ),
+        ],
+        overrides=[
+            named(
+                "Alert",
+                links=[{"title": "Runbook", "url": f"{RUNBOOKS}/${{__value.raw}}.md", "targetBlank": True}],
+            ),
+            named("Firing", custom__hidden=True),
+            named("Severity", custom__width=110),
+        ],
+        no_value="none fires, or no rules are loaded",
+        sort=("Severity", False),
+        rows=6,
+    ),
+]
+
+dashboard = Dashboard(
+    uid="vllm-specdec-payoff",
+    title="Is speculation paying?",
+    description="Is speculative decoding paying off right now, since when, and for which model or pod not?",
+    sections=[
+        ("", verdict_tiles + reason_tiles),
+        ("Since when?", since_when),
+        ("Which one?", where),
+    ],
+    variables=variables.usual(),
+    marks=annotations.usual(),
+    links=links.to_all(),
+)
