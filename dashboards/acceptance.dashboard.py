@@ -10,7 +10,8 @@ from grafana_panels.panel import BarGauge, Heatmap, Panel, Stat, TimeSeries
 from grafana_panels.promql import (
     INTERVAL,
     Flow,
-    accepted_at_most,
+    accepted_buckets,
+    accepted_further,
     accepted_quantile,
     conditional,
     gauge,
@@ -31,6 +32,7 @@ MOST = 16
 MODELS = selector(("cluster", "namespace", "model_name"))
 #: What drafts would hold if all were full.
 MOST_TOKENS = f"{DRAFTS} * ignoring (window) {gauge('num_speculative_tokens')}"
+FULL = f"rate({gauge('drafts_total')}[{INTERVAL}]) * {gauge('num_speculative_tokens')}"
 CODES = words({0: ("● DRAFTS VARY", ORANGE), 1: ("▲ full drafts", BLUE)})
 
 
@@ -68,7 +70,7 @@ top: list[Panel] = [
         no_value=NOTHING,
     ),
     Stat(
-        title="Do drafts vary in length?",
+        title="Do drafts vary?",
         description=(
             f"Whether drafts hold less than {FULL_DRAFT_SHARE:.0%} of K tokens on average (`vllm_specdec_draft_tokens_per_second`, "
             "`vllm_specdec_drafts_per_second`, `vllm_specdec_num_speculative_tokens`). If they vary, as with n-gram or a K schedule, deep positions look "
@@ -86,7 +88,7 @@ top: list[Panel] = [
         no_value=NOTHING,
     ),
     Stat(
-        title="Drafts behind these numbers",
+        title="Drafts counted",
         description=(
             "How many drafts the exporter's window holds (`vllm_specdec_window_drafts`). Below the threshold `minimum_drafts` nothing is judged: "
             "choose a longer window, or wait for traffic."
@@ -170,12 +172,12 @@ along: list[Panel] = [
     TimeSeries(
         title="Draft length against K",
         description=(
-            "Tokens that a draft holds, from `vllm_specdec_draft_tokens_total` and `vllm_specdec_drafts_total`; dashed the largest K (`vllm_specdec_num_speculative_tokens`). "
+            "Tokens that a draft holds, from `vllm_specdec_draft_tokens_total` and `vllm_specdec_drafts_total`; dashed K (`vllm_specdec_num_speculative_tokens`), likewise on average. "
             "Clearly below K, drafts vary, and the positions above are understated: do not lower K by them."
         ),
         targets=[
             over_time(FLOW.draft_length(), "mean draft length"),
-            over_time(total(gauge("num_speculative_tokens"), operator="max"), LIMIT + "K"),
+            over_time(f"sum({FULL}) / ({FLOW.of('drafts')} > 0)", LIMIT + "K"),
         ],
         **LENGTH,
         least=0,
@@ -193,7 +195,7 @@ spread: list[Panel] = [
             "How many drafts had how many tokens accepted, exactly, from `vllm_specdec_accepted_tokens_per_draft_bucket`. Two bands, one at 0 and one at K: "
             "two kinds of requests are mixed, so route the ones that lose to a server without speculation."
         ),
-        targets=[buckets(f"sum by (le) (increase({gauge('accepted_tokens_per_draft_bucket')}[{INTERVAL}]))")],
+        targets=[buckets(accepted_buckets())],
         unit="short",
         label="accepted",
         no_value=NOTHING,
@@ -202,7 +204,7 @@ spread: list[Panel] = [
     TimeSeries(
         title="Quantiles of accepted tokens per draft",
         description=(
-            "P10, P50 and P90 in whole tokens, exactly, from `vllm_specdec_accepted_tokens_per_draft_bucket` and `vllm_specdec_accepted_tokens_per_draft_count`. "
+            "P10, P50 and P90 in whole tokens, exactly, from `vllm_specdec_accepted_tokens_per_position_total` and `vllm_specdec_drafts_total`. "
             "P90 at K: a larger K may pay. P50 at 0: half of the drafts are for nothing."
         ),
         targets=[over_time(accepted_quantile(q), f"P{100 * q:.0f}") for q in (0.9, 0.5, 0.1)],
@@ -218,11 +220,11 @@ spread: list[Panel] = [
     TimeSeries(
         title="All or nothing",
         description=(
-            "Share of drafts of which nothing was accepted (`vllm_specdec_accepted_tokens_per_draft_bucket`), and of which the last position was "
-            "(`vllm_specdec_accepted_tokens_per_position_total`). Much of nothing: other traffic or another drafter. Much of everything: try a larger K."
+            "Share of drafts of which nothing was accepted, and of which the last position was, from `vllm_specdec_accepted_tokens_per_position_total` and "
+            "`vllm_specdec_drafts_total`. Much of nothing: other traffic or another drafter. Much of everything: try a larger K."
         ),
         targets=[
-            over_time(f"min({accepted_at_most()})", "nothing accepted"),
+            over_time(f"1 - max({accepted_further()})", "nothing accepted"),
             over_time(f"min({survival()})", "accepted to the end"),
         ],
         **RATIO,

@@ -166,7 +166,7 @@ over: list[Panel] = [
         ),
         "speedup",
         TIMES,
-        (threshold("harmful_speedup"), LIMIT + "break-even"),
+        (threshold("harmful_speedup", selector(SHARED)), LIMIT + "break-even"),
     ),
     lines(
         "Tokens per second of a request, A and B",

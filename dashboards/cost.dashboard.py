@@ -48,9 +48,7 @@ def at_load(least: int, most: int | None) -> str:
 
 
 def _load_name(least: int, most: int) -> str:
-    if most <= 1:
-        return "1 request"
-    return f"{least + 1} requests" if least + 1 == most else f"{least + 1} to {most} requests"
+    return f"batch {most}" if least + 1 >= most else f"batch {least + 1}-{most}"
 
 
 top: list[Panel] = [
@@ -133,7 +131,7 @@ which_k: list[Panel] = [
         targets=[
             now(
                 total(gauge("recommended_num_speculative_tokens_at", batch_size=str(size)), operator="max"),
-                f"{size} request{'s' if size > 1 else ''}",
+                f"batch {size}",
             )
             for size in SCHEDULED_BATCHES
         ],
@@ -155,7 +153,7 @@ at_which_load: list[Panel] = [
         ),
         targets=[
             *(now(at_load(least, most), _load_name(least, most)) for least, most in pairwise(LOADS)),
-            now(at_load(LOADS[-1], None), f"more than {LOADS[-1]}"),
+            now(at_load(LOADS[-1], None), f"batch over {LOADS[-1]}"),
             now(threshold("harmful_speedup"), "break-even"),
         ],
         **TIMES,
@@ -307,6 +305,7 @@ thrown_away: list[Panel] = [
                 width=90,
             )
         ],
+        overrides=[named("Model", custom__width=270)],
         no_value="no engine is known",
         rows=5,
     ),

@@ -79,7 +79,7 @@ top: list[Panel] = [
         no_value="none yet",
     ),
     Stat(
-        title="Failed polls in the last hour",
+        title="Failed polls, 1 h",
         description=(
             "Polls of vLLM that failed within an hour, from `vllm_specdec_poll_errors_total`. A few refused ones are a restart; "
             "others: see *Why do polls fail?* and the exporter's log."
@@ -130,10 +130,11 @@ polls: list[Panel] = [
             "Failed polls a minute by reason, from `vllm_specdec_poll_errors_total`. refused: vLLM loads or is gone; timeout: it is overloaded; malformed or unrecognized: "
             "a version the exporter does not know; tls, credentials: its configuration. The reasons are listed in docs/metrics.md."
         ),
-        targets=[over_time(f"60 * {rate_of('poll_errors_total', 'reason')}", "{{reason}}")],
+        targets=[over_time(f"60 * ({rate_of('poll_errors_total', 'reason')} > 0)", "{{reason}}")],
         unit="suffix:/min",
         decimals=1,
         least=0,
+        soft_most=1,
         stack=True,
         fill=25,
         no_value="none",
@@ -200,6 +201,7 @@ data: list[Panel] = [
         unit="short",
         decimals=0,
         least=0,
+        soft_most=1,
         overrides=colored({"restarts": ORANGE}),
         no_value="none",
         width=8,
@@ -216,6 +218,7 @@ data: list[Panel] = [
         unit="suffix:/min",
         decimals=1,
         least=0,
+        soft_most=1,
         overrides=colored({"contradictory": ORANGE}),
         no_value="none",
         width=8,
@@ -295,7 +298,7 @@ tables: list[Panel] = [
             ),
             Column("Poll", total(target("poll_duration_seconds"), PLACE, "max"), "s", width=100),
             Column(
-                "Failed polls, 1h",
+                "Failed polls, 1 h",
                 f"sum by ({PLACE}) (increase({target('poll_errors_total')}[1h]))",
                 decimals=0,
                 width=140,

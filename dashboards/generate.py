@@ -1,4 +1,4 @@
-"""Write `dashboards/json/*.json` from `*.dashboard.py`, or check that they are current.
+"""Write `dashboards/json/*.json` and `docs/panels.md` from `*.dashboard.py`, or check that they are current.
 
 python dashboards/generate.py [--check] [--out FOLDER]
 """
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grafana_panels.catalogue import catalogue
 from grafana_panels.dashboard import Dashboard, encode
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 JSON = HERE / "json"
+CATALOGUE = HERE.parent / "docs" / "panels.md"
 
 
 def dashboards() -> Iterator[Dashboard]:
@@ -38,7 +40,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
     parser.add_argument("--out", type=Path, default=JSON, help="where the files go")
     args = parser.parse_args()
-    texts = {args.out / f"{one.uid}.json": encode(one) for one in dashboards()}
+    found = list(dashboards())
+    texts = {args.out / f"{one.uid}.json": encode(one) for one in found}
+    if args.out == JSON:
+        texts[CATALOGUE] = catalogue(found)
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
     left = [path for path in args.out.glob("*.json") if path not in texts] if args.out == JSON else []
     if args.check and (stale or left):

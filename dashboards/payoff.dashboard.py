@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_panels import annotations, links, tiles, variables, verdict
 from grafana_panels.alerting import RUNBOOKS, WATCHDOG
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import LIMIT, colored, fixed, limits, named, words
+from grafana_panels.field import LIMIT, colored, fixed, limits, named, override, words
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
 from grafana_panels.promql import (
@@ -209,37 +209,41 @@ since_when: list[Panel] = [
 ]
 
 
-def rows_of(by: str) -> list[Column]:
+def rows_of(by: str, *left_out: str) -> list[Column]:
     """Return what a table tells of a model or an engine."""
     flow = Flow(by, now=True)
-    return [
+    most = "max"
+    found = [
         Column(
             "Verdict",
             links.named_or_all(verdict.of_speculation(by), *_LINKED),
             mappings=words(verdict.VERDICTS),
             filled=True,
-            width=150,
+            width=145,
         ),
-        Column("Speedup", speedup(by), "suffix:×", 2, 90),
-        Column("Length", flow.length(), decimals=2, width=80),
+        Column("Speedup", speedup(by), "suffix:×", 2, 85),
+        Column("Length", flow.length(), decimals=2, width=75),
         Column(
             "Break-even",
             weighted(windowed("break_even_acceptance_length"), DRAFTS, by),
             decimals=2,
-            width=100,
+            width=95,
         ),
-        Column("Acceptance", flow.acceptance(), "percentunit", 0, 105),
-        Column("Coverage", flow.coverage(), "percentunit", 0, 90),
-        Column("Tokens/s", flow.of("generation_tokens"), decimals=0, width=90),
-        Column("Running", total(gauge("requests_running"), by), decimals=0, width=85),
-        Column("Waiting", total(gauge("requests_waiting"), by), decimals=0, width=80),
-        Column("K", total(gauge("num_speculative_tokens"), by, "max"), decimals=0, width=50),
-        Column(
-            "Advised K", total(gauge("recommended_num_speculative_tokens"), by, "max"), decimals=0, width=95
-        ),
+        Column("Acceptance", flow.acceptance(), "percentunit", 0, 100),
+        Column("Running", total(gauge("requests_running"), by), decimals=0, width=80),
+        Column("Waiting", total(gauge("requests_waiting"), by), decimals=0, width=75),
+        Column("K", total(gauge("num_speculative_tokens"), by, most), decimals=0, width=45),
+        Column("Advised", total(gauge("recommended_num_speculative_tokens"), by, most), decimals=0, width=80),
     ]
+    return [column for column in found if column.title not in left_out]
 
 
+#: Columns of labels that are narrower than they would be by themselves.
+NARROW = [
+    named("Cluster", custom__width=80),
+    named("Namespace", custom__width=100),
+    named("Engine", custom__width=70),
+]
 _LINKED = ("cluster", "namespace", "instance", "model_name", "engine")
 
 
@@ -262,7 +266,7 @@ where: list[Panel] = [
         {"cluster": "Cluster", "namespace": "Namespace", "model_name": "Model"},
         rows_of(MODEL),
         hidden=[links.chosen(label) for label in _LINKED],
-        overrides=[named("Model", links=drill_down("cluster", "namespace", "model_name"))],
+        overrides=[*NARROW, named("Model", links=drill_down("cluster", "namespace", "model_name"))],
         no_value="-",
         sort=("Verdict", False),
         rows=6,
@@ -282,9 +286,14 @@ where: list[Panel] = [
             "model_name": "Model",
             "engine": "Engine",
         },
-        rows_of(IDENTITY),
+        rows_of(IDENTITY, "Break-even", "Waiting"),
         hidden=["job", *(links.chosen(label) for label in _LINKED)],
-        overrides=[named("Instance", links=drill_down(*_LINKED))],
+        overrides=[
+            *NARROW,
+            named("Pod", custom__width=105),
+            named("Model", custom__width=265),
+            named("Instance", custom__width=135, links=drill_down(*_LINKED)),
+        ],
         no_value="-",
         sort=("Verdict", False),
         rows=9,
@@ -317,12 +326,17 @@ where: list[Panel] = [
         overrides=[
             named(
                 "Alert",
+                custom__width=330,
                 links=[{"title": "Runbook", "url": f"{RUNBOOKS}/${{__value.raw}}.md", "targetBlank": True}],
             ),
             named("Firing", custom__hidden=True),
-            named("Severity", custom__width=110),
+            named("Since", noValue="-"),
+            override("byType", "string", noValue="-"),
+            named("Severity", custom__width=90),
+            named("Model", custom__width=270),
+            *NARROW,
         ],
-        no_value="none fires, or no rules are loaded",
+        no_value="none fires",
         sort=("Severity", False),
         rows=6,
     ),

@@ -37,8 +37,8 @@ def usual(select: str = ENGINE, places: str = PLACES) -> list[Json]:
         _query(
             "Alerts",
             VERMILION,
-            f"max by (alertname, severity, cluster, namespace, model_name) ({firing(places)})",
-            "{{alertname}}",
+            f"{_by_alert(firing(places))} unless {_by_alert(firing(places) + ' offset 1m')}",
+            "{{alertname}} began",
             "{{severity}} {{namespace}} {{model_name}}",
         ),
         _query(
@@ -56,6 +56,10 @@ def usual(select: str = ENGINE, places: str = PLACES) -> list[Json]:
             "{{namespace}} {{instance}} {{model_name}} {{engine}}",
         ),
     ]
+
+
+def _by_alert(firing: str) -> str:
+    return f"max by (alertname, severity, cluster, namespace, model_name) ({firing})"
 
 
 def _grafana() -> Json:

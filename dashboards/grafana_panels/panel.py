@@ -146,6 +146,7 @@ class TimeSeries(Panel):
         stack: one series upon the other.
         table: the legend as a table with mean and last value.
         label: of the axis.
+        soft_most: what the axis reaches at least, so that a line at 0 lies at the bottom.
     """
 
     KIND = "timeseries"
@@ -155,6 +156,7 @@ class TimeSeries(Panel):
     stack: bool = False
     table: bool = False
     label: str = ""
+    soft_most: float | None = None
 
     def options(self) -> Json:
         """Return the options of a time series panel."""
@@ -173,6 +175,7 @@ class TimeSeries(Panel):
         return {
             "axisLabel": self.label,
             "axisPlacement": "auto",
+            "axisSoftMax": self.soft_most,
             "drawStyle": "line",
             "fillOpacity": self.fill,
             "lineInterpolation": "stepAfter" if self.steps else "linear",

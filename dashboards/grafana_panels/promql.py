@@ -54,9 +54,9 @@ def exporters() -> str:
     return f'(up{{{TARGET}}} and {KNOWN} or up{{{TARGET},job=~"(.+/)?vllm-specdec-exporter"}})'
 
 
-def threshold(name: str) -> str:
+def threshold(name: str, select: str = TARGET) -> str:
     """Return a threshold in force; the lowest, where exporters disagree."""
-    return f"min({gauge('threshold', TARGET, name=name)})"
+    return f"min({gauge('threshold', select, name=name)})"
 
 
 class Flow:
@@ -152,20 +152,30 @@ def conditional() -> str:
     return f"{accepted} / ({reaching} > 0)"
 
 
-def accepted_at_most() -> str:
-    """Return the share of drafts with at most `le` accepted tokens."""
-    bucket = f"sum by (le) (rate({gauge('accepted_tokens_per_draft_bucket')}[{INTERVAL}]))"
-    count = f"sum(rate({gauge('accepted_tokens_per_draft_count')}[{INTERVAL}]))"
-    return f"{bucket} / ignoring (le) group_left () ({count} > 0)"
+def accepted_further() -> str:
+    """Return the share of all drafts in which each position was accepted, so in which more tokens were."""
+    accepted = rate("accepted_tokens_per_position", "position")
+    return f"{accepted} / ignoring (position) group_left () ({rate('drafts')} > 0)"
 
 
 def accepted_quantile(quantile: float) -> str:
     """Return a quantile of accepted tokens per draft: a whole number, exactly.
 
-    The least number that a share of the drafts does not exceed is the number of buckets below that share,
-    because there is a bucket for every number from 0 on. `histogram_quantile` would make up fractions.
+    The least number that so many drafts do not exceed is the number of positions that more than the others
+    accept. `histogram_quantile` would make up fractions.
     """
-    return f"sum({accepted_at_most()} < bool {quantile:g})"
+    return f"sum({accepted_further()} > bool {1 - quantile:g})"
+
+
+def accepted_buckets() -> str:
+    """Return the cumulative buckets of accepted tokens per draft.
+
+    An engine with a smaller K has no bucket for what it never drafts; all its drafts belong there.
+    """
+    bucket = f"increase({gauge('accepted_tokens_per_draft_bucket')}[{INTERVAL}])"
+    count = f"increase({gauge('accepted_tokens_per_draft_count')}[{INTERVAL}])"
+    counted = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
+    return f"sum by (le) ({bucket}) - {counted} + on () group_left () sum({count})"
 
 
 def share_of_engines(states: str, label: str) -> str:

@@ -64,10 +64,12 @@ class Side:
         return f"{total(tokens)} / ({self.gauge('requests_running')} > 0)"
 
     def at_position(self, position: int) -> str:
-        """Return the share of drafts accepted at a position."""
+        """Return the share of drafts accepted at a position, of the engines that draft so far."""
         match = f'{self.select},position="{position}"'
         accepted = f"rate({gauge('accepted_tokens_per_position_total', match)}[{INTERVAL}])"
-        return f"{total(accepted + self.keep)} / ({self.flow().of('drafts')} > 0)"
+        drafts = f"rate({gauge('drafts_total', self.select)}[{INTERVAL}])"
+        reached = f"(0 * {accepted} + ignoring (position) group_left () {drafts})"
+        return f"{total(accepted + self.keep)} / ({total(reached + self.keep)} > 0)"
 
     def variables(self) -> list[Json]:
         """Return the variables that choose it."""

@@ -59,7 +59,9 @@ def joined(
         overrides: for the columns of labels.
         more: whatever else a panel takes.
     """
-    value_names = [f"Value #{chr(ord('A') + index)}" for index in range(len(values))]
+    # Grafana adds the letter where there are several queries only.
+    several = len(values) > 1
+    value_names = [f"Value #{chr(ord('A') + index)}" if several else "Value" for index in range(len(values))]
     order = [*labels, *value_names, *hidden]
     return Table(
         title=title,

@@ -93,7 +93,7 @@ def change(width: int = 8) -> Stat:
 def quality() -> Stat:
     """Return the quality of acceptance."""
     return Stat(
-        title="How good is acceptance?",
+        title="Acceptance quality",
         description=(
             "The quality that most drafts have by the published rubric, and their share, from `vllm_specdec_quality`. Poor acceptance may pay "
             "all the same when drafts are cheap: the verdict counts. Poor: see *Acceptance anatomy*."
@@ -131,9 +131,9 @@ def acceptance() -> Stat:
 def length() -> Stat:
     """Return the mean acceptance length beside its break-even."""
     return Stat(
-        title="Mean acceptance length",
+        title="Acceptance length",
         description=(
-            "Tokens that a draft emits, and how many it must emit to be worth its cost at this load, from `vllm_specdec_accepted_tokens_per_second`, "
+            "Mean acceptance length: tokens that a draft emits, and how many it must emit to be worth its cost at this load, from `vllm_specdec_accepted_tokens_per_second`, "
             "`vllm_specdec_drafts_per_second` and `vllm_specdec_break_even_acceptance_length`. Below break-even: lower K, or disable."
         ),
         targets=[now(TILE.length(), "now"), now(BREAK_EVEN, "break-even")],

@@ -83,11 +83,7 @@ def query(
         sort: 1 by the alphabet, 3 by number.
     """
     return {
-        **(
-            {"allValue": every, "current": {"selected": True, "text": "All", "value": "$__all"}}
-            if every
-            else {}
-        ),
+        **({"allValue": every, "current": _all(several=several)} if every else {}),
         "datasource": DATASOURCE,
         "definition": expr,
         "hide": 0,
@@ -101,6 +97,15 @@ def query(
         "regex": regex,
         "sort": sort,
         "type": "query",
+    }
+
+
+def _all(*, several: bool) -> Json:
+    text, value = "All", "$__all"
+    return {
+        "selected": True,
+        "text": [text] if several else text,
+        "value": [value] if several else value,
     }
 
 

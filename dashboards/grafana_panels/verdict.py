@@ -17,18 +17,18 @@ from .variables import ENGINE, TARGET
 if TYPE_CHECKING:
     from .field import Json
 
-#: What a code means: words and colour.
+#: What a code means: words and colour. What wants attention comes first, so that tables can be sorted by it.
 VERDICTS = {
-    7: ("▲ BENEFICIAL", BLUE),
-    6: ("● MARGINAL", ORANGE),
-    5: ("▼ HARMFUL", VERMILION),
-    4: ("NOT JUDGED", GREY),
-    3: ("WARMING UP", SKY),
-    2: ("BYPASSED", PURPLE),
-    1: ("IDLE", GREY),
-    0: ("OFF", DARK),
-    -1: ("vLLM DOWN", YELLOW),
-    -2: ("EXPORTER DOWN", YELLOW),
+    0: ("EXPORTER DOWN", YELLOW),
+    1: ("vLLM DOWN", YELLOW),
+    2: ("▼ HARMFUL", VERMILION),
+    3: ("BYPASSED", PURPLE),
+    4: ("● MARGINAL", ORANGE),
+    5: ("▲ BENEFICIAL", BLUE),
+    6: ("NOT JUDGED", GREY),
+    7: ("WARMING UP", SKY),
+    8: ("IDLE", GREY),
+    9: ("OFF", DARK),
 }
 #: Words for the states of the exporter's one-hot gauges, and their colours.
 ACTIVITY = {
@@ -72,25 +72,25 @@ def of_speculation(by: str = "", select: str = ENGINE) -> str:
     on = "on () group_left ()" if by else "on ()"
     judged = "\n".join(
         (
-            f"5 + (({fast}) >= bool {on} {threshold('harmful_speedup')})",
+            f"2 + 2 * (({fast}) >= bool {on} {threshold('harmful_speedup')})",
             f"  + (({fast}) >= bool {on} {threshold('beneficial_speedup')})",
         )
     )
     states = " or ".join(
         f"{code} * ({gauge('activity', select, state=state)} == 1)"
-        for state, code in (("warming_up", 3), ("bypassed", 2), ("idle", 1), ("off", 0))
+        for state, code in (("bypassed", 3), ("active", 6), ("warming_up", 7), ("idle", 8), ("off", 9))
     )
-    speculating = f"4 * ({total(gauge('activity', select, state='active'), by, 'max')} == 1)"
-    known = f"4 * {total(gauge('info', select), by, 'max')}"
-    return f"({judged})\nor {speculating}\nor {total(f'{states}', by, 'max')}\nor {known}"
+    # vLLM V0 does not show what it does: all states are 0.
+    known = f"6 * {total(gauge('info', select), by, 'max')}"
+    return f"({judged})\nor {total(states, by, 'min')}\nor {known}"
 
 
 def of_all() -> str:
     """Return the code of all that is chosen, which may be that nothing answers."""
-    return f"{of_speculation()}\nor (max({gauge('up', TARGET)}) == 0) - 1\nor (max{exporters()} == 0) - 2"
+    return f"{of_speculation()}\nor 1 + (max({gauge('up', TARGET)}) == 0)\nor (max{exporters()} == 0)"
 
 
 def of_models(look_back: str = "1h") -> str:
     """Return the code of each model; one that was seen within `look_back` and does not answer is down."""
     gone = total(f"last_over_time({gauge('info')}[{look_back}])", MODEL, "max")
-    return f"{of_speculation(MODEL)}\nor -1 * {gone}"
+    return f"{of_speculation(MODEL)}\nor {gone}"
