@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_panels import annotations, links, tiles, variables
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import LIMIT, Json, colored, fixed, limits, named, positions, words
-from grafana_panels.palette import BLUE, GREY, ORANGE, POSITIONS, SKY, VERMILION
+from grafana_panels.palette import AMBER, BLUE, GREY, ORANGE, POSITIONS, SKY, VERMILION
 from grafana_panels.panel import BarGauge, Heatmap, Panel, Stat, TimeSeries
 from grafana_panels.promql import (
     INTERVAL,
@@ -33,7 +33,7 @@ MODELS = selector(("cluster", "namespace", "model_name"))
 #: What drafts would hold if all were full.
 MOST_TOKENS = f"{DRAFTS} * ignoring (window) {gauge('num_speculative_tokens')}"
 FULL = f"rate({gauge('drafts_total')}[{INTERVAL}]) * {gauge('num_speculative_tokens')}"
-CODES = words({0: ("● DRAFTS VARY", ORANGE), 1: ("▲ full drafts", BLUE)})
+CODES = words({0: ("● DRAFTS VARY", AMBER), 1: ("▲ full drafts", BLUE)})
 
 
 def at_position(name: str, position: int) -> str:

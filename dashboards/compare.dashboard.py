@@ -27,7 +27,11 @@ def tile(title: str, description: str, of: str, between: str, style: Json, **mor
     return Stat(
         title=title,
         description=description,
-        targets=[now(a, "A"), now(b, "B"), now(f"({a}) {between} ({b})", name)],
+        targets=[
+            now(a, "A"),
+            now(b, "B"),
+            now(f"({a}) / (({b}) > 0)" if between == "/" else f"({a}) - ({b})", name),
+        ],
         text="value_and_name",
         width=6,
         no_value=NOTHING,
@@ -52,7 +56,7 @@ def lines(title: str, description: str, of: str, style: Json, *more: tuple[str, 
             *(over_time(_value(each, of), each.name) for each in SIDES),
             *(over_time(expr, legend) for expr, legend in more),
         ],
-        overrides=[*colored(COLORS), limits(VERMILION)],
+        overrides=[*colored(COLORS), *([limits(VERMILION)] if more else [])],
         no_value=NOTHING,
         width=8,
         **style,
@@ -113,7 +117,7 @@ tiles: list[Panel] = [
         "Coverage, A and B",
         (
             "Share of the output that came out of drafts, from `vllm_specdec_drafts_per_second`, `vllm_specdec_accepted_tokens_per_second` and `vllm_specdec_generation_tokens_per_second`. "
-            "A side with little coverage can neither gain nor lose much."
+            "If a side has little coverage, it can neither gain nor lose much: look for n-gram that finds nothing, or a K schedule."
         ),
         "coverage",
         "-",
@@ -123,7 +127,7 @@ tiles: list[Panel] = [
         "Wasted verification, A and B",
         (
             "Share of the verified tokens that was thrown away, from `vllm_specdec_draft_tokens_per_second` and `vllm_specdec_accepted_tokens_per_second`. "
-            "On full servers take the side that wastes less."
+            "Where requests wait, use the side that wastes less."
         ),
         "waste",
         "-",
@@ -242,6 +246,6 @@ dashboard = Dashboard(
         *A.variables(),
         *B.variables(),
     ],
-    marks=annotations.usual(selector(SHARED), selector(("cluster",))),
+    marks=annotations.usual(side.either(), side.either_alert()),
     links=links.to_all(),
 )

@@ -6,7 +6,7 @@ from grafana_panels import annotations, links, variables
 from grafana_panels.alerting import WATCHDOG
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import colored, words
-from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from grafana_panels.palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
 from grafana_panels.promql import INTERVAL, KNOWN, exporters, gauge, total
 from grafana_panels.table import Column, joined
@@ -14,7 +14,7 @@ from grafana_panels.target import now, over_time
 from grafana_panels.variables import TARGET
 
 PLACE = "cluster, namespace, pod, instance, target"
-LEGEND = "{{namespace}} {{pod}} {{instance}} {{target}}"
+LEGEND = "{{cluster}} {{namespace}} {{pod}} {{instance}} {{target}}"
 EXPORTERS = exporters()
 
 
@@ -40,7 +40,7 @@ def rate_of(name: str, by: str) -> str:
 #: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does not.
 ANSWERS = f"1 + {total(target('up'), PLACE, 'min')}\nor ({total(EXPORTERS, PLACE, 'max')} == 0)"
 #: What can be the matter with a server, from good to bad.
-STATES = words({2: ("▲ answering", BLUE), 1: ("● vLLM DOWN", ORANGE), 0: ("▼ EXPORTER DOWN", VERMILION)})
+STATES = words({2: ("▲ answering", BLUE), 1: ("● vLLM DOWN", AMBER), 0: ("▼ EXPORTER DOWN", VERMILION)})
 
 top: list[Panel] = [
     Stat(
@@ -239,7 +239,7 @@ data: list[Panel] = [
         title="Memory of exporters",
         description=(
             "Resident memory of the largest exporter, and all together, from `process_resident_memory_bytes`. It is flat whatever the traffic; "
-            "growth over days is a fault to report."
+            "if it grows over days, report that as a fault."
         ),
         targets=[
             over_time(f"max({own('process_resident_memory_bytes')})", "largest"),
@@ -310,7 +310,7 @@ tables: list[Panel] = [
     joined(
         "Which versions run?",
         (
-            "Exporters by version and Python, from `vllm_specdec_build_info`. More than one version is a rollout under way; "
+            "Exporters by version and Python, from `vllm_specdec_build_info`. If more than one runs, a rollout is under way: "
             "finish it, since dashboards and rules are made for the newest."
         ),
         {"version": "Exporter", "python_version": "Python"},
@@ -345,7 +345,7 @@ dashboard = Dashboard(
         ("Can the numbers be trusted?", data),
         ("Which exporters are these?", tables),
     ],
-    variables=variables.usual(),
+    variables=variables.usual(windowed=False),
     marks=annotations.usual(),
     links=links.to_all(),
 )

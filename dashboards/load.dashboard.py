@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_panels import annotations, links, tiles, variables
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import LIMIT, colored, fixed, limits, named
-from grafana_panels.palette import BLUE, GREY, ORANGE, PERCENTILES, SKY, VERMILION
+from grafana_panels.palette import BLUE, GREEN, GREY, ORANGE, PERCENTILES, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, TimeSeries
 from grafana_panels.promql import INTERVAL, Flow, gauge, speedup, threshold, total, windowed
 from grafana_panels.target import now, over_time
@@ -16,6 +16,8 @@ FLOW, TILE = Flow(), Flow(now=True)
 #: What stands where Prometheus does not scrape vLLM itself.
 UNSEEN = "vLLM itself is not scraped, or had no requests"
 QUANTILES = (0.5, 0.95, 0.99)
+#: Latencies by the label of their ratio to the baseline.
+LATENCIES = {"time_per_output_token": BLUE, "time_to_first_token": ORANGE, "end_to_end": GREEN}
 TTFT = "time_to_first_token_seconds"
 TPOT = "request_time_per_output_token_seconds"
 
@@ -28,7 +30,8 @@ def counted(name: str, by: str = "", **matchers: str) -> str:
 
 def quantile(name: str, share: float) -> str:
     """Return a quantile of one of vLLM's own histograms."""
-    return f"histogram_quantile({share:g}, {counted(name + '_bucket', 'le')})"
+    # Without requests there is no quantile, rather than NaN.
+    return f"histogram_quantile({share:g}, {counted(name + '_bucket', 'le')}) >= 0"
 
 
 def percentiles(title: str, name: str, description: str, *more: tuple[str, str]) -> TimeSeries:
@@ -44,7 +47,10 @@ def percentiles(title: str, name: str, description: str, *more: tuple[str, str])
         least=0,
         overrides=[
             *colored(PERCENTILES),
-            named("mean", color=fixed(GREY), custom__lineStyle={"fill": "dash", "dash": [4, 4]}),
+            *(
+                named(legend, color=fixed(GREY), custom__lineStyle={"fill": "dash", "dash": [4, 4]})
+                for _, legend in more
+            ),
         ],
         no_value=UNSEEN,
         width=8,
@@ -104,7 +110,7 @@ feel: list[Panel] = [
         TPOT,
         (
             "Time per output token of finished requests, from `vllm:request_time_per_output_token_seconds_bucket` (vLLM 0.11 and later); the mean of every version from "
-            "`vllm:request_decode_time_seconds_sum` and `vllm:generation_tokens_total`. This is what speculation is for. Inter-token latency counts steps, not tokens, and would rise as acceptance does."
+            "`vllm:request_decode_time_seconds_sum` and `vllm:generation_tokens_total`. This is what speculation is for: if it grows, see which of load and drafts moved. Inter-token latency counts steps, not tokens, and would rise as acceptance does."
         ),
         (
             f"{counted('request_decode_time_seconds_sum')} / ({counted('generation_tokens_total')} > 0)",
@@ -133,7 +139,7 @@ feel: list[Panel] = [
             "P99 over P50 of the time per output token, from `vllm:request_time_per_output_token_seconds_bucket`. Speculation widens it: requests whose drafts are rejected pay for those whose are not. "
             "If it grows after a change of K or drafter: see *Requests*, and route what loses elsewhere."
         ),
-        targets=[over_time(f"{quantile(TPOT, 0.99)} / ({quantile(TPOT, 0.5)} > 0)", "P99 over P50")],
+        targets=[over_time(f"({quantile(TPOT, 0.99)}) / ({quantile(TPOT, 0.5)} > 0)", "P99 over P50")],
         **TIMES,
         least=1,
         overrides=colored({"P99 over P50": BLUE}),
@@ -143,7 +149,7 @@ feel: list[Panel] = [
     TimeSeries(
         title="Latency against the baseline",
         description=(
-            "Percentiles of latencies over those of the recorded baseline at the same load, the worst of the engines chosen, from `vllm_specdec_latency_ratio`. "
+            "Latencies (P50, P95, P99) over those of the recorded baseline at the same load, the worst of the engines chosen, from `vllm_specdec_latency_ratio`. "
             "Above 1 it is slower than without speculation: lower K, or disable it at this load."
         ),
         targets=[
@@ -154,7 +160,14 @@ feel: list[Panel] = [
         ],
         **TIMES,
         least=0,
-        overrides=[limits(VERMILION)],
+        overrides=[
+            *colored({f"{name} P50": color for name, color in LATENCIES.items()}),
+            *(
+                named(f"{name} P99", color=fixed(color), custom__lineWidth=1, custom__fillOpacity=10)
+                for name, color in LATENCIES.items()
+            ),
+            limits(VERMILION),
+        ],
         no_value="no baseline: record one with vllm-specdec-exporter baseline",
         width=8,
     ),
@@ -183,7 +196,7 @@ feel: list[Panel] = [
                 custom__lineWidth=1,
             ),
         ],
-        no_value="no drafts",
+        no_value=tiles.NOTHING,
         width=8,
     ),
 ]
@@ -254,7 +267,7 @@ load: list[Panel] = [
         title="Prefix cache hits",
         description=(
             "Share of the prompt tokens found in the prefix cache, from `vllm:prefix_cache_hits_total` over `vllm:prefix_cache_queries_total`, or under their older names "
-            "(`vllm:gpu_prefix_cache_hits_total`). A fall explains a longer time to first token, and is not speculation's doing."
+            "(`vllm:gpu_prefix_cache_hits_total`). If it falls, time to first token grows, and speculation is not to blame: look for other prompts or a full KV cache."
         ),
         targets=[
             over_time(

@@ -6,7 +6,7 @@ from grafana_panels import annotations, links, tiles, variables, verdict
 from grafana_panels.alerting import RUNBOOKS, WATCHDOG
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import LIMIT, colored, fixed, limits, named, override, words
-from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from grafana_panels.palette import AMBER, BLUE, GREY, ORANGE, PALE_SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
 from grafana_panels.promql import (
     IDENTITY,
@@ -71,7 +71,7 @@ verdict_tiles: list[Panel] = [
         unit="short",
         decimals=0,
         background=True,
-        overrides=colored({"critical": VERMILION, "warning": ORANGE, "info": SKY, "none": GREY}),
+        overrides=colored({"critical": VERMILION, "warning": AMBER, "info": PALE_SKY, "none": GREY}),
         no_value="no rules",
         width=3,
     ),
@@ -242,7 +242,6 @@ def rows_of(by: str, *left_out: str) -> list[Column]:
 NARROW = [
     named("Cluster", custom__width=80),
     named("Namespace", custom__width=100),
-    named("Engine", custom__width=70),
 ]
 _LINKED = ("cluster", "namespace", "instance", "model_name", "engine")
 
@@ -290,6 +289,7 @@ where: list[Panel] = [
         hidden=["job", *(links.chosen(label) for label in _LINKED)],
         overrides=[
             *NARROW,
+            named("Engine", custom__width=70),
             named("Pod", custom__width=105),
             named("Model", custom__width=265),
             named("Instance", custom__width=135, links=drill_down(*_LINKED)),

@@ -40,7 +40,9 @@ def by_outcome(name: str) -> str:
 def sizes(name: str) -> list[tuple[str, str]]:
     """Return quantiles of one of vLLM's own histograms of tokens per request."""
     rate = f"sum by (le) (rate(vllm:{name}_bucket{{{VLLM}}}[{INTERVAL}]))"
-    return [(f"histogram_quantile({share:g}, {rate})", legend) for legend, (share, _) in PERCENTS.items()]
+    return [
+        (f"histogram_quantile({share:g}, {rate}) >= 0", legend) for legend, (share, _) in PERCENTS.items()
+    ]
 
 
 top: list[Panel] = [
@@ -53,8 +55,8 @@ top: list[Panel] = [
     Stat(
         title="Is there per-request data?",
         description=(
-            "Whether series by request come in (`vllm_specdec_request_acceptance_ratio_count`). Without them the panels of this section stay empty, "
-            "and the other dashboards show means over all requests."
+            "Whether series by request come in (`vllm_specdec_request_acceptance_ratio_count`). If not, the panels of this section stay empty, "
+            "and the other dashboards show means over all requests: see those."
         ),
         targets=[
             now(f"(count({ACCEPTANCE}_count{{{SELECT}}}) > bool 0) or vector(0)", "per-request data"),
@@ -107,7 +109,7 @@ who: list[Panel] = [
             "Median acceptance rate of requests in each bucket of temperature, from `vllm_specdec_request_acceptance_ratio_bucket`. It falls as temperature rises; "
             "where it falls below what pays, route hot requests elsewhere, or lower K."
         ),
-        targets=[now(quantile(ACCEPTANCE, 0.5, TEMPERATURE), "{{temperature}}")],
+        targets=[now(f"sort_desc({quantile(ACCEPTANCE, 0.5, TEMPERATURE)})", "{{temperature}}")],
         **RATIO,
         color=fixed(BLUE),
         no_value=ABSENT,
@@ -120,7 +122,7 @@ who: list[Panel] = [
             "Median acceptance rate of requests of each type, from `vllm_specdec_request_acceptance_ratio_bucket`. Code and extraction accept much, creative text little; "
             "give the losing types a server without speculation."
         ),
-        targets=[now(quantile(ACCEPTANCE, 0.5, TYPE), "{{request_type}}")],
+        targets=[now(f"sort_desc({quantile(ACCEPTANCE, 0.5, TYPE)})", "{{request_type}}")],
         **RATIO,
         color=fixed(BLUE),
         no_value=ABSENT,
@@ -232,8 +234,8 @@ by_vllm: list[Panel] = [
     TimeSeries(
         title="Length of answers",
         description=(
-            "P10, P50 and P90 of generated tokens per request, from `vllm:request_generation_tokens_bucket`. Short answers gain little by speculation; "
-            "a change of length moves end-to-end latency without any fault."
+            "P10, P50 and P90 of generated tokens per request, from `vllm:request_generation_tokens_bucket`. Short answers gain little by speculation. "
+            "If the length changes, end-to-end latency moves without any fault: compare time per output token instead."
         ),
         targets=[over_time(expr, name) for expr, name in sizes("request_generation_tokens")],
         unit="short",
@@ -246,8 +248,8 @@ by_vllm: list[Panel] = [
     TimeSeries(
         title="Length of prompts",
         description=(
-            "P10, P50 and P90 of prompt tokens per request, from `vllm:request_prompt_tokens_bucket`. Long prompts help n-gram drafting, which copies from them; "
-            "shorter ones explain less coverage."
+            "P10, P50 and P90 of prompt tokens per request, from `vllm:request_prompt_tokens_bucket`. Long prompts help n-gram drafting, which copies from them. "
+            "If they get shorter, expect less coverage."
         ),
         targets=[over_time(expr, name) for expr, name in sizes("request_prompt_tokens")],
         unit="short",
@@ -285,10 +287,10 @@ dashboard = Dashboard(
     description="Which requests gain by speculation and which lose, by temperature and type?",
     sections=[
         ("", top),
-        ("Who gains, who loses?", who),
+        ("Which requests gain, and which lose?", who),
         ("What vLLM itself tells of requests", by_vllm),
     ],
-    variables=[*variables.usual(), *variables.vllm()],
+    variables=[*variables.usual(windowed=False), *variables.vllm()],
     marks=annotations.usual(),
     links=links.to_all(),
 )

@@ -24,9 +24,7 @@ def to_all() -> list[Json]:
             "tags": [TAG],
             "targetBlank": False,
             "title": "Speculative decoding",
-            "tooltip": "",
             "type": "dashboards",
-            "url": "",
         }
     ]
 

@@ -14,10 +14,17 @@ ORANGE = "#E69F00"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#8C8C8C"
-DARK = "#5A5A5A"
 
-#: What a judgement is coloured with.
-GOOD, FAIR, BAD, NEUTRAL = BLUE, ORANGE, VERMILION, GREY
+#: The same for surfaces with text on them, light enough or dark enough for it to be read: lines would be
+#: too pale in some of these.
+AMBER = "#FFB61A"
+PALE_SKY = "#88CCEE"
+PLUM = "#AA3377"
+STRAW = "#F7F0A0"
+COAL = "#4A4A4A"
+
+#: What has no judgement.
+NEUTRAL = GREY
 
 #: Series without a meaning of their own, in this order.
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY)

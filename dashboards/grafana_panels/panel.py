@@ -125,7 +125,7 @@ class Stat(Panel):
     def options(self) -> Json:
         """Return the options of a stat panel."""
         return {
-            "colorMode": "background" if self.background else "none",
+            "colorMode": "background_solid" if self.background else "none",
             "graphMode": "none",
             "justifyMode": "auto",
             "orientation": "auto",
@@ -173,7 +173,7 @@ class TimeSeries(Panel):
     def custom(self) -> Json:
         """Return the field options of a time series panel."""
         return {
-            "axisLabel": self.label,
+            "axisLabel": self.label or None,
             "axisPlacement": "auto",
             "axisSoftMax": self.soft_most,
             "drawStyle": "line",
@@ -207,7 +207,7 @@ class StateTimeline(Panel):
 
     def custom(self) -> Json:
         """Return the field options of a state timeline."""
-        return {"fillOpacity": 85, "lineWidth": 0, "spanNulls": False}
+        return {"fillOpacity": 85, "lineWidth": 0}
 
 
 @attr.s(auto_attribs=True, kw_only=True)
@@ -289,7 +289,7 @@ class Table(Panel):
         by = [{"displayName": self.sort[0], "desc": self.sort[1]}] if self.sort else []
         return {
             "cellHeight": "sm",
-            "footer": {"countRows": False, "fields": "", "reducer": ["sum"], "show": False},
+            "footer": {"show": False},
             "showHeader": True,
             "sortBy": by,
         }
@@ -316,7 +316,6 @@ class Text(Panel):
             "id": self.id,
             "options": {"content": self.content, "mode": "markdown"},
             "pluginVersion": PLUGIN_VERSION,
-            "title": self.title,
             "transparent": True,
             "type": self.KIND,
         }

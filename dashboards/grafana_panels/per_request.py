@@ -32,4 +32,5 @@ def counted(name: str, by: str = "", **matchers: str) -> str:
 def quantile(name: str, share: float, by: str = "") -> str:
     """Return a quantile of a per-request histogram."""
     labels = f"le, {by}" if by else "le"
-    return f"histogram_quantile({share:g}, {counted(name + '_bucket', labels)})"
+    # Without requests there is no quantile, rather than NaN.
+    return f"histogram_quantile({share:g}, {counted(name + '_bucket', labels)}) >= 0"

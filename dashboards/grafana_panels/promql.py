@@ -170,9 +170,11 @@ def accepted_quantile(quantile: float) -> str:
 def accepted_buckets() -> str:
     """Return the cumulative buckets of accepted tokens per draft.
 
-    An engine with a smaller K has no bucket for what it never drafts; all its drafts belong there.
+    An engine with a smaller K has no bucket for what it never drafts; all its drafts belong there. The last
+    bucket holds all drafts, so +Inf would add an empty row, or a wrong one where K changes.
     """
-    bucket = f"increase({gauge('accepted_tokens_per_draft_bucket')}[{INTERVAL}])"
+    finite = ENGINE + ',le!="+Inf"'
+    bucket = f"increase({gauge('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
     count = f"increase({gauge('accepted_tokens_per_draft_count')}[{INTERVAL}])"
     counted = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
     return f"sum by (le) ({bucket}) - {counted} + on () group_left () sum({count})"

@@ -105,3 +105,17 @@ def shared() -> list[Json]:
         found.append(query(label, heading, expr, every=every))
         before += f"{',' if before else ''}{selector((label,))}"
     return found
+
+
+def either() -> str:
+    """Return what selects the series of either side."""
+    return ",".join((selector(SHARED), *(f'{label}=~"$a_{label}|$b_{label}"' for label in OWN)))
+
+
+def either_alert() -> str:
+    """Return what selects the alerts of either side: those of a model have no engine, some have no model."""
+    return f"{selector(('cluster',))},{_own('namespace')},{_own('model_name')}"
+
+
+def _own(label: str) -> str:
+    return f'{label}=~"$a_{label}|$b_{label}|"'

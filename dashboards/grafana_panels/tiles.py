@@ -9,7 +9,7 @@ from .promql import Flow, gauge, most, share, speedup, weighted, windowed
 from .target import now
 
 #: What stands where nothing is drafted.
-NOTHING = "no drafts"
+NOTHING = "no drafts seen"
 DRAFTS = windowed("drafts_per_second")
 #: What a draft must emit to be worth its cost.
 BREAK_EVEN = weighted(windowed("break_even_acceptance_length"), DRAFTS)
@@ -71,7 +71,8 @@ def change(width: int = 8) -> Stat:
                     share(gauge("recommendation"), DRAFTS, "action"),
                     "action",
                     verdict.words_of(verdict.ACTIONS),
-                ),
+                )
+                + ' or on () label_replace(vector(0), "action", "no advice yet", "", "")',
                 "{{action}}",
             ),
             now(f'topk(1, count_values("k", {gauge("num_speculative_tokens")}))', "K is {{k}}"),

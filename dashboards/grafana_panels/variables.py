@@ -63,7 +63,6 @@ def datasource() -> Json:
         "options": [],
         "query": "prometheus",
         "refresh": 1,
-        "regex": "",
         "type": "datasource",
     }
 
@@ -94,7 +93,7 @@ def query(
         "options": [],
         "query": {"query": expr, "refId": f"Variable-{name}"},
         "refresh": 2,
-        "regex": regex,
+        **({"regex": regex} if regex else {}),
         "sort": sort,
         "type": "query",
     }
@@ -131,7 +130,7 @@ def window(select: str = ENGINE) -> Json:
 
 def vllm() -> list[Json]:
     """Return the variables of vLLM's own series, which are scraped as another job."""
-    among = selector(("cluster", "namespace", "pod"))
+    among = selector(("cluster", "namespace", "pod", "model_name", "engine"))
     job = f'job=~"$vllm_job",{among}'
     metric = "vllm:num_requests_running"
     return [
@@ -140,6 +139,6 @@ def vllm() -> list[Json]:
     ]
 
 
-def usual() -> list[Json]:
-    """Return the variables that most dashboards have."""
-    return [datasource(), *labels(), window()]
+def usual(*, windowed: bool = True) -> list[Json]:
+    """Return the variables that most dashboards have; `windowed` where panels go by the exporter's window."""
+    return [datasource(), *labels(), *([window()] if windowed else [])]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .field import colored
-from .palette import BLUE, DARK, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from .palette import AMBER, BLUE, COAL, GREY, PALE_SKY, PLUM, STRAW, VERMILION
 from .promql import MODEL, exporters, gauge, speedup, threshold, total
 from .variables import ENGINE, TARGET
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 #: What a code means: words and colour. What wants attention comes first, so that tables can be sorted by it.
 VERDICTS = {
-    0: ("EXPORTER DOWN", YELLOW),
-    1: ("vLLM DOWN", YELLOW),
+    0: ("EXPORTER DOWN", STRAW),
+    1: ("vLLM DOWN", STRAW),
     2: ("▼ HARMFUL", VERMILION),
-    3: ("BYPASSED", PURPLE),
-    4: ("● MARGINAL", ORANGE),
+    3: ("BYPASSED", PLUM),
+    4: ("● MARGINAL", AMBER),
     5: ("▲ BENEFICIAL", BLUE),
     6: ("NOT JUDGED", GREY),
-    7: ("WARMING UP", SKY),
+    7: ("WARMING UP", PALE_SKY),
     8: ("IDLE", GREY),
-    9: ("OFF", DARK),
+    9: ("OFF", COAL),
 }
 #: Words for the states of the exporter's one-hot gauges, and their colours.
 ACTIVITY = {
     "active": ("active", BLUE),
-    "warming_up": ("warming up", SKY),
-    "bypassed": ("bypassed", PURPLE),
+    "warming_up": ("warming up", PALE_SKY),
+    "bypassed": ("bypassed", PLUM),
     "idle": ("idle", GREY),
-    "off": ("off", DARK),
+    "off": ("off", COAL),
 }
 QUALITY = {
     "optimal": ("▲ optimal", BLUE),
-    "healthy": ("▲ healthy", SKY),
-    "fair": ("● fair", ORANGE),
+    "healthy": ("▲ healthy", PALE_SKY),
+    "fair": ("● fair", AMBER),
     "poor": ("▼ poor", VERMILION),
 }
 ACTIONS = {
     "keep": ("keep K", BLUE),
-    "increase_k": ("raise K", SKY),
-    "decrease_k": ("lower K", ORANGE),
-    "switch_method": ("switch method", PURPLE),
+    "increase_k": ("raise K", PALE_SKY),
+    "decrease_k": ("lower K", AMBER),
+    "switch_method": ("switch method", PLUM),
     "disable": ("disable", VERMILION),
     "insufficient_data": ("no advice yet", GREY),
 }
@@ -92,5 +92,7 @@ def of_all() -> str:
 
 def of_models(look_back: str = "1h") -> str:
     """Return the code of each model; one that was seen within `look_back` and does not answer is down."""
-    gone = total(f"last_over_time({gauge('info')}[{look_back}])", MODEL, "max")
-    return f"{of_speculation(MODEL)}\nor {gone}"
+    seen = f"last_over_time({gauge('info')}[{look_back}])"
+    # 1 where the exporter still answers, so that it is vLLM that does not; else 0.
+    gone = f"{seen} * on (cluster, namespace, job, instance, pod) group_left () up{{{TARGET}}}"
+    return f"{of_speculation(MODEL)}\nor {total(gone, MODEL, 'max')}"
