@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint generate rules check-generated test-vllm bench check wheel lock clean
+.PHONY: help demo test lint generate pictures rules check-generated test-vllm bench check wheel lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -17,7 +17,7 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 	@$(BIN)/vllm-specdec-exporter demo $(ARGS)
 
 test: $(STAMP) ## All tests but those that need a real vLLM
-	@bash tests/need.sh prometheus prometheus-alertmanager chromium
+	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm
 	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
@@ -33,6 +33,10 @@ generate: $(STAMP) ## Write the generated documents, alert rules and dashboards 
 	$(BIN)/python docs/generate.py
 	$(BIN)/python alerts/generate.py
 	$(BIN)/python dashboards/generate.py
+
+pictures: $(STAMP) ## Draw the dashboards anew for docs/, with Grafana's own components
+	@bash tests/need.sh prometheus chromium nodejs npm
+	PYTHONPATH=tests $(BIN)/python tests/dashboards/pictures.py
 
 rules: $(STAMP) ## The alert rules with your addresses: RUNBOOKS=URL GRAFANA=URL OUT=folder
 	$(BIN)/python alerts/generate.py --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" --out "$(OUT)"

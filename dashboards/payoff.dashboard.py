@@ -26,8 +26,11 @@ from grafana_panels.promql import (
 from grafana_panels.table import Column, joined
 from grafana_panels.target import now, over_time
 from grafana_panels.tiles import BREAK_EVEN, COST, DRAFTS, NOTHING, RATIO, TILE, TIMES, WHY
+from grafana_panels.variables import selector
 
 FLOW, BY_MODEL = Flow(), Flow(MODEL)
+#: What selects recorded series of models.
+MODELS = selector(("cluster", "namespace", "model_name"))
 
 
 def alerts(by: str) -> str:
@@ -36,7 +39,7 @@ def alerts(by: str) -> str:
 
 
 verdict_tiles: list[Panel] = [
-    tiles.pays(7),
+    tiles.pays(6),
     tiles.speed(3),
     Stat(
         title="Rests on",
@@ -50,9 +53,9 @@ verdict_tiles: list[Panel] = [
         text="value_and_name",
         **RATIO,
         no_value=NOTHING,
-        width=4,
+        width=3,
     ),
-    tiles.change(7),
+    tiles.change(6),
     Stat(
         title="Alerts",
         description=(
@@ -72,6 +75,22 @@ verdict_tiles: list[Panel] = [
         decimals=0,
         background=True,
         overrides=colored({"critical": VERMILION, "warning": AMBER, "info": PALE_SKY, "none": GREY}),
+        no_value="no rules",
+        width=3,
+    ),
+    Stat(
+        title="Budget left",
+        description=(
+            "What is left of the 30 days' error budget of the objective that speculation is worth it, of the model that is worst off, from "
+            "`model:vllm_specdec_worth_it_error_budget:remaining30d`. If it is used up early, find the hours at which speculation loses, and set a K schedule."
+        ),
+        targets=[
+            now(
+                f"clamp_min(min(model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}), 0)",
+                "budget left",
+            )
+        ],
+        **RATIO,
         no_value="no rules",
         width=3,
     ),

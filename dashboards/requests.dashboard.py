@@ -91,8 +91,8 @@ top: list[Panel] = [
     Stat(
         title="Requests with data",
         description=(
-            "Finished requests a second that per-request series cover, from `vllm_specdec_request_outcomes_total`. Far fewer than vLLM finishes: "
-            "some traffic goes around the exporter's tap."
+            "Finished requests a second that per-request series cover, from `vllm_specdec_request_outcomes_total`. If vLLM finishes far more (below), "
+            "some traffic is not observed."
         ),
         targets=[now(counted(REQUESTS), "requests")],
         unit="reqps",

@@ -1,5 +1,8 @@
-"""Where the alert rules and their runbooks are; `generate.py` has a flag for your address."""
+"""Where the alert rules and their runbooks are."""
 
-RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks"
+from vllm_specdec_exporter.grafana.bundle import RUNBOOKS
+
+__all__ = ["RUNBOOKS", "WATCHDOG"]
+
 #: Always fires where the rules are loaded, so that no alert can be told from no rules.
 WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vllm_specdec_exporter.grafana.bundle import ORDER
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from .dashboard import Dashboard
     from .panel import Panel
-
-#: From the first that somebody opens to the last.
-ORDER = ("payoff", "acceptance", "cost", "load", "compare", "requests", "exporter")
 
 
 def catalogue(dashboards: Iterable[Dashboard]) -> str:

@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": ("compare.command", "two or more servers, or recorded snapshots, side by side"),
     "sweep": ("sweep.command", "send requests at chosen temperatures and loads, and measure acceptance"),
     "plan": ("plan.command", "does a draft model fit, and what may it gain: pre-flight on paper"),
+    "dashboards": ("grafana.command", "the Grafana dashboards: list, write as files, push to a Grafana"),
     "act": ("act.command", "receive Alertmanager's action alerts, and turn them into something safe"),
     "simulate": ("simulator.command", "serve the /metrics of a vLLM that does not exist"),
     "demo": ("demo", "simulator and exporter, with Prometheus and Alertmanager where installed"),

@@ -238,10 +238,16 @@ def _introduce(programs: list[Program], scenario: str) -> None:
     prometheus = next((program for program in programs if program.name == "Prometheus"), None)
     if prometheus:
         print(f"  {'alerts':<16}{_alerts_page(prometheus.url)} (on a clock {_HURRY} times as fast as usual)")
+        print(f"  {'dashboards':<16}{_called()} dashboards --push URL-OF-YOUR-GRAFANA")
+        print(f"  {'':<16}with {prometheus.url} as its Prometheus data source")
     print(f"\n  try: curl -s {exporter.url}/metrics | grep -E 'payoff|speedup|recommendation'")
-    called = sys.argv[0] if not sys.argv[0].endswith(".py") else f"{sys.executable} -m {__package__}"
-    print(f"       {called} check {programs[0].url} --spec.config '{_SPECULATION}'\n")
+    print(f"       {_called()} check {programs[0].url} --spec.config '{_SPECULATION}'\n")
     sys.stdout.flush()
+
+
+def _called() -> str:
+    """Return how this program was called."""
+    return sys.argv[0] if not sys.argv[0].endswith(".py") else f"{sys.executable} -m {__package__}"
 
 
 def _watch(

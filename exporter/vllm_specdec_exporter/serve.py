@@ -18,7 +18,7 @@ from . import __version__, config, logs
 from .events import Event
 from .exporter import Exporter
 from .option_table import OPTIONS
-from .options import ConfigError, add_flags, unknown_variables
+from .options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from .server import create_app
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _SHUTDOWN_SECONDS = 0.5
 
 _FILE_VARIABLE = "VLLM_SPECDEC_EXPORTER_CONFIG_FILE"
+#: Those of the command `dashboards`, which may share an environment with the exporter.
+_GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     exporter = Exporter(load)
     logs.set_up(exporter.config.log_format, exporter.config.log_level)
     for name in unknown_variables(OPTIONS, os.environ):
-        if name != _FILE_VARIABLE:
+        if name != _FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
             logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
     return asyncio.run(_serve(exporter))
 

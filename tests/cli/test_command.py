@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
 VERSION = f"vllm-specdec-exporter {vllm_specdec_exporter.__version__}\n"
-COMMANDS = ("serve", "check", "baseline", "compare", "sweep", "plan", "act", "simulate", "demo")
+COMMANDS = ("serve", "check", "baseline", "compare", "sweep", "plan", "dashboards", "act", "simulate", "demo")
 
 
 # --- subcommands
@@ -130,7 +130,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    """The package, the alert rules, and beside them only what describes the wheel."""
+    """The package, the alert rules, the dashboards, and beside them only what describes the wheel."""
     names = set(zipfile.ZipFile(wheel).namelist())
     package = {
         str(path.relative_to(PACKAGE.parent))
@@ -138,8 +138,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     rules = {f"{PACKAGE.name}/rules/{path.name}" for path in (ROOT / "alerts" / "rules").iterdir()}
+    dashboards = {f"{PACKAGE.name}/dashboards/{path.name}" for path in (ROOT / "dashboards/json").iterdir()}
     described = {name for name in names if name.partition("/")[0].endswith(".dist-info")}
-    assert package | rules == names - described
+    assert package | rules | dashboards == names - described
     assert {
         "METADATA",
         "RECORD",

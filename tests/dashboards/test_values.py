@@ -1,0 +1,435 @@
+"""What panels show is right: reckoned again in Python, from the counters as they were scraped."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from dashboards.grafana import Viewing
+from dashboards.live import Shown, look
+from dashboards.worlds import RULES, World, open_world, shared_folder
+from dashboards.worlds_catalogue import LLAMA, QWEN
+from dashboards.worlds_expected import EXPECTED
+from dashboards.worlds_pods import JOB, VLLM_JOB, spec_config
+from dashboards.worlds_reckoning import (
+    WINDOW,
+    Grown,
+    answers,
+    answers_of_rows,
+    distribution,
+    events,
+    grown,
+    newest,
+    quantile_of,
+    rate_windows,
+    tile,
+    total,
+    value,
+    word,
+)
+from prometheus.exporter_process import exporter, simulator
+from prometheus_server import PrometheusServer
+from vllm_specdec_exporter import get_metrics
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from dashboards.grafana import Value
+    from vllm_specdec_exporter.result import TargetResult
+
+pytestmark = pytest.mark.timeout(300)
+
+#: What speculation does, in words, by world.
+VERDICTS = {
+    "healthy": "BENEFICIAL",
+    "measured": "BENEFICIAL",
+    "day": "MARGINAL",
+    "harmful": "HARMFUL",
+    "saturated": "HARMFUL",
+    "idle": "IDLE",
+    "off": "OFF",
+    "bypassed": "BYPASSED",
+    "warming-up": "WARMING UP",
+    "server-down": "vLLM DOWN",
+    "exporter-down": "EXPORTER DOWN",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shared_folder(tmp_path_factory)
+
+
+def _world(name: str) -> Any:
+    @pytest.fixture(scope="module", name=name.replace("-", "_"))
+    def opened(folder: Path) -> Iterator[World]:
+        with open_world(name, folder) as world:
+            yield world
+
+    return opened
+
+
+healthy = _world("healthy")
+k_change = _world("k-change")
+two_clusters = _world("two-clusters")
+measured = _world("measured")
+harmful = _world("harmful")
+
+
+def is_one_of(found: float, expected: Iterable[float]) -> bool:
+    """Tell whether a value is what one of the windows gives."""
+    return any(found == pytest.approx(one, rel=1e-9) for one in expected)
+
+
+# --- fleets
+
+
+def test_the_replicas_are_very_different(healthy: World) -> None:
+    """So that a mean of ratios and a ratio of sums differ."""
+    engines = grown(healthy, model_name=LLAMA)
+    drafts = [engine.drafts for engine in engines]
+    ratios = [engine.accepted / engine.draft_tokens for engine in engines]
+    assert len(engines) == 3
+    assert max(drafts) > 10 * min(drafts)
+    pooled = total(engines, "accepted") / total(engines, "draft_tokens")
+    assert abs(float(np.mean(ratios)) - pooled) > 0.02
+
+
+@pytest.mark.parametrize("model", [None, LLAMA, QWEN], ids=["all", "three pods", "two engines of a pod"])
+@pytest.mark.parametrize("uid", ["payoff", "acceptance"])
+def test_acceptance_of_a_fleet_is_a_ratio_of_sums(healthy: World, model: str | None, uid: str) -> None:
+    """All accepted over all draft tokens, whatever the replicas' own ratios are."""
+    chosen = {} if model is None else {"model_name": (model,)}
+    engines = grown(healthy, **({} if model is None else {"model_name": model}))
+    shown = tile(healthy, uid, "Acceptance rate", "acceptance", **chosen)
+    assert shown == pytest.approx(total(engines, "accepted") / total(engines, "draft_tokens"), rel=1e-9)
+
+
+@pytest.mark.parametrize("model", [LLAMA, QWEN])
+def test_length_coverage_and_waste_of_a_fleet(healthy: World, model: str) -> None:
+    """Each is reckoned from all tokens of all engines."""
+    engines = grown(healthy, model_name=model)
+    drafts, accepted, drafted, generated = (
+        total(engines, name) for name in ("drafts", "accepted", "draft_tokens", "generated")
+    )
+    expected = {
+        ("Acceptance length", "now"): 1 + accepted / drafts,
+        ("Coverage", "coverage"): min(1.0, (accepted + drafts) / generated),
+        ("Wasted verification", "wasted"): (drafted - accepted) / (drafted + drafts),
+    }
+    for (title, legend), number in expected.items():
+        shown = tile(healthy, "payoff", title, legend, model_name=(model,))
+        assert shown == pytest.approx(number, rel=1e-9), title
+
+
+@pytest.mark.parametrize("uid", ["payoff", "cost", "load"])
+def test_speedup_of_a_fleet_is_all_tokens_over_all_their_plain_time(healthy: World, uid: str) -> None:
+    """A busy engine that gains counts for more than a quiet one, and by the time it saves."""
+    engines = grown(healthy)
+    plain = sum(engine.generated / engine.speedup for engine in engines)
+    shown = tile(healthy, uid, "Speedup", "speedup")
+    assert shown == pytest.approx(total(engines, "generated") / plain, rel=1e-9)
+    assert shown != pytest.approx(float(np.mean([engine.speedup for engine in engines])), rel=1e-3)
+
+
+def test_the_load_is_that_of_all_engines(healthy: World) -> None:
+    """Requests and tokens are added up."""
+    running = sum(rows[-1] for _, rows in healthy.scraped.select("vllm_specdec_requests_running"))
+    assert tile(healthy, "load", "Running and waiting", "running") == running
+    expected = total(grown(healthy), "generated") / (WINDOW * healthy.interval)
+    # The exporter divides by the time that really passed between its polls, which is some milliseconds off.
+    assert tile(healthy, "load", "Tokens per second", "all") == pytest.approx(expected, rel=1e-4)
+
+
+def test_sides_of_a_comparison_are_what_is_chosen(healthy: World) -> None:
+    """A against B: each with its own engines, and their difference."""
+    chosen: dict[str, Value] = {"a_model_name": (LLAMA,), "b_model_name": (QWEN,)}
+    shown = answers(healthy, "compare", "Acceptance rate, A and B", **chosen)
+    a, b = (
+        total(engines, "accepted") / total(engines, "draft_tokens")
+        for engines in (grown(healthy, model_name=model) for model in (LLAMA, QWEN))
+    )
+    assert value(shown["A"]) == pytest.approx(a, rel=1e-9)
+    assert value(shown["B"]) == pytest.approx(b, rel=1e-9)
+    assert value(shown["A less B"]) == pytest.approx(a - b, rel=1e-6)
+
+
+# --- positions and lengths, with engines of different K
+
+
+def test_the_engines_have_different_k(healthy: World) -> None:
+    """So that a position that not every engine has is dealt with."""
+    assert {engine.k for engine in grown(healthy)} == {3, 4}
+
+
+def test_positions_are_shares_of_the_drafts_that_go_so_far(healthy: World) -> None:
+    """The last position of the deepest engines is divided by their drafts only."""
+    windows = rate_windows(healthy)
+    shown = newest(answers(healthy, "acceptance", "Which positions are accepted?")["A"], "position")
+    assert set(shown) == {"0", "1", "2", "3"}
+    for position, ratio in shown.items():
+        place = int(position)
+        assert is_one_of(ratio, (_survival(engines, place) for engines in windows))
+
+
+def _survival(engines: list[Grown], place: int) -> float:
+    deep = [engine for engine in engines if engine.k > place]
+    return sum(engine.positions[place] for engine in deep) / total(deep, "drafts")
+
+
+def test_conditional_acceptance_is_a_ratio_of_sums(healthy: World) -> None:
+    """Accepted at a position over the drafts that got there, both summed over the engines that have it."""
+    title = "Is a position accepted once the one before is?"
+    shown = newest(answers(healthy, "acceptance", title)["A"], "position")
+    for position, ratio in shown.items():
+        place = int(position)
+        assert is_one_of(ratio, (_conditional(engines, place) for engines in rate_windows(healthy)))
+
+
+def _conditional(engines: list[Grown], place: int) -> float:
+    deep = [engine for engine in engines if engine.k > place]
+    reached = sum(engine.positions[place - 1] if place else engine.drafts for engine in deep)
+    return sum(engine.positions[place] for engine in deep) / reached
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_acceptance_length_at_a_smaller_k_is_exact(healthy: World, k: int) -> None:
+    """What engines would have emitted, had they drafted less: of those that draft at least so far."""
+    deep = [engine for engine in grown(healthy) if engine.k >= k]
+    expected = 1 + sum(sum(engine.positions[:k]) for engine in deep) / total(deep, "drafts")
+    shown = tile(healthy, "acceptance", "What would a smaller K have given?", f"K={k}")
+    assert shown == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("legend", "quantile"), [("P90", 0.9), ("P50", 0.5), ("P10", 0.1)])
+@pytest.mark.parametrize("model", [None, LLAMA, QWEN], ids=["all", "K=3", "K=4"])
+def test_quantiles_of_accepted_tokens_are_whole_and_exact(
+    healthy: World, legend: str, quantile: float, model: str | None
+) -> None:
+    """The least number of accepted tokens that so many drafts do not exceed."""
+    chosen = {} if model is None else {"model_name": (model,)}
+    title = "Quantiles of accepted tokens per draft"
+    shown = tile(healthy, "acceptance", title, legend, **chosen)
+    expected = set()
+    for scrapes in (4, 3):
+        engines = grown(healthy, scrapes, **({} if model is None else {"model_name": model}))
+        expected.add(quantile_of(engines, quantile))
+    assert shown in expected
+    assert shown == int(shown)
+
+
+@pytest.mark.parametrize("model", [None, QWEN], ids=["all", "K=4"])
+def test_all_or_nothing(healthy: World, model: str | None) -> None:
+    """Drafts of which nothing was accepted, and those accepted to the very end, whatever K an engine has."""
+    chosen = {} if model is None else {"model_name": (model,)}
+    shown = answers(healthy, "acceptance", "All or nothing", **chosen)
+    nothing, everything = [], []
+    for scrapes in (4, 3):
+        engines = grown(healthy, scrapes, **({} if model is None else {"model_name": model}))
+        drafts = total(engines, "drafts")
+        nothing.append(1 - sum(engine.positions[0] for engine in engines) / drafts)
+        everything.append(sum(engine.positions[-1] for engine in engines) / drafts)
+    assert is_one_of(value(shown["nothing accepted"]), nothing)
+    assert is_one_of(value(shown["accepted to the end"]), everything)
+
+
+def test_the_heatmap_counts_every_draft_once(healthy: World) -> None:
+    """Its cumulative buckets, taken apart, are the distribution of accepted tokens per draft."""
+    shown = newest(answers(healthy, "acceptance", "Accepted tokens per draft")["A"], "le")
+    buckets = {float(le): number for le, number in shown.items() if le != "+Inf"}
+    cumulative = [0.0, *(buckets[le] for le in sorted(buckets))]
+    parts = np.diff(cumulative)
+    windows = [distribution(engines) for engines in rate_windows(healthy)]
+    shares = [[counts[n] / sum(counts.values()) for n in sorted(counts)] for counts in windows]
+    assert any(np.allclose(parts / parts.sum(), share, rtol=1e-6) for share in shares)
+
+
+# --- verdicts
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_the_verdict_in_words(folder: Path, name: str) -> None:
+    """The first tile of every dashboard that has it says what is the matter."""
+    with open_world(name, folder) as world:
+        for uid in ("payoff", "cost", "load"):
+            assert word(tile(world, uid, "Does speculation pay?", "verdict")) == VERDICTS[name], uid
+
+
+def test_each_cluster_has_a_verdict_of_its_own(two_clusters: World) -> None:
+    """Models of the same name in two clusters are two rows, the losing one with its own numbers."""
+    shown = answers_of_rows(two_clusters, "Which model loses?", "Verdict")
+    found = {row["metric"]["cluster"]: word(float(row["value"][1])) for row in shown}
+    assert found == {"eu-1": "BENEFICIAL", "us-2": "HARMFUL"}
+    speedups = {
+        row["metric"]["cluster"]: float(row["value"][1])
+        for row in answers_of_rows(two_clusters, "Which model loses?", "Speedup")
+    }
+    for cluster, speedup in speedups.items():
+        (engine,) = grown(two_clusters, cluster=cluster)
+        assert speedup == pytest.approx(engine.speedup, rel=1e-9)
+
+
+def test_a_pod_is_a_row(healthy: World) -> None:
+    """Five engines of four pods, each with the exporter's own speedup."""
+    shown = answers_of_rows(healthy, "Which pod or engine loses?", "Speedup")
+    found = sorted(float(row["value"][1]) for row in shown)
+    assert found == pytest.approx(sorted(engine.speedup for engine in grown(healthy)), rel=1e-9)
+
+
+def test_the_verdict_over_time_changes_when_speedup_does(harmful: World) -> None:
+    """It turns from BENEFICIAL to HARMFUL within a window of the change, and stays there."""
+    (series,) = answers(harmful, "payoff", "Verdict over time")["A"]["result"]
+    words = [(float(time), word(float(number))) for time, number in series["values"]]
+    changed = harmful.end - 75 * 60
+    assert {text for time, text in words if time - harmful.start > 300 and time < changed - 60} == {
+        "BENEFICIAL"
+    }
+    assert {text for time, text in words if time > changed + 360} == {"HARMFUL"}
+
+
+def test_measured_speedup_is_named_so(measured: World) -> None:
+    """With a baseline the tile says what it rests on, and equals the exporter's own value."""
+    (series,) = answers(measured, "payoff", "Rests on")["A"]["result"]
+    assert series["metric"]["basis"] == "measured"
+    engines = grown(measured)
+    plain = sum(engine.generated / engine.speedup for engine in engines)
+    assert tile(measured, "payoff", "Speedup", "speedup") == pytest.approx(
+        total(engines, "generated") / plain
+    )
+
+
+# --- alerts and annotations
+
+
+def test_alerts_are_counted_once_each(harmful: World) -> None:
+    """By severity, as the rules fire; the watchdog does not count."""
+    firing = {
+        tuple(own.get(label, "") for label in ("alertname", "severity", "cluster", "namespace", "model_name"))
+        for own, rows in harmful.recorded.select("ALERTS", alertstate="firing")
+        if not math.isnan(rows[-1]) and own["severity"] != "none"
+    }
+    expected = Counter(severity for _, severity, *_ in firing)
+    shown = answers(harmful, "payoff", "Alerts")["A"]["result"]
+    assert {row["metric"]["severity"]: float(row["value"][1]) for row in shown} == expected
+
+
+def test_changes_of_k_are_marked_where_they_are(k_change: World) -> None:
+    """Within a step of the first scrape with the new K, with that K, and nowhere else."""
+    ((_, rows),) = k_change.scraped.select("vllm_specdec_num_speculative_tokens", pod="llama-0")
+    known = [(time, k) for time, k in zip(k_change.scraped.times, rows, strict=True) if not math.isnan(k)]
+    changes = [(time, k) for (_, before), (time, k) in pairwise(known) if k != before]
+    assert [k for _, k in changes] == [5, 2]
+    marked = events(k_change, "K changes")
+    assert [(labels["pod"], float(labels["k"])) for _, labels in marked] == [("llama-0", 5), ("llama-0", 2)]
+    for (changed, _), (seen, _) in zip(changes, marked, strict=True):
+        assert 0 <= seen - changed <= 60
+
+
+def test_restarts_are_marked_where_they_are(k_change: World) -> None:
+    """Each restart of each engine once, within a step of the scrape that shows it."""
+    expected = []
+    for own, rows in k_change.scraped.select("vllm_specdec_engine_resets_total"):
+        known = [(time, n) for time, n in zip(k_change.scraped.times, rows, strict=True) if not math.isnan(n)]
+        expected += [(time, own["pod"]) for (_, before), (time, n) in pairwise(known) if n > before]
+    marked = events(k_change, "Restarts")
+    assert [labels["pod"] for _, labels in marked] == [pod for _, pod in sorted(expected)]
+    for (restarted, _), (seen, _) in zip(sorted(expected), marked, strict=True):
+        assert 0 <= seen - restarted <= 60
+
+
+# --- a live stack
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What became of a live stack.
+
+    Attributes:
+        shown: every panel, as somebody sees it at the end.
+        tiles: values of tiles of the payoff dashboard, by title and legend.
+        snapshot: what the exporter said of the very poll that Prometheus has scraped last.
+    """
+
+    shown: tuple[Shown, ...]
+    tiles: dict[tuple[str, str], float]
+    snapshot: TargetResult
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """A simulator, the exporter, and Prometheus with the rules: for as long as the longer window takes."""
+    flags = ("--poll.interval", "1s", "--window", "5s", "--window", "20s", "--spec.config", spec_config(k=4))
+    with (
+        simulator("--scenario", "healthy", "--engines", "2", "--seed", "1") as vllm,
+        exporter("--vllm.url", vllm, *flags) as address,
+        PrometheusServer(
+            {JOB: address, VLLM_JOB: vllm.removeprefix("http://")},
+            interval="1s",
+            config={"rule_files": [str(RULES / "*.yml")]},
+        ) as prometheus,
+    ):
+        prometheus.wait_for('vllm_specdec_window_span_seconds{window="20s"} >= 20', 60)
+        known: dict[float, TargetResult] = {}
+        end = time.time() + 4
+        while time.time() < end:
+            (target,) = get_metrics(f"http://{address}").targets
+            known[target.last_success_timestamp_seconds or 0.0] = target
+            time.sleep(0.1)
+        now = end - 1.5  # the poll that is seen then is known, whenever it was scraped
+        viewing = Viewing(now - 30, now, {"window": "20s"}, scrape_interval=1)
+        (polled,) = prometheus.query("vllm_specdec_last_success_timestamp_seconds", now).values()
+        shown = look(prometheus, viewing)
+        tiles = {
+            (one.title, target["legendFormat"]): value(one.results[target["refId"]])
+            for one in shown
+            if one.dashboard == "payoff" and one.panel["type"] == "stat"
+            for target in one.panel["targets"]
+            if "{{" not in target["legendFormat"]
+        }
+        yield Stack(shown, tiles, known[polled])
+
+
+def test_every_panel_of_a_live_stack_is_sound(stack: Stack) -> None:
+    """Nothing is refused, no number is none, and only what has no data is empty."""
+    assert [wrong for one in stack.shown for wrong in one.wrong()] == []
+    expected = {name for name, worlds in EXPECTED.items() if "healthy" not in worlds}
+    # vLLM takes no K schedule with several engines, so none is advised.
+    expected.add("cost: Which K at which load?")
+    assert {one.name for one in stack.shown if one.empty} == expected
+
+
+def test_tiles_say_what_the_exporters_snapshot_says(stack: Stack) -> None:
+    """Of the same poll: what two engines did together in the window."""
+    windows = [engine.window("20s") for engine in stack.snapshot.engines]
+    speedups = [engine.payoff.speedup for engine in stack.snapshot.engines]
+
+    def rate(name: str) -> float:
+        return float(sum(getattr(window, name) for window in windows))
+
+    drafts, accepted, drafted, generated = (
+        rate(f"{name}_per_second")
+        for name in ("drafts", "accepted_tokens", "draft_tokens", "generation_tokens")
+    )
+    plain = sum(
+        window.generation_tokens_per_second / speedup
+        for window, speedup in zip(windows, speedups, strict=True)
+    )
+    expected = {
+        ("Speedup", "speedup"): generated / plain,
+        ("Acceptance rate", "acceptance"): accepted / drafted,
+        ("Acceptance length", "now"): 1 + accepted / drafts,
+        ("Coverage", "coverage"): min(1.0, (accepted + drafts) / generated),
+        ("Wasted verification", "wasted"): (drafted - accepted) / (drafted + drafts),
+    }
+    assert {name: stack.tiles[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+    assert word(stack.tiles["Does speculation pay?", "verdict"]) == "BENEFICIAL"
+    assert {engine.payoff.verdict for engine in stack.snapshot.engines} == {PayoffVerdict.BENEFICIAL}

@@ -1,0 +1,138 @@
+"""Worlds: hours of history of some service, in a Prometheus of its own, made in seconds.
+
+    with worlds.open_world("harmful", folder) as world:
+        world.prometheus.value("sum(vllm_specdec_up)", at=world.end)
+
+What happens in each is in `worlds_catalogue`. `folder` is shared by all workers of a test run: the first one
+who asks makes the world. A world ends at most ten minutes before now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import pickle
+import re
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from alerts.promtool import alert_names
+from dashboards import worlds_requests, worlds_write
+from dashboards.worlds_catalogue import WORLDS
+from dashboards.worlds_pods import Storage, scrape
+from dashboards.worlds_rules import evaluate
+from dashboards.worlds_traffic import TICK
+from prometheus_server import PrometheusServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+    from dashboards.worlds_catalogue import WorldSpec
+
+ROOT = Path(__file__).parents[2]
+DASHBOARDS = ROOT / "dashboards" / "json"
+RULES = ROOT / "alerts" / "rules"
+_GRID = 600
+
+
+@dataclass(frozen=True)
+class World:
+    """A world, while its Prometheus runs.
+
+    Attributes:
+        name: its name in `WORLDS`.
+        prometheus: with all that was scraped and recorded.
+        scraped: what was scraped, as numbers.
+        recorded: what rules made of it, as numbers.
+    """
+
+    name: str
+    prometheus: PrometheusServer
+    scraped: Storage
+    recorded: Storage
+
+    @property
+    def start(self) -> float:
+        """Unix time of the first scrape."""
+        return float(self.scraped.times[0])
+
+    @property
+    def end(self) -> float:
+        """Unix time of somebody who looks at it: a few seconds after the last scrape."""
+        return float(self.scraped.times[-1]) + 4.0
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two scrapes."""
+        return float(self.scraped.times[1] - self.scraped.times[0])
+
+
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that all workers of this test run share."""
+    base = factory.getbasetemp()
+    return (base.parent if base.name.startswith("popen-") else base) / "worlds"
+
+
+@contextlib.contextmanager
+def open_world(name: str, folder: Path) -> Iterator[World]:
+    """Make a world, unless another worker has, and let its Prometheus run."""
+    path = folder / f"{name}.pickle"
+    with _alone(folder / f"{name}.lock"):
+        if not path.exists():
+            made = make(WORLDS[name], folder, _now(folder))
+            path.write_bytes(pickle.dumps(made))
+    scraped, recorded = pickle.loads(path.read_bytes())
+    with PrometheusServer({}, config=worlds_write.CONFIG, flags=worlds_write.FLAGS) as prometheus:
+        for storage in (scraped, recorded):
+            worlds_write.push(prometheus.url, storage.times, storage.series)
+        yield World(name, prometheus, scraped, recorded)
+
+
+def make(spec: WorldSpec, folder: Path, now: float) -> tuple[Storage, Storage]:
+    """Let a world happen, and return what Prometheus has scraped and recorded of it."""
+    step = spec.every * TICK
+    scrapes = round(spec.hours * 3600 / step)
+    storage = Storage(now - step * np.arange(scrapes - 1, -1, -1, dtype=float))
+    pods = spec.pods(folder)
+    scrape(storage, pods, spec.every, _kept, spec.seed)
+    if spec.requests:
+        worlds_requests.add(storage, pods)
+    storage.series = {key: np.ascontiguousarray(rows) for key, rows in storage.series.items()}
+    return storage, evaluate(storage, alert_names() | _asked(), spec.evaluated)
+
+
+def _now(folder: Path) -> float:
+    """Return when all worlds of a test run end: whole minutes, so that steps always fall alike."""
+    with _alone(folder / "now.lock"):
+        path = folder / "now"
+        if not path.exists():
+            path.write_text(str(time.time() // _GRID * _GRID), encoding="utf-8")
+        return float(path.read_text("utf-8"))
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock against the other workers."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@cache
+def _asked() -> frozenset[str]:
+    """Return all words of the dashboards and rules that may be names of series."""
+    texts = [path.read_text("utf-8") for path in (*DASHBOARDS.glob("*.json"), *RULES.glob("*.yml"))]
+    return frozenset(re.findall(r"[a-z_]+:[\w:]+", "\n".join(texts)))
+
+
+def _kept(name: str) -> bool:
+    """Tell whether anybody asks for a series of vLLM; the others would only take time."""
+    return name in _asked() or not name.startswith(("vllm:", "http_", "python_"))

@@ -1,0 +1,38 @@
+"""A baseline for a world: what the `baseline` command would have recorded without speculation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dashboards.worlds_traffic import TICK, Phase, answer, count, traffic
+from vllm_specdec_exporter.baseline import Baseline, Recorder
+from vllm_specdec_exporter.baseline.document import FORMAT, encode
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.history import Sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Clients of each load that is recorded.
+_LOADS = (2, 6, 24, 40)
+
+
+def record(path: Path, model: str) -> Path:
+    """Record a server without speculation at several loads, and return the file."""
+    recorder = Recorder()
+    for clients in _LOADS:
+        counts = count((Phase(10, traffic("off", 0, clients=clients)),), model, "0", seed=clients)
+        keys = {
+            key: f"{key[0]}{{{','.join(f'{name}={chr(34)}{value}{chr(34)}' for name, value in key[1])}}}"
+            for key in counts.series
+            if key[0].startswith("vllm:")
+        }
+        for tick in range(counts.ticks):
+            (engine,) = read(answer(counts, keys, tick), latencies=True).engines
+            recorder.observe(
+                Sample(tick * TICK, engine.counters, engine.load.requests_running, latencies=engine.latencies)
+            )
+        recorder.interrupt()
+    baseline = Baseline(FORMAT, model, "0.32.0", "vllm-v1", "2026-11-20T12:00:00Z", recorder.buckets())
+    path.write_bytes(encode(baseline))
+    return path

@@ -1,0 +1,232 @@
+"""Which worlds there are, and what happens in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dashboards.worlds_baseline import record
+from dashboards.worlds_pods import Pod, Server, spec_config
+from dashboards.worlds_traffic import Phase, Traffic, traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+LLAMA, QWEN = "meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen2.5-Coder-32B-Instruct"
+CHAT = {"cluster": "eu-1", "namespace": "chat"}
+HOURS = 2.0
+
+
+@dataclass(frozen=True)
+class WorldSpec:
+    """What happens in a world.
+
+    Attributes:
+        pods: makes its pods; it gets a folder for files that an exporter needs.
+        about: what is the matter, in a few words.
+        hours: how long.
+        requests: whether there are series by request.
+        every: ticks between two scrapes.
+        evaluated: scrapes between two evaluations of the rules.
+        seed: of its randomness.
+    """
+
+    pods: Callable[[Path], tuple[Pod, ...]]
+    about: str
+    hours: float = HOURS
+    requests: bool = False
+    every: int = 2
+    evaluated: int = 2
+    seed: int = 1
+
+
+def pod(
+    number: int,
+    *story: Phase,
+    model: str = LLAMA,
+    labels: Mapping[str, str] = CHAT,
+    name: str = "llama",
+    engines: int = 1,
+    config: str = spec_config(),
+    **more: Any,
+) -> Pod:
+    """Return a pod with one server, whose engines all go through the same story."""
+    host = f"10.0.{sum(name.encode()) % 250}.{number + 1}"
+    stories = {(model, str(engine)): story for engine in range(engines)}
+    own = {**labels, "pod": f"{name}-{number}"} if labels else {}
+    flags = {**({"spec.config": config} if config else {}), **more.pop("flags", {})}
+    return Pod(f"{host}:9850", (Server(f"{host}:8000", stories),), own, flags, **more)
+
+
+def all_the_time(of: Traffic, hours: float = HOURS) -> Phase:
+    """Return hours of the same."""
+    return Phase(60 * hours, of)
+
+
+def then(before: Traffic, *phases: Phase, hours: float = HOURS) -> tuple[Phase, ...]:
+    """Return a story that ends with these phases, with what was before in front."""
+    rest = 60 * hours - sum(phase.minutes for phase in phases)
+    return (Phase(rest, before), *phases)
+
+
+GOOD = traffic(acceptance=(0.80, 0.75, 0.70))
+BUSY = traffic(acceptance=(0.85, 0.80, 0.72), clients=40)
+QUIET = traffic(acceptance=(0.78, 0.70, 0.64), clients=2)
+SILENT = traffic("idle")
+DRAFT_MODEL = spec_config("draft_model", 3, model="meta-llama/Llama-3.1-8B-Instruct")
+NGRAM = spec_config("ngram", 16, prompt_lookup_max=4)
+
+
+def _healthy(_: Path) -> tuple[Pod, ...]:
+    """Two models; replicas of very different traffic and acceptance."""
+    code = {"cluster": "eu-1", "namespace": "code"}
+    return (
+        pod(0, all_the_time(BUSY)),
+        pod(1, all_the_time(GOOD)),
+        pod(2, all_the_time(QUIET)),
+        pod(
+            0,
+            all_the_time(traffic(k=4, acceptance=(0.82, 0.78, 0.75, 0.72), clients=10)),
+            model=QWEN,
+            labels=code,
+            name="coder",
+            engines=2,
+            config=spec_config(k=4),
+        ),
+    )
+
+
+def _harmful(_: Path) -> tuple[Pod, ...]:
+    heavy = traffic(k=5, acceptance=(0.35, 0.25, 0.2, 0.2, 0.2), clients=220, kv_cache_tokens=400_000)
+    story = then(traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.6, 0.5)), Phase(75, heavy))
+    return tuple(pod(n, *story, config=spec_config(k=5)) for n in range(2))
+
+
+def _idle(_: Path) -> tuple[Pod, ...]:
+    return (pod(0, *then(GOOD, Phase(45, SILENT))),)
+
+
+def _exporter_down(_: Path) -> tuple[Pod, ...]:
+    return tuple(pod(n, all_the_time(GOOD), scraped=lambda minutes: minutes > 20) for n in range(2))
+
+
+def _bypassed(_: Path) -> tuple[Pod, ...]:
+    return (pod(0, *then(GOOD, Phase(60, traffic("bypass")))),)
+
+
+def _off(_: Path) -> tuple[Pod, ...]:
+    return (pod(0, all_the_time(traffic("off", 0)), config=""),)
+
+
+def _warming_up(_: Path) -> tuple[Pod, ...]:
+    return (pod(0, *then(GOOD, Phase(3, None), Phase(0.25, GOOD, restart=True))),)
+
+
+def _server_down(_: Path) -> tuple[Pod, ...]:
+    return (pod(0, *then(GOOD, Phase(15, None))),)
+
+
+def _k_change(_: Path) -> tuple[Pod, ...]:
+    """K from 3 to 5 and on to 2, with restarts; the second pod restarts with the same K."""
+    deep = traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.5, 0.4))
+    shallow = traffic(k=2, acceptance=(0.8, 0.75))
+    changed = (
+        Phase(40, GOOD),
+        Phase(2, None),
+        Phase(38, deep, True),
+        Phase(1, None),
+        Phase(39, shallow, True),
+    )
+    restarted = (Phase(60, GOOD), Phase(1, None), Phase(59, GOOD, True))
+    return (
+        pod(0, *changed, config='{"method": "eagle3"}'),
+        pod(1, *restarted, config='{"method": "eagle3"}'),
+    )
+
+
+def _variable_drafts(_: Path) -> tuple[Pod, ...]:
+    weights = (0.3, 0.2, 0.1, 0.1, *(0.02,) * 8, *(0.035,) * 4)
+    drafts = traffic(
+        "variable_drafts", 16, acceptance=(0.9,), position_decay=1.0, draft_length_weights=weights
+    )
+    return (pod(0, all_the_time(drafts), config=NGRAM),)
+
+
+def _loads(_: Path) -> tuple[Pod, ...]:
+    """The same acceptance at rising load, a quarter of an hour each."""
+    steps = [
+        Phase(15, traffic(acceptance=(0.6, 0.5, 0.4), clients=clients, kv_cache_tokens=600_000))
+        for clients in (1, 2, 4, 8, 16, 32, 64, 128, 256, 500)
+    ]
+    return (pod(0, *steps),)
+
+
+def _requests(_: Path) -> tuple[Pod, ...]:
+    """An exporter that tells requests apart, see `worlds_requests`; long drafts, too."""
+    deep = traffic(k=16, acceptance=(0.92,), position_decay=1.0)
+    return (pod(0, all_the_time(deep), config=spec_config("suffix", 16)),)
+
+
+def _unlabelled(_: Path) -> tuple[Pod, ...]:
+    """Nothing but job and instance; a server of one exporter and two of another."""
+    two = tuple(
+        Server(f"10.1.0.{n}:8000", {(LLAMA, "0"): (all_the_time(GOOD if n == 2 else QUIET),)}) for n in (2, 3)
+    )
+    return (
+        pod(0, all_the_time(BUSY), labels={}),
+        Pod("10.1.0.1:9850", two, {}, {"spec.config": spec_config()}),
+    )
+
+
+def _two_clusters(_: Path) -> tuple[Pod, ...]:
+    """The same model and namespace, pod names and all, in two clusters; one loses."""
+    bad = traffic(acceptance=(0.10, 0.05, 0.05), clients=30)
+    return (
+        pod(0, all_the_time(GOOD)),
+        pod(0, all_the_time(bad), labels={**CHAT, "cluster": "us-2"}),
+    )
+
+
+def _measured(folder: Path) -> tuple[Pod, ...]:
+    """With a baseline, and with what the draft model's memory costs."""
+    flags = {
+        "baseline.file": str(record(folder / "baseline.json", LLAMA)),
+        "cost.draft-memory": "16GB",
+        "cost.gpu-memory": "160GB",
+    }
+    return tuple(pod(n, all_the_time(GOOD), config=DRAFT_MODEL, flags=flags) for n in range(2))
+
+
+def _saturated(_: Path) -> tuple[Pod, ...]:
+    """Too many requests, a KV cache that is too small, much waste, and a schedule that says K=0."""
+    schedule = spec_config(num_speculative_tokens_per_batch_size=[[1, 16, 3], [17, 512, 0]])
+    wasteful = traffic("saturation", acceptance=(0.4, 0.3, 0.2), kv_cache_tokens=65_536)
+    return tuple(pod(n, *then(GOOD, Phase(60, wasteful)), config=schedule) for n in range(2))
+
+
+def _day(_: Path) -> tuple[Pod, ...]:
+    """More than a day, so that there is a yesterday; acceptance has fallen an hour and a half ago."""
+    worse = traffic(acceptance=(0.55, 0.5, 0.45))
+    return (pod(0, *then(GOOD, Phase(90, worse), hours=26)),)
+
+
+WORLDS: dict[str, WorldSpec] = {
+    "healthy": WorldSpec(_healthy, "two models that gain"),
+    "harmful": WorldSpec(_harmful, "large batches that lose"),
+    "idle": WorldSpec(_idle, "nothing for 45 minutes"),
+    "exporter-down": WorldSpec(_exporter_down, "exporters gone for 20 minutes"),
+    "bypassed": WorldSpec(_bypassed, "tokens without drafts for an hour"),
+    "off": WorldSpec(_off, "no speculation"),
+    "warming-up": WorldSpec(_warming_up, "restarted just now"),
+    "server-down": WorldSpec(_server_down, "vLLM gone for 15 minutes"),
+    "k-change": WorldSpec(_k_change, "K changed twice"),
+    "variable-drafts": WorldSpec(_variable_drafts, "n-gram drafts of any length"),
+    "loads": WorldSpec(_loads, "rising load", hours=2.5),
+    "requests": WorldSpec(_requests, "series by request", requests=True),
+    "unlabelled": WorldSpec(_unlabelled, "no cluster, namespace or pod"),
+    "two-clusters": WorldSpec(_two_clusters, "the same in two clusters, one losing"),
+    "measured": WorldSpec(_measured, "with a baseline and the cost of memory"),
+    "saturated": WorldSpec(_saturated, "requests wait, and a K schedule"),
+    "day": WorldSpec(_day, "26 hours, worse than yesterday", hours=26, every=4, evaluated=4),
+}

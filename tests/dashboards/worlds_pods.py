@@ -1,0 +1,278 @@
+"""Pods, and what Prometheus scrapes of them: vLLM's own series, and those of the exporter beside it.
+
+The exporter is the real one from the poller to the collector: it polls answers of the servers on a clock that
+does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dashboards.worlds_traffic import TICK, Counts, Key, Labels, Phase, answer, count, together
+from vllm_specdec_exporter import __version__
+from vllm_specdec_exporter.collector import ResultCollector
+from vllm_specdec_exporter.config import load
+from vllm_specdec_exporter.poller import Poller
+from vllm_specdec_exporter.result import ExporterResult, Reload
+from vllm_specdec_exporter.upstream import Answer, PollError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+JOB, VLLM_JOB = "vllm-specdec-exporter", "vllm"
+VERSION = "0.32.0"
+#: What the exporter reads of vLLM's answer; of the histograms only where it has a baseline.
+_POLLED = (
+    "vllm:spec_decode_num_",
+    "vllm:generation_tokens_total",
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:kv_cache_usage_perc",
+)
+_LATENCIES = (
+    "vllm:time_to_first_token_seconds",
+    "vllm:request_time_per_output_token_seconds",
+    "vllm:e2e_request_latency_seconds",
+)
+#: Of what an exporter with its own clock takes for a poll, in seconds.
+_POLL_SECONDS = (0.0041, 0.0048, 0.0063)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A vLLM.
+
+    Attributes:
+        address: host and port.
+        stories: what each engine goes through, by model and engine; all are as long, and are up together.
+        version: as it tells on `/version`.
+    """
+
+    address: str
+    stories: Mapping[tuple[str, str], tuple[Phase, ...]]
+    version: str = VERSION
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One or more servers and the exporter that watches them.
+
+    Attributes:
+        address: of the exporter.
+        servers: what it watches.
+        labels: of both scrape targets, such as `namespace`.
+        flags: of the exporter, as `config.load` takes them.
+        scraped: whether Prometheus reaches the exporter, by minutes before the end.
+    """
+
+    address: str
+    servers: tuple[Server, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    scraped: Callable[[float], bool] = lambda _minutes: True
+
+
+@dataclass
+class Storage:
+    """What Prometheus has scraped, by series: a sample for each scrape, NaN where there is none.
+
+    Attributes:
+        times: of the scrapes, Unix time.
+        series: by name and labels.
+    """
+
+    times: NDArray[np.float64]
+    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
+
+    def put(self, name: str, labels: Mapping[str, str], scrape: int, value: float) -> None:
+        """Store a sample."""
+        key = (name, tuple(sorted((k, v) for k, v in labels.items() if v)))
+        if key not in self.series:
+            self.series[key] = np.full(len(self.times), np.nan)
+        self.series[key][scrape] = value
+
+    def select(self, name: str, **labels: str) -> Iterator[tuple[dict[str, str], NDArray[np.float64]]]:
+        """Yield the series of a name that have these labels, each with its samples."""
+        for (known, own), rows in self.series.items():
+            if known == name and labels.items() <= dict(own).items():
+                yield dict(own), rows
+
+
+def spec_config(method: str = "eagle3", k: int = 3, **more: object) -> str:
+    """Return what vLLM is given as `--speculative-config`."""
+    return json.dumps({"method": method, "num_speculative_tokens": k, **more})
+
+
+class _Clock:
+    """A clock that goes on when told to, and a little with every poll."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class _Replayed:
+    """In the place of the exporter's client: the answers that a server would have given."""
+
+    timeout = 4.0
+
+    def __init__(self, clock: _Clock, version: str) -> None:
+        self.body: bytes | None = None
+        self._clock, self._version = clock, version
+        self._polls = 0
+
+    async def fetch(self) -> Answer:
+        self._polls += 1
+        self._clock.now += _POLL_SECONDS[self._polls % len(_POLL_SECONDS)]
+        if self.body is None:
+            raise PollError("refused", "nothing listens there")
+        return Answer(self.body, "text/plain; version=0.0.4")
+
+    async def version(self, _seconds: float) -> str:
+        return self._version
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def scrape(storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[str], bool], seed: int) -> None:
+    """Let pods run, and store what Prometheus scrapes.
+
+    Args:
+        storage: where to.
+        pods: what runs.
+        every: ticks from scrape to scrape; the first one is at the end of the first `every` ticks.
+        kept: which of vLLM's own series Prometheus keeps, by name.
+        seed: of their randomness.
+    """
+    for number, pod in enumerate(pods):
+        counted = []
+        for server in pod.servers:
+            engines = [
+                count(story, model, engine, seed + 100 * number + 10 * place)
+                for place, ((model, engine), story) in enumerate(server.stories.items())
+            ]
+            counted.append(together(engines))
+            _scrape_server(storage, pod, server, counted[-1], every, kept)
+        asyncio.run(_watch(storage, pod, counted, every))
+
+
+def _scrape_server(
+    storage: Storage, pod: Pod, server: Server, counts: Counts, every: int, kept: Callable[[str], bool]
+) -> None:
+    target = {**pod.labels, "job": VLLM_JOB, "instance": server.address}
+    at = slice(every - 1, None, every)
+    up = ~np.isnan(next(rows for (name, _), rows in counts.series.items() if name == "python_info"))[at]
+    _meta(storage, target, up, len(counts.series))
+    for (name, labels), rows in counts.series.items():
+        if kept(name):
+            storage.series[name, _sorted({**target, **dict(labels)})] = rows[at]
+
+
+def _sorted(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted((name, value) for name, value in labels.items() if value))
+
+
+def _meta(storage: Storage, target: Mapping[str, str], up: NDArray[np.bool_], samples: int) -> None:
+    """Store what Prometheus notes of every scrape itself."""
+    values = {
+        "up": up.astype(float),
+        "scrape_duration_seconds": np.where(up, 0.004 + 0.00001 * samples, 0.0003),
+        "scrape_samples_scraped": np.where(up, samples, 0.0),
+        "scrape_samples_post_metric_relabeling": np.where(up, samples, 0.0),
+        "scrape_series_added": np.where(np.arange(len(up)) == 0, samples, 0.0),
+    }
+    for name, rows in values.items():
+        storage.series[name, _sorted(target)] = rows
+
+
+async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) -> None:
+    """Let the exporter poll at every tick, and store what it says at every scrape."""
+    urls = [f"http://{server.address}" for server in pod.servers]
+    config = load({"vllm.url": urls, "poll.interval": f"{TICK}s", **pod.flags}, {})
+    wanted = _POLLED + (_LATENCIES if config.settings.baseline else ())
+    start = float(storage.times[0]) - every * TICK
+    clock = _Clock()
+    clients = [_Replayed(clock, server.version) for server in pod.servers]
+    pollers = [
+        Poller(
+            target.name,
+            client,  # type: ignore[arg-type]
+            config.settings,
+            TICK,
+            patience=TICK + client.timeout + 1.0,
+            clock=clock,
+            wall=lambda: start + clock.now,
+            tell=lambda _events: None,
+        )
+        for target, client in zip(config.upstream.targets, clients, strict=True)
+    ]
+    texts = [_texts(counts, wanted) for counts in counted]
+    reload = Reload(successful=True, success_timestamp_seconds=start - 30.0)
+    target = {**pod.labels, "job": JOB, "instance": pod.address}
+    up = np.array([pod.scraped((float(storage.times[-1]) - time) / 60) for time in storage.times])
+    samples = 0
+    for tick in range(counted[0].ticks):
+        clock.now = float((tick + 1) * TICK) - 2.0  # polls are not in step with scrapes
+        for client, counts, text, poller in zip(clients, counted, texts, pollers, strict=True):
+            body = answer(counts, text, tick)
+            client.body = body if len(body) > 1 else None
+            await poller.poll()
+        number = (tick + 1) // every - 1
+        if (tick + 1) % every or not up[number]:
+            continue
+        clock.now = float((tick + 1) * TICK)
+        result = ExporterResult(
+            version=__version__,
+            timestamp_seconds=start + clock.now,
+            targets=tuple(poller.result(clock.now) for poller in pollers),
+            thresholds=dict(config.settings.thresholds.items()),
+            reload=reload,
+        )
+        samples = _expose(storage, result, target, number)
+        _process(storage, target, number, start, clock.now)
+    _meta(storage, target, up, samples)
+
+
+def _texts(counts: Counts, wanted: tuple[str, ...]) -> dict[Key, str]:
+    found = {}
+    for key in counts.series:
+        name, labels = key
+        if name.startswith(wanted):
+            inner = ",".join(f'{label}="{value}"' for label, value in labels)
+            found[key] = f"{name}{{{inner}}}"
+    return found
+
+
+def _expose(storage: Storage, result: ExporterResult, target: Mapping[str, str], number: int) -> int:
+    samples = 0
+    for family in ResultCollector(lambda: result).collect():
+        for sample in family.samples:
+            storage.put(sample.name, {**target, **sample.labels}, number, sample.value)
+            samples += 1
+    return samples
+
+
+def _process(storage: Storage, target: Mapping[str, str], number: int, start: float, now: float) -> None:
+    """Store what prometheus_client says of its process."""
+    values = {
+        "process_start_time_seconds": start - 31.5,
+        "process_cpu_seconds_total": round(0.31 + 0.0009 * now, 2),
+        "process_resident_memory_bytes": 41_943_040.0 + 4096 * (number % 7),
+        "process_virtual_memory_bytes": 268_435_456.0,
+        "process_open_fds": 11.0,
+        "process_max_fds": 1_048_576.0,
+    }
+    for name, value in values.items():
+        storage.put(name, target, number, value)
+    info = {"implementation": "CPython", "major": "3", "minor": "11", "patchlevel": "2", "version": "3.11.2"}
+    storage.put("python_info", {**target, **info}, number, 1.0)

@@ -1,0 +1,157 @@
+"""The rules over a world's series: what they record, and which alerts are pending or firing.
+
+Each rule is asked over the whole history at once, those first that others are made of, and what it gives is
+written back. `for` and `keep_firing_for` go as in Prometheus (rules/alerting.go).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alerts.promtool import needed_groups
+from dashboards import worlds_write
+from dashboards.worlds_pods import Storage
+from prometheus_server import PrometheusServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from dashboards.worlds_traffic import Key
+
+    Rows = dict[Key, NDArray[np.float64]]
+
+_WORD = re.compile(r"[a-zA-Z_:][\w:]*")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule, and the names that stand in its expression.
+
+    Attributes:
+        rule: as in the file.
+        words: of the expression.
+    """
+
+    rule: Mapping[str, Any]
+    words: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """The recorded name, or the alert's."""
+        return str(self.rule.get("record") or self.rule["alert"])
+
+    @property
+    def is_alert(self) -> bool:
+        """Whether it is an alert."""
+        return "alert" in self.rule
+
+
+def evaluate(storage: Storage, names: Iterable[str], every: int) -> Storage:
+    """Evaluate rules from the first scrape on, and return what they give.
+
+    Args:
+        storage: what there is.
+        names: of the alerts and of the recorded series that are wanted.
+        every: scrapes from one evaluation to the next.
+    """
+    found = [rule for group in needed_groups(names) for rule in group["rules"]]
+    rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
+    used = frozenset().union(*(rule.words for rule in rules))
+    raw = {key: np.ascontiguousarray(rows) for key, rows in storage.series.items() if key[0] in used}
+    with PrometheusServer({}, config=worlds_write.CONFIG, flags=worlds_write.FLAGS) as prometheus:
+        worlds_write.push(prometheus.url, storage.times, raw)
+        evaluation = _Evaluation(prometheus, storage.times[(len(storage.times) - 1) % every :: every])
+        for level in _levels(rules):
+            evaluation.run(level)
+        return evaluation.found
+
+
+def _levels(rules: list[Rule]) -> Iterator[list[Rule]]:
+    """Yield rules that can be evaluated together; those that ask for alerts come last, and twice.
+
+    A rule that goes on as long as its own alert fires is true for longer the second time.
+    """
+    left = [rule for rule in rules if "ALERTS" not in rule.words]
+    while left:
+        names = {rule.name for rule in left}
+        ready = [rule for rule in left if not rule.words & (names - {rule.name})]
+        yield ready
+        left = [rule for rule in left if rule not in ready]
+    last = [rule for rule in rules if "ALERTS" in rule.words]
+    yield last
+    yield last
+
+
+class _Evaluation:
+    def __init__(self, prometheus: PrometheusServer, times: NDArray[np.float64]) -> None:
+        self.found = Storage(times)
+        self._prometheus, self._times = prometheus, times
+        self._place = {round(time): index for index, time in enumerate(times)}
+
+    def run(self, rules: list[Rule]) -> None:
+        """Evaluate rules that do not build on each other."""
+        new: Rows = {}
+        for rule in rules:
+            for labels, rows in self._ask(rule.rule["expr"]):
+                labels.update(rule.rule.get("labels", {}))
+                if rule.is_alert:
+                    new.update(self._alert(rule, labels, rows))
+                else:
+                    new[rule.name, _pairs(labels)] = rows
+        worlds_write.push(self._prometheus.url, self._times, new)
+        self.found.series.update(new)
+
+    def _ask(self, expression: str) -> Iterator[tuple[dict[str, str], NDArray[np.float64]]]:
+        data = self._prometheus.api(
+            "query_range",
+            query=expression,
+            start=f"{self._times[0]:.3f}",
+            end=f"{self._times[-1]:.3f}",
+            step=f"{self._times[1] - self._times[0]:g}",
+        )
+        for item in data["result"]:
+            rows = np.full(len(self._times), np.nan)
+            for time, value in item["values"]:
+                rows[self._place[round(time)]] = float(value)
+            yield {name: value for name, value in item["metric"].items() if name != "__name__"}, rows
+
+    def _alert(self, rule: Rule, labels: dict[str, str], rows: NDArray[np.float64]) -> Rows:
+        """Return ALERTS and ALERTS_FOR_STATE of one alert."""
+        wait, keep = (_seconds(rule.rule.get(name, "0s")) for name in ("for", "keep_firing_for"))
+        named = {**labels, "alertname": rule.name}
+        pending, firing, since = (np.full(len(rows), np.nan) for _ in range(3))
+        began: float | None = None  # when it became active
+        last = 0.0  # when it was active last
+        fires = False
+        for index, (time, value) in enumerate(zip(self._times.tolist(), rows.tolist(), strict=True)):
+            if value == value:
+                began, last = time if began is None else began, time
+                fires = fires or time - began >= wait
+            elif not (fires and time - last < keep):
+                began, fires = None, False
+            if began is not None:
+                (firing if fires else pending)[index] = 1.0
+                since[index] = began
+        states = (("pending", pending), ("firing", firing))
+        found: Rows = {
+            ("ALERTS", _pairs({**named, "alertstate": state})): values
+            for state, values in states
+            if not np.isnan(values).all()
+        }
+        found["ALERTS_FOR_STATE", _pairs(named)] = since
+        return found
+
+
+def _pairs(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, value) for name, value in labels.items() if value))
+
+
+def _seconds(text: str) -> float:
+    return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)([smhd])", text))

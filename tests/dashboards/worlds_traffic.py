@@ -1,0 +1,205 @@
+"""What servers count over hours, made in seconds: increments of the simulator, strung together.
+
+The simulator is played for some minutes of each kind of traffic, and its whole `/metrics` is read every
+`TICK`. A history is a sequence of these increments, drawn at random, so that all series of an engine go
+together as vLLM's do: drafts, positions, tokens, requests and every histogram.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vllm_specdec_exporter.exposition import parse_labels
+from vllm_specdec_exporter.simulator.conditions import EngineConfig
+from vllm_specdec_exporter.simulator.scenario import Scenario, make_phase
+from vllm_specdec_exporter.simulator.simulation import Simulation, SimulationConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+Labels = tuple[tuple[str, str], ...]
+Key = tuple[str, Labels]
+
+#: Seconds between two states of a server; the exporter polls as often.
+TICK = 15
+_WARM_UP = 60
+_SAMPLES = 16
+_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A kind of traffic of one engine.
+
+    Attributes:
+        phase: the simulator's, by name.
+        k: number of speculative tokens; 0 for a server without speculation.
+        parameters: of the phase.
+        kv_cache_tokens: size of the KV cache.
+    """
+
+    phase: str = "healthy"
+    k: int = 3
+    parameters: tuple[tuple[str, object], ...] = ()
+    kv_cache_tokens: int = 262_144
+
+
+def traffic(phase: str = "healthy", k: int = 3, *, kv_cache_tokens: int = 262_144, **more: object) -> Traffic:
+    """Return a kind of traffic, with parameters of the simulator's phase."""
+    return Traffic(phase, k, tuple(sorted(more.items())), kv_cache_tokens)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some minutes of an engine, the same all through.
+
+    Attributes:
+        minutes: how long.
+        traffic: what it goes through; None while the server does not answer.
+        restart: whether its counters begin anew.
+    """
+
+    minutes: float
+    traffic: Traffic | None
+    restart: bool = False
+
+    @property
+    def ticks(self) -> int:
+        """How many ticks it lasts."""
+        return round(self.minutes * 60 / TICK)
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Increments of counters and values of gauges, a row for each of some ticks."""
+
+    counters: tuple[Key, ...]
+    increments: NDArray[np.float64]
+    gauges: tuple[Key, ...]
+    values: NDArray[np.float64]
+
+
+@lru_cache(maxsize=64)
+def _pool(of: Traffic) -> _Pool:
+    phase = make_phase(of.phase, dict(of.parameters))
+    simulation = Simulation(
+        SimulationConfig(
+            models=("",),
+            num_speculative_tokens=of.k,
+            scenario=Scenario(of.phase, (phase,)),
+            loop=False,
+            engine=EngineConfig(max_num_seqs=1024, kv_cache_tokens=of.kv_cache_tokens),
+        ),
+        seed=7,
+    )
+    simulation.advance(_WARM_UP)
+    texts = [simulation.render().decode()]
+    for _ in range(_SAMPLES):
+        simulation.advance(TICK)
+        texts.append(simulation.render().decode())
+    counters = {
+        name for name, kind in _TYPE.findall(texts[-1]) if kind in ("counter", "histogram", "summary")
+    }
+    states = [_read(text) for text in texts]
+    keys = [key for key in states[-1] if not key[0].endswith("_created")]
+    rising = tuple(key for key in keys if _family(key[0], counters) in counters)
+    level = tuple(key for key in keys if _family(key[0], counters) not in counters)
+    table = np.array([[state.get(key, 0.0) for key in rising] for state in states])
+    values = np.array([[state.get(key, 0.0) for key in level] for state in states[1:]])
+    return _Pool(rising, np.diff(table, axis=0), level, values)
+
+
+def _family(name: str, known: set[str]) -> str:
+    """Return the name in the TYPE line."""
+    return name if name in known else re.sub(r"_(bucket|count|sum|total)$", "", name)
+
+
+def _read(text: str) -> dict[Key, float]:
+    return {
+        (name, parse_labels((inner or "").encode())): float(value)
+        for name, inner, value in _LINE.findall(text)
+    }
+
+
+@dataclass
+class Counts:
+    """All series of an engine or a server by tick; NaN where there is none.
+
+    Attributes:
+        ticks: how many.
+        series: by name and labels.
+    """
+
+    ticks: int
+    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
+
+    def of(self, key: Key) -> NDArray[np.float64]:
+        """Return the samples of a series, which may be new."""
+        if key not in self.series:
+            self.series[key] = np.full(self.ticks, np.nan)
+        return self.series[key]
+
+
+def count(story: Sequence[Phase], model: str, engine: str, seed: int) -> Counts:
+    """Return what an engine counts while its story goes on."""
+    random = np.random.default_rng(seed)
+    found = Counts(sum(phase.ticks for phase in story))
+    totals: dict[Key, float] = {}
+    at = 0
+    for phase in story:
+        if phase.restart:
+            totals = {}
+        if phase.traffic is not None and phase.ticks:
+            _add(found, totals, _pool(phase.traffic), at, random.integers(_SAMPLES, size=phase.ticks))
+        at += phase.ticks
+    renamed = {(name, _owned(labels, model, engine)): rows for (name, labels), rows in found.series.items()}
+    return Counts(found.ticks, renamed)
+
+
+def _add(found: Counts, totals: dict[Key, float], pool: _Pool, at: int, drawn: NDArray[np.int64]) -> None:
+    end = at + len(drawn)
+    for key in totals:  # what does not move stays
+        found.of(key)[at:end] = totals[key]
+    sums = np.cumsum(pool.increments[drawn], axis=0)
+    for index, key in enumerate(pool.counters):
+        rows = totals.get(key, 0.0) + sums[:, index]
+        # Times are sums of many small parts, which a computer does not add up exactly.
+        found.of(key)[at:end] = np.round(rows, 9)
+        totals[key] = float(rows[-1])
+    for index, key in enumerate(pool.gauges):
+        found.of(key)[at:end] = pool.values[drawn, index]
+
+
+def _owned(labels: Labels, model: str, engine: str) -> Labels:
+    names = {"model_name": model, "engine": engine}
+    return tuple((name, names.get(name, value)) for name, value in labels)
+
+
+def together(engines: Iterable[Counts]) -> Counts:
+    """Return what a server prints of its engines: what they share, such as HTTP requests, is added up."""
+    parts = list(engines)
+    found = Counts(parts[0].ticks)
+    for part in parts:
+        for key, rows in part.series.items():
+            known = found.series.get(key)
+            shared = known is not None and not key[0].startswith("process_")
+            found.series[key] = known + rows if shared and known is not None else rows
+    return found
+
+
+def answer(counts: Counts, keys: Mapping[Key, str], tick: int) -> bytes:
+    """Return those lines of a server's `/metrics` that the exporter reads, as text by series."""
+    lines = []
+    for key, text in keys.items():
+        value = counts.series[key][tick]
+        if not np.isnan(value):
+            lines.append(f"{text} {float(value)!r}")
+    return ("\n".join(lines) + "\n").encode()

@@ -1,0 +1,59 @@
+"""Runs `dashboards --push` as a process, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from cli.commands import Outcome, run
+from grafana.fake_grafana import EDITOR
+from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, write_dashboards
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALL = (PAYOFF, COST, REQUESTS)
+FOLDER = "vllm-specdec"
+TITLE = "vLLM speculative decoding"
+FROM_FILE = (
+    "Grafana has it from a file (provisioning) and does not save it: change the file, or take it out of there"
+)
+
+
+class Pusher:
+    """Runs the command with a token, and sees to it that no output has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = write_dashboards(folder / "mine")
+        self._folder = folder
+
+    def token_file(self, token: str) -> str:
+        path = self._folder / "token"
+        path.write_text(f"{token}\n", encoding="ascii")
+        return str(path)
+
+    async def __call__(
+        self, url: str, *words: str, token: str = EDITOR, source: Path | None = None, **environment: str
+    ) -> Outcome:
+        with_token = ("--grafana.token-file", self.token_file(token)) if token else ()
+        outcome = await asyncio.to_thread(
+            run,
+            *("dashboards", "--from", str(source or self.source), "--push", url),
+            *with_token,
+            *words,
+            **environment,
+        )
+        assert not token or token not in outcome.out + outcome.err
+        assert "Traceback" not in outcome.err
+        return outcome
+
+
+def answering(status: int, path: str, **answer: Any) -> Any:
+    """What answers requests whose path ends so, and leaves others alone."""
+
+    async def instead(request: web.Request) -> web.StreamResponse | None:
+        return web.Response(status=status, **answer) if request.path.endswith(path) else None
+
+    return instead

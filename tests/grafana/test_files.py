@@ -1,0 +1,373 @@
+"""`dashboards` without a Grafana: the list, JSON files, a provider, ConfigMaps, and bad usage."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.commands import Outcome, run
+from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, dashboard, write_dashboards
+from vllm_specdec_exporter import cli
+from vllm_specdec_exporter.grafana import bundle, files
+
+ROOT = Path(__file__).parents[2]
+JSON = ROOT / "dashboards" / "json"
+ALL = (PAYOFF, COST, REQUESTS)
+USUAL = "vLLM speculative decoding"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Three dashboards in a folder."""
+    return write_dashboards(tmp_path / "mine")
+
+
+def dashboards(source: Path | None, *words: str) -> Outcome:
+    return run("dashboards", *(("--from", str(source)) if source else ()), *words)
+
+
+def bodies(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_runbooks_are_where_the_operator_says(tmp_path: Path) -> None:
+    """The links of alerts lead there, in every dashboard that has some; nothing else changes."""
+    mine = "https://wiki.example.org/specdec"
+    assert dashboards(None, "--out", str(tmp_path), "--runbooks", f"{mine}/").code == 0
+    for name, body in bodies(tmp_path).items():
+        committed = (JSON / name).read_text("utf-8")
+        assert body.decode() == committed.replace(bundle.RUNBOOKS, mine)
+    assert f"{mine}/${{__value.raw}}.md" in (tmp_path / f"{PAYOFF}.json").read_text("utf-8")
+
+
+def test_runbooks_are_an_address(tmp_path: Path) -> None:
+    outcome = dashboards(None, "--out", str(tmp_path), "--runbooks", "wiki/specdec")
+    assert (outcome.code, list(tmp_path.iterdir())) == (2, [])
+    assert "--runbooks" in outcome.err
+    assert "http" in outcome.err
+
+
+def test_dashboards_and_alerts_lead_to_the_same_runbooks() -> None:
+    """Before anybody says where they are."""
+    (rules,) = {
+        match
+        for path in (ROOT / "alerts" / "rules").glob("*.yml")
+        for match in re.findall(r'runbook_url: "(.*)/\w+\.md"', path.read_text("utf-8"))
+    }
+    assert rules == bundle.RUNBOOKS
+
+
+# --- the list
+
+
+def test_without_flags_the_dashboards_are_listed_with_their_questions(source: Path) -> None:
+    """The one to begin with is first; it says how to install them."""
+    outcome = dashboards(source)
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert lines[:6] == [line for uid in ALL for line in (f"{uid}  Title of {uid}", "    Does it pay?")]
+    for way in ("--push", "--provisioning", "--configmaps", "Import"):
+        assert way in outcome.out
+
+
+def test_the_bundle_is_what_was_generated() -> None:
+    """Every file is in it, each with a question, a variable for the data source, and a ConfigMap's size."""
+    found = bundle.load()
+    assert {one.file: one.body for one in found} == bodies(JSON)
+    for one in found:
+        assert one.question.endswith("?"), one.uid
+        assert bundle.with_datasource(one, "mine").document != one.document
+    assert len(files.config_maps(found, Path(), "monitoring", USUAL)) == len(found)
+    assert found[0].uid == PAYOFF
+
+
+# --- JSON files
+
+
+def test_files_are_written_as_they_are(source: Path, tmp_path: Path) -> None:
+    """The folder is made; whoever reads sees the very dashboards."""
+    out = tmp_path / "new" / "folder"
+    outcome = dashboards(source, "--out", str(out))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert bodies(out) == bodies(source)
+    assert outcome.out.splitlines() == [f"written    {out / uid}.json" for uid in ALL]
+    assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o644}
+
+
+def test_the_same_again_touches_nothing(source: Path, tmp_path: Path) -> None:
+    """Grafana would load a file anew whose time changed."""
+    out = tmp_path / "out"
+    dashboards(source, "--out", str(out))
+    for path in out.iterdir():
+        os.utime(path, (1, 1))
+    outcome = dashboards(source, "--out", str(out))
+    assert {line.split()[0] for line in outcome.out.splitlines()} == {"unchanged"}
+    assert {path.stat().st_mtime for path in out.iterdir()} == {1}
+
+
+def test_an_older_version_is_replaced_and_others_stay(source: Path, tmp_path: Path) -> None:
+    """Ours is known by its uid."""
+    out = write_dashboards(tmp_path / "out", dashboard(COST, title="old"), dashboard("theirs"))
+    outcome = dashboards(source, "--out", str(out))
+    assert f"replaced   {out / COST}.json" in outcome.out
+    assert bodies(out) == {**bodies(source), "theirs.json": bodies(out)["theirs.json"]}
+
+
+@pytest.mark.parametrize("content", ['{"uid": "theirs", "title": "x"}', "[1]", "not JSON", ""])
+def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(
+    source: Path, tmp_path: Path, content: str
+) -> None:
+    """With --force it goes on."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / f"{REQUESTS}.json").write_text(content)
+    outcome = dashboards(source, "--out", str(out))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"{REQUESTS}.json is there already and is not ours; move it, or give --force" in outcome.err
+    assert bodies(out) == {f"{REQUESTS}.json": content.encode()}
+    assert dashboards(source, "--out", str(out), "--force").code == 0
+    assert bodies(out) == bodies(source)
+
+
+def test_a_folder_that_cannot_be_is_named(source: Path, tmp_path: Path) -> None:
+    """A file is where the folder should be."""
+    (tmp_path / "file").write_text("")
+    outcome = dashboards(source, "--out", str(tmp_path / "file" / "below"))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "cannot be written: " in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_data_source_can_be_chosen_for_files(source: Path, tmp_path: Path) -> None:
+    """Nothing else of the dashboards changes."""
+    out = tmp_path / "out"
+    assert dashboards(source, "--out", str(out), "--datasource", "thanos", "--select", "cost").code == 0
+    (path,) = out.iterdir()
+    found = json.loads(path.read_text())
+    assert found["templating"]["list"][0].pop("current") == {"text": "thanos", "value": "thanos"}
+    expected = dashboard(COST)
+    expected["templating"]["list"][0].pop("current")
+    assert found == expected
+
+
+# --- a provider
+
+
+def test_the_provider_names_where_grafana_sees_the_files(source: Path, tmp_path: Path) -> None:
+    """By default the folder itself; with --path, where it is mounted. The folder's uid is the usual one."""
+    out, file = tmp_path / "out", tmp_path / "provisioning" / "specdec.yaml"
+    words = ("--out", str(out), "--provisioning", str(file))
+    for more, path, folder in (
+        ((), str(out), USUAL),
+        (("--path", "/srv/a$b", "--folder", "LLM"), "/srv/a$$b", "LLM"),
+    ):
+        outcome = dashboards(source, *words, *more)
+        assert (outcome.code, outcome.err) == (0, "")
+        (provider,) = yaml.safe_load(file.read_text())["providers"]
+        assert (provider["options"]["path"], provider["folder"]) == (path, folder)
+        assert (provider["folderUid"], provider["type"]) == ("vllm-specdec", "file")
+    assert outcome.out.splitlines()[-1] == f"replaced   {file}"
+
+
+def test_somebodys_provider_is_not_overwritten(source: Path, tmp_path: Path) -> None:
+    """Nor is anything else written then."""
+    out, file = tmp_path / "out", tmp_path / "default.yaml"
+    for text in ("providers: [{name: theirs}]", "providers: [{name: vllm-specdec}, {name: theirs}]", "{"):
+        file.write_text(text)
+        outcome = dashboards(source, "--out", str(out), "--provisioning", str(file))
+        assert (outcome.code, out.exists(), file.read_text()) == (2, False, text)
+        assert f"{file} is there already and is not ours" in outcome.err
+
+
+def test_the_home_of_files_is_a_setting_of_grafana(source: Path, tmp_path: Path) -> None:
+    """It is told, with the path that Grafana sees."""
+    words = ("--out", str(tmp_path / "out"), "--provisioning", str(tmp_path / "p.yaml"), "--path", "/dash/")
+    outcome = dashboards(source, *words, "--home")
+    assert f"GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH=/dash/{PAYOFF}.json\n" in outcome.out
+
+
+# --- ConfigMaps
+
+
+def test_configmaps_hold_the_very_dashboards(source: Path, tmp_path: Path) -> None:
+    """One each, with what the sidecar of Grafana's Helm chart looks for.
+
+    There is nothing in the folder that kubectl apply -f would stumble over.
+    """
+    out = tmp_path / "out"
+    outcome = dashboards(source, "--out", str(out), "--configmaps", "monitoring", "--folder", "LLM: all")
+    assert (outcome.code, outcome.err) == (0, "")
+    originals = bodies(source)
+    assert sorted(path.name for path in out.iterdir()) == sorted(f"{uid}.yaml" for uid in ALL)
+    for uid in ALL:
+        found = yaml.safe_load((out / f"{uid}.yaml").read_text("utf-8"))
+        assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMap")
+        assert found["metadata"]["name"] == uid
+        assert found["metadata"]["namespace"] == "monitoring"
+        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert found["metadata"]["annotations"] == {"grafana_folder": "LLM: all"}
+        assert {name: text.encode() for name, text in found["data"].items()} == {
+            f"{uid}.json": originals[f"{uid}.json"]
+        }
+    again = dashboards(source, "--out", str(out), "--configmaps", "monitoring")
+    assert {line.split()[0] for line in again.out.splitlines()} == {"replaced"}
+
+
+def test_a_dashboard_that_no_configmap_can_hold_is_named(tmp_path: Path) -> None:
+    """Kubernetes would refuse it: 1 MiB is the limit."""
+    large = dashboard(COST, padding="x" * 1024 * 1024)
+    source = write_dashboards(tmp_path / "mine", dashboard(PAYOFF), large)
+    outcome = dashboards(source, "--out", str(tmp_path / "out"), "--configmaps", "monitoring")
+    assert (outcome.code, (tmp_path / "out").exists()) == (2, False)
+    assert f"{COST}: 1,049," in outcome.err
+
+
+# --- bad usage
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--provisioning", "p.yaml"), "--provisioning: needs --out"),
+        (("--out", "o", "--path", "/x"), "--path: needs --provisioning"),
+        (("--configmaps", "ns"), "--configmaps: needs --out"),
+        (("--force",), "--force: needs --out"),
+        (("--dry-run",), "--dry-run: needs --push"),
+        (("--home",), "--home: needs --push or --out"),
+        (("--datasource", "x"), "--datasource: needs --push or --out"),
+        (("--out", "o", "--push", "http://x"), "--out and --push: give one of them"),
+        (
+            ("--out", "o", "--configmaps", "n", "--provisioning", "p"),
+            "--configmaps and --provisioning: give one",
+        ),
+        (("--out", "o", "--configmaps", "Not_A"), '--configmaps "Not_A": allowed: a namespace of Kubernetes'),
+        (("--out", "o", "--datasource", "a b"), '--datasource "a b": allowed: the uid of a data source'),
+        (("--out", "o", "--folder", ""), '--folder "": allowed: the title of a folder'),
+        (
+            ("--out", "o", "--folder", "a/b"),
+            '--folder "a/b": allowed: the title of a folder at the top, without a slash',
+        ),
+        (("--select", ""), 'no dashboard is called ""; known: payoff, cost, requests'),
+        (("--select", "pay"), 'no dashboard is called "pay"; known: payoff, cost, requests'),
+        (
+            ("--out", "o", "--home", "--select", "cost"),
+            f"--home: {PAYOFF} is not among the dashboards selected",
+        ),
+        (("--push", "grafana"), '--push "grafana": allowed: http://host:port or https://host/sub/path'),
+        (("--push", "http://x/?a=b"), "allowed: http://host:port or https://host/sub/path"),
+        (("--push", "http://x:99999"), "allowed: http://host:port or https://host/sub/path"),
+        (("--push", "http://u:geheim@x"), "no user and password here"),
+        (
+            ("--push", "http://x", "--grafana.token-file", "/none"),
+            '--grafana.token-file "/none": cannot be read',
+        ),
+        (("--push", "http://x", "--grafana.token-file", "/dev/null"), "does not hold one token"),
+        (
+            ("--push", "https://x", "--grafana.ca-file", "/dev/null"),
+            '--grafana.ca-file "/dev/null": no certificates',
+        ),
+        (
+            ("--push", "http://x", "--grafana.org-id", "0"),
+            '--grafana.org-id "0": allowed: a whole number from 1',
+        ),
+        (("--push", "http://x", "--grafana.timeout", "0s"), '--grafana.timeout "0s": '),
+    ],
+)
+def test_bad_usage_is_one_line_that_names_it(
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    """Exit code 2, nothing on standard output, nothing written, no password shown."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["dashboards", "--from", str(source), *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert "geheim" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("token", ["two words", "ümlaut", "line\nline"])
+def test_a_token_file_without_one_token_is_refused(source: Path, tmp_path: Path, token: str) -> None:
+    """What is in it is not shown: it may be a secret with a typing error."""
+    file = tmp_path / "token"
+    file.write_text(token, encoding="utf-8")
+    outcome = dashboards(source, "--push", "http://127.0.0.1:1", "--grafana.token-file", str(file))
+    assert outcome.code == 2
+    assert "does not hold one token" in outcome.err
+    assert not any(word in outcome.err for word in token.split() if word != "two")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there are no dashboards (*.json) in"),
+        ("{", "is not JSON"),
+        ("[]", "is no dashboard: it needs a title"),
+        ('{"title": "x", "uid": "../x"}', "is no dashboard"),
+        ('{"title": "", "uid": "x"}', "is no dashboard"),
+        (json.dumps({"title": "x", "uid": "x" * 41}), "is no dashboard"),
+    ],
+)
+def test_a_folder_without_usable_dashboards_is_refused(
+    tmp_path: Path, content: str | None, said: str
+) -> None:
+    """A uid is also the name of a file, so it is checked."""
+    if content is not None:
+        (tmp_path / "x.json").write_text(content)
+    outcome = dashboards(tmp_path, "--out", str(tmp_path / "out"))
+    assert (outcome.code, (tmp_path / "out").exists()) == (2, False)
+    assert said in outcome.err
+
+
+def test_two_dashboards_with_one_uid_are_refused(tmp_path: Path) -> None:
+    """One would overwrite the other."""
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text(json.dumps(dashboard("x")))
+    assert "have the same uid" in dashboards(tmp_path).err
+
+
+def test_a_dashboard_without_the_variable_takes_no_data_source(tmp_path: Path) -> None:
+    """It would be ignored silently."""
+    source = write_dashboards(tmp_path / "mine", dashboard("x", templating={"list": []}))
+    outcome = dashboards(source, "--out", str(tmp_path / "out"), "--datasource", "a")
+    assert outcome.code == 2
+    assert "x has no variable datasource" in outcome.err
+
+
+# --- the wheel
+
+
+def test_the_wheel_brings_the_dashboards(tmp_path: Path) -> None:
+    """From the wheel alone, without the repository, the same files are written."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    unpacked, out = tmp_path / "unpacked", tmp_path / "out"
+    zipfile.ZipFile(wheel).extractall(unpacked)
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import vllm_specdec_exporter as package; "
+        "assert package.__file__.startswith(sys.path[0]), package.__file__; "
+        "from vllm_specdec_exporter.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    outcome = run("dashboards", "--out", str(out), command=(sys.executable, "-c", program, str(unpacked)))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert bodies(out) == bodies(JSON)

@@ -1,0 +1,131 @@
+"""The provisioning files: YAML that Grafana knows, and that agrees with the rest of the repository."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vllm_specdec_exporter.duration import parse_duration
+from vllm_specdec_exporter.grafana import command, files
+from vllm_specdec_exporter.grafana.bundle import HOME
+from vllm_specdec_exporter.options import Parser
+
+DASHBOARDS = Path(__file__).parents[2] / "dashboards"
+README = DASHBOARDS / "README.md"
+PROVISIONING = DASHBOARDS / "provisioning"
+SOURCES = PROVISIONING / "datasources" / "prometheus.yaml"
+PROVIDER = PROVISIONING / "dashboards" / "vllm-specdec.yaml"
+
+#: Keys of a data source and of a provider: page "Provision Grafana", sections "Example data source config
+#: file" and "Dashboards": https://grafana.com/docs/grafana/latest/administration/provisioning/.
+SOURCE_KEYS = {
+    *("name", "type", "access", "orgId", "uid", "url", "user", "database", "basicAuth", "basicAuthUser"),
+    *("withCredentials", "isDefault", "jsonData", "secureJsonData", "version", "editable"),
+}
+PROVIDER_KEYS = {
+    *("name", "orgId", "folder", "folderUid", "type", "disableDeletion", "updateIntervalSeconds"),
+    *("allowUiUpdates", "options"),
+}
+OPTION_KEYS = {"path", "foldersFromFilesStructure"}
+#: Keys of jsonData by type: the same page, table "JSON Data"; what Grafana 10.4 to 13 have in common.
+JSON_KEYS = {
+    "prometheus": {
+        *("httpMethod", "customQueryParameters", "manageAlerts", "alertmanagerUid", "prometheusType"),
+        *("prometheusVersion", "timeInterval", "queryTimeout", "cacheLevel", "incrementalQuerying"),
+        *("incrementalQueryOverlapWindow", "disableRecordingRules", "exemplarTraceIdDestinations"),
+    },
+    "alertmanager": {"implementation", "handleGrafanaManagedAlerts"},
+}
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def sources() -> dict[str, dict[str, Any]]:
+    """The data sources by type."""
+    return {source["type"]: source for source in read(SOURCES)["datasources"]}
+
+
+def provider() -> dict[str, Any]:
+    (found,) = read(PROVIDER)["providers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_there_are_no_other_files() -> None:
+    """What is mounted into Grafana is what is tested here."""
+    assert {path for path in PROVISIONING.rglob("*") if path.is_file()} == {SOURCES, PROVIDER}
+
+
+def test_grafana_knows_every_key() -> None:
+    """It ignores others silently, so that a misspelt one would be without effect."""
+    assert set(read(SOURCES)) == {"apiVersion", "datasources"}
+    assert set(sources()) == {"prometheus", "alertmanager"}
+    for kind, source in sources().items():
+        assert set(source) - SOURCE_KEYS == set()
+        assert set(source["jsonData"]) - JSON_KEYS[kind] == set()
+        assert {"name", "type", "access", "uid", "url"} <= set(source)
+    assert set(read(PROVIDER)) == {"apiVersion", "providers"}
+    assert set(provider()) - PROVIDER_KEYS == set()
+    assert set(provider()["options"]) - OPTION_KEYS == set()
+    assert [read(path)["apiVersion"] for path in (SOURCES, PROVIDER)] == [1, 1]
+
+
+def test_the_generated_provider_is_the_same() -> None:
+    """The command writes what is here, for other paths."""
+    path = provider()["options"]["path"]
+    generated = files.provider_file(Path("x.yaml"), path, files.FOLDER)
+    assert yaml.safe_load(generated.body) == read(PROVIDER)
+
+
+def test_values_are_such_as_grafana_takes() -> None:
+    """Uids have at most 40 characters; no value holds a dollar, which provisioning would replace."""
+    prometheus, alertmanager = sources()["prometheus"], sources()["alertmanager"]
+    assert prometheus["jsonData"]["httpMethod"] == "POST"
+    assert prometheus["jsonData"]["prometheusType"] in {"Prometheus", "Cortex", "Mimir", "Thanos"}
+    assert alertmanager["jsonData"]["implementation"] in {"prometheus", "cortex", "mimir"}
+    for uid in (prometheus["uid"], alertmanager["uid"], provider()["folderUid"]):
+        assert re.fullmatch(r"[a-z0-9-]{1,40}", uid)
+    assert "$" not in str(read(SOURCES)) + str(read(PROVIDER))
+    assert "exemplarTraceIdDestinations" not in prometheus["jsonData"]
+
+
+def test_the_files_agree_with_each_other_and_with_their_comments() -> None:
+    """The Alertmanager that is named is there; files are mounted where they are looked for."""
+    assert sources()["prometheus"]["jsonData"]["alertmanagerUid"] == sources()["alertmanager"]["uid"]
+    mounts = {
+        "dashboards/provisioning/datasources": "/etc/grafana/provisioning/datasources",
+        "dashboards/provisioning/dashboards": "/etc/grafana/provisioning/dashboards",
+        "dashboards/json": provider()["options"]["path"],
+    }
+    for file in (PROVIDER, README):
+        said = re.findall(r"^#?\s+- \./(\S+?):(\S+?):ro$", file.read_text("utf-8"), re.MULTILINE)
+        assert dict(said) == mounts, file
+    assert all((DASHBOARDS.parent / here).is_dir() for here in mounts)
+    home = re.search(r"HOME_DASHBOARD_PATH: (\S+)", README.read_text("utf-8"))
+    assert home is not None
+    assert home[1] == f"{mounts['dashboards/json']}/{HOME}.json"
+
+
+def test_the_instructions_name_flags_that_there_are() -> None:
+    """Every flag of the commands in the instructions is one of `dashboards`."""
+    text = README.read_text("utf-8").replace("\\\n", " ")
+    lines = re.findall(r"vllm-specdec-exporter (dashboards[^`\n]*)", text)
+    said = {flag for line in lines for flag in re.findall(r" (--[a-z][a-z.-]+)", line.partition("#")[0])}
+    parser = Parser("x", "x")
+    command.add_arguments(parser)
+    assert said >= {"--out", "--push", "--configmaps", "--provisioning"}
+    assert said - {flag for action in parser._actions for flag in action.option_strings} == set()
+
+
+def test_the_scrape_interval_is_that_of_the_instructions() -> None:
+    """$__rate_interval rests on it: a smaller one than Prometheus' makes gaps."""
+    interval = parse_duration(sources()["prometheus"]["jsonData"]["timeInterval"])
+    for readme in (README, DASHBOARDS.parent / "alerts" / "README.md"):
+        scraped = re.findall(r"scrape_interval: (\w+)", readme.read_text("utf-8"))
+        assert scraped
+        assert {parse_duration(text) for text in scraped} == {interval}

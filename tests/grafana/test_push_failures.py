@@ -1,0 +1,361 @@
+"""`dashboards --push` where Grafana refuses, is not there, or fails half-way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp import web
+
+from grafana.fake_grafana import ADMIN, EDITOR, VIEWER, FakeGrafana
+from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, dashboard
+from grafana.pusher import ALL, FOLDER, TITLE, Pusher, answering
+from prometheus.exporter_process import COMMAND, clean_environment
+from service.certificates import Authority, server_side
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# --- what Grafana refuses
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no folder", "folder"])
+async def test_a_viewer_may_not_push(grafana: FakeGrafana, push: Pusher, there: bool) -> None:
+    """The error says which role is needed, and that nothing was pushed."""
+    if there:
+        grafana.folders[FOLDER] = TITLE
+    outcome = await push(grafana.url, token=VIEWER)
+    assert (outcome.code, grafana.dashboards) == (1, {})
+    assert "role Editor" in outcome.err
+    assert f"not pushed: {', '.join(ALL)}" in outcome.err
+
+
+async def test_one_refusal_does_not_keep_back_the_others(grafana: FakeGrafana, push: Pusher) -> None:
+    """A provisioned dashboard cannot be saved; it is named with the reason, and the exit code tells."""
+    grafana.folders[FOLDER] = TITLE
+    grafana.keep(dashboard(COST, title="old"), FOLDER, provisioned=True)
+    outcome = await push(grafana.url)
+    assert outcome.code == 1
+    assert set(grafana.dashboards) == set(ALL)
+    assert grafana.dashboards[COST].document["title"] == "old"
+    assert f"  refused    {COST}: Grafana has it from a file (provisioning)" in outcome.out
+    assert outcome.err == "2 new; 1 refused\n"
+
+
+async def test_a_provisioned_dashboard_that_is_current_is_fine(grafana: FakeGrafana, push: Pusher) -> None:
+    """There is nothing to save."""
+    grafana.folders[FOLDER] = TITLE
+    grafana.keep(dashboard(COST), FOLDER, provisioned=True)
+    outcome = await push(grafana.url)
+    assert (outcome.code, outcome.out.splitlines()[-1]) == (0, "2 new; 1 unchanged")
+
+
+async def test_what_cannot_be_read_is_pushed_all_the_same(grafana: FakeGrafana, push: Pusher) -> None:
+    """Dashboards of the newer form cannot be read here; Grafana's word is taken for those that it refuses."""
+    grafana.folders[FOLDER] = TITLE
+    grafana.keep(dashboard(PAYOFF, title="old"), FOLDER)
+    grafana.keep(dashboard(COST), FOLDER, provisioned=True)
+    grafana.new_form = {PAYOFF, COST}
+    outcome = await push(grafana.url)
+    assert outcome.code == 1
+    assert grafana.dashboards[PAYOFF].document["title"] == f"Title of {PAYOFF}"
+    assert f"  changed    {PAYOFF}: " in outcome.out
+    assert (
+        f"  refused    {COST}: HTTP 400 Cannot save provisioned dashboard; Grafana has it from" in outcome.out
+    )
+
+
+async def test_a_dashboard_of_the_same_title_is_not_overwritten(grafana: FakeGrafana, push: Pusher) -> None:
+    """Before 11.2 Grafana would, if it may: somebody's dashboard would be gone under another uid."""
+    grafana.unique_titles = True
+    grafana.folders[FOLDER] = TITLE
+    theirs = dashboard("theirs", title=f"Title of {COST}", panels=[])
+    grafana.keep(theirs, FOLDER)
+    outcome = await push(grafana.url)
+    assert outcome.code == 1
+    assert grafana.dashboards["theirs"].document["panels"] == []
+    assert set(grafana.dashboards) == {"theirs", PAYOFF, REQUESTS}
+    assert (
+        f"  refused    {COST}: HTTP 412 A dashboard with the same name in the folder already exists"
+        in outcome.out
+    )
+    assert "rename or delete the other dashboard" in outcome.out
+
+
+async def test_another_uid_than_ours_is_no_success(grafana: FakeGrafana, push: Pusher) -> None:
+    """Where ours is there, and now has the title of another: Grafana answers 200 with the other's uid."""
+    grafana.unique_titles = True
+    grafana.folders[FOLDER] = TITLE
+    grafana.keep(dashboard(COST, title="old"), FOLDER)
+    grafana.keep(dashboard("theirs", title=f"Title of {COST}"), FOLDER)
+    outcome = await push(grafana.url)
+    assert outcome.code == 1
+    assert f"  refused    {COST}: Grafana saved it over another dashboard" in outcome.out
+    assert "'theirs'" in outcome.out
+    assert outcome.err == "2 new; 1 refused\n"
+
+
+async def test_saved_for_later_is_not_saved(grafana: FakeGrafana, push: Pusher) -> None:
+    """A Grafana under version control answers 202, and has not saved anything."""
+    text = json.dumps({"status": "pending", "message": "changes were broadcast to the gitops listener"})
+    grafana.instead = answering(202, "/api/dashboards/db", text=text, content_type="application/json")
+    outcome = await push(grafana.url)
+    assert outcome.code == 1
+    assert "HTTP 202 changes were broadcast to the gitops listener" in outcome.out
+    assert outcome.err == "3 refused\n"
+
+
+# --- tokens and addresses
+
+
+@pytest.mark.parametrize(
+    ("token", "words", "said"),
+    [
+        ("", (), "give a service account's token with --grafana.token-file"),
+        ("glsa_of-another-grafana", (), "HTTP 401 Invalid API key (--grafana.token-file: "),
+        (EDITOR, ("--grafana.org-id", "2"), "API key does not belong to the requested organization"),
+    ],
+    ids=["none", "unknown", "organization"],
+)
+async def test_a_token_that_is_not_accepted_ends_it(
+    grafana: FakeGrafana, push: Pusher, token: str, words: tuple[str, ...], said: str
+) -> None:
+    """Exit code 4, as for a server that cannot be asked."""
+    outcome = await push(grafana.url, *words, token=token)
+    assert (outcome.code, grafana.writes) == (4, [])
+    assert said in outcome.err
+    assert f"not pushed: {', '.join(ALL)}" in outcome.err
+
+
+async def test_the_organization_is_sent_along(grafana: FakeGrafana, push: Pusher) -> None:
+    """The token's own is accepted."""
+    assert (await push(grafana.url, "--grafana.org-id", "1")).code == 0
+
+
+async def test_a_grafana_without_login_needs_no_token(grafana: FakeGrafana, push: Pusher) -> None:
+    """As in a trial on one's own machine."""
+    grafana.anonymous_role = "Admin"
+    assert (await push(grafana.url, token="")).code == 0
+
+
+async def test_the_token_file_may_come_from_the_environment(grafana: FakeGrafana, push: Pusher) -> None:
+    """In the spelling of all options."""
+    path = push.token_file(EDITOR)
+    outcome = await push(grafana.url, token="", VLLM_SPECDEC_EXPORTER_GRAFANA_TOKEN_FILE=path)
+    assert outcome.code == 0
+
+
+async def test_a_token_that_a_server_quotes_is_hidden(grafana: FakeGrafana, push: Pusher) -> None:
+    """Some proxies repeat the request in their errors; the pusher looks for the token in all output."""
+    text = json.dumps({"message": f"who is Bearer {EDITOR}?\x1b[2J\n"})
+    for status, path, code in ((400, "/api/dashboards/db", 1), (401, "/api/folders/vllm-specdec", 4)):
+        grafana.instead = answering(status, path, text=text, content_type="application/json")
+        outcome = await push(grafana.url)
+        assert outcome.code == code
+        assert "who is Bearer <secret>? [2J" in outcome.out + outcome.err
+        assert "\x1b" not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_a_sub_path_works(grafana: FakeGrafana, push: Pusher, slash: str) -> None:
+    """A Grafana behind a proxy with other services."""
+    grafana.sub_path = "/monitoring/grafana"
+    outcome = await push(f"{grafana.url}{slash}")
+    assert (outcome.code, len(grafana.dashboards)) == (0, 3)
+    assert f"http://127.0.0.1:{grafana.port}/monitoring/grafana/d/{PAYOFF}\n" in outcome.out
+
+
+async def test_redirects_are_not_followed(grafana: FakeGrafana, push: Pusher) -> None:
+    """The error says where to; the token goes nowhere else."""
+    grafana.sub_path = "/grafana"
+    outcome = await push(grafana.url.removesuffix("/grafana"))
+    assert outcome.code == 4
+    assert "redirected to /grafana/api/health; redirects are not followed" in outcome.err
+    assert len(grafana.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "text", "said"),
+    [
+        (
+            200,
+            "text/html",
+            "<title>Sign in</title>",
+            "HTTP 200 OK with text/html instead of JSON: a login page",
+        ),
+        (401, "text/html", "<title>Sign in</title>", "HTTP 401 Unauthorized with text/html instead of JSON"),
+        (404, "text/plain", "404 page not found", "HTTP 404 Not Found with text/plain instead of JSON"),
+        (200, "application/json", '{"status": "success"}', "something answers, but it is no Grafana"),
+        (200, "application/json", "[]", "the answer to GET /api/health has another form than Grafana's"),
+        (502, "text/html", "<title>Bad gateway</title>", "HTTP 502 Bad Gateway\n"),
+    ],
+    ids=["login", "login 401", "other server", "other JSON", "list", "gateway"],
+)
+async def test_what_is_no_grafana_is_told_apart(
+    grafana: FakeGrafana, push: Pusher, status: int, kind: str, text: str, said: str
+) -> None:
+    """Before anything is sent but the question for the version."""
+    grafana.instead = answering(status, "", text=text, content_type=kind)
+    outcome = await push(grafana.url)
+    assert (outcome.code, grafana.requests) == (4, [("GET", "/api/health")])
+    assert said in outcome.err
+
+
+async def test_nothing_listens(push: Pusher) -> None:
+    """Exit code 4."""
+    outcome = await push("http://127.0.0.1:1")
+    assert outcome.code == 4
+    assert "http://127.0.0.1:1: nothing listens at the address" in outcome.err
+
+
+async def test_tls_is_checked_unless_told_otherwise(push: Pusher, tmp_path: Path) -> None:
+    """By the system's certificates or those given."""
+    authority = Authority(tmp_path, "authority")
+    server = FakeGrafana()
+    server.tls = server_side(authority.issue("127.0.0.1"))
+    async with server:
+        outcome = await push(server.url)
+        assert (outcome.code, server.requests) == (4, [])
+        assert "no trusted TLS connection" in outcome.err
+        for words in (
+            ("--grafana.ca-file", str(authority.file)),
+            ("--grafana.insecure-skip-verify", "true"),
+        ):
+            assert (await push(server.url, *words)).code == 0
+
+
+# --- failures half-way
+
+
+async def fail_at(grafana: FakeGrafana, number: int, answer: web.StreamResponse | None) -> None:
+    """Let the saving of a dashboard fail: by this answer, or with none by closing the connection."""
+
+    async def instead(request: web.Request) -> web.StreamResponse | None:
+        saves = [path for method, path in grafana.requests if method == "POST" and path.endswith("/db")]
+        if request.path.endswith("/db") and len(saves) == number:
+            if answer is None and request.transport is not None:
+                request.transport.close()
+            return answer
+        return None
+
+    grafana.instead = instead
+
+
+async def test_a_server_error_half_way_says_what_is_done_and_what_is_not(
+    grafana: FakeGrafana, push: Pusher
+) -> None:
+    """It stops there: a server in trouble is not asked again and again."""
+    await fail_at(grafana, 2, web.json_response({"message": "database is locked"}, status=500))
+    outcome = await push(grafana.url)
+    assert (outcome.code, set(grafana.dashboards)) == (4, {PAYOFF})
+    assert "HTTP 500 database is locked" in outcome.err
+    assert f"1 new; not known whether saved: {COST}; not pushed: {REQUESTS}\n" in outcome.err
+
+
+async def test_a_lost_connection_half_way_is_told_the_same_way(grafana: FakeGrafana, push: Pusher) -> None:
+    """Whether the one under way was saved cannot be known."""
+    await fail_at(grafana, 3, None)
+    outcome = await push(grafana.url)
+    assert outcome.code == 4
+    assert "the connection was closed before the whole answer came" in outcome.err
+    assert f"2 new; not known whether saved: {REQUESTS}\n" in outcome.err
+
+
+async def test_a_slow_server_ends_at_the_timeout(grafana: FakeGrafana, push: Pusher) -> None:
+    """Of one request, not of all."""
+
+    async def instead(request: web.Request) -> web.StreamResponse | None:
+        await asyncio.sleep(30 if request.path.endswith(COST) else 0.4)
+        return None
+
+    grafana.instead = instead
+    outcome = await push(grafana.url, "--grafana.timeout", "1s")
+    assert outcome.code == 4
+    assert "no whole answer within 1 s" in outcome.err
+    assert f"1 new; not pushed: {COST}, {REQUESTS}\n" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("hung", "left"),
+    [
+        ("/api/dashboards/db", f"not known whether saved: {COST}; not pushed: {REQUESTS}"),
+        (f"/api/dashboards/uid/{COST}", f"not pushed: {COST}, {REQUESTS}"),
+    ],
+    ids=["saving", "reading"],
+)
+async def test_an_interrupted_push_says_how_far_it_came(
+    grafana: FakeGrafana, push: Pusher, hung: str, left: str
+) -> None:
+    """Ctrl-C ends it at once, without a traceback."""
+    reached = asyncio.Event()
+
+    async def instead(request: web.Request) -> web.StreamResponse | None:
+        if request.path == hung and PAYOFF in grafana.dashboards:
+            reached.set()
+            await asyncio.sleep(30)
+        return None
+
+    grafana.instead = instead
+    words = (
+        "--from",
+        str(push.source),
+        "--push",
+        grafana.url,
+        "--grafana.token-file",
+        push.token_file(EDITOR),
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(COMMAND, "dashboards", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=clean_environment(),
+    )
+    await asyncio.wait_for(reached.wait(), 20)
+    process.send_signal(signal.SIGINT)
+    out, err = (text.decode() for text in await process.communicate())
+    assert process.returncode == 130
+    assert f"  new        {PAYOFF}: " in out
+    assert err.splitlines() == [
+        "vllm-specdec-exporter dashboards: interrupted",
+        f"vllm-specdec-exporter dashboards: 1 new; {left}",
+    ]
+
+
+async def test_a_failure_at_the_home_is_told_beside_what_was_pushed(
+    grafana: FakeGrafana, push: Pusher
+) -> None:
+    """The dashboards are there, the home is not."""
+    grafana.instead = answering(503, "/api/org/preferences", text="busy")
+    outcome = await push(grafana.url, "--home", token=ADMIN)
+    assert (outcome.code, len(grafana.dashboards)) == (4, 3)
+    assert "  home       not set: HTTP 503 Service Unavailable\n" in outcome.out
+    assert outcome.err.splitlines()[-1] == "vllm-specdec-exporter dashboards: 3 new"
+
+
+async def test_output_that_nobody_reads_is_no_reason_for_silence(grafana: FakeGrafana, push: Pusher) -> None:
+    """`dashboards --push ... | head -1` ends the push; standard error says how far it came."""
+    words = (
+        "--from",
+        str(push.source),
+        "--push",
+        grafana.url,
+        "--grafana.token-file",
+        push.token_file(EDITOR),
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as unread:
+        process = await asyncio.create_subprocess_exec(
+            *(COMMAND, "dashboards", *words),
+            stdout=unread,
+            stderr=asyncio.subprocess.PIPE,
+            env=clean_environment(),
+        )
+    _, err = await process.communicate()
+    assert process.returncode == 141
+    assert err.decode().splitlines()[-1].endswith(f"not pushed: {', '.join(ALL)}")
