@@ -18,6 +18,7 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 
 test: $(STAMP) ## All tests but those that need a real vLLM
 	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm
+	$(BIN)/python tests/dashboards/render/bundle.py
 	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
@@ -65,7 +66,7 @@ LOCK_FLAGS := -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 clean: ## Remove everything that was made
-	rm -rf .venv .venv-vllm .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf tests/dashboards/render/node_modules tests/dashboards/render/build .venv .venv-vllm .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@bash tests/need.sh --python $(PYTHON)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_panels import annotations, links, tiles, variables
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import LIMIT, Json, colored, fixed, limits, named, positions, words
+from grafana_panels.field import LIMIT, colored, fixed, limits, named, positions, words
 from grafana_panels.palette import AMBER, BLUE, GREY, ORANGE, POSITIONS, SKY, VERMILION
 from grafana_panels.panel import BarGauge, Heatmap, Panel, Stat, TimeSeries
 from grafana_panels.promql import (
@@ -32,7 +32,10 @@ MOST = 16
 MODELS = selector(("cluster", "namespace", "model_name"))
 #: What drafts would hold if all were full.
 MOST_TOKENS = f"{DRAFTS} * ignoring (window) {gauge('num_speculative_tokens')}"
-FULL = f"rate({gauge('drafts_total')}[{INTERVAL}]) * {gauge('num_speculative_tokens')}"
+K = gauge("num_speculative_tokens")
+#: Drafts of engines whose K is known, and what they would hold if all were full.
+KNOWN = f"rate({gauge('drafts_total')}[{INTERVAL}]) and {K}"
+FULL = f"rate({gauge('drafts_total')}[{INTERVAL}]) * {K}"
 CODES = words({0: ("● DRAFTS VARY", AMBER), 1: ("▲ full drafts", BLUE)})
 
 
@@ -41,9 +44,8 @@ def at_position(name: str, position: int) -> str:
     return weighted(windowed(name, position=str(position)), windowed("window_drafts"), own="position")
 
 
-def by_hue(name: str) -> list[Json]:
-    """Return colours of positions, near to far."""
-    return positions(POSITIONS, name)
+#: Near positions dark, far ones light.
+HUES = positions(POSITIONS, GREY)
 
 
 def decay(of: str) -> str:
@@ -105,7 +107,7 @@ along: list[Panel] = [
         title="Which positions are accepted?",
         description=(
             "Share of drafts in which each position was accepted, from `vllm_specdec_accepted_tokens_per_position_total` over `vllm_specdec_drafts_total` of the "
-            "engines that draft so far; dark is near, light is far. Dashed: the threshold below which position 0 is poor. Where far lines lie on the floor: lower K."
+            "engines that draft so far; dark is near, light is far, and the rest is grey. Dashed: the threshold below which position 0 is poor. Where far lines lie on the floor: lower K."
         ),
         targets=[
             over_time(survival(), "position {{position}}"),
@@ -113,7 +115,7 @@ along: list[Panel] = [
         ],
         **RATIO,
         overrides=[
-            *by_hue("position"),
+            *HUES,
             limits(),
             named(LIMIT + "position 0 poor below", color=fixed(VERMILION)),
         ],
@@ -128,7 +130,7 @@ along: list[Panel] = [
         ),
         targets=[over_time(conditional(), "position {{position}}")],
         **RATIO,
-        overrides=by_hue("position"),
+        overrides=HUES,
         no_value=NOTHING,
         rows=9,
     ),
@@ -177,7 +179,7 @@ along: list[Panel] = [
         ),
         targets=[
             over_time(FLOW.draft_length(), "mean draft length"),
-            over_time(f"sum({FULL}) / ({FLOW.of('drafts')} > 0)", LIMIT + "K"),
+            over_time(f"sum({FULL}) / (sum({KNOWN}) > 0)", LIMIT + "K"),
         ],
         **LENGTH,
         least=0,

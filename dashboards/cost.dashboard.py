@@ -305,7 +305,7 @@ thrown_away: list[Panel] = [
                 width=90,
             )
         ],
-        overrides=[named("Model", custom__width=270)],
+        overrides=[named("Model", custom__width=270), named("Draft model", custom__width=270)],
         no_value="no engine is known",
         rows=5,
     ),

@@ -149,12 +149,16 @@ feel: list[Panel] = [
     TimeSeries(
         title="Latency against the baseline",
         description=(
-            "Latencies (P50, P95, P99) over those of the recorded baseline at the same load, the worst of the engines chosen, from `vllm_specdec_latency_ratio`. "
+            "Latencies, median and P99, over those of the recorded baseline at the same load, the worst of the engines chosen, from `vllm_specdec_latency_ratio`. "
             "Above 1 it is slower than without speculation: lower K, or disable it at this load."
         ),
         targets=[
-            over_time(
-                total(windowed("latency_ratio"), "latency, percentile", "max"), "{{latency}} P{{percentile}}"
+            *(
+                over_time(
+                    total(windowed("latency_ratio", percentile=str(percentile)), "latency", "max"),
+                    f"{{{{latency}}}} P{percentile}",
+                )
+                for percentile in (50, 99)
             ),
             over_time(threshold("harmful_speedup"), LIMIT + "as the baseline"),
         ],

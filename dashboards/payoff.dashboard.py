@@ -357,7 +357,7 @@ where: list[Panel] = [
         ],
         no_value="none fires",
         sort=("Severity", False),
-        rows=6,
+        rows=8,
     ),
 ]
 

@@ -42,17 +42,17 @@ def usual(select: str = ENGINE, places: str = PLACES) -> list[Json]:
             "{{severity}} {{namespace}} {{model_name}}",
         ),
         _query(
-            "K changes",
-            BLUE,
-            f'count_values by ({IDENTITY}) ("k", {k} != last_over_time({k}[1h] offset 1m))',
-            "K is {{k}} now",
-            "{{namespace}} {{instance}} {{model_name}} {{engine}}",
-        ),
-        _query(
             "Restarts",
             GREY,
             f"{resets} > last_over_time({resets}[1h] offset 1m)",
             "Engine restarted",
+            "{{namespace}} {{instance}} {{model_name}} {{engine}}",
+        ),
+        _query(
+            "K changes",
+            BLUE,
+            f'count_values by ({IDENTITY}) ("k", {k} != last_over_time({k}[1h] offset 1m))',
+            "K is {{k}} now",
             "{{namespace}} {{instance}} {{model_name}} {{engine}}",
         ),
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .palette import NEUTRAL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
 Json = dict[str, Any]
 
@@ -68,6 +68,9 @@ def limits(color: str = NEUTRAL) -> Json:
     )
 
 
-def positions(colors: Iterable[str], name: str = "position") -> list[Json]:
-    """Return overrides that colour series called `position 0`, `position 1` ... in an order to be seen."""
-    return [named(f"{name} {index}", color=fixed(color)) for index, color in enumerate(colors)]
+def positions(colors: Sequence[str], far: str) -> list[Json]:
+    """Return overrides that colour the series `position 0`, `position 1` ... in an order to be seen."""
+    return [
+        *(named(f"position {index}", color=fixed(color)) for index, color in enumerate(colors)),
+        matching(f"^position ([{len(colors)}-9]|\\d\\d)$", color=fixed(far)),
+    ]

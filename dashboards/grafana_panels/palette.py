@@ -29,17 +29,9 @@ NEUTRAL = GREY
 #: Series without a meaning of their own, in this order.
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY)
 
-#: Draft positions, near to far: one hue from dark to light, so that the order can be seen.
-POSITIONS = (
-    "#08306B",
-    "#08519C",
-    "#2171B5",
-    "#4292C6",
-    "#6BAED6",
-    "#9ECAE1",
-    "#C6DBEF",
-    "#DEEBF7",
-)
+#: Draft positions, near to far: one hue from dark to light, so that the order can be seen. As dark as the dark
+#: theme bears, as light as the light one; positions farther out share a grey.
+POSITIONS = ("#2171B5", "#4292C6", "#6BAED6", "#9ECAE1", "#C6DBEF")
 
 #: Percentiles of a latency.
 PERCENTILES = {"P50": SKY, "P95": BLUE, "P99": ORANGE}

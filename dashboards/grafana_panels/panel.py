@@ -251,7 +251,7 @@ class Heatmap(Panel):
                 "exponent": 0.5,
                 "fill": "dark-blue",
                 "mode": "scheme",
-                "reverse": True,
+                "reverse": False,
                 "scale": "exponential",
                 "scheme": "Viridis",
                 "steps": 64,

@@ -51,9 +51,10 @@ class Scene:
     values: tuple[tuple[str, str], ...] = ()
 
     @property
-    def name(self) -> str:
-        """Of the picture."""
-        return f"{self.dashboard}-{self.world}"
+    def picture(self) -> str:
+        """What the picture is called."""
+        dark = "-dark" if self.theme == "dark" else ""
+        return f"{self.dashboard}-{self.world}{dark}"
 
 
 #: What every dashboard is shown in.
@@ -85,8 +86,7 @@ async def draw(world: World, wanted: Sequence[Scene], folder: Path, width: int =
                 start, world.end, dict(scene.values), pixels=width, scrape_interval=world.interval
             )
             document = look(world.prometheus, dashboards()[scene.dashboard], viewing, theme=scene.theme)
-            name = scene.name if scene.theme == "light" else f"{scene.name}-{scene.theme}"
-            found.append(await render(document, folder, page, name=name))
+            found.append(await render(document, folder, page, name=scene.picture))
     return found
 
 

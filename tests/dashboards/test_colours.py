@@ -165,7 +165,7 @@ def test_what_a_panel_means_by_its_colours_is_found() -> None:
                         "matcher": {"id": "byName", "options": name},
                         "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
                     }
-                    for name, color in (("P99", "#E69F00"), ("position 0", "#08306B"))
+                    for name, color in (("P99", "#E69F00"), ("position 0", "#2171B5"))
                 ],
             },
         }

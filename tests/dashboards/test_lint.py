@@ -44,7 +44,7 @@ VLLM_JOBS = (
 )
 BLUE_OVERRIDE = {
     "matcher": {"id": "byName", "options": "position 0"},
-    "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": "#08306B"}}],
+    "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": "#2171B5"}}],
 }
 RUNNING = f"sum(vllm:num_requests_running{{{VLLM}}})"
 

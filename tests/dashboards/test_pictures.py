@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dashboards.live import dashboards
-from dashboards.pictures import Scene, draw, scenes
+from dashboards.pictures import PICTURES, Scene, draw, scenes
 from dashboards.worlds import open_world, shared_folder
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _folder(folder: Path, width: int) -> Path:
 
 
 everywhere = [
-    pytest.mark.parametrize("scene", SCENES, ids=lambda scene: f"{scene.name}-{scene.theme}"),
+    pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.picture),
     pytest.mark.parametrize("width", WIDTHS),
     pytest.mark.timeout(600),
 ]
@@ -122,3 +123,11 @@ VERDICTS = {
 def test_the_first_tile_says_the_verdict_in_words(drawn: dict[tuple[Scene, int], Report], world: str) -> None:
     scene = next(one for one in SCENES if (one.dashboard, one.world) == ("payoff", world))
     assert drawn[scene, WIDTHS[0]].panel("Does speculation pay?").lines == (VERDICTS[world],)
+
+
+def test_the_page_shows_every_picture_and_no_other() -> None:
+    """`make pictures` draws what the page refers to."""
+    page = (PICTURES.parents[1] / "dashboards.md").read_text("utf-8")
+    referred = set(re.findall(r"images/dashboards/([\w-]+)\.png", page))
+    assert referred == {path.stem for path in PICTURES.glob("*.png")}
+    assert referred == {scene.picture for scene in scenes()}

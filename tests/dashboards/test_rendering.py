@@ -195,3 +195,11 @@ async def test_what_cannot_be_drawn_fails(draw: Drawing, fault: dict[str, Any], 
     with pytest.raises(RenderingError, match="panel 1") as caught:
         await draw(sample(panel(arguments.pop("type_"), {"A": vector(({}, 1))}, **arguments)))
     assert said in str(caught.value)
+
+
+async def test_what_the_page_asks_for_or_complains_about_is_a_failure(draw: Drawing) -> None:
+    """A picture from somewhere else, where nobody answers."""
+    content = {"mode": "markdown", "content": "![a picture](http://127.0.0.1:9/a.png)"}
+    with pytest.raises(RenderingError, match="asks for http:") as caught:
+        await draw(sample(panel("text", options=content)))
+    assert "Failed to load resource" in str(caught.value)

@@ -33,9 +33,7 @@ PALETTE: Mapping[str, str] = {
     "#5A5A5A": "dark grey: off",
 }
 #: Draft positions, near to far: one hue in order.
-SCALE = (
-    "#08306B", "#08519C", "#2171B5", "#4292C6", "#6BAED6", "#9ECAE1", "#C6DBEF", "#DEEBF7",
-)  # fmt: skip
+SCALE = ("#2171B5", "#4292C6", "#6BAED6", "#9ECAE1", "#C6DBEF")
 #: How far apart (CIEDE2000) two colours must look that mean different things. From 2.3 on people see a
 #: difference side by side; from about 10 on at a glance.
 APART = 10.0

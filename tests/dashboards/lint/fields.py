@@ -100,7 +100,12 @@ def idle_overrides(panel: Panel, dashboard: Dashboard) -> list[str]:
         return []
     found = []
     for matcher, options, _ in panel.overrides:
-        texts = [target.legend for target in panel.targets]
+        # A label can have any value; a number or a word stands for them all.
+        texts = [
+            re.sub(r"\{\{.*?\}\}", value, target.legend)
+            for target in panel.targets
+            for value in ("7", "word")
+        ]
         called = any(target.may_be_called(str(options)) for target in panel.targets)
         matches = any(re.search(str(options).strip("/"), text) for text in texts)
         if (matcher == "byName" and not called) or (matcher == "byRegexp" and not matches):
