@@ -17,6 +17,7 @@ from grafana_panels.promql import (
     gauge,
     survival,
     threshold,
+    to_the_end,
     total,
     weighted,
     windowed,
@@ -65,7 +66,7 @@ top: list[Panel] = [
         ),
         targets=[
             now(f"max({survival()})", "first"),
-            now(f"min({survival()})", "last"),
+            now(to_the_end(), "last"),
         ],
         text="value_and_name",
         **RATIO,
@@ -227,7 +228,7 @@ spread: list[Panel] = [
         ),
         targets=[
             over_time(f"1 - max({accepted_further()})", "nothing accepted"),
-            over_time(f"min({survival()})", "accepted to the end"),
+            over_time(to_the_end(), "accepted to the end"),
         ],
         **RATIO,
         overrides=colored({"nothing accepted": ORANGE, "accepted to the end": BLUE}),

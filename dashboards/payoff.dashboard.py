@@ -86,7 +86,7 @@ verdict_tiles: list[Panel] = [
         ),
         targets=[
             now(
-                f"clamp_min(min(model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}), 0)",
+                f"clamp_min(min(last_over_time(model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}[1d])), 0)",
                 "budget left",
             )
         ],

@@ -8,7 +8,14 @@ if TYPE_CHECKING:
     import pytest
 
 #: Files that take minutes, the longest first.
-_LONG = ("replay/test_month.py", "replay/test_faults.py", "paging/test_paging.py", "alerts/test_rules.py")
+_LONG = (
+    "replay/test_month.py",
+    "replay/test_faults.py",
+    "paging/test_paging.py",
+    "dashboards/test_pictures.py",
+    "alerts/test_rules.py",
+    "dashboards/test_executed.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

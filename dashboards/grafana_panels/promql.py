@@ -143,6 +143,12 @@ def survival(select: str = ENGINE) -> str:
     return f"sum by (position) ({accepted}) / (sum by (position) ({reached}) > 0)"
 
 
+def to_the_end() -> str:
+    """Return the share of drafts accepted at the last position, whatever that is for each engine."""
+    accepted = f"rate({gauge('accepted_tokens_per_position_total')}[{INTERVAL}])"
+    return f"sum(min without (position) ({accepted})) / ({rate('drafts')} > 0)"
+
+
 def conditional() -> str:
     """Return the share of the drafts that got as far as each position in which it was accepted too."""
     accepted, reaching = (

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[2] / "dashboards" / "json"
 #: How the legend of a line begins that is no data: a threshold is always there.
 LIMIT = "limit: "
+#: The legend of a difference of two ratios, which may be below 0.
+DIFFERENCE = "A less B"
 #: What rounding may add to a ratio.
 _TOLERANCE = 1e-9
 
@@ -74,13 +76,15 @@ class Shown:
         """Yield what cannot be right: errors, values that are no numbers, and ratios that are none."""
         if self.error:
             yield f"{self.name}: {self.error}"
+        legends = {target["refId"]: target.get("legendFormat") for target in self.panel["targets"]}
         for ref, data in self.results.items():
             ratio = unit_of(self.panel, ref) == "percentunit"
+            least = -1.0 if legends[ref] == DIFFERENCE else 0.0
             values = list(_values(data))
             if any(math.isnan(value) or math.isinf(value) for value in values):
                 yield f"{self.name}, {ref}: NaN or Inf among {len(values)} values"
-            elif ratio and not all(-_TOLERANCE <= value <= 1 + _TOLERANCE for value in values):
-                yield f"{self.name}, {ref}: not within 0 and 1: {min(values)} to {max(values)}"
+            elif ratio and not all(least - _TOLERANCE <= value <= 1 + _TOLERANCE for value in values):
+                yield f"{self.name}, {ref}: not within {least:g} and 1: {min(values)} to {max(values)}"
 
 
 def look(

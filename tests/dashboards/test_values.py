@@ -329,9 +329,12 @@ def test_changes_of_k_are_marked_where_they_are(k_change: World) -> None:
     changes = [(time, k) for (_, before), (time, k) in pairwise(known) if k != before]
     assert [k for _, k in changes] == [5, 2]
     marked = events(k_change, "K changes")
-    assert [(labels["pod"], float(labels["k"])) for _, labels in marked] == [("llama-0", 5), ("llama-0", 2)]
-    for (changed, _), (seen, _) in zip(changes, marked, strict=True):
-        assert 0 <= seen - changed <= 60
+    assert [(mark.labels["pod"], float(mark.labels["k"])) for mark in marked] == [
+        ("llama-0", 5),
+        ("llama-0", 2),
+    ]
+    for (changed, _), mark in zip(changes, marked, strict=True):
+        assert changed <= mark.start <= mark.end <= changed + 60
 
 
 def test_restarts_are_marked_where_they_are(k_change: World) -> None:
@@ -341,9 +344,9 @@ def test_restarts_are_marked_where_they_are(k_change: World) -> None:
         known = [(time, n) for time, n in zip(k_change.scraped.times, rows, strict=True) if not math.isnan(n)]
         expected += [(time, own["pod"]) for (_, before), (time, n) in pairwise(known) if n > before]
     marked = events(k_change, "Restarts")
-    assert [labels["pod"] for _, labels in marked] == [pod for _, pod in sorted(expected)]
-    for (restarted, _), (seen, _) in zip(sorted(expected), marked, strict=True):
-        assert 0 <= seen - restarted <= 60
+    assert [mark.labels["pod"] for mark in marked] == [pod for _, pod in sorted(expected)]
+    for (restarted, _), mark in zip(sorted(expected), marked, strict=True):
+        assert restarted <= mark.start <= mark.end <= restarted + 60
 
 
 # --- a live stack
@@ -379,12 +382,12 @@ def stack() -> Iterator[Stack]:
     ):
         prometheus.wait_for('vllm_specdec_window_span_seconds{window="20s"} >= 20', 60)
         known: dict[float, TargetResult] = {}
-        end = time.time() + 4
+        end = time.time() + 6
         while time.time() < end:
             (target,) = get_metrics(f"http://{address}").targets
             known[target.last_success_timestamp_seconds or 0.0] = target
             time.sleep(0.1)
-        now = end - 1.5  # the poll that is seen then is known, whenever it was scraped
+        now = end - 2  # the poll that is seen then is known, whenever it was scraped
         viewing = Viewing(now - 30, now, {"window": "20s"}, scrape_interval=1)
         (polled,) = prometheus.query("vllm_specdec_last_success_timestamp_seconds", now).values()
         shown = look(prometheus, viewing)
@@ -393,7 +396,7 @@ def stack() -> Iterator[Stack]:
             for one in shown
             if one.dashboard == "payoff" and one.panel["type"] == "stat"
             for target in one.panel["targets"]
-            if "{{" not in target["legendFormat"]
+            if "{{" not in target["legendFormat"] and not one.empty
         }
         yield Stack(shown, tiles, known[polled])
 
@@ -404,7 +407,9 @@ def test_every_panel_of_a_live_stack_is_sound(stack: Stack) -> None:
     expected = {name for name, worlds in EXPECTED.items() if "healthy" not in worlds}
     # vLLM takes no K schedule with several engines, so none is advised.
     expected.add("cost: Which K at which load?")
-    assert {one.name for one in stack.shown if one.empty} == expected
+    # Its rule is evaluated every 3 minutes: maybe within this half minute, maybe not.
+    unsure = {"payoff: Budget left"}
+    assert {one.name for one in stack.shown if one.empty} - unsure == expected
 
 
 def test_tiles_say_what_the_exporters_snapshot_says(stack: Stack) -> None:

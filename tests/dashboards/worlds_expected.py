@@ -118,6 +118,7 @@ EXPECTED: dict[str, frozenset[str]] = {
     "payoff: Rests on": DRAFTING,
     "payoff: What to change?": EVERYWHERE,
     "payoff: Alerts": EVERYWHERE,
+    "payoff: Budget left": EVERYWHERE - _in("off"),
     "payoff: What do engines do?": POLLED,
     "payoff: Acceptance quality": DRAFTING,
     "payoff: Acceptance rate": DRAFTING,

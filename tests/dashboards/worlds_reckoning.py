@@ -173,16 +173,30 @@ def answers_of_rows(world: World, title: str, column: str) -> list[Any]:
     return result
 
 
-def events(world: World, name: str) -> list[tuple[float, dict[str, str]]]:
-    """Return what Grafana marks: the beginning of each run of points, with its labels.
+@dataclass(frozen=True)
+class Event:
+    """What Grafana marks: a moment, or a time from its first to its last point.
 
-    Points at most a step apart are one event.
+    Attributes:
+        start: Unix time of the first point.
+        end: Unix time of the last one.
+        labels: of the series.
     """
+
+    start: float
+    end: float
+    labels: dict[str, str]
+
+
+def events(world: World, name: str) -> list[Event]:
+    """Return what an annotation marks in the order of time; points at most a step apart are one event."""
     viewing = Viewing(world.end - 10_800, world.end, {}, scrape_interval=world.interval)
     data = execute_annotations(world.prometheus, live.dashboards()["payoff"], viewing)[name]
     found = []
     for series in data["result"]:
         times = [float(time) for time, number in series["values"] if float(number) > 0]
         starts = [time for before, time in pairwise([-math.inf, *times]) if time - before > 60]
-        found += [(time, series["metric"]) for time in starts]
-    return sorted(found, key=lambda event: event[0])
+        for start, following in pairwise([*starts, math.inf]):
+            end = max(time for time in times if time < following)
+            found.append(Event(start, end, series["metric"]))
+    return sorted(found, key=lambda event: event.start)
