@@ -13,7 +13,9 @@ from grafana_panels.promql import (
     accepted_buckets,
     accepted_further,
     accepted_quantile,
+    common,
     conditional,
+    decline,
     gauge,
     survival,
     threshold,
@@ -24,15 +26,21 @@ from grafana_panels.promql import (
 )
 from grafana_panels.target import buckets, now, over_time
 from grafana_panels.tiles import DRAFTS, LENGTH, NOTHING, RATIO
-from grafana_panels.variables import selector
+from grafana_panels.variables import MODELS
 from vllm_specdec_exporter.measures import FULL_DRAFT_SHARE
 
 FLOW = Flow()
 #: As many positions and K as bars show.
 MOST = 16
-MODELS = selector(("cluster", "namespace", "model_name"))
+#: Half the least width of the usual band, as a share.
+CALM = 0.02
 #: What drafts would hold if all were full.
 MOST_TOKENS = f"{DRAFTS} * ignoring (window) {gauge('num_speculative_tokens')}"
+#: Share of drafts accepted at the last position, whatever that is for each engine.
+LAST = (
+    f"sum(min without (position) ({windowed('position_acceptance_ratio')}) * {windowed('window_drafts')}) "
+    f"/ (sum({windowed('window_drafts')}) > 0)"
+)
 K = gauge("num_speculative_tokens")
 #: Drafts of engines whose K is known, and what they would hold if all were full.
 KNOWN = f"rate({gauge('drafts_total')}[{INTERVAL}]) and {K}"
@@ -45,13 +53,13 @@ def at_position(name: str, position: int) -> str:
     return weighted(windowed(name, position=str(position)), windowed("window_drafts"), own="position")
 
 
+def at_k(k: int) -> str:
+    """Return the mean acceptance length that engines would have with a K."""
+    return windowed("mean_acceptance_length_at", num_speculative_tokens=str(k))
+
+
 #: Near positions dark, far ones light.
 HUES = positions(POSITIONS, GREY)
-
-
-def decay(of: str) -> str:
-    """Return the geometric mean of the conditional ratios: no position is accepted more often than the first."""
-    return f"(min({of}) / (max({of}) > 0)) ^ (1 / ((count({of}) > 1) - 1))"
 
 
 top: list[Panel] = [
@@ -61,12 +69,12 @@ top: list[Panel] = [
     Stat(
         title="First and last position",
         description=(
-            "Share of drafts accepted at position 0 and at the last position, from `vllm_specdec_accepted_tokens_per_position_total` and "
-            "`vllm_specdec_drafts_total`. A low first position: the drafter does not fit the target. A low last one: lower K."
+            "Share of drafts accepted at position 0 and at the last position, from `vllm_specdec_position_acceptance_ratio` weighted with "
+            "`vllm_specdec_window_drafts`. A low first position: the drafter does not fit the target. A low last one: lower K."
         ),
         targets=[
-            now(f"max({survival()})", "first"),
-            now(to_the_end(), "last"),
+            now(at_position("position_acceptance_ratio", 0), "first"),
+            now(LAST, "last"),
         ],
         text="value_and_name",
         **RATIO,
@@ -97,7 +105,7 @@ top: list[Panel] = [
             "choose a longer window, or wait for traffic."
         ),
         targets=[now(total(windowed("window_drafts")), "drafts")],
-        unit="short",
+        unit="locale",
         decimals=0,
         no_value=NOTHING,
     ),
@@ -138,7 +146,7 @@ along: list[Panel] = [
     BarGauge(
         title="Acceptance by position now",
         description=(
-            "Share of drafts accepted at each position over the exporter's window, from `vllm_specdec_position_acceptance_ratio` weighted with `vllm_specdec_window_drafts`; "
+            "Share of drafts accepted at each position over the exporter's window, from `vllm_specdec_position_acceptance_ratio` weighted with `vllm_specdec_window_drafts` of the engines that draft so far; "
             f"the first {MOST} positions. What lies below a tenth is hardly worth drafting: see *What would each K give?* in *K and cost*."
         ),
         targets=[
@@ -155,10 +163,10 @@ along: list[Panel] = [
         title="Decline along the draft",
         description=(
             "Geometric mean of the conditional acceptance behind position 0: how much is left from one position to the next, from "
-            "`vllm_specdec_accepted_tokens_per_position_total`; dashed are the thresholds of a rapid and a smooth decline in force. Rapid: lower K, or another drafter."
+            "`vllm_specdec_accepted_tokens_per_position_total` and `vllm_specdec_drafts_reaching_position_total`; dashed are the thresholds of a rapid and a smooth decline in force. Rapid: lower K, or another drafter."
         ),
         targets=[
-            over_time(decay(survival()), "decline"),
+            over_time(decline(), "decline"),
             over_time(threshold("poor_position_decay_ratio"), LIMIT + "rapid below"),
             over_time(threshold("optimal_position_decay_ratio"), LIMIT + "smooth from"),
         ],
@@ -195,11 +203,11 @@ spread: list[Panel] = [
     Heatmap(
         title="Accepted tokens per draft",
         description=(
-            "How many drafts had how many tokens accepted, exactly, from `vllm_specdec_accepted_tokens_per_draft_bucket`. Two bands, one at 0 and one at K: "
+            "Which share of the drafts had how many tokens accepted, exactly, from `vllm_specdec_accepted_tokens_per_draft_bucket`. Two bands, one at 0 and one at K: "
             "two kinds of requests are mixed, so route the ones that lose to a server without speculation."
         ),
         targets=[buckets(accepted_buckets())],
-        unit="short",
+        unit="percentunit",
         label="accepted",
         no_value=NOTHING,
         rows=9,
@@ -242,16 +250,13 @@ smaller: list[Panel] = [
     BarGauge(
         title="What would a smaller K have given?",
         description=(
-            "Mean acceptance length that each K up to the present one would have given, exactly, from `vllm_specdec_mean_acceptance_length_at` weighted with "
+            "Mean acceptance length that each K up to the present one (the least, where engines differ) would have given, exactly, from `vllm_specdec_mean_acceptance_length_at` weighted with "
             "`vllm_specdec_window_drafts`. Where the bars hardly grow, the last tokens are for nothing: see *What would each K give?* in *K and cost* for what they cost."
         ),
         targets=[
             now(
-                weighted(
-                    windowed("mean_acceptance_length_at", num_speculative_tokens=str(k)),
-                    windowed("window_drafts"),
-                    own="num_speculative_tokens",
-                ),
+                weighted(at_k(k), windowed("window_drafts"), own="num_speculative_tokens")
+                + common(at_k(k), at_k(1)),
                 f"K={k}",
             )
             for k in range(1, MOST + 1)
@@ -267,12 +272,15 @@ smaller: list[Panel] = [
 
 def usual() -> TimeSeries:
     """Return the panel of the own baseline with its band."""
-    drafts = f"model:vllm_specdec_drafts:rate1d{{{MODELS}}} offset 1h"
-    accepted = f"model:vllm_specdec_accepted_tokens:rate1d{{{MODELS}}} offset 1h"
+    drafts = f"model:vllm_specdec_drafts:rate1d{{{MODELS}}} offset 6h"
+    accepted = f"model:vllm_specdec_accepted_tokens:rate1d{{{MODELS}}} offset 6h"
     series = f"model:vllm_specdec_mean_acceptance_length:ratio_rate5m{{{MODELS}}}"
     middle = f"1 + sum({accepted}) / (sum({drafts}) > 0)"
-    deviation = f"stddev_over_time({series}[1d] offset 1h)"
-    width = f"3 * sum({deviation} * {drafts}) / (sum({drafts} and {deviation}) > 0)"
+    deviation = f"stddev_over_time({series}[1d] offset 6h)"
+    spread = f"3 * sum({deviation} * {drafts}) / (sum({drafts} and {deviation}) > 0)"
+    # A calm day is no reason to call a hundredth unusual.
+    least = f"{CALM} * ({middle})"
+    width = f"({spread} > {least} or {least})"
     before = [
         f"sum(rate({gauge(name)}[{INTERVAL}] offset 1d))"
         for name in ("accepted_tokens_total", "drafts_total")
@@ -281,8 +289,8 @@ def usual() -> TimeSeries:
     return TimeSeries(
         title="Is acceptance as usual?",
         description=(
-            "Mean acceptance length now (`vllm_specdec_accepted_tokens_total`, `vllm_specdec_drafts_total`), the same a day ago, and the usual band of the day before: its mean and three "
-            "standard deviations, from the recording rules (`model:vllm_specdec_drafts:rate1d`), weighted over models. Below the band: look for a release, another build or other traffic."
+            "Mean acceptance length now (`vllm_specdec_accepted_tokens_total`, `vllm_specdec_drafts_total`), the same a day ago, and the usual band of the day that ended six hours ago: its mean and three "
+            "standard deviations, at least 2 %, from the recording rules (`model:vllm_specdec_drafts:rate1d`), weighted over models. Below the band: look for a release, another build or other traffic."
         ),
         targets=[
             over_time(FLOW.length(), "now"),

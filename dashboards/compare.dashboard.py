@@ -43,7 +43,7 @@ def _value(one: Side, of: str, *, now: bool = False) -> str:
     if of == "speedup":
         return one.speedup()
     if of == "per_request":
-        return one.per_request()
+        return one.per_request(now=now)
     return str(getattr(one.flow(now=now), of)())
 
 
@@ -69,7 +69,7 @@ SPEED = {"unit": "suffix:tokens/s", "decimals": 1, "least": 0}
 tiles: list[Panel] = [
     Text(
         content=(
-            "Choose **A** and **B** above: two methods, two K (0 is no speculation), two pods or models. Differences below a few per cent may be chance: "
+            "Choose **A** and **B** above: two methods, two K (0 is no speculation), two pods or models; until then both are everything. Differences below a few per cent may be chance: "
             "`vllm-specdec-exporter compare` gives confidence intervals and a verdict."
         )
     ),
@@ -86,7 +86,7 @@ tiles: list[Panel] = [
     tile(
         "Tokens per second of a request",
         (
-            "What a user feels: generated tokens a second (`vllm_specdec_generation_tokens_per_second`) over requests in the batch (`vllm_specdec_requests_running`), with speculation or without. "
+            "What a user feels: generated tokens a second (`vllm_specdec_generation_tokens_total`) over requests in the batch (`vllm_specdec_requests_running`), with speculation or without. "
             "Compare at like load only: see the requests running below."
         ),
         "per_request",
@@ -154,7 +154,7 @@ tiles: list[Panel] = [
         ),
         targets=[now(total(windowed("window_drafts", each.select) + each.keep), each.name) for each in SIDES],
         text="value_and_name",
-        unit="short",
+        unit="locale",
         decimals=0,
         no_value=NOTHING,
         width=6,
@@ -165,17 +165,17 @@ over: list[Panel] = [
     lines(
         "Speedup over time, A and B",
         (
-            "Speedup of each side, from `vllm_specdec_speedup`; dashed is break-even (`vllm_specdec_threshold`). Lines that cross: it depends on load or hour which is better, "
+            "Speedup of each side, from `vllm_specdec_speedup`; dashed is the threshold `harmful_speedup` (`vllm_specdec_threshold`). Lines that cross: it depends on load or hour which is better, "
             "so use a K schedule."
         ),
         "speedup",
         TIMES,
-        (threshold("harmful_speedup", selector(SHARED)), LIMIT + "break-even"),
+        (threshold("harmful_speedup", selector(SHARED)), LIMIT + "harmful below"),
     ),
     lines(
         "Tokens per second of a request, A and B",
         (
-            "Generated tokens a second (`vllm_specdec_generation_tokens_per_second`) over requests running (`vllm_specdec_requests_running`), with speculation or without. "
+            "Generated tokens a second (`vllm_specdec_generation_tokens_total`) over requests running (`vllm_specdec_requests_running`), with speculation or without. "
             "If the side that speculates is slower at like load: disable it."
         ),
         "per_request",

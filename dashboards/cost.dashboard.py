@@ -6,13 +6,14 @@ from itertools import pairwise
 
 from grafana_panels import annotations, links, tiles, variables
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import LIMIT, colored, fixed, limits, named
+from grafana_panels.field import LIMIT, colored, fixed, limits, matching, named
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import BarGauge, Panel, Stat, TimeSeries
 from grafana_panels.promql import (
     MODEL,
     MODEL_LEGEND,
     Flow,
+    common,
     gauge,
     harmonic,
     speedup,
@@ -29,10 +30,19 @@ from vllm_specdec_exporter.metrics import SCHEDULED_BATCHES
 FLOW = Flow()
 GENERATED = windowed("generation_tokens_per_second")
 BATCH = windowed("mean_batch_size")
+#: Tokens that drafts emit: those accepted, and one more of each.
+EMITTED = f"({windowed('drafts_per_second')} + {windowed('accepted_tokens_per_second')})"
+#: Share of the time that a load must have stood before a bar speaks of it; else it is only passed through.
+STOOD = 0.05
 #: The largest K with a bar: advice looks at up to twice the present K.
 MOST = 16
 #: Batch sizes that one bar stands for: above the first, up to the second.
 LOADS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def at_k(k: int) -> str:
+    """Return the estimated speedup that engines would have with a K."""
+    return gauge("estimated_speedup_at", num_speculative_tokens=str(k))
 
 
 def at_load(least: int, most: int | None) -> str:
@@ -41,9 +51,10 @@ def at_load(least: int, most: int | None) -> str:
     loaded = f"({BATCH} > {least})" if most is None else f"({BATCH} > {least} <= {most})"
     made = f"{GENERATED} and {loaded} and ignoring (window, basis) {own}"
     spent = f"({GENERATED} and {loaded}) / ignoring (window, basis) {own}"
+    time, whole = (f"sum(count_over_time(({one})[$__range:$__interval]))" for one in (loaded, BATCH))
     return (
         f"sum(sum_over_time(({made})[$__range:$__interval])) "
-        f"/ (sum(sum_over_time(({spent})[$__range:$__interval])) > 0)"
+        f"/ (sum(sum_over_time(({spent})[$__range:$__interval])) > 0) and {time} > {STOOD} * {whole}"
     )
 
 
@@ -80,15 +91,11 @@ which_k: list[Panel] = [
         title="What would each K give?",
         description=(
             "Estimated speedup of drafts at every K in reach at the load of the moment: what the advice goes by, from `vllm_specdec_estimated_speedup_at` weighted with "
-            "`vllm_specdec_generation_tokens_per_second`. K=0 is no speculation. Set the K of the longest bar; beyond the present K it is a cautious guess."
+            "`vllm_specdec_generation_tokens_per_second`. K=0 is no speculation. Set the K of the longest bar, for one model at a time; beyond the present K it is a cautious guess."
         ),
         targets=[
             now(
-                harmonic(
-                    gauge("estimated_speedup_at", num_speculative_tokens=str(k)),
-                    GENERATED,
-                    own="num_speculative_tokens",
-                ),
+                harmonic(at_k(k), GENERATED, own="num_speculative_tokens") + common(at_k(k), at_k(0)),
                 f"K={k}",
             )
             for k in range(MOST + 1)
@@ -118,6 +125,11 @@ which_k: list[Panel] = [
         decimals=0,
         least=0,
         steps=True,
+        overrides=[
+            matching("^in use:.*", color=fixed(BLUE)),
+            matching("^advised:.*", color=fixed(ORANGE), custom__lineStyle={"fill": "dash", "dash": [8, 6]}),
+            matching("^scheduled:.*", color=fixed(GREY), custom__lineWidth=1),
+        ],
         no_value="K is not known",
         width=8,
         rows=10,
@@ -125,7 +137,7 @@ which_k: list[Panel] = [
     BarGauge(
         title="Which K at which load?",
         description=(
-            "The K schedule that the exporter advises, at some batch sizes, from `vllm_specdec_recommended_num_speculative_tokens_at`: the largest of the engines chosen, 0 for no "
+            "The K schedule that the exporter advises, at some batch sizes, from `vllm_specdec_recommended_num_speculative_tokens_at`: the largest of the engines chosen that have one, 0 for no "
             "speculation. Paste the rows from the exporter's status page into num_speculative_tokens_per_batch_size."
         ),
         targets=[
@@ -149,16 +161,16 @@ at_which_load: list[Panel] = [
         title="At which load does it pay?",
         description=(
             "Speedup over the time range while this many requests were in the batch on average: `vllm_specdec_speedup` by `vllm_specdec_mean_batch_size`, all tokens "
-            "(`vllm_specdec_generation_tokens_per_second`) over their plain time. Bars below 1 (break-even): draft less from that load on, with the schedule above."
+            "(`vllm_specdec_generation_tokens_per_second`) over their plain time. A load that hardly stood has no bar. Bars below the last one: draft less from that load on, if acceptance was the same at all loads."
         ),
         targets=[
             *(now(at_load(least, most), _load_name(least, most)) for least, most in pairwise(LOADS)),
             now(at_load(LOADS[-1], None), f"batch over {LOADS[-1]}"),
-            now(threshold("harmful_speedup"), "break-even"),
+            now(threshold("harmful_speedup"), "harmful below"),
         ],
         **TIMES,
         color=fixed(BLUE),
-        overrides=colored({"break-even": VERMILION}),
+        overrides=colored({"harmful below": VERMILION}),
         no_value=NOTHING,
         width=8,
         rows=10,
@@ -166,12 +178,12 @@ at_which_load: list[Panel] = [
     TimeSeries(
         title="Speedup against running requests",
         description=(
-            "Speedup (`vllm_specdec_speedup`) with its break-even line, and the requests in the batch of a mean engine (`vllm_specdec_requests_running`, right axis). If the speedup falls as requests "
+            "Speedup (`vllm_specdec_speedup`) with the threshold `harmful_speedup`, and the requests in the batch of a mean engine (`vllm_specdec_requests_running`, right axis). If the speedup falls as requests "
             "rise, it is load: use a K schedule. If it falls alone, it is the drafts: see *Acceptance anatomy*."
         ),
         targets=[
             over_time(speedup(), "speedup"),
-            over_time(threshold("harmful_speedup"), LIMIT + "break-even"),
+            over_time(threshold("harmful_speedup"), LIMIT + "harmful below"),
             over_time(
                 f"{total(gauge('requests_running'))} / count({gauge('requests_running')})", "running requests"
             ),
@@ -264,14 +276,14 @@ thrown_away: list[Panel] = [
         ),
         targets=[
             over_time(
-                harmonic(windowed("estimated_speedup"), windowed("drafts_per_second")),
+                harmonic(windowed("estimated_speedup"), EMITTED),
                 "estimated, of drafts",
             ),
             over_time(
                 harmonic(windowed("measured_speedup"), GENERATED),
                 "measured, of all",
             ),
-            over_time(threshold("harmful_speedup"), LIMIT + "break-even"),
+            over_time(threshold("harmful_speedup"), LIMIT + "harmful below"),
         ],
         **TIMES,
         overrides=[

@@ -6,21 +6,27 @@ from grafana_panels import annotations, links, variables
 from grafana_panels.alerting import WATCHDOG
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import colored, words
-from grafana_panels.palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
+from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
 from grafana_panels.promql import INTERVAL, KNOWN, exporters, gauge, total
 from grafana_panels.table import Column, joined
 from grafana_panels.target import now, over_time
-from grafana_panels.variables import TARGET
+from grafana_panels.variables import SERVER, TARGET
+from grafana_panels.verdict import VERDICTS
 
-PLACE = "cluster, namespace, pod, instance, target"
+WHICH = "cluster, namespace, pod, instance, target"
 LEGEND = "{{cluster}} {{namespace}} {{pod}} {{instance}} {{target}}"
 EXPORTERS = exporters()
 
 
 def target(name: str) -> str:
-    """Return a series of a server or of the exporter itself."""
+    """Return a series of the exporter itself."""
     return gauge(name, TARGET)
+
+
+def server(name: str) -> str:
+    """Return a series of a server that is polled."""
+    return gauge(name, SERVER)
 
 
 #: Cores that each exporter uses.
@@ -32,15 +38,22 @@ def own(name: str) -> str:
     return f"{name}{{{TARGET}}} and {KNOWN}"
 
 
+#: The servers whose polls took longest at the end of the range: the same ones all along.
+SLOWEST = (
+    f"{total(server('poll_duration_seconds'), WHICH, 'max')} and on ({WHICH}) "
+    f"topk(10, {total(server('poll_duration_seconds') + ' @ end()', WHICH, 'max')})"
+)
+
+
 def rate_of(name: str, by: str) -> str:
     """Return the rate of a counter of the exporter."""
-    return total(f"rate({target(name)}[{INTERVAL}])", by)
+    return total(f"rate({server(name)}[{INTERVAL}])", by)
 
 
 #: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does not.
-ANSWERS = f"1 + {total(target('up'), PLACE, 'min')}\nor ({total(EXPORTERS, PLACE, 'max')} == 0)"
+ANSWERS = f"1 + {total(server('up'), WHICH, 'min')}\nor ({total(EXPORTERS, WHICH, 'max')} == 0)"
 #: What can be the matter with a server, from good to bad.
-STATES = words({2: ("▲ answering", BLUE), 1: ("● vLLM DOWN", AMBER), 0: ("▼ EXPORTER DOWN", VERMILION)})
+STATES = words({2: ("▲ answering", BLUE), 1: VERDICTS[1], 0: VERDICTS[0]})
 
 top: list[Panel] = [
     Stat(
@@ -60,7 +73,7 @@ top: list[Panel] = [
         description=(
             "vLLM servers that the exporters can read, and all of them, from `vllm_specdec_up`. Fewer than all: a model that loads, or see *Why do polls fail?*"
         ),
-        targets=[now(f"sum({target('up')})", "answer"), now(f"count({target('up')})", "of")],
+        targets=[now(f"sum({server('up')})", "answer"), now(f"count({server('up')})", "of")],
         text="value_and_name",
         unit="short",
         decimals=0,
@@ -72,11 +85,11 @@ top: list[Panel] = [
             "Time since the last successful poll of the server that is worst off, from `vllm_specdec_last_success_timestamp_seconds`. "
             "More than a few polls: its numbers are gone from the dashboards, not frozen."
         ),
-        targets=[now(f"max(time() - {target('last_success_timestamp_seconds')})", "age")],
+        targets=[now(f"max(time() - {server('last_success_timestamp_seconds')})", "age")],
         unit="s",
         decimals=0,
         least=0,
-        no_value="none yet",
+        no_value="not known",
     ),
     Stat(
         title="Failed polls, 1 h",
@@ -84,7 +97,7 @@ top: list[Panel] = [
             "Polls of vLLM that failed within an hour, from `vllm_specdec_poll_errors_total`. A few refused ones are a restart; "
             "others: see *Why do polls fail?* and the exporter's log."
         ),
-        targets=[now(f"sum(increase({target('poll_errors_total')}[1h]))", "failed")],
+        targets=[now(f"sum(increase({server('poll_errors_total')}[1h]))", "failed")],
         unit="short",
         decimals=0,
         no_value="none",
@@ -145,7 +158,7 @@ polls: list[Panel] = [
             "Duration of the last poll of each server, the slowest ten, from `vllm_specdec_poll_duration_seconds`. Near --poll.timeout polls begin to fail: "
             "vLLM's API server is overloaded."
         ),
-        targets=[over_time(f"topk(10, {total(target('poll_duration_seconds'), PLACE, 'max')})", LEGEND)],
+        targets=[over_time(SLOWEST, LEGEND)],
         unit="s",
         least=0,
         no_value="no poll yet",
@@ -291,15 +304,15 @@ tables: list[Panel] = [
                 width=170,
             ),
             Column(
-                "Last success",
-                f"1000 * {total(target('last_success_timestamp_seconds'), PLACE, 'max')}",
-                "dateTimeFromNow",
+                "Age of data",
+                f"time() - {total(server('last_success_timestamp_seconds'), WHICH, 'max')}",
+                "dtdurations",
                 width=160,
             ),
-            Column("Poll", total(target("poll_duration_seconds"), PLACE, "max"), "s", width=100),
+            Column("Poll", total(server("poll_duration_seconds"), WHICH, "max"), "s", width=100),
             Column(
                 "Failed polls, 1 h",
-                f"sum by ({PLACE}) (increase({target('poll_errors_total')}[1h]))",
+                f"sum by ({WHICH}) (increase({server('poll_errors_total')}[1h]))",
                 decimals=0,
                 width=140,
             ),

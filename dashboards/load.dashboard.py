@@ -7,7 +7,7 @@ from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import LIMIT, colored, fixed, limits, named
 from grafana_panels.palette import BLUE, GREEN, GREY, ORANGE, PERCENTILES, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, TimeSeries
-from grafana_panels.promql import INTERVAL, Flow, gauge, speedup, threshold, total, windowed
+from grafana_panels.promql import INTERVAL, Flow, gauge, per_request, speedup, threshold, total, windowed
 from grafana_panels.target import now, over_time
 from grafana_panels.tiles import RATIO, TIMES
 from grafana_panels.variables import VLLM
@@ -34,23 +34,25 @@ def quantile(name: str, share: float) -> str:
     return f"histogram_quantile({share:g}, {counted(name + '_bucket', 'le')}) >= 0"
 
 
-def percentiles(title: str, name: str, description: str, *more: tuple[str, str]) -> TimeSeries:
-    """Return a panel with three percentiles of a latency."""
+def mean(name: str) -> str:
+    """Return the mean of one of vLLM's own histograms, which no bucket blurs."""
+    return f"{counted(name + '_sum')} / ({counted(name + '_count')} > 0)"
+
+
+def percentiles(title: str, name: str, description: str, middle: str = "") -> TimeSeries:
+    """Return a panel with three percentiles of a latency, and its mean."""
     return TimeSeries(
         title=title,
         description=description,
         targets=[
             *(over_time(quantile(name, share), f"P{100 * share:.0f}") for share in QUANTILES),
-            *(over_time(expr, legend) for expr, legend in more),
+            over_time(middle or mean(name), "mean"),
         ],
         unit="s",
         least=0,
         overrides=[
             *colored(PERCENTILES),
-            *(
-                named(legend, color=fixed(GREY), custom__lineStyle={"fill": "dash", "dash": [4, 4]})
-                for _, legend in more
-            ),
+            named("mean", color=fixed(GREY), custom__lineStyle={"fill": "dash", "dash": [4, 4]}),
         ],
         no_value=UNSEEN,
         width=8,
@@ -79,12 +81,12 @@ top: list[Panel] = [
     Stat(
         title="Tokens per second",
         description=(
-            "Tokens generated a second by everything chosen, and by each request in the batch, from `vllm_specdec_generation_tokens_per_second` and "
+            "Tokens generated a second by everything chosen, and by each request in the batch (over 5 minutes), from `vllm_specdec_generation_tokens_per_second`, `vllm_specdec_generation_tokens_total` and "
             "`vllm_specdec_requests_running`. The second is what a user feels: if it falls while running requests rise, it is load."
         ),
         targets=[
             now(TILE.of("generation_tokens"), "all"),
-            now(f"{TILE.of('generation_tokens')} / ({total(gauge('requests_running'))} > 0)", "each"),
+            now(per_request(now=True), "each"),
         ],
         text="value_and_name",
         unit="suffix:tokens/s",
@@ -112,10 +114,7 @@ feel: list[Panel] = [
             "Time per output token of finished requests, from `vllm:request_time_per_output_token_seconds_bucket` (vLLM 0.11 and later); the mean of every version from "
             "`vllm:request_decode_time_seconds_sum` and `vllm:generation_tokens_total`. This is what speculation is for: if it grows, see which of load and drafts moved. Inter-token latency counts steps, not tokens, and would rise as acceptance does."
         ),
-        (
-            f"{counted('request_decode_time_seconds_sum')} / ({counted('generation_tokens_total')} > 0)",
-            "mean",
-        ),
+        f"{counted('request_decode_time_seconds_sum')} / ({counted('generation_tokens_total')} > 0)",
     ),
     percentiles(
         "Time to first token",
@@ -150,7 +149,7 @@ feel: list[Panel] = [
         title="Latency against the baseline",
         description=(
             "Latencies, median and P99, over those of the recorded baseline at the same load, the worst of the engines chosen, from `vllm_specdec_latency_ratio`. "
-            "Above 1 it is slower than without speculation: lower K, or disable it at this load."
+            "Above 1 it is slower than without speculation. Time to first token often is; if time per output token is, lower K, or disable it at this load."
         ),
         targets=[
             *(
@@ -160,7 +159,7 @@ feel: list[Panel] = [
                 )
                 for percentile in (50, 99)
             ),
-            over_time(threshold("harmful_speedup"), LIMIT + "as the baseline"),
+            over_time(f"vector(1) and on () max({windowed('latency_ratio')})", LIMIT + "as the baseline"),
         ],
         **TIMES,
         least=0,
@@ -228,7 +227,7 @@ load: list[Panel] = [
         "Time in the queue",
         "request_queue_time_seconds",
         (
-            "How long requests waited before they ran, from `vllm:request_queue_time_seconds_bucket`. It is part of the time to first token. "
+            "How long requests waited before they ran, from `vllm:request_queue_time_seconds_bucket`. It is part of the time to first token. The first bucket ends at 0.3 s: below that only the mean can be believed. "
             "If it grows, the server is full: more replicas, or a lower K."
         ),
     ),

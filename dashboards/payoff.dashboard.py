@@ -17,6 +17,7 @@ from grafana_panels.promql import (
     most,
     share,
     share_of_engines,
+    shares,
     speedup,
     threshold,
     total,
@@ -26,11 +27,9 @@ from grafana_panels.promql import (
 from grafana_panels.table import Column, joined
 from grafana_panels.target import now, over_time
 from grafana_panels.tiles import BREAK_EVEN, COST, DRAFTS, NOTHING, RATIO, TILE, TIMES, WHY
-from grafana_panels.variables import selector
+from grafana_panels.variables import MODELS
 
 FLOW, BY_MODEL = Flow(), Flow(MODEL)
-#: What selects recorded series of models.
-MODELS = selector(("cluster", "namespace", "model_name"))
 
 
 def alerts(by: str) -> str:
@@ -81,7 +80,7 @@ verdict_tiles: list[Panel] = [
     Stat(
         title="Budget left",
         description=(
-            "What is left of the 30 days' error budget of the objective that speculation is worth it, of the model that is worst off, from "
+            "What is left of the 30 days' error budget of the objective that speculation is worth it, of the model that is worst off and the time that is known, from "
             "`model:vllm_specdec_worth_it_error_budget:remaining30d`. If it is used up early, find the hours at which speculation loses, and set a K schedule."
         ),
         targets=[
@@ -91,7 +90,7 @@ verdict_tiles: list[Panel] = [
             )
         ],
         **RATIO,
-        no_value="no rules",
+        no_value="not yet",
         width=3,
     ),
 ]
@@ -100,15 +99,13 @@ reason_tiles: list[Panel] = [
     Stat(
         title="What do engines do?",
         description=(
-            "The activity of most engines, and their share, from `vllm_specdec_activity`. Off: no speculation is configured. Bypassed: "
+            "What engines do, each with its share of them, from `vllm_specdec_activity`. Off: no speculation is configured. Bypassed: "
             "tokens without drafts, so look at the K schedule, or at vLLM's log."
         ),
         targets=[
             now(
-                most(
-                    share_of_engines(gauge("activity"), "state"),
-                    "state",
-                    verdict.words_of(verdict.ACTIVITY),
+                shares(
+                    share_of_engines(gauge("activity"), "state"), "state", verdict.words_of(verdict.ACTIVITY)
                 ),
                 "{{state}}",
             )
@@ -150,12 +147,12 @@ since_when: list[Panel] = [
         title="How fast, and where is break-even?",
         description=(
             "Speedup of each model, from `vllm_specdec_speedup` weighted with what it generates; dashed are the thresholds `harmful_speedup` and "
-            "`beneficial_speedup` in force (`vllm_specdec_threshold`). Below the lower line speculation loses: see *K and cost* for the load at which it does."
+            "`beneficial_speedup` in force (`vllm_specdec_threshold`), the lowest of the exporters chosen. Below the lower line speculation loses: see *K and cost* for the load at which it does."
         ),
         targets=[
             over_time(speedup(MODEL), MODEL_LEGEND),
             over_time(threshold("harmful_speedup"), LIMIT + "harmful below"),
-            over_time(threshold("beneficial_speedup"), LIMIT + "beneficial from"),
+            over_time(threshold("beneficial_speedup"), LIMIT + "beneficial above"),
         ],
         **TIMES,
         overrides=[
@@ -231,7 +228,7 @@ since_when: list[Panel] = [
 def rows_of(by: str, *left_out: str) -> list[Column]:
     """Return what a table tells of a model or an engine."""
     flow = Flow(by, now=True)
-    most = "max"
+    top = "max"
     found = [
         Column(
             "Verdict",
@@ -251,8 +248,8 @@ def rows_of(by: str, *left_out: str) -> list[Column]:
         Column("Acceptance", flow.acceptance(), "percentunit", 0, 100),
         Column("Running", total(gauge("requests_running"), by), decimals=0, width=80),
         Column("Waiting", total(gauge("requests_waiting"), by), decimals=0, width=75),
-        Column("K", total(gauge("num_speculative_tokens"), by, most), decimals=0, width=45),
-        Column("Advised", total(gauge("recommended_num_speculative_tokens"), by, most), decimals=0, width=80),
+        Column("K", total(gauge("num_speculative_tokens"), by, top), decimals=0, width=45),
+        Column("Advised", total(gauge("recommended_num_speculative_tokens"), by, top), decimals=0, width=80),
     ]
     return [column for column in found if column.title not in left_out]
 
@@ -262,7 +259,7 @@ NARROW = [
     named("Cluster", custom__width=80),
     named("Namespace", custom__width=100),
 ]
-_LINKED = ("cluster", "namespace", "instance", "model_name", "engine")
+_LINKED = ("cluster", "namespace", "instance", "target", "model_name", "engine")
 
 
 def drill_down(*labels: str) -> list[dict[str, object]]:
@@ -320,7 +317,7 @@ where: list[Panel] = [
     joined(
         "Which alerts fire?",
         (
-            "Alerts that fire for what is chosen, from `ALERTS`, and since when their condition holds (`ALERTS_FOR_STATE`). "
+            "Alerts that fire for what is chosen, from `ALERTS`, and how long their condition has held (`ALERTS_FOR_STATE`). "
             "Click an alert for its runbook: what it means and what to do."
         ),
         {
@@ -335,10 +332,10 @@ where: list[Panel] = [
         [
             Column("Firing", alerts("severity, alertname, cluster, namespace, model_name, instance, engine")),
             Column(
-                "Since",
-                "1000 * max by (severity, alertname, cluster, namespace, model_name, instance, engine) "
+                "For",
+                "time() - max by (severity, alertname, cluster, namespace, model_name, instance, engine) "
                 f"(ALERTS_FOR_STATE and ignoring (alertstate) {annotations.firing()})",
-                "dateTimeFromNow",
+                "dtdurations",
                 width=160,
             ),
         ],
@@ -349,7 +346,7 @@ where: list[Panel] = [
                 links=[{"title": "Runbook", "url": f"{RUNBOOKS}/${{__value.raw}}.md", "targetBlank": True}],
             ),
             named("Firing", custom__hidden=True),
-            named("Since", noValue="-"),
+            named("For", noValue="-"),
             override("byType", "string", noValue="-"),
             named("Severity", custom__width=90),
             named("Model", custom__width=270),

@@ -150,7 +150,10 @@ who: list[Panel] = [
         ),
         targets=[
             *(over_time(quantile(ACCEPTANCE, share), name) for name, (share, _) in PERCENTS.items()),
-            over_time(threshold("poor_acceptance_ratio"), LIMIT + "poor below"),
+            over_time(
+                f"{threshold('poor_acceptance_ratio')} and on () count({ACCEPTANCE}_count{{{SELECT}}})",
+                LIMIT + "poor below",
+            ),
         ],
         **RATIO,
         overrides=[
@@ -239,7 +242,6 @@ by_vllm: list[Panel] = [
         ),
         targets=[over_time(expr, name) for expr, name in sizes("request_generation_tokens")],
         unit="short",
-        decimals=0,
         least=0,
         overrides=colored({name: color for name, (_, color) in PERCENTS.items()}),
         no_value=UNSEEN,
@@ -253,7 +255,6 @@ by_vllm: list[Panel] = [
         ),
         targets=[over_time(expr, name) for expr, name in sizes("request_prompt_tokens")],
         unit="short",
-        decimals=0,
         least=0,
         overrides=colored({name: color for name, (_, color) in PERCENTS.items()}),
         no_value=UNSEEN,

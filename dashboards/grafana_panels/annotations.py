@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .palette import BLUE, GREY, VERMILION
-from .promql import IDENTITY, gauge
+from .promql import IDENTITY, MODEL, gauge
 from .target import DATASOURCE
 from .variables import ENGINE, selector
 
@@ -27,11 +27,25 @@ def firing(places: str = PLACES, *more: str) -> str:
 def usual(select: str = ENGINE, places: str = PLACES) -> list[Json]:
     """Return the annotations of every dashboard.
 
+    A step back is `$__interval`, whatever the range. Changes are those of an engine, and those of a model: a
+    rollout makes new pods, each with a K that never changes.
+
     Args:
-        select: what selects the engines whose changes and restarts are drawn.
+        select: what selects the engines whose changes and starts are drawn.
         places: what selects the alerts that are drawn.
     """
-    k, resets = gauge("num_speculative_tokens", select), gauge("engine_resets_total", select)
+    k = gauge("num_speculative_tokens", select)
+    # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
+    each = f'count_values by ({MODEL}) ("value", {k})'
+    changed = f'count_values by ({MODEL}) ("value", {k} != last_over_time({k}[1h] offset $__interval))'
+    another = (
+        f"{each} unless last_over_time({each}[1h:1m] offset $__interval) "
+        f"and on ({MODEL}) count by ({MODEL}) (last_over_time({k}[1h] offset $__interval))"
+    )
+    resets, info = gauge("engine_resets_total", select), gauge("info", select)
+    before = f"last_over_time({info}[1h] offset $__interval)"
+    restarted = f"{resets} > last_over_time({resets}[1h] offset $__interval)"
+    started = f"{info} unless on ({IDENTITY}) {before} and on ({MODEL}) count by ({MODEL}) ({before})"
     return [
         _grafana(),
         _query(
@@ -42,18 +56,18 @@ def usual(select: str = ENGINE, places: str = PLACES) -> list[Json]:
             "{{severity}} {{namespace}} {{model_name}}",
         ),
         _query(
-            "Restarts",
+            "Starts",
             GREY,
-            f"{resets} > last_over_time({resets}[1h] offset $__interval)",
-            "Engine restarted",
-            "{{namespace}} {{instance}} {{model_name}} {{engine}}",
+            f"count by ({MODEL}) ({restarted} or on ({IDENTITY}) ({started}))",
+            "Engine started",
+            "{{cluster}} {{namespace}} {{model_name}}",
         ),
         _query(
             "K changes",
             BLUE,
-            f'count_values by ({IDENTITY}) ("k", {k} != last_over_time({k}[1h] offset $__interval))',
-            "K is {{k}} now",
-            "{{namespace}} {{instance}} {{model_name}} {{engine}}",
+            f"{changed} or {another}",
+            "K is {{value}} now",
+            "{{cluster}} {{namespace}} {{model_name}}",
         ),
     ]
 

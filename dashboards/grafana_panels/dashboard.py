@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attr
 from grafanalib import core
-from grafanalib._gen import DashboardEncoder
+from grafanalib._gen import DashboardEncoder  # what its own command writes with
 
 from .field import Json
 from .panel import Panel, Row

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .dashboard import TAG
+from .variables import ENGINE_LABELS
 
 if TYPE_CHECKING:
     from .field import Json
-
-#: Kept as they are by a link from a table row, whose own labels replace the others.
-_KEPT = "${datasource:queryparam}&${job:queryparam}&${window:queryparam}"
 
 
 def to_all() -> list[Json]:
@@ -30,7 +28,7 @@ def to_all() -> list[Json]:
 
 
 def to_row(title: str, uid: str, *labels: str) -> Json:
-    """Return a data link from a table row to a dashboard.
+    """Return a data link from a table row to a dashboard; what the row does not say stays as it is chosen.
 
     Args:
         title: what the link says.
@@ -38,8 +36,13 @@ def to_row(title: str, uid: str, *labels: str) -> Json:
         labels: columns that choose the variable of their name. Such a column must be there in every row;
             `named_or_all` sees to that for labels that may be absent.
     """
-    chosen = "".join(f"&var-{label}=${{__data.fields.{_field(label)}}}" for label in labels)
-    return {"targetBlank": False, "title": title, "url": f"/d/{uid}?${{__url_time_range}}&{_KEPT}{chosen}"}
+    kept = ("datasource", "window", *(label for label in ENGINE_LABELS if label not in labels))
+    parts = (
+        "${__url_time_range}",
+        *(f"${{{name}:queryparam}}" for name in kept),
+        *(f"var-{label}=${{__data.fields.{chosen(label)}}}" for label in labels),
+    )
+    return {"targetBlank": False, "title": title, "url": f"/d/{uid}?{'&'.join(parts)}"}
 
 
 def to_here(title: str, uid: str) -> Json:
@@ -51,18 +54,14 @@ def to_here(title: str, uid: str) -> Json:
     }
 
 
-def _field(label: str) -> str:
-    return f"chosen_{label}"
-
-
 def chosen(label: str) -> str:
     """Return the name of the column that a link takes a label's value from."""
-    return _field(label)
+    return f"chosen_{label}"
 
 
 def named_or_all(expr: str, *labels: str) -> str:
     """Return an expression with a further label for each label: its value, or All where it is absent."""
     for label in labels:
-        expr = f'label_replace({expr}, "{_field(label)}", "$1", "{label}", "(.+)")'
-        expr = f'label_replace({expr}, "{_field(label)}", "All", "{_field(label)}", "")'
+        expr = f'label_replace({expr}, "{chosen(label)}", "$1", "{label}", "(.+)")'
+        expr = f'label_replace({expr}, "{chosen(label)}", "All", "{chosen(label)}", "")'
     return expr

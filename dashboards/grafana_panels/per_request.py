@@ -20,7 +20,7 @@ TEMPERATURE, TYPE = "temperature", "request_type"
 OUTCOMES = {"gains": "gains", "break_even": "break-even", "loses": "loses"}
 
 #: Requests come in at a server, before anybody knows which engine serves them.
-SELECT = selector([label for label in ENGINE_LABELS if label != "engine"])
+SELECT = selector([label for label in ENGINE_LABELS if label not in ("engine", "target")])
 
 
 def counted(name: str, by: str = "", **matchers: str) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: What an engine is known by; absent labels are no matter.
 IDENTITY = "cluster, namespace, job, instance, pod, target, model_name, engine"
+#: What an exporter is known by.
+PLACE = "cluster, namespace, job, instance, pod"
 #: One model, whatever its replicas.
 MODEL = "cluster, namespace, model_name"
 #: How a model is called in a legend; absent labels leave nothing.
@@ -25,7 +27,7 @@ ENGINE_LEGEND = "{{namespace}} {{instance}} {{model_name}} {{engine}}"
 INTERVAL = "$__rate_interval"
 
 #: What tells the exporters among all that Prometheus scrapes: All jobs would be the jobs of others, too.
-KNOWN = f"on (cluster, namespace, job, instance, pod) last_over_time(vllm_specdec_build_info{{{TARGET}}}[1d])"
+KNOWN = f"on ({PLACE}) last_over_time(vllm_specdec_build_info{{{TARGET}}}[1d])"
 
 
 def total(inner: str, by: str = "", operator: str = "sum") -> str:
@@ -51,12 +53,31 @@ def rate(name: str, by: str = "", select: str = ENGINE) -> str:
 
 def exporters() -> str:
     """Return whether Prometheus reaches each exporter: those known today, or of the name that the rules expect."""
-    return f'(up{{{TARGET}}} and {KNOWN} or up{{{TARGET},job=~"(.+/)?vllm-specdec-exporter"}})'
+    # One of each place, however many ports of it are scraped.
+    named = f'up{{{TARGET},job=~"(.+/)?vllm-specdec-exporter"}}'
+    return f"(max by ({PLACE}) (up{{{TARGET}}}) and {KNOWN} or max by ({PLACE}) ({named}))"
 
 
 def threshold(name: str, select: str = TARGET) -> str:
     """Return a threshold in force; the lowest, where exporters disagree."""
     return f"min({gauge('threshold', select, name=name)})"
+
+
+def threshold_of(name: str, by: str) -> str:
+    """Return a threshold in force for each model or engine: that of the exporter which watches it."""
+    own = f"max by ({PLACE}) ({gauge('threshold', TARGET, name=name)})"
+    return f"min by ({by}) ({own} * on ({PLACE}) group_right () {gauge('info')})"
+
+
+def per_request(select: str = ENGINE, keep: str = "", *, now: bool = False) -> str:
+    """Return the tokens a second of each request in the batches: what a user feels, with drafts or without.
+
+    Both over the same time: requests come and go faster than they are looked at.
+    """
+    over = "5m" if now else INTERVAL
+    running = f"avg_over_time({gauge('requests_running', select)}[{over}])"
+    tokens = f"rate({gauge('generation_tokens_total', select)}[{over}])"
+    return f"{total(tokens + keep)} / ({total(running + keep)} > 0)"
 
 
 class Flow:
@@ -120,6 +141,28 @@ def weighted(value: str, weight: str, by: str = "", own: str = "") -> str:
     return f"{parts} / ({whole} > 0)"
 
 
+def common(of: str, each: str) -> str:
+    """Return a condition on a bar: that all engines have it which have the first one.
+
+    Engines with a smaller K have nothing farther out, and bars of different engines are not comparable.
+    """
+    return f" unless on () (count({of}) < count({each}))"
+
+
+def single(value: str) -> str:
+    """Return how often the value is there that all have, or the word that there are several."""
+    each = f'count_values("k", {value})'
+    several = f'label_replace(count({each}) > 1, "k", "several", "", "")'
+    return f"({each} unless on () (count({each}) > 1)) or on () {several}"
+
+
+def decline() -> str:
+    """Return the geometric mean of the conditional ratios behind position 0."""
+    behind = ENGINE + ',position!="0"'
+    accepted = rate("accepted_tokens_per_position", "position", behind)
+    return f"exp(avg(ln({accepted} / ({rate('drafts_reaching_position', 'position', behind)} > 0))))"
+
+
 def harmonic(value: str, weight: str, by: str = "", own: str = "") -> str:
     """Return a quotient of sums from quotients whose numerators are known: all of them over all they divide by.
 
@@ -174,7 +217,7 @@ def accepted_quantile(quantile: float) -> str:
 
 
 def accepted_buckets() -> str:
-    """Return the cumulative buckets of accepted tokens per draft.
+    """Return the cumulative buckets of accepted tokens per draft, as shares of the drafts.
 
     An engine with a smaller K has no bucket for what it never drafts; all its drafts belong there. The last
     bucket holds all drafts, so +Inf would add an empty row, or a wrong one where K changes.
@@ -183,7 +226,8 @@ def accepted_buckets() -> str:
     bucket = f"increase({gauge('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
     count = f"increase({gauge('accepted_tokens_per_draft_count')}[{INTERVAL}])"
     counted = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
-    return f"sum by (le) ({bucket}) - {counted} + on () group_left () sum({count})"
+    drafts = f"sum by (le) ({bucket}) - {counted} + on () group_left () sum({count})"
+    return f"({drafts}) / on () group_left () (sum({count}) > 0)"
 
 
 def share_of_engines(states: str, label: str) -> str:
@@ -203,6 +247,11 @@ def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
         if code != word:
             expr = f'label_replace({expr}, "{label}", "{word}", "{label}", "{code}")'
     return expr
+
+
+def shares(found: str, label: str, words: Mapping[str, str]) -> str:
+    """Return the states with their shares, the greatest first, by their words."""
+    return f"sort_desc({renamed(found, label, words)})"
 
 
 def most(shares: str, label: str, words: Mapping[str, str]) -> str:

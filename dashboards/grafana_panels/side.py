@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .promql import IDENTITY, INTERVAL, Flow, gauge, speedup, total, windowed
+from .promql import IDENTITY, INTERVAL, Flow, gauge, per_request, speedup, total
 from .variables import LABELS, query, selector
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: What both sides share, and what each chooses for itself.
 SHARED = ("cluster", "job")
-OWN = ("namespace", "model_name", "pod", "instance", "engine")
+OWN = ("namespace", "model_name", "pod", "instance", "target", "engine")
 #: K of every engine, 0 where there is no speculation.
 K_OR_NONE = "vllm_specdec_num_speculative_tokens{select} or on ({identity}) 0 * vllm_specdec_info{select}"
 
@@ -58,10 +58,9 @@ class Side:
         """Return the sum of one of its gauges."""
         return total(gauge(name, self.select) + self.keep)
 
-    def per_request(self) -> str:
-        """Return the tokens a second of each request in its batches: what a user feels, with drafts or without."""
-        tokens = windowed("generation_tokens_per_second", self.select) + self.keep
-        return f"{total(tokens)} / ({self.gauge('requests_running')} > 0)"
+    def per_request(self, *, now: bool = False) -> str:
+        """Return the tokens a second of each request in its batches."""
+        return per_request(self.select, self.keep, now=now)
 
     def at_position(self, position: int) -> str:
         """Return the share of drafts accepted at a position, of the engines that draft so far."""
@@ -87,7 +86,7 @@ class Side:
                 f"{self.name}: K",
                 f'query_result(count_values("k", {k_of(before)}))',
                 # Every K equals itself.
-                every=f"on ({IDENTITY}) ({k_of()})",
+                every=f"on ({IDENTITY}) group_left () max by ({IDENTITY}) ({k_of()})",
                 regex='/k="([^"]+)"/',
                 several=False,
                 sort=3,

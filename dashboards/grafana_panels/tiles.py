@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import links, verdict
 from .field import Json, words
 from .panel import Stat
-from .promql import Flow, gauge, most, share, speedup, weighted, windowed
+from .promql import Flow, gauge, most, share, shares, single, speedup, weighted, windowed
 from .target import now
 
 #: What stands where nothing is drafted.
@@ -27,7 +27,7 @@ def pays(width: int = 6) -> Stat:
     return Stat(
         title="Does speculation pay?",
         description=(
-            "What speculation does to the speed of everything chosen above: `vllm_specdec_speedup` of all its tokens against the "
+            "What speculation does to the speed of the engines chosen above that draft: `vllm_specdec_speedup` of all their tokens against the "
             "thresholds in force, or what engines do (`vllm_specdec_activity`) where there is nothing to judge. HARMFUL: do what *What to "
             "change?* says. BYPASSED: drafts are configured and none are made, see vLLM's log. DOWN: see *Exporter health*."
         ),
@@ -45,7 +45,7 @@ def speed(width: int = 4) -> Stat:
     return Stat(
         title="Speedup",
         description=(
-            "Speed over that without speculation: all tokens over the plain time that they took, from `vllm_specdec_speedup`. "
+            "Speed of the engines that draft over that without speculation: all their tokens over the plain time that they took, from `vllm_specdec_speedup`. "
             "Below 1 speculation loses: lower K, or disable it at this load."
         ),
         targets=[now(speedup(), "speedup")],
@@ -61,8 +61,8 @@ def change(width: int = 8) -> Stat:
     return Stat(
         title="What to change?",
         description=(
-            "What the exporter advises for most of the drafts (`vllm_specdec_recommendation`), the K in use and the K advised in most engines "
-            "(`vllm_specdec_num_speculative_tokens`, `vllm_specdec_recommended_num_speculative_tokens`). *K and cost* shows the reason; the exporter's "
+            "What the exporter advises for most of the drafts (`vllm_specdec_recommendation`), the K in use and the K advised, or that there are several "
+            "(`vllm_specdec_num_speculative_tokens`, `vllm_specdec_recommended_num_speculative_tokens`). *K and cost* shows the reason, and what seems better lately: advice follows only once that is certain. The exporter's "
             "status page and `vllm-specdec-exporter check` have the configuration to paste."
         ),
         targets=[
@@ -75,11 +75,8 @@ def change(width: int = 8) -> Stat:
                 + ' or on () label_replace(vector(0), "action", "no advice yet", "", "")',
                 "{{action}}",
             ),
-            now(f'topk(1, count_values("k", {gauge("num_speculative_tokens")}))', "K is {{k}}"),
-            now(
-                f'topk(1, count_values("k", {gauge("recommended_num_speculative_tokens")}))',
-                "advised: {{k}}",
-            ),
+            now(single(gauge("num_speculative_tokens")), "K is {{k}}"),
+            now(single(gauge("recommended_num_speculative_tokens")), "advised: {{k}}"),
         ],
         text="name",
         unit="short",
@@ -96,12 +93,12 @@ def quality() -> Stat:
     return Stat(
         title="Acceptance quality",
         description=(
-            "The quality that most drafts have by the published rubric, and their share, from `vllm_specdec_quality`. Poor acceptance may pay "
+            "The quality that drafts have by the published rubric, each with its share of them, from `vllm_specdec_quality`. Poor acceptance may pay "
             "all the same when drafts are cheap: the verdict counts. Poor: see *Acceptance anatomy*."
         ),
         targets=[
             now(
-                most(share(gauge("quality"), DRAFTS, "level"), "level", verdict.words_of(verdict.QUALITY)),
+                shares(share(gauge("quality"), DRAFTS, "level"), "level", verdict.words_of(verdict.QUALITY)),
                 "{{level}}",
             )
         ],

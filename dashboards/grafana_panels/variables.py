@@ -22,12 +22,15 @@ LABELS = {
     "job": ("Job", ".+"),
     "instance": ("Instance", ".+"),
     "pod": ("Pod", ".*"),
+    "target": ("Server", ".*"),
     "model_name": ("Model", ".*"),
     "engine": ("Engine", ".*"),
 }
 #: Labels of a scrape target, in the order in which they narrow each other down.
 TARGET_LABELS = ("cluster", "namespace", "job", "instance", "pod")
-ENGINE_LABELS = (*TARGET_LABELS, "model_name", "engine")
+#: Of a server that an exporter polls; one that polls a single server does not name it.
+SERVER_LABELS = (*TARGET_LABELS, "target")
+ENGINE_LABELS = (*SERVER_LABELS, "model_name", "engine")
 
 
 def selector(labels: Iterable[str], prefix: str = "", **renamed: str) -> str:
@@ -41,9 +44,12 @@ def selector(labels: Iterable[str], prefix: str = "", **renamed: str) -> str:
     return ",".join(f'{label}=~"${renamed.get(label, prefix + label)}"' for label in labels)
 
 
-#: What selects the exporter's series of an engine, and those of a server or of the exporter itself.
+#: What selects the exporter's series of an engine, of a server, and of the exporter itself.
 ENGINE = selector(ENGINE_LABELS)
+SERVER = selector(SERVER_LABELS)
 TARGET = selector(TARGET_LABELS)
+#: What selects recorded series of models.
+MODELS = selector(("cluster", "namespace", "model_name"))
 #: What selects vLLM's own series, which another job scrapes at another port.
 VLLM = selector(
     ("cluster", "namespace", "pod", "job", "instance", "model_name", "engine"),

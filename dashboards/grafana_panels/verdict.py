@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from .field import colored
 from .palette import AMBER, BLUE, COAL, GREY, PALE_SKY, PLUM, STRAW, VERMILION
-from .promql import MODEL, exporters, gauge, speedup, threshold, total
-from .variables import ENGINE, TARGET
+from .promql import MODEL, PLACE, exporters, gauge, speedup, threshold, threshold_of, total
+from .variables import ENGINE, SERVER, TARGET
 
 if TYPE_CHECKING:
     from .field import Json
 
 #: What a code means: words and colour. What wants attention comes first, so that tables can be sorted by it.
 VERDICTS = {
-    0: ("EXPORTER DOWN", STRAW),
-    1: ("vLLM DOWN", STRAW),
+    0: ("✖ EXPORTER DOWN", STRAW),
+    1: ("✖ vLLM DOWN", STRAW),
     2: ("▼ HARMFUL", VERMILION),
     3: ("BYPASSED", PLUM),
     4: ("● MARGINAL", AMBER),
@@ -67,15 +67,13 @@ def colors_of(states: States) -> list[Json]:
 
 
 def of_speculation(by: str = "", select: str = ENGINE) -> str:
-    """Return the code by what engines do, where they answer."""
+    """Return the code by what engines do, where they answer; those that draft decide."""
     fast = speedup(by, select)
-    on = "on () group_left ()" if by else "on ()"
-    judged = "\n".join(
-        (
-            f"2 + 2 * (({fast}) >= bool {on} {threshold('harmful_speedup')})",
-            f"  + (({fast}) >= bool {on} {threshold('beneficial_speedup')})",
-        )
+    harmful, beneficial = (
+        f"on ({by}) {threshold_of(name, by)}" if by else f"on () {threshold(name)}"
+        for name in ("harmful_speedup", "beneficial_speedup")
     )
+    judged = f"2 + 2 * (({fast}) >= bool {harmful})\n  + (({fast}) > bool {beneficial})"
     states = " or ".join(
         f"{code} * ({gauge('activity', select, state=state)} == 1)"
         for state, code in (("bypassed", 3), ("active", 6), ("warming_up", 7), ("idle", 8), ("off", 9))
@@ -87,12 +85,15 @@ def of_speculation(by: str = "", select: str = ENGINE) -> str:
 
 def of_all() -> str:
     """Return the code of all that is chosen, which may be that nothing answers."""
-    return f"{of_speculation()}\nor 1 + (max({gauge('up', TARGET)}) == 0)\nor (max{exporters()} == 0)"
+    return f"{of_speculation()}\nor 1 + (max({gauge('up', SERVER)}) == 0)\nor (max{exporters()} == 0)"
 
 
 def of_models(look_back: str = "1h") -> str:
-    """Return the code of each model; one that was seen within `look_back` and does not answer is down."""
-    seen = f"last_over_time({gauge('info')}[{look_back}])"
-    # 1 where the exporter still answers, so that it is vLLM that does not; else 0.
-    gone = f"{seen} * on (cluster, namespace, job, instance, pod) group_left () up{{{TARGET}}}"
-    return f"{of_speculation(MODEL)}\nor {total(gone, MODEL, 'max')}"
+    """Return the code of each model; one that was seen within `look_back` and whose server is down is down.
+
+    A model that its server no longer serves is gone, not down.
+    """
+    seen = f"0 * last_over_time({gauge('info')}[{look_back}])"
+    server = f"1 + {seen} and on ({PLACE}, target) ({gauge('up', SERVER)} == 0)"
+    exporter = f"{seen} and on ({PLACE}) (max by ({PLACE}) (up{{{TARGET}}}) == 0)"
+    return f"{of_speculation(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"

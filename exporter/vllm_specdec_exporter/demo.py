@@ -226,8 +226,8 @@ def _introduce(programs: list[Program], scenario: str) -> None:
     print("Speculative decoding, simulated and judged. Ctrl-C ends it.\n")
     if scenario == "tour":
         print("  The tour is healthy for 2 minutes, then decays, and collapses after 5. For more at once:")
-        print("  --scenario collapse (or idle, bypass, restart, k_change, saturation, ...), or --speed 10.")
-        print('  With make: make demo ARGS="--speed 10"\n')
+        print("  --scenario collapse (or idle, bypass, restart, k_change, saturation, ...), or --speed 3.")
+        print('  With make: make demo ARGS="--scenario collapse"\n')
     for program in programs:
         print(f"  {program.name:<16}{program.url}{program.page}")
     names = {program.name for program in programs}
@@ -238,7 +238,8 @@ def _introduce(programs: list[Program], scenario: str) -> None:
     prometheus = next((program for program in programs if program.name == "Prometheus"), None)
     if prometheus:
         print(f"  {'alerts':<16}{_alerts_page(prometheus.url)} (on a clock {_HURRY} times as fast as usual)")
-        print(f"  {'dashboards':<16}{_called()} dashboards --push URL-OF-YOUR-GRAFANA")
+        push = "dashboards --push YOUR-GRAFANA --grafana.token-file FILE"
+        print(f"  {'dashboards':<16}{_called()} {push}")
         print(f"  {'':<16}with {prometheus.url} as its Prometheus data source")
     print(f"\n  try: curl -s {exporter.url}/metrics | grep -E 'payoff|speedup|recommendation'")
     print(f"       {_called()} check {programs[0].url} --spec.config '{_SPECULATION}'\n")

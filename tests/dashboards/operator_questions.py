@@ -161,7 +161,7 @@ def change_of_k(view: View) -> str:
     """Read the annotations of K, and what the line did at them."""
     (line,) = (values for name, values in view.lines().items() if not name.startswith("limit"))
     marks = sorted(
-        (time, series["metric"]["k"])
+        (time, series["metric"]["value"])
         for series in view.annotations["K changes"]["result"]
         for time, _ in series["values"]
     )
@@ -195,8 +195,8 @@ def load_or_drafts(view: View) -> str:
 def first_loss(view: View) -> str:
     """Read the first bar below break-even."""
     bars = view.now()
-    edge = bars["break-even"]
-    return next((name for name, speed in bars.items() if name != "break-even" and speed < edge), "none")
+    edge = bars["harmful below"]
+    return next((name for name, speed in bars.items() if name != "harmful below" and speed < edge), "none")
 
 
 def most(view: View) -> str:
@@ -224,7 +224,7 @@ def watched(view: View) -> str:
 def measured(view: View) -> str:
     """Read whether the measured line is above break-even."""
     lines = view.lines()
-    return "faster" if lines["measured, of all"][-1][1] > lines["limit: break-even"][-1][1] else "slower"
+    return "faster" if lines["measured, of all"][-1][1] > lines["limit: harmful below"][-1][1] else "slower"
 
 
 QUESTIONS = (
@@ -303,6 +303,6 @@ QUESTIONS = (
         "exporter",
         "Who answered when?",
         watched,
-        "▼ EXPORTER DOWN",
+        "✖ EXPORTER DOWN",
     ),
 )

@@ -57,6 +57,19 @@ class Scene:
         return f"{self.dashboard}-{self.world}{dark}"
 
 
+#: What dashboards are shown in besides: where a question has its answer.
+MORE = (
+    ("two-clusters", "payoff"),
+    ("k-change", "payoff"),
+    ("bypassed", "payoff"),
+    ("k-change", "acceptance"),
+    ("day", "acceptance"),
+    ("loads", "cost"),
+    ("measured", "cost"),
+    ("loads", "load"),
+    ("measured", "load"),
+    ("requests", "requests"),
+)
 #: What every dashboard is shown in.
 WORLDS = ("healthy", "harmful", "idle", "exporter-down")
 
@@ -70,10 +83,8 @@ def scenes() -> Iterator[Scene]:
     sides = (("a_pod", "llama-0"), ("b_pod", "llama-2"))
     yield Scene("healthy", "compare", values=sides)
     yield Scene("healthy", "payoff", "dark")
-    yield Scene("k-change", "acceptance")
-    yield Scene("loads", "cost")
-    yield Scene("measured", "load")
-    yield Scene("requests", "requests")
+    for world, uid in MORE:
+        yield Scene(world, uid)
 
 
 async def draw(world: World, wanted: Sequence[Scene], folder: Path, width: int = WIDTH) -> list[Report]:

@@ -177,7 +177,7 @@ def test_annotations_are_valid_and_mark_what_happened(folder: Path) -> None:
     happened = {
         "Alerts": {"harmful": True, "idle": False, "exporter-down": True},
         "K changes": {"k-change": True, "healthy": False},
-        "Restarts": {"k-change": True, "healthy": False},
+        "Starts": {"k-change": True, "healthy": False},
     }
     names = {name for worlds in happened.values() for name in worlds}
     for name in sorted(names):

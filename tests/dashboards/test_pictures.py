@@ -114,7 +114,7 @@ VERDICTS = {
     "healthy": "▲ BENEFICIAL",
     "harmful": "▼ HARMFUL",
     "idle": "IDLE",
-    "exporter-down": "EXPORTER DOWN",
+    "exporter-down": "✖ EXPORTER DOWN",
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dashboards.grafana import Viewing
-from dashboards.live import Shown, look
+from dashboards.live import Shown, dashboards, look
 from dashboards.worlds import RULES, World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN
 from dashboards.worlds_expected import EXPECTED
@@ -59,8 +59,8 @@ VERDICTS = {
     "off": "OFF",
     "bypassed": "BYPASSED",
     "warming-up": "WARMING UP",
-    "server-down": "vLLM DOWN",
-    "exporter-down": "EXPORTER DOWN",
+    "server-down": "✖ vLLM DOWN",
+    "exporter-down": "✖ EXPORTER DOWN",
 }
 
 
@@ -80,6 +80,7 @@ def _world(name: str) -> Any:
 
 healthy = _world("healthy")
 k_change = _world("k-change")
+rollout = _world("rollout")
 two_clusters = _world("two-clusters")
 measured = _world("measured")
 harmful = _world("harmful")
@@ -201,13 +202,48 @@ def _conditional(engines: list[Grown], place: int) -> float:
     return sum(engine.positions[place] for engine in deep) / reached
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_acceptance_length_at_a_smaller_k_is_exact(healthy: World, k: int) -> None:
-    """What engines would have emitted, had they drafted less: of those that draft at least so far."""
-    deep = [engine for engine in grown(healthy) if engine.k >= k]
-    expected = 1 + sum(sum(engine.positions[:k]) for engine in deep) / total(deep, "drafts")
-    shown = tile(healthy, "acceptance", "What would a smaller K have given?", f"K={k}")
+@pytest.mark.parametrize(("model", "k"), [(None, 1), (None, 2), (None, 3), (QWEN, 3), (QWEN, 4)])
+def test_acceptance_length_at_a_smaller_k_is_exact(healthy: World, model: str | None, k: int) -> None:
+    """What engines would have emitted, had they drafted less."""
+    chosen = {} if model is None else {"model_name": (model,)}
+    engines = grown(healthy, **({} if model is None else {"model_name": model}))
+    expected = 1 + sum(sum(engine.positions[:k]) for engine in engines) / total(engines, "drafts")
+    shown = tile(healthy, "acceptance", "What would a smaller K have given?", f"K={k}", **chosen)
     assert shown == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dashboard", "title", "last"),
+    [("acceptance", "What would a smaller K have given?", 3), ("cost", "What would each K give?", 6)],
+)
+def test_bars_of_k_are_all_of_the_same_engines(healthy: World, dashboard: str, title: str, last: int) -> None:
+    """Where some have K=3 and some K=4, a bar that only the latter have would be of other traffic."""
+    results = answers(healthy, dashboard, title)
+    panel = next(p for p in dashboards()[dashboard]["panels"] if p["title"] == title)
+    shown = [t["legendFormat"] for t in panel["targets"] if results[t["refId"]]["result"]]
+    assert shown[-1] == f"K={last}"
+
+
+def test_the_estimate_of_several_engines_is_what_they_emit_over_what_it_costs(healthy: World) -> None:
+    """Tokens out of all drafts over the plain steps that these took, by the gauges of each engine."""
+    at = healthy.end
+    labels = ("model_name", "pod", "engine")
+    gauges = {
+        name: {
+            tuple(dict(series)[label] for label in labels): value
+            for series, value in healthy.prometheus.query(f'vllm_specdec_{name}{{window="5m"}}', at).items()
+        }
+        for name in ("drafts_per_second", "accepted_tokens_per_second", "estimated_speedup")
+    }
+    emitted = {
+        key: gauges["drafts_per_second"][key] + gauges["accepted_tokens_per_second"][key]
+        for key in gauges["drafts_per_second"]
+    }
+    steps = {key: tokens / gauges["estimated_speedup"][key] for key, tokens in emitted.items()}
+    lines = answers(healthy, "cost", "Estimated and measured speedup")["estimated, of drafts"]["result"]
+    assert float(lines[0]["values"][-1][1]) == pytest.approx(
+        sum(emitted.values()) / sum(steps.values()), rel=0.01
+    )
 
 
 @pytest.mark.parametrize(("legend", "quantile"), [("P90", 0.9), ("P50", 0.5), ("P10", 0.1)])
@@ -322,31 +358,57 @@ def test_alerts_are_counted_once_each(harmful: World) -> None:
     assert {row["metric"]["severity"]: float(row["value"][1]) for row in shown} == expected
 
 
-def test_changes_of_k_are_marked_where_they_are(k_change: World) -> None:
-    """Within a step of the first scrape with the new K, with that K, and nowhere else."""
+#: How far somebody looks back, in hours, and the step that Grafana chooses then.
+RANGES = {"3 hours": (3, 60), "7 days": (168, 600), "30 days": (720, 1800)}
+
+
+@pytest.mark.parametrize(("hours", "step"), RANGES.values(), ids=RANGES)
+def test_changes_of_k_are_marked_where_they_are(k_change: World, hours: float, step: float) -> None:
+    """Within a step of the first scrape with the new K, with that K, and nowhere else, at any range."""
     ((_, rows),) = k_change.scraped.select("vllm_specdec_num_speculative_tokens", pod="llama-0")
     known = [(time, k) for time, k in zip(k_change.scraped.times, rows, strict=True) if not math.isnan(k)]
     changes = [(time, k) for (_, before), (time, k) in pairwise(known) if k != before]
     assert [k for _, k in changes] == [5, 2]
-    marked = events(k_change, "K changes")
-    assert [(mark.labels["pod"], float(mark.labels["k"])) for mark in marked] == [
-        ("llama-0", 5),
-        ("llama-0", 2),
+    marked = events(k_change, "K changes", hours, step)
+    assert [(mark.labels["model_name"], float(mark.labels["value"])) for mark in marked] == [
+        (LLAMA, 5),
+        (LLAMA, 2),
     ]
     for (changed, _), mark in zip(changes, marked, strict=True):
-        assert changed <= mark.start <= mark.end <= changed + 60
+        assert changed <= mark.start <= mark.end <= changed + step
 
 
-def test_restarts_are_marked_where_they_are(k_change: World) -> None:
-    """Each restart of each engine once, within a step of the scrape that shows it."""
-    expected = []
-    for own, rows in k_change.scraped.select("vllm_specdec_engine_resets_total"):
+@pytest.mark.parametrize(("hours", "step"), RANGES.values(), ids=RANGES)
+def test_restarts_are_marked_where_they_are(k_change: World, hours: float, step: float) -> None:
+    """Each restart once, within a step of the scrape that shows it, at any range."""
+    restarts = []
+    for _, rows in k_change.scraped.select("vllm_specdec_engine_resets_total"):
         known = [(time, n) for time, n in zip(k_change.scraped.times, rows, strict=True) if not math.isnan(n)]
-        expected += [(time, own["pod"]) for (_, before), (time, n) in pairwise(known) if n > before]
-    marked = events(k_change, "Restarts")
-    assert [mark.labels["pod"] for mark in marked] == [pod for _, pod in sorted(expected)]
-    for (restarted, _), mark in zip(sorted(expected), marked, strict=True):
-        assert restarted <= mark.start <= mark.end <= restarted + 60
+        restarts += [time for (_, before), (time, n) in pairwise(known) if n > before]
+    marked = events(k_change, "Starts", hours, step)
+    assert marked
+    for restarted in restarts:
+        assert [mark for mark in marked if mark.start - step <= restarted <= mark.end], restarted
+    for mark in marked:
+        assert [time for time in restarts if time <= mark.start <= time + step]
+
+
+@pytest.mark.parametrize(("hours", "step"), RANGES.values(), ids=RANGES)
+@pytest.mark.parametrize(("name", "k"), [("K changes", "5"), ("Starts", None)])
+def test_a_rollout_is_marked_once(
+    rollout: World, name: str, k: str | None, hours: float, step: float
+) -> None:
+    """Where the new pods begin to answer, though no series of theirs ever changes."""
+    first = min(
+        time
+        for own, rows in rollout.scraped.select("vllm_specdec_num_speculative_tokens")
+        if own["pod"].startswith("llama-7c9bd4f4d")
+        for time, value in zip(rollout.scraped.times, rows, strict=True)
+        if not math.isnan(value)
+    )
+    (mark,) = events(rollout, name, hours, step)
+    assert mark.labels.get("value") == k
+    assert first <= mark.start <= mark.end <= first + step
 
 
 # --- a live stack

@@ -145,6 +145,18 @@ def _k_change(_: Path) -> tuple[Pod, ...]:
     )
 
 
+def _rollout(_: Path) -> tuple[Pod, ...]:
+    """A deployment: pods with K=3 give way to others with K=5, which load for two minutes."""
+    deep = traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.5, 0.4))
+    new = (Phase(75, None), Phase(45, deep, True))
+    old = {"there": lambda minutes: minutes > 44}
+    young = {"there": lambda minutes: minutes < 47, "config": spec_config(k=5)}
+    return (
+        *(pod(n, all_the_time(GOOD), name="llama-6d5f8b7c9", **old) for n in range(2)),
+        *(pod(n, *new, name="llama-7c9bd4f4d", **young) for n in range(2)),
+    )
+
+
 def _variable_drafts(_: Path) -> tuple[Pod, ...]:
     weights = (0.3, 0.2, 0.1, 0.1, *(0.02,) * 8, *(0.035,) * 4)
     drafts = traffic(
@@ -221,6 +233,7 @@ WORLDS: dict[str, WorldSpec] = {
     "warming-up": WorldSpec(_warming_up, "restarted just now"),
     "server-down": WorldSpec(_server_down, "vLLM gone for 15 minutes"),
     "k-change": WorldSpec(_k_change, "K changed twice"),
+    "rollout": WorldSpec(_rollout, "new pods with another K"),
     "variable-drafts": WorldSpec(_variable_drafts, "n-gram drafts of any length"),
     "loads": WorldSpec(_loads, "rising load", hours=2.5),
     "requests": WorldSpec(_requests, "series by request", requests=True),

@@ -70,6 +70,7 @@ class Pod:
         labels: of both scrape targets, such as `namespace`.
         flags: of the exporter, as `config.load` takes them.
         scraped: whether Prometheus reaches the exporter, by minutes before the end.
+        there: whether the pod exists, likewise; without it there is no target.
     """
 
     address: str
@@ -77,6 +78,7 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
     scraped: Callable[[float], bool] = lambda _minutes: True
+    there: Callable[[float], bool] = lambda _minutes: True
 
 
 @dataclass
@@ -164,6 +166,16 @@ def scrape(storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[st
             counted.append(together(engines))
             _scrape_server(storage, pod, server, counted[-1], every, kept)
         asyncio.run(_watch(storage, pod, counted, every))
+        _forget(storage, pod)
+
+
+def _forget(storage: Storage, pod: Pod) -> None:
+    """Take away what Prometheus cannot have scraped, because there was no such pod."""
+    gone = np.array([not pod.there((float(storage.times[-1]) - time) / 60) for time in storage.times])
+    addresses = {pod.address, *(server.address for server in pod.servers)}
+    for (_, labels), rows in storage.series.items():
+        if gone.any() and dict(labels)["instance"] in addresses:
+            rows[gone[: len(rows)]] = np.nan
 
 
 def _scrape_server(

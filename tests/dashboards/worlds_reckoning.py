@@ -188,14 +188,21 @@ class Event:
     labels: dict[str, str]
 
 
-def events(world: World, name: str) -> list[Event]:
-    """Return what an annotation marks in the order of time; points at most a step apart are one event."""
-    viewing = Viewing(world.end - 10_800, world.end, {}, scrape_interval=world.interval)
+def events(world: World, name: str, hours: float = 3, step: float = 60) -> list[Event]:
+    """Return what an annotation marks in the order of time; points at most a step apart are one event.
+
+    Args:
+        world: where.
+        name: of the annotation.
+        hours: how far somebody looks back.
+        step: between two points of the answer, in seconds, which Grafana chooses for that range.
+    """
+    viewing = Viewing(world.end - 3600 * hours, world.end, {}, scrape_interval=world.interval)
     data = execute_annotations(world.prometheus, live.dashboards()["payoff"], viewing)[name]
     found = []
     for series in data["result"]:
         times = [float(time) for time, number in series["values"] if float(number) > 0]
-        starts = [time for before, time in pairwise([-math.inf, *times]) if time - before > 60]
+        starts = [time for before, time in pairwise([-math.inf, *times]) if time - before > step]
         for start, following in pairwise([*starts, math.inf]):
             end = max(time for time in times if time < following)
             found.append(Event(start, end, series["metric"]))

@@ -18,6 +18,7 @@ README = DASHBOARDS / "README.md"
 PROVISIONING = DASHBOARDS / "provisioning"
 SOURCES = PROVISIONING / "datasources" / "prometheus.yaml"
 PROVIDER = PROVISIONING / "dashboards" / "vllm-specdec.yaml"
+CONFIG_MAP = PROVISIONING / "kubernetes" / "datasource.yaml"
 
 #: Keys of a data source and of a provider: page "Provision Grafana", sections "Example data source config
 #: file" and "Dashboards": https://grafana.com/docs/grafana/latest/administration/provisioning/.
@@ -58,7 +59,23 @@ def provider() -> dict[str, Any]:
 
 def test_there_are_no_other_files() -> None:
     """What is mounted into Grafana is what is tested here."""
-    assert {path for path in PROVISIONING.rglob("*") if path.is_file()} == {SOURCES, PROVIDER}
+    assert {path for path in PROVISIONING.rglob("*") if path.is_file()} == {SOURCES, PROVIDER, CONFIG_MAP}
+
+
+def test_the_config_map_has_the_data_source_of_the_files() -> None:
+    """The same but for its address, and for the Alertmanager, which a cluster has of its own."""
+    found = yaml.safe_load(CONFIG_MAP.read_text("utf-8"))
+    assert (found["kind"], found["metadata"]["labels"]) == ("ConfigMap", {"grafana_datasource": "1"})
+    (text,) = found["data"].values()
+    (mapped,) = yaml.safe_load(text)["datasources"]
+    source = yaml.safe_load(SOURCES.read_text("utf-8"))["datasources"][0]
+    own = {key: value for key, value in source["jsonData"].items() if "lertmanager" not in key}
+    expected = {
+        **source,
+        "url": mapped["url"],
+        "jsonData": {k: v for k, v in own.items() if k != "manageAlerts"},
+    }
+    assert mapped == expected
 
 
 def test_grafana_knows_every_key() -> None:

@@ -206,8 +206,8 @@ class Grafana:
                     raise self._error(f"HTTP {status} {reason}", status)
                 kind = response.content_type or "nothing"
                 raise self._error(
-                    f"HTTP {status} {reason} with {kind} instead of JSON: a login page or another server is "
-                    "in front of it, or the address lacks a sub-path"
+                    f"HTTP {status} {reason} with {kind} instead of JSON: a login page or a server that is no "
+                    f"Grafana answers {path}, or the address lacks a sub-path"
                 )
             if status != 200:
                 words = str(document.get("message") or "") if isinstance(document, dict) else ""

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ..options import ConfigError, Option, add_flags, gather
 from ..values import boolean, duration, file, mask_url
@@ -154,6 +155,9 @@ def _check(args: argparse.Namespace) -> None:
         if given is not None and there is None:
             msg = f"{flag}: needs {needed}"
             raise ConfigError(msg)
+    if args.push is None and any(getattr(args, option.name, None) is not None for option in OPTIONS):
+        msg = "--grafana.*: needs --push"
+        raise ConfigError(msg)
     for one, other, both in (
         ("--out", "--push", args.out is not None and args.push is not None),
         ("--configmaps", "--provisioning", args.configmaps is not None and args.provisioning is not None),
@@ -205,6 +209,11 @@ def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     except OutputError as error:
         msg = f"--out {json.dumps(str(out), ensure_ascii=False)}: {error}"
         raise ConfigError(msg) from error
+    _remark_runbooks(dashboards)
+    if args.configmaps is not None:
+        _hint(f"next: kubectl apply --server-side -f {out} (only ConfigMaps may be in there)")
+    elif args.provisioning is not None:
+        _hint("next: restart Grafana, which reads a new provider only then")
     if args.home:
         variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
         print(f"for the home, start Grafana with {variable}={Path(seen_at) / HOME}.json")
@@ -215,6 +224,9 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     connection = _connection(args.push, gather(OPTIONS, vars(args), os.environ, None)[0])
     wish = Wish(connection.url, args.folder, args.home, args.dry_run)
     progress = Progress([dashboard.uid for dashboard in dashboards])
+    _remark_runbooks(dashboards)
+    if connection.token and connection.url.startswith("http:") and not _is_local(connection.url):
+        _hint(f"{_PROGRAM}: warning: the token goes over http, unencrypted")
     try:
         grafana = Grafana(connection)
     except ValueError as error:
@@ -236,6 +248,21 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
         raise
     print(f"{dry}{progress.words}", file=sys.stdout if fine else sys.stderr)
     return FINE if fine else REFUSED
+
+
+def _hint(text: str) -> None:
+    """Tell something beside the result."""
+    print(text, file=sys.stderr)
+
+
+def _remark_runbooks(dashboards: tuple[Dashboard, ...]) -> None:
+    """Tell that alerts link nowhere yet."""
+    if any(bundle.RUNBOOKS.encode() in dashboard.body for dashboard in dashboards):
+        _hint(f"alerts link to {bundle.RUNBOOKS}; --runbooks URL makes that yours")
+
+
+def _is_local(url: str) -> bool:
+    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def _connection(url: str, values: Mapping[str, object]) -> Connection:

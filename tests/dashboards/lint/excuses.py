@@ -44,6 +44,7 @@ class Excuse:
 
 _UNITS = "no unit of Grafana's says what is counted, which the sign in its place does"
 _HOUR = "counts of an hour, which say more of rare events than a rate"
+_BOTH = "as far back as the requests that it is divided by, whatever the zoom: a tile is of now"
 _OPEN = "as many as there are: told apart by name, and no colour judges"
 _NEAR_1 = "what matters is the distance from 1, which an axis from 0 would flatten"
 
@@ -87,17 +88,27 @@ EXCUSES: tuple[Excuse, ...] = (
         "the mean over engines is meant: the size of a cache is not known",
     ),
     Excuse(
-        "query_counters", "*", "annotation Restarts", "vllm_specdec_engine_resets_total",
+        "query_counters", "*", "annotation Starts", "vllm_specdec_engine_resets_total",
         "compared with itself an hour ago: increase() would mark one restart for a whole range",
     ),
     Excuse(
         "query_denominator", "*", "*", "the denominator can be 0: count(",
         "a count of series is at least 1, or is not there",
     ),
+    Excuse(
+        "averaged_ratio", "acceptance", "Decline along the draft", "avg of a ratio: avg(ln(",
+        "a geometric mean over positions, not over engines",
+    ),
+    Excuse(
+        "averaged_ratio", "cost", "At which load does it pay?", "sum(count_over_time(",
+        "samples are counted, not averaged",
+    ),
+    Excuse("target_rate_interval", "compare", "Tokens per second of a request", "300s", _BOTH),
+    Excuse("target_rate_interval", "load", "Tokens per second", "300s", _BOTH),
     *(
         Excuse("colour_modes", dashboard, "*", f"{{{{{label}}}}} has", _OPEN)
         for dashboard, label in (
-            ("payoff", "model_name"), ("cost", "model_name"), ("exporter", "target"), ("exporter", "reason"),
+            ("payoff", "model_name"), ("exporter", "target"), ("exporter", "reason"),
             ("exporter", "window"), ("requests", "request_type"), ("requests", "temperature"),
         )
     ),
