@@ -206,7 +206,7 @@ class Grafana:
                     raise self._error(f"HTTP {status} {reason}", status)
                 kind = response.content_type or "nothing"
                 raise self._error(
-                    f"HTTP {status} {reason} with {kind} instead of JSON: a login page or a server that is no "
+                    f"HTTP {status} {reason} with {kind} instead of JSON: a login page or what is no "
                     f"Grafana answers {path}, or the address lacks a sub-path"
                 )
             if status != 200:
