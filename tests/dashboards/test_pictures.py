@@ -22,6 +22,7 @@ WIDTHS = (1440, 1920)
 #: Empty in the healthy world as well, and why.
 EMPTY = {
     ("cost", "Return on speculation"): "the cost of memory is not given",
+    ("load", "Latency against the baseline"): "none is recorded",
     ("payoff", "Which alerts fire?"): "none does",
     ("exporter", "Why do polls fail?"): "none does",
 }
