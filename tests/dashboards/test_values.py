@@ -220,7 +220,7 @@ def test_bars_of_k_are_all_of_the_same_engines(healthy: World, dashboard: str, t
     """Where some have K=3 and some K=4, a bar that only the latter have would be of other traffic."""
     results = answers(healthy, dashboard, title)
     panel = next(p for p in dashboards()[dashboard]["panels"] if p["title"] == title)
-    shown = [t["legendFormat"] for t in panel["targets"] if results[t["refId"]]["result"]]
+    shown = [t["legendFormat"] for t in panel["targets"] if results[t["legendFormat"]]["result"]]
     assert shown[-1] == f"K={last}"
 
 
