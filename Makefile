@@ -19,7 +19,7 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 test: $(STAMP) ## All tests but those that need a real vLLM
 	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm
 	$(BIN)/python tests/dashboards/render/bundle.py
-	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)

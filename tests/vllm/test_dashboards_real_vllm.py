@@ -34,6 +34,7 @@ EMPTY = {
     "compare: Tokens per second of a request": "nothing runs any more",
     "exporter: Why do polls fail?": "none does",
     "payoff: Which alerts fire?": "a minute is too short for an alert",
+    "payoff: Budget left": "it is reckoned every three minutes",
 }
 
 
