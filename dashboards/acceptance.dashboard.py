@@ -25,13 +25,11 @@ from grafana_panels.promql import (
     windowed,
 )
 from grafana_panels.target import buckets, now, over_time
-from grafana_panels.tiles import DRAFTS, LENGTH, NOTHING, RATIO
+from grafana_panels.tiles import DRAFTS, LENGTH, MOST_BARS, NOTHING, RATIO
 from grafana_panels.variables import MODELS
 from vllm_specdec_exporter.measures import FULL_DRAFT_SHARE
 
 FLOW = Flow()
-#: As many positions and K as bars show.
-MOST = 16
 #: Half the least width of the usual band, as a share.
 CALM = 0.02
 #: What drafts would hold if all were full.
@@ -147,11 +145,11 @@ along: list[Panel] = [
         title="Acceptance by position now",
         description=(
             "Share of drafts accepted at each position over the exporter's window, from `vllm_specdec_position_acceptance_ratio` weighted with `vllm_specdec_window_drafts` of the engines that draft so far; "
-            f"the first {MOST} positions. What lies below a tenth is hardly worth drafting: see *What would each K give?* in *K and cost*."
+            f"the first {MOST_BARS} positions. What lies below a tenth is hardly worth drafting: see *What would each K give?* in *K and cost*."
         ),
         targets=[
             now(at_position("position_acceptance_ratio", position), f"position {position}")
-            for position in range(MOST)
+            for position in range(MOST_BARS)
         ],
         **{**RATIO, "decimals": 1},
         color=fixed(BLUE),
@@ -259,7 +257,7 @@ smaller: list[Panel] = [
                 + common(at_k(k), at_k(1)),
                 f"K={k}",
             )
-            for k in range(1, MOST + 1)
+            for k in range(1, MOST_BARS + 1)
         ],
         **LENGTH,
         color=fixed(BLUE),

@@ -241,7 +241,7 @@ dashboard = Dashboard(
     sections=[("", tiles), ("Over time", over)],
     variables=[
         variables.datasource(),
-        *side.shared(),
+        *variables.labels(SHARED),
         variables.window(selector(SHARED)),
         *A.variables(),
         *B.variables(),

@@ -24,7 +24,7 @@ from grafana_panels.promql import (
 )
 from grafana_panels.table import Column, joined
 from grafana_panels.target import now, over_time
-from grafana_panels.tiles import LENGTH, NOTHING, TIMES
+from grafana_panels.tiles import LENGTH, MOST_BARS, NOTHING, TIMES
 from vllm_specdec_exporter.metrics import SCHEDULED_BATCHES
 
 FLOW = Flow()
@@ -34,8 +34,6 @@ BATCH = windowed("mean_batch_size")
 EMITTED = f"({windowed('drafts_per_second')} + {windowed('accepted_tokens_per_second')})"
 #: Share of the time that a load must have stood before a bar speaks of it; else it is only passed through.
 STOOD = 0.05
-#: The largest K with a bar: advice looks at up to twice the present K.
-MOST = 16
 #: Batch sizes that one bar stands for: above the first, up to the second.
 LOADS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -98,7 +96,7 @@ which_k: list[Panel] = [
                 harmonic(at_k(k), GENERATED, own="num_speculative_tokens") + common(at_k(k), at_k(0)),
                 f"K={k}",
             )
-            for k in range(MOST + 1)
+            for k in range(MOST_BARS + 1)
         ],
         **TIMES,
         color=fixed(BLUE),

@@ -7,36 +7,17 @@ from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import LIMIT, colored, fixed, limits, named
 from grafana_panels.palette import BLUE, GREEN, GREY, ORANGE, PERCENTILES, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, TimeSeries
-from grafana_panels.promql import INTERVAL, Flow, gauge, per_request, speedup, threshold, total, windowed
+from grafana_panels.promql import Flow, gauge, per_request, speedup, threshold, total, windowed
 from grafana_panels.target import now, over_time
 from grafana_panels.tiles import RATIO, TIMES
-from grafana_panels.variables import VLLM
+from grafana_panels.vllm import UNSEEN, counted, endings, mean, quantile
 
 FLOW, TILE = Flow(), Flow(now=True)
-#: What stands where Prometheus does not scrape vLLM itself.
-UNSEEN = "vLLM itself is not scraped, or had no requests"
 QUANTILES = (0.5, 0.95, 0.99)
 #: Latencies by the label of their ratio to the baseline.
 LATENCIES = {"time_per_output_token": BLUE, "time_to_first_token": ORANGE, "end_to_end": GREEN}
 TTFT = "time_to_first_token_seconds"
 TPOT = "request_time_per_output_token_seconds"
-
-
-def counted(name: str, by: str = "", **matchers: str) -> str:
-    """Return the rate of one of vLLM's own counters, summed."""
-    own = "".join(f',{label}="{value}"' for label, value in matchers.items())
-    return total(f"rate(vllm:{name}{{{VLLM}{own}}}[{INTERVAL}])", by)
-
-
-def quantile(name: str, share: float) -> str:
-    """Return a quantile of one of vLLM's own histograms."""
-    # Without requests there is no quantile, rather than NaN.
-    return f"histogram_quantile({share:g}, {counted(name + '_bucket', 'le')}) >= 0"
-
-
-def mean(name: str) -> str:
-    """Return the mean of one of vLLM's own histograms, which no bucket blurs."""
-    return f"{counted(name + '_sum')} / ({counted(name + '_count')} > 0)"
 
 
 def percentiles(title: str, name: str, description: str, middle: str = "") -> TimeSeries:
@@ -299,19 +280,12 @@ load: list[Panel] = [
         no_value=UNSEEN,
         width=8,
     ),
-    TimeSeries(
-        title="How do requests end?",
-        description=(
+    endings(
+        "How do requests end?",
+        (
             "Finished requests a second by reason, from `vllm:request_success_total`. Errors: look into vLLM's log. Many that end by length or repetition: "
             "acceptance is flattered by text that repeats itself."
         ),
-        targets=[over_time(counted("request_success_total", "finished_reason"), "{{finished_reason}}")],
-        unit="reqps",
-        least=0,
-        overrides=colored(
-            {"stop": BLUE, "length": SKY, "abort": GREY, "error": VERMILION, "repetition": ORANGE}
-        ),
-        no_value=UNSEEN,
         width=12,
     ),
     TimeSeries(

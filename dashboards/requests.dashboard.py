@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana_panels import annotations, links, variables
+from grafana_panels import annotations, links, variables, vllm
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import LIMIT, colored, fixed, limits, words
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
@@ -21,12 +21,11 @@ from grafana_panels.per_request import (
     quantile,
 )
 from grafana_panels.promql import INTERVAL, renamed, threshold
-from grafana_panels.target import buckets, now, over_time
+from grafana_panels.target import PromTarget, buckets, now, over_time
 from grafana_panels.tiles import RATIO
-from grafana_panels.variables import VLLM
+from grafana_panels.vllm import UNSEEN, endings
 
 ABSENT = "no per-request data"
-UNSEEN = "vLLM itself is not scraped, or had no requests"
 PERCENTS = {"P90": (0.9, SKY), "P50": (0.5, BLUE), "P10": (0.1, ORANGE)}
 #: What becomes of requests: good, indifferent, bad.
 COLORS = {"gains": BLUE, "break-even": SKY, "loses": ORANGE}
@@ -37,12 +36,9 @@ def by_outcome(name: str) -> str:
     return renamed(counted(name, "outcome"), "outcome", OUTCOMES)
 
 
-def sizes(name: str) -> list[tuple[str, str]]:
+def sizes(name: str) -> list[PromTarget]:
     """Return quantiles of one of vLLM's own histograms of tokens per request."""
-    rate = f"sum by (le) (rate(vllm:{name}_bucket{{{VLLM}}}[{INTERVAL}]))"
-    return [
-        (f"histogram_quantile({share:g}, {rate}) >= 0", legend) for legend, (share, _) in PERCENTS.items()
-    ]
+    return [over_time(vllm.quantile(name, share), legend) for legend, (share, _) in PERCENTS.items()]
 
 
 top: list[Panel] = [
@@ -240,7 +236,7 @@ by_vllm: list[Panel] = [
             "P10, P50 and P90 of generated tokens per request, from `vllm:request_generation_tokens_bucket`. Short answers gain little by speculation. "
             "If the length changes, end-to-end latency moves without any fault: compare time per output token instead."
         ),
-        targets=[over_time(expr, name) for expr, name in sizes("request_generation_tokens")],
+        targets=sizes("request_generation_tokens"),
         unit="short",
         least=0,
         overrides=colored({name: color for name, (_, color) in PERCENTS.items()}),
@@ -253,31 +249,19 @@ by_vllm: list[Panel] = [
             "P10, P50 and P90 of prompt tokens per request, from `vllm:request_prompt_tokens_bucket`. Long prompts help n-gram drafting, which copies from them. "
             "If they get shorter, expect less coverage."
         ),
-        targets=[over_time(expr, name) for expr, name in sizes("request_prompt_tokens")],
+        targets=sizes("request_prompt_tokens"),
         unit="short",
         least=0,
         overrides=colored({name: color for name, (_, color) in PERCENTS.items()}),
         no_value=UNSEEN,
         width=8,
     ),
-    TimeSeries(
-        title="Requests by how they end",
-        description=(
+    endings(
+        "Requests by how they end",
+        (
             "Finished requests a second by reason, from `vllm:request_success_total`: the traffic behind everything above. "
             "Many that end by repetition: high acceptance is no merit then."
         ),
-        targets=[
-            over_time(
-                f"sum by (finished_reason) (rate(vllm:request_success_total{{{VLLM}}}[{INTERVAL}]))",
-                "{{finished_reason}}",
-            )
-        ],
-        unit="reqps",
-        least=0,
-        overrides=colored(
-            {"stop": BLUE, "length": SKY, "abort": GREY, "error": VERMILION, "repetition": ORANGE}
-        ),
-        no_value=UNSEEN,
         width=8,
     ),
 ]

@@ -36,7 +36,6 @@ class Dashboard(core.Dashboard):
         variables: what can be chosen.
         marks: annotations.
         links: to other dashboards.
-        since: how far back it looks at first.
     """
 
     uid: str = ""
@@ -46,7 +45,6 @@ class Dashboard(core.Dashboard):
     variables: Sequence[Json] = ()
     marks: Sequence[Json] = ()
     links: Sequence[Json] = ()
-    since: str = "now-3h"
 
     def to_json_data(self) -> Json:
         """Return Grafana's JSON."""
@@ -64,7 +62,7 @@ class Dashboard(core.Dashboard):
                 "schemaVersion": SCHEMA_VERSION,
                 "tags": [TAG],
                 "templating": {"list": list(self.variables)},
-                "time": {"from": self.since, "to": "now"},
+                "time": {"from": "now-3h", "to": "now"},
                 "timepicker": {},
                 "timezone": "browser",
             }

@@ -9,10 +9,8 @@ from __future__ import annotations
 BLUE = "#0072B2"
 SKY = "#56B4E9"
 GREEN = "#009E73"
-YELLOW = "#F0E442"
 ORANGE = "#E69F00"
 VERMILION = "#D55E00"
-PURPLE = "#CC79A7"
 GREY = "#8C8C8C"
 
 #: The same for surfaces with text on them, light enough or dark enough for it to be read: lines would be
@@ -25,9 +23,6 @@ COAL = "#4A4A4A"
 
 #: What has no judgement.
 NEUTRAL = GREY
-
-#: Series without a meaning of their own, in this order.
-SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY)
 
 #: Draft positions, near to far: one hue from dark to light, so that the order can be seen. As dark as the dark
 #: theme bears, as light as the light one; positions farther out share a grey.

@@ -111,7 +111,6 @@ class Stat(Panel):
     Attributes:
         text: `value`, `name`, or `value_and_name`.
         background: fill the tile with the colour, as judgements do; else the text has it.
-        per_series: colour; neutral unless mappings or overrides say otherwise.
     """
 
     KIND = "stat"
@@ -144,7 +143,6 @@ class TimeSeries(Panel):
         fill: opacity of the area below, in percent.
         steps: draw values as they stood until the next, rather than sloping.
         stack: one series upon the other.
-        table: the legend as a table with mean and last value.
         label: of the axis.
         soft_most: what the axis reaches at least, so that a line at 0 lies at the bottom.
     """
@@ -154,7 +152,6 @@ class TimeSeries(Panel):
     fill: int = 0
     steps: bool = False
     stack: bool = False
-    table: bool = False
     label: str = ""
     soft_most: float | None = None
 
@@ -162,8 +159,8 @@ class TimeSeries(Panel):
         """Return the options of a time series panel."""
         return {
             "legend": {
-                "calcs": ["mean", "lastNotNull"] if self.table else [],
-                "displayMode": "table" if self.table else "list",
+                "calcs": [],
+                "displayMode": "list",
                 "placement": "bottom",
                 "showLegend": True,
             },

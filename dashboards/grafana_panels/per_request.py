@@ -6,7 +6,7 @@ names under which it will stand: histograms by temperature bucket and by type of
 
 from __future__ import annotations
 
-from .promql import INTERVAL, total
+from . import promql
 from .variables import ENGINE_LABELS, selector
 
 ACCEPTANCE = "vllm_specdec_request_acceptance_ratio"
@@ -25,12 +25,9 @@ SELECT = selector([label for label in ENGINE_LABELS if label not in ("engine", "
 
 def counted(name: str, by: str = "", **matchers: str) -> str:
     """Return the rate of a per-request counter, summed."""
-    own = "".join(f',{label}="{value}"' for label, value in matchers.items())
-    return total(f"rate({name}{{{SELECT}{own}}}[{INTERVAL}])", by)
+    return promql.counted(name, SELECT, by, **matchers)
 
 
 def quantile(name: str, share: float, by: str = "") -> str:
     """Return a quantile of a per-request histogram."""
-    labels = f"le, {by}" if by else "le"
-    # Without requests there is no quantile, rather than NaN.
-    return f"histogram_quantile({share:g}, {counted(name + '_bucket', labels)}) >= 0"
+    return promql.quantile(name, SELECT, share, by)

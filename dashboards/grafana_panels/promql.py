@@ -22,7 +22,6 @@ PLACE = "cluster, namespace, job, instance, pod"
 MODEL = "cluster, namespace, model_name"
 #: How a model is called in a legend; absent labels leave nothing.
 MODEL_LEGEND = "{{cluster}} {{namespace}} {{model_name}}"
-ENGINE_LEGEND = "{{namespace}} {{instance}} {{model_name}} {{engine}}"
 
 INTERVAL = "$__rate_interval"
 
@@ -78,6 +77,18 @@ def per_request(select: str = ENGINE, keep: str = "", *, now: bool = False) -> s
     running = f"avg_over_time({gauge('requests_running', select)}[{over}])"
     tokens = f"rate({gauge('generation_tokens_total', select)}[{over}])"
     return f"{total(tokens + keep)} / ({total(running + keep)} > 0)"
+
+
+def counted(series: str, select: str, by: str = "", **matchers: str) -> str:
+    """Return the rate of any counter, summed."""
+    own = "".join(f',{label}="{value}"' for label, value in matchers.items())
+    return total(f"rate({series}{{{select}{own}}}[{INTERVAL}])", by)
+
+
+def quantile(histogram: str, select: str, share: float, by: str = "") -> str:
+    """Return a quantile of any histogram; without observations there is none, rather than NaN."""
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile({share:g}, {counted(histogram + '_bucket', select, labels)}) >= 0"
 
 
 class Flow:

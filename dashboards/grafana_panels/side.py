@@ -95,17 +95,6 @@ class Side:
         return found
 
 
-def shared() -> list[Json]:
-    """Return the variables that both sides go by."""
-    found, before = [], ""
-    for label in SHARED:
-        heading, every = LABELS[label]
-        expr = f"label_values(vllm_specdec_up{{{before}}}, {label})"
-        found.append(query(label, heading, expr, every=every))
-        before += f"{',' if before else ''}{selector((label,))}"
-    return found
-
-
 def either() -> str:
     """Return what selects the series of either side."""
     return ",".join((selector(SHARED), *(f'{label}=~"$a_{label}|$b_{label}"' for label in OWN)))

@@ -17,6 +17,9 @@ TIMES: Json = {"unit": "suffix:×", "decimals": 2}
 RATIO: Json = {"unit": "percentunit", "decimals": 0, "least": 0, "most": 1}
 LENGTH: Json = {"unit": "short", "decimals": 2}
 
+#: As many positions and K as have a bar.
+MOST_BARS = 16
+
 TILE = Flow(now=True)
 WHY = [links.to_here("Why: acceptance anatomy", "vllm-specdec-acceptance")]
 COST = [links.to_here("Why: K and cost", "vllm-specdec-cost")]

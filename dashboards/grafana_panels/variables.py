@@ -114,15 +114,13 @@ def _all(*, several: bool) -> Json:
     }
 
 
-def labels(prefix: str = "", heading: str = "", only: Iterable[str] = ENGINE_LABELS) -> list[Json]:
+def labels(names: Iterable[str] = ENGINE_LABELS) -> list[Json]:
     """Return the variables of the exporter's labels; each narrows down those behind it."""
     found, before = [], list[str]()
-    for name in only:
+    for name in names:
         text, every = LABELS[name]
         metric = "vllm_specdec_info" if name in ("model_name", "engine") else "vllm_specdec_up"
-        among = selector(before, prefix)
-        expr = f"label_values({metric}{{{among}}}, {name})"
-        found.append(query(prefix + name, heading + text, expr, every=every))
+        found.append(query(name, text, f"label_values({metric}{{{selector(before)}}}, {name})", every=every))
         before.append(name)
     return found
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from . import __version__
+from .tls import trusting
 
 if TYPE_CHECKING:
     from .config import UpstreamConfig
@@ -175,14 +176,7 @@ def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
     Raises:
         ValueError: files that hold no usable certificate or key.
     """
-    try:
-        context = ssl.create_default_context(cafile=config.ca_file or None)
-    except (ssl.SSLError, OSError) as error:
-        msg = f"--vllm.ca-file {json.dumps(config.ca_file)}: no certificates in it ({error})"
-        raise ValueError(msg) from error
-    if config.insecure_skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    context = trusting(config.ca_file, insecure=config.insecure_skip_verify, flag="--vllm.ca-file")
     if config.cert_file:
         try:
             # An encrypted key would ask for its password on the terminal.

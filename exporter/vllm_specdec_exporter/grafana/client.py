@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 
 from .. import __version__
-from .connection import tls_context
+from ..tls import trusting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,9 @@ class Grafana:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._tls = tls_context(connection) if connection.url.startswith("https:") else None
+        self._tls: ssl.SSLContext | None = None
+        if connection.url.startswith("https:"):
+            self._tls = trusting(connection.ca_file, insecure=connection.insecure, flag="--grafana.ca-file")
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -28,23 +26,6 @@ class Connection:
     insecure: bool = False
     org_id: int | None = None
     timeout: float = 30.0
-
-
-def tls_context(connection: Connection) -> ssl.SSLContext:
-    """Return the TLS settings for https.
-
-    Raises:
-        ValueError: the file with certificates holds none.
-    """
-    try:
-        context = ssl.create_default_context(cafile=connection.ca_file or None)
-    except (ssl.SSLError, OSError) as error:
-        msg = f"--grafana.ca-file {json.dumps(connection.ca_file)}: no certificates in it ({error})"
-        raise ValueError(msg) from error
-    if connection.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def read_token(path: str) -> str:
