@@ -30,10 +30,11 @@ lint: $(STAMP) ## Style, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-generate: $(STAMP) ## Write the generated documents, alert rules and dashboards anew
+generate: $(STAMP) ## Write the generated documents, alert rules, dashboards and chart anew
 	$(BIN)/python docs/generate.py
 	$(BIN)/python alerts/generate.py
 	$(BIN)/python dashboards/generate.py
+	$(BIN)/python helm/generate.py
 
 pictures: $(STAMP) ## Draw the dashboards anew for docs/, with Grafana's own components
 	@bash tests/need.sh prometheus chromium nodejs npm
@@ -42,10 +43,11 @@ pictures: $(STAMP) ## Draw the dashboards anew for docs/, with Grafana's own com
 rules: $(STAMP) ## The alert rules with your addresses: RUNBOOKS=URL GRAFANA=URL OUT=folder
 	$(BIN)/python alerts/generate.py --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" --out "$(OUT)"
 
-check-generated: $(STAMP) ## Fail if a generated document, rule or dashboard is not current
+check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or chart file is not current
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python alerts/generate.py --check
 	$(BIN)/python dashboards/generate.py --check
+	$(BIN)/python helm/generate.py --check
 
 bench: $(STAMP) ## Measure speed and memory; writes docs/performance.md
 	@bash tests/need.sh prometheus

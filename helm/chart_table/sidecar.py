@@ -1,0 +1,246 @@
+"""Values of the container, and of the two ways in which the chart itself can run it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.thresholds import Thresholds
+
+from .value import (
+    BOOLEAN,
+    NAME,
+    OBJECT,
+    OBJECTS,
+    PORT,
+    TEXT,
+    TEXT_MAP,
+    TEXTS,
+    Section,
+    Value,
+    choice,
+)
+
+if TYPE_CHECKING:
+    from .value import Schema
+
+#: Options of the exporter that have a value of their own here.
+_ELSEWHERE = {"vllm.url", "spec.config", "threshold", "web.listen-address", "web.config.file"}
+
+_SCALAR = {"type": ["string", "number", "boolean"]}
+
+
+def _settings() -> Schema:
+    """Return the schema of `exporter.settings`: the exporter's own options, so that a wrong name is refused."""
+    properties: dict[str, Any] = {}
+    for option in OPTIONS:
+        if option.name in _ELSEWHERE:
+            continue
+        many = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
+        properties[option.name] = (many if option.repeatable else _SCALAR) | {"description": option.help}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _thresholds() -> Schema:
+    properties = {name: {"type": "number"} for name, _ in Thresholds().items()}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+CONTAINER = Section(
+    "The container",
+    "The exporter, as a sidecar or on its own. Needed where the chart renders a container: `injection`, `standalone`, and the "
+    "named template `vllm-specdec-exporter.sidecar`.",
+    (
+        Value(
+            "image.registry", "", TEXT, "Registry that your nodes pull from, such as `registry.example.com`."
+        ),
+        Value(
+            "image.repository",
+            "",
+            TEXT,
+            "Image name. Required where a container is rendered: there is no public image yet.",
+        ),
+        Value("image.tag", "", TEXT, "Empty for the version of this chart's exporter."),
+        Value(
+            "image.digest",
+            "",
+            {"type": "string", "pattern": "^$|^sha256:[0-9a-f]{64}$"},
+            "`sha256:...`. A sidecar whose image cannot be pulled keeps vLLM from starting: pin what you have tried.",
+        ),
+        Value("image.pullPolicy", "IfNotPresent", choice("Always", "IfNotPresent", "Never"), "When to pull."),
+        Value("imagePullSecrets", [], OBJECTS, "For the standalone pod. A sidecar uses those of its pod."),
+        Value(
+            "exporter.vllmUrls",
+            ["http://127.0.0.1:8000"],
+            {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+            "Servers to poll (`--vllm.url`). A sidecar polls the vLLM of its pod.",
+        ),
+        Value(
+            "exporter.specConfig",
+            {},
+            {"type": ["object", "string"]},
+            "What vLLM was given as `--speculative-config`, as map or JSON text. Without it speedup is a guess, and a "
+            "guess does not page.",
+        ),
+        Value(
+            "exporter.thresholds",
+            {},
+            _thresholds(),
+            "Thresholds to change, name: number. Judgement, alert rules and dashboards all follow.",
+        ),
+        Value(
+            "exporter.settings",
+            {},
+            _settings(),
+            "Any other setting of the exporter by its flag's name, such as `poll.interval: 10s`; a list for those that "
+            "can be repeated.",
+        ),
+        Value("exporter.port", 9850, PORT, "Port of the exporter."),
+        Value("exporter.extraArgs", [], TEXTS, "Further arguments, as they are."),
+        Value("exporter.extraEnv", [], OBJECTS, "Environment variables, as in a container's `env`."),
+        Value("exporter.extraEnvFrom", [], OBJECTS, "As in a container's `envFrom`."),
+        Value("exporter.extraVolumeMounts", [], OBJECTS, "Such as a CA or token for `vllm.ca-file`."),
+        Value("exporter.extraVolumes", [], OBJECTS, "Their volumes. A pod of yours needs them as well."),
+        Value(
+            "exporter.resources",
+            {"requests": {"cpu": "200m", "memory": "128Mi"}, "limits": {"cpu": "200m", "memory": "128Mi"}},
+            OBJECT,
+            "Requests equal to limits, so that a Guaranteed pod stays Guaranteed. It uses some 45 MiB and 1 % of a core.",
+        ),
+        Value("exporter.allowBurstable", False, BOOLEAN, "Allow requests that differ from limits."),
+        Value(
+            "exporter.securityContext",
+            {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "privileged": False,
+                "readOnlyRootFilesystem": True,
+                "runAsGroup": 65532,
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            OBJECT,
+            "It needs no privilege, no writable disk and no user of its own.",
+        ),
+        Value(
+            "exporter.livenessProbe",
+            {"initialDelaySeconds": 10, "periodSeconds": 30, "timeoutSeconds": 5, "failureThreshold": 5},
+            {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    name: {"type": "integer", "minimum": least}
+                    for name, least in {
+                        "initialDelaySeconds": 0,
+                        "periodSeconds": 1,
+                        "timeoutSeconds": 1,
+                        "failureThreshold": 1,
+                    }.items()
+                },
+            },
+            "Patience of the liveness probe, which restarts the exporter alone and never depends on vLLM.",
+        ),
+        Value(
+            "webConfig.existingSecret",
+            "",
+            NAME,
+            "Secret with a [web configuration](../../docs/web-configuration.md) (TLS, client certificates, passwords) "
+            "and what it refers to. It must be in the namespace of the pod.",
+        ),
+        Value(
+            "webConfig.key",
+            "web-config.yml",
+            {"type": "string", "minLength": 1},
+            "Its key with the configuration.",
+        ),
+        Value(
+            "webConfig.mountPath",
+            "/etc/vllm-specdec-exporter/web",
+            {"type": "string", "pattern": "^/[^ ]*[^/ ]$"},
+            "Where the container sees it.",
+        ),
+        Value(
+            "webConfig.tls",
+            False,
+            BOOLEAN,
+            "Whether that configuration has TLS: probes and monitors speak https.",
+        ),
+        Value(
+            "webConfig.clientCertificates",
+            False,
+            BOOLEAN,
+            "Whether it demands client certificates: probes only look whether the port is open.",
+        ),
+    ),
+)
+
+INJECTION = Section(
+    "Injection",
+    "A MutatingAdmissionPolicy that adds the sidecar to labelled pods as they are created, without a webhook server.",
+    (
+        Value("injection.enabled", False, BOOLEAN, "Whether to install it. Kubernetes 1.36 and later."),
+        Value(
+            "injection.apiVersion",
+            "v1",
+            choice("v1", "v1beta1"),
+            "`v1`: Kubernetes 1.36 and later. `v1beta1`: 1.34 and 1.35 where API and feature gate "
+            "MutatingAdmissionPolicy are switched on.",
+        ),
+        Value(
+            "injection.labels",
+            {"vllm-specdec-exporter/inject": "enabled"},
+            {**TEXT_MAP, "minProperties": 1},
+            "Labels that a pod must have, all of them. They belong on the pod template, not on the Deployment.",
+        ),
+        Value(
+            "injection.namespaceSelector",
+            {},
+            OBJECT,
+            "Namespaces whose pods are looked at; empty for all but kube-system, kube-public and kube-node-lease.",
+        ),
+        Value(
+            "injection.failurePolicy",
+            "Ignore",
+            choice("Ignore", "Fail"),
+            "Where the policy cannot be evaluated: `Ignore` starts the pod without sidecar, `Fail` refuses it.",
+        ),
+    ),
+)
+
+STANDALONE = Section(
+    "Standalone",
+    "One exporter of its own that polls several servers, for people who may not touch vLLM's pods.",
+    (
+        Value("standalone.enabled", False, BOOLEAN, "Whether to install it."),
+        Value("standalone.labels", {}, TEXT_MAP, "Labels of the Deployment."),
+        Value("standalone.annotations", {}, TEXT_MAP, "Annotations of the Deployment."),
+        Value("standalone.podLabels", {}, TEXT_MAP, "Labels of its pod."),
+        Value("standalone.podAnnotations", {}, TEXT_MAP, "Annotations of its pod."),
+        Value(
+            "standalone.podSecurityContext",
+            {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            OBJECT,
+            "Of the pod; that of the container is `exporter.securityContext`.",
+        ),
+        Value(
+            "standalone.serviceAccountName",
+            "",
+            NAME,
+            "Empty for the default; no token is mounted either way.",
+        ),
+        Value("standalone.priorityClassName", "", NAME, "Priority class."),
+        Value("standalone.nodeSelector", {}, TEXT_MAP, "Nodes to run on."),
+        Value("standalone.tolerations", [], OBJECTS, "Taints to tolerate."),
+        Value("standalone.affinity", {}, OBJECT, "Affinity."),
+        Value(
+            "standalone.service.type",
+            "ClusterIP",
+            choice("ClusterIP", "NodePort", "LoadBalancer"),
+            "Kind of Service.",
+        ),
+        Value("standalone.service.port", 9850, PORT, "Port of the Service."),
+        Value("standalone.service.labels", {}, TEXT_MAP, "Labels of the Service."),
+        Value("standalone.service.annotations", {}, TEXT_MAP, "Annotations of the Service."),
+    ),
+)

@@ -1,0 +1,93 @@
+"""Every value of the chart, in the order of values.yaml."""
+
+from __future__ import annotations
+
+from .sidecar import CONTAINER, INJECTION, STANDALONE
+from .telling import ALERTMANAGER, DASHBOARDS, MONITORS, RULES
+from .value import BOOLEAN, NAME, NAMESPACE, OBJECT, OBJECTS, PORT, TEXT_MAP, Section, Value
+
+NAMES = Section(
+    "Names",
+    "What the objects are called. All stand in the release's namespace unless told otherwise.",
+    (
+        Value("nameOverride", "", NAME, "Instead of the chart's name in names and labels."),
+        Value(
+            "fullnameOverride", "", NAME, "Instead of release and chart name; at most 44 characters are used."
+        ),
+        Value("commonLabels", {}, TEXT_MAP, "Labels for every object."),
+        Value("commonAnnotations", {}, TEXT_MAP, "Annotations for every object."),
+    ),
+)
+
+NETWORK = Section(
+    "Network policy",
+    "Who may scrape. For the standalone exporter it only concerns that pod. A policy for pods with sidecars also decides "
+    "what else reaches vLLM, because pods that a policy selects are closed but for what policies open.",
+    (
+        Value("networkPolicy.enabled", False, BOOLEAN, "Whether there is one."),
+        Value(
+            "networkPolicy.ingressFrom",
+            [],
+            OBJECTS,
+            "Peers that may scrape, as in a NetworkPolicy's `from`; empty for all. "
+            "Example: `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]`.",
+        ),
+        Value(
+            "networkPolicy.egress.enabled",
+            False,
+            BOOLEAN,
+            "Whether the standalone exporter may only reach DNS and vLLM.",
+        ),
+        Value(
+            "networkPolicy.egress.ports",
+            [8000],
+            {"type": "array", "items": PORT, "minItems": 1},
+            "vLLM's ports.",
+        ),
+        Value(
+            "networkPolicy.egress.to",
+            [],
+            OBJECTS,
+            "vLLM's pods, as in a NetworkPolicy's `to`; empty for all.",
+        ),
+        Value(
+            "networkPolicy.sidecar.podSelector",
+            {},
+            OBJECT,
+            "Pods with sidecars, as in a NetworkPolicy; empty for no such policy.",
+        ),
+        Value("networkPolicy.sidecar.namespace", "", NAMESPACE, "Their namespace."),
+        Value(
+            "networkPolicy.sidecar.keepOpen",
+            [],
+            {"type": "array", "items": PORT},
+            "Ports of these pods that stay open to everybody: vLLM's, and those of its other containers.",
+        ),
+    ),
+)
+
+EXTRA = Section(
+    "Anything else",
+    "",
+    (
+        Value(
+            "extraManifests",
+            [],
+            {"type": "array", "items": {"type": ["object", "string"]}},
+            "Further objects; templates in them are evaluated.",
+        ),
+    ),
+)
+
+SECTIONS = (
+    NAMES,
+    CONTAINER,
+    MONITORS,
+    RULES,
+    DASHBOARDS,
+    ALERTMANAGER,
+    INJECTION,
+    STANDALONE,
+    NETWORK,
+    EXTRA,
+)

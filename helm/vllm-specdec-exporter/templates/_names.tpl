@@ -1,0 +1,53 @@
+{{/* Names and labels. All take the root context. */}}
+
+{{/* The version of the exporter that this chart installs; as in Chart.yaml, and there for those who use the
+sidecar template from a chart of their own, whose .Chart is another. */}}
+{{- define "vllm-specdec-exporter.version" -}}
+0.1.0
+{{- end }}
+
+{{- define "vllm-specdec-exporter.name" -}}
+{{- .Values.nameOverride | default "vllm-specdec-exporter" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* At most 44 characters: the longest suffix, "-" and a dashboard's or group's name, needs 19. */}}
+{{- define "vllm-specdec-exporter.fullname" -}}
+{{- $name := include "vllm-specdec-exporter.name" . }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 44 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 44 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 44 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* What a pod of the standalone Deployment is found by. Never anything that an upgrade changes. */}}
+{{- define "vllm-specdec-exporter.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "vllm-specdec-exporter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "vllm-specdec-exporter.labels" -}}
+{{- $own := dict
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-")
+  "app.kubernetes.io/version" (include "vllm-specdec-exporter.version" .)
+  "app.kubernetes.io/managed-by" .Release.Service
+  "app.kubernetes.io/part-of" "vllm-specdec-exporter" }}
+{{- $selector := include "vllm-specdec-exporter.selectorLabels" . | fromYaml }}
+{{- toYaml (merge $selector $own .Values.commonLabels) }}
+{{- end }}
+
+{{/* metadata of an object. Takes a dict: root, name, and optionally namespace, labels, annotations. */}}
+{{- define "vllm-specdec-exporter.metadata" -}}
+{{- $labels := include "vllm-specdec-exporter.labels" .root | fromYaml }}
+{{- $annotations := merge (dict) (.annotations | default dict) .root.Values.commonAnnotations -}}
+name: {{ .name }}
+namespace: {{ .namespace | default .root.Release.Namespace }}
+labels:
+  {{- toYaml (merge (dict) $labels (.labels | default dict)) | nindent 2 }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,127 @@
+{{/*
+The container, the same wherever it runs: as sidecar that you put into a pod template of yours, as sidecar that the
+admission policy injects, and in the standalone Deployment.
+
+From a chart of your own that has this one as a dependency:
+
+    initContainers:
+      - {{- include "vllm-specdec-exporter.sidecar" (dict "Values" (index .Values "vllm-specdec-exporter")) | nindent 8 }}
+
+Nothing here may gate or restart vLLM: no readiness probe (it would decide on the readiness of the whole pod), no
+startup probe (vLLM would wait for it), and a liveness probe that asks for the exporter's own loops alone.
+*/}}
+
+{{- define "vllm-specdec-exporter.sidecar" -}}
+name: specdec-exporter
+restartPolicy: Always
+{{ include "vllm-specdec-exporter.container" . }}
+{{- end }}
+
+{{- define "vllm-specdec-exporter.container" -}}
+{{- $exporter := .Values.exporter -}}
+image: {{ include "vllm-specdec-exporter.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args:
+  {{- include "vllm-specdec-exporter.args" . | nindent 2 }}
+{{- with $exporter.extraEnv }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $exporter.extraEnvFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+ports:
+  - name: specdec-metrics
+    containerPort: {{ $exporter.port }}
+    protocol: TCP
+livenessProbe:
+  {{- if .Values.webConfig.clientCertificates }}
+  tcpSocket:
+    port: {{ $exporter.port }}
+  {{- else }}
+  httpGet:
+    path: /-/healthy
+    port: {{ $exporter.port }}
+    scheme: {{ include "vllm-specdec-exporter.scheme" . | upper }}
+  {{- end }}
+  {{- toYaml $exporter.livenessProbe | nindent 2 }}
+resources:
+  {{- toYaml $exporter.resources | nindent 2 }}
+securityContext:
+  {{- toYaml $exporter.securityContext | nindent 2 }}
+terminationMessagePolicy: FallbackToLogsOnError
+{{- $mounts := $exporter.extraVolumeMounts }}
+{{- if .Values.webConfig.existingSecret }}
+{{- $mounts = append $mounts (dict "name" "specdec-web-config" "mountPath" .Values.webConfig.mountPath "readOnly" true) }}
+{{- end }}
+{{- with $mounts }}
+volumeMounts:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The volumes that the container mounts, as a list; nothing where there are none. */}}
+{{- define "vllm-specdec-exporter.volumes" -}}
+{{- $volumes := .Values.exporter.extraVolumes }}
+{{- with .Values.webConfig.existingSecret }}
+{{- $volumes = append $volumes (dict "name" "specdec-web-config" "secret" (dict "secretName" .)) }}
+{{- end }}
+{{- with $volumes }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "vllm-specdec-exporter.scheme" -}}
+{{ ternary "https" "http" (or .Values.webConfig.tls .Values.webConfig.clientCertificates) }}
+{{- end }}
+
+{{- define "vllm-specdec-exporter.image" -}}
+{{- $image := .Values.image }}
+{{- if not $image.repository }}
+{{- fail "image.repository is empty: there is no public image yet. Build it (docs/docker.md), push it to a registry that your nodes can pull from, and set image.registry and image.repository" }}
+{{- end }}
+{{- $name := $image.repository }}
+{{- with $image.registry }}
+{{- $name = printf "%s/%s" (trimSuffix "/" .) $name }}
+{{- end }}
+{{- if or $image.tag (not $image.digest) }}
+{{- $name = printf "%s:%s" $name ($image.tag | default (include "vllm-specdec-exporter.version" .)) }}
+{{- end }}
+{{- with $image.digest }}
+{{- $name = printf "%s@%s" $name . }}
+{{- end }}
+{{- $name }}
+{{- end }}
+
+{{/* The flags, as a list. */}}
+{{- define "vllm-specdec-exporter.args" -}}
+{{- $exporter := .Values.exporter }}
+{{- $args := list }}
+{{- range $exporter.vllmUrls }}
+{{- $args = append $args (printf "--vllm.url=%s" .) }}
+{{- end }}
+{{- with $exporter.specConfig }}
+{{- $args = append $args (printf "--spec.config=%s" (ternary . (toJson .) (kindIs "string" .))) }}
+{{- end }}
+{{- range $name, $number := $exporter.thresholds }}
+{{- $args = append $args (printf "--threshold=%s=%s" $name (toJson $number)) }}
+{{- end }}
+{{- range $name, $setting := $exporter.settings }}
+{{- range ternary $setting (list $setting) (kindIs "slice" $setting) }}
+{{- $args = append $args (printf "--%s=%s" $name (ternary . (toJson .) (kindIs "string" .))) }}
+{{- end }}
+{{- end }}
+{{- if ne (int $exporter.port) 9850 }}
+{{- $args = append $args (printf "--web.listen-address=:%d" (int $exporter.port)) }}
+{{- end }}
+{{- if .Values.webConfig.existingSecret }}
+{{- $args = append $args (printf "--web.config.file=%s/%s" .Values.webConfig.mountPath .Values.webConfig.key) }}
+{{- end }}
+{{- toYaml (concat $args $exporter.extraArgs) }}
+{{- end }}
+
+{{/* The same for those who want a list in any case. */}}
+{{- define "vllm-specdec-exporter.sidecarVolumes" -}}
+{{- include "vllm-specdec-exporter.volumes" . | default "[]" }}
+{{- end }}

@@ -1,0 +1,87 @@
+{{/* What the schema cannot say: values that contradict each other. Each message says what to change. */}}
+{{- define "vllm-specdec-exporter.validate" -}}
+{{- $v := .Values }}
+{{- if and $v.serviceMonitor.enabled (not $v.standalone.enabled) }}
+{{- fail "serviceMonitor.enabled needs standalone.enabled: a sidecar has no Service. For sidecars set podMonitor.enabled instead" }}
+{{- end }}
+{{- if and $v.podMonitor.enabled $v.serviceMonitor.enabled (eq (toJson $v.podMonitor.selector) "{}") }}
+{{- fail "podMonitor and serviceMonitor would both scrape the standalone exporter, and count everything twice: set podMonitor.selector to the labels of the pods with sidecars, or switch one of them off" }}
+{{- end }}
+{{- if and $v.standalone.enabled (eq (toJson $v.exporter.vllmUrls) "[\"http://127.0.0.1:8000\"]") }}
+{{- fail "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your vLLM pods, such as [\"http://vllm.default:8000\"]; a Service in front of several replicas gives the counters of another one with each poll, use sidecars there" }}
+{{- end }}
+{{- if and $v.standalone.enabled $v.injection.enabled }}
+{{- fail "standalone.enabled and injection.enabled share exporter.*, and mean different servers by exporter.vllmUrls: install the chart twice, once for each" }}
+{{- end }}
+{{- range $name, $monitor := dict "podMonitor" $v.podMonitor "serviceMonitor" $v.serviceMonitor }}
+{{- if and $monitor.enabled $monitor.interval $monitor.scrapeTimeout }}
+{{- if gt (include "vllm-specdec-exporter.milliseconds" $monitor.scrapeTimeout | int64) (include "vllm-specdec-exporter.milliseconds" $monitor.interval | int64) }}
+{{- fail (printf "%s.scrapeTimeout %s is longer than %s.interval %s: the operator refuses that" $name $monitor.scrapeTimeout $name $monitor.interval) }}
+{{- end }}
+{{- end }}
+{{- if and $monitor.enabled $monitor.basicAuth $monitor.authorization }}
+{{- fail (printf "%s.basicAuth and %s.authorization exclude each other: keep one" $name $name) }}
+{{- end }}
+{{- if and $monitor.enabled $monitor.tlsConfig (eq ($monitor.scheme | default (include "vllm-specdec-exporter.scheme" $)) "http") }}
+{{- fail (printf "%s.tlsConfig without TLS: set webConfig.tls, or %s.scheme to https" $name $name) }}
+{{- end }}
+{{- end }}
+{{- if and $v.vllmPodMonitor.enabled (not $v.vllmPodMonitor.selector) }}
+{{- fail "vllmPodMonitor.enabled needs vllmPodMonitor.selector: the labels of vLLM's pods, such as {matchLabels: {app: vllm}}" }}
+{{- end }}
+{{- if and $v.vllmPodMonitor.enabled (eq $v.vllmPodMonitor.port "specdec-metrics") }}
+{{- fail "vllmPodMonitor.port is the exporter's port: name vLLM's own, and leave the exporter to podMonitor" }}
+{{- end }}
+{{- if and (or $v.webConfig.tls $v.webConfig.clientCertificates) (not $v.webConfig.existingSecret) }}
+{{- fail "webConfig.tls and webConfig.clientCertificates describe what is in webConfig.existingSecret: name that Secret" }}
+{{- end }}
+{{- if and $v.prometheusRule.enabled (not $v.prometheusRule.groups.recording) }}
+{{- range $name, $on := omit $v.prometheusRule.groups "recording" }}
+{{- if $on }}
+{{- fail (printf "prometheusRule.groups.recording is off, and prometheusRule.groups.%s is made of what it records: switch it on, or the others off" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $v.alertmanagerConfig.enabled (not $v.alertmanagerConfig.receivers.page) (not $v.alertmanagerConfig.receivers.ticket) }}
+{{- fail "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket: nobody would be told of anything. Example: --set alertmanagerConfig.receivers.ticket.slackConfigs[0].channel=#specdec" }}
+{{- end }}
+{{- if and $v.dashboards.enabled (hasKey $v.dashboards.labels $v.dashboards.label) (ne (get $v.dashboards.labels $v.dashboards.label) $v.dashboards.labelValue) }}
+{{- fail (printf "dashboards.labels gives %s another value than dashboards.labelValue: remove it from dashboards.labels" $v.dashboards.label) }}
+{{- end }}
+{{- if and $v.dashboards.grafanaDashboard.enabled (not $v.dashboards.enabled) }}
+{{- fail "dashboards.grafanaDashboard.enabled needs dashboards.enabled: its resources refer to the ConfigMaps" }}
+{{- end }}
+{{- if $v.networkPolicy.enabled }}
+{{- if not (or $v.standalone.enabled $v.networkPolicy.sidecar.podSelector) }}
+{{- fail "networkPolicy.enabled has nothing to protect: enable standalone, or set networkPolicy.sidecar.podSelector to the labels of the pods with sidecars" }}
+{{- end }}
+{{- if and $v.networkPolicy.sidecar.podSelector (not $v.networkPolicy.sidecar.keepOpen) }}
+{{- fail "networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar.keepOpen is empty: that would cut vLLM off. Name its ports, such as [8000]" }}
+{{- end }}
+{{- end }}
+{{- range $path, $value := dict "exporter.extraArgs" $v.exporter.extraArgs }}
+{{- range $value }}
+{{- if or (hasPrefix "--web.listen-address" .) (hasPrefix "--web.config.file" .) }}
+{{- fail (printf "%s has %s: set exporter.port and webConfig instead, which the probes and monitors go by" $path .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $resource := list "cpu" "memory" }}
+{{- if ne (toString (get ($v.exporter.resources.requests | default dict) $resource)) (toString (get ($v.exporter.resources.limits | default dict) $resource)) }}
+{{- if not $v.exporter.allowBurstable }}
+{{- fail (printf "exporter.resources: the request and the limit of %s differ, which would make a Guaranteed vLLM pod Burstable and cost it its exclusive CPUs. Make them equal, or set exporter.allowBurstable" $resource) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A duration of Prometheus in milliseconds; the schema has seen to its form. */}}
+{{- define "vllm-specdec-exporter.milliseconds" -}}
+{{- $total := 0 }}
+{{- range regexFindAll "[0-9]+[a-z]+" . -1 }}
+{{- $number := regexFind "^[0-9]+" . | int64 }}
+{{- $unit := regexFind "[a-z]+$" . }}
+{{- $total = add $total (mul $number (get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000) $unit)) }}
+{{- end }}
+{{- $total }}
+{{- end }}
