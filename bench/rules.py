@@ -6,19 +6,15 @@ the future; nothing is scraped, so what is measured is the rules alone.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import shutil
-import socket
 import subprocess
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
+from prometheus_process import ask, prometheus
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.thresholds import Thresholds
@@ -61,9 +57,10 @@ def cost(engines: int) -> Iterator[tuple[str, ...]]:
         folder = Path(name)
         _backfill(folder, engines)
         total = 0.0
-        with _prometheus(folder) as url:
+        _configure(folder)
+        with prometheus(folder) as (url, _):
             time.sleep(EVALUATIONS_SECONDS)
-            groups = _get(f"{url}/api/v1/rules")["groups"]
+            groups = ask(url, "rules")["groups"]
         for group in groups:
             bad = [
                 (r["name"], r["health"], r.get("lastError")) for r in group["rules"] if r["health"] != "ok"
@@ -189,9 +186,8 @@ def _exposition(engines: int, times: range, first: int, *, gauges: bool) -> Iter
     )
 
 
-@contextlib.contextmanager
-def _prometheus(folder: Path) -> Iterator[str]:
-    """Run Prometheus on the day with all rules; gives its URL."""
+def _configure(folder: Path) -> None:
+    """Write the configuration with all rules."""
     for path in RULES.glob("*.yml"):
         document = yaml.safe_load(path.read_text("utf-8"))
         for group in document["groups"]:
@@ -204,29 +200,3 @@ def _prometheus(folder: Path) -> Iterator[str]:
         "rule_files": [path.name for path in RULES.glob("*.yml")],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    program = shutil.which("prometheus")
-    assert program, "prometheus is missing: apt-get install prometheus"
-    command = [
-        program,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}",
-        "--log.level=error",
-    ]
-    with subprocess.Popen(command) as process:
-        try:
-            while True:
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/-/ready"):
-                    break
-                time.sleep(0.1)
-            yield f"http://{address}"
-        finally:
-            process.terminate()
-
-
-def _get(url: str) -> Any:
-    with urllib.request.urlopen(url) as answer:
-        return json.load(answer)["data"]

@@ -1,4 +1,4 @@
-"""Measures speed and memory, and writes docs/performance.md.
+"""Measures speed and memory, and writes docs/performance.md and the table in docs/scaling.md.
 
 Speed is given as ratios between things measured in turn within one run, so that the machine matters little.
 """
@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import rules
+import scale
 from vllm_specdec_exporter import dialects, pipeline
 from vllm_specdec_exporter.collector import ResultCollector
 from vllm_specdec_exporter.result import ExporterResult, TargetResult
@@ -265,6 +266,8 @@ def main() -> None:
     text = "\n".join(page(quick=quick)) + "\n"
     if not quick:
         PAGE.write_text(text, encoding="utf-8")
+        # A fleet's table is in a document of its own, which people have written.
+        scale.write(list(scale.lines()))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,127 @@
+"""How many series an exporter publishes, from the metric table alone: what docs/scaling.md has as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.baseline.match import QUANTILES
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.judgement.quality import QualityLevel
+from vllm_specdec_exporter.metric import Kind, Metric, Scope
+from vllm_specdec_exporter.metrics import METRICS, SCHEDULED_BATCHES
+from vllm_specdec_exporter.result import REASONS
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: `process_*` and `python_info`, which are not in the metric table.
+PROCESS_SERIES = 7
+#: Histograms of latencies that a baseline is compared by.
+_LATENCIES = 3
+_BASELINE = {"measured_speedup", "measured_requests", "latency_ratio"}
+_COST = {"return_on_speculation_ratio", "benefit_tokens_per_second"}
+_SCHEDULE = {"scheduled_num_speculative_tokens"}
+#: Not with data parallelism, for which vLLM has no schedule.
+_ADVISED_SCHEDULE = {"recommended_num_speculative_tokens_at"}
+#: Series of one metric for each combination of its identity labels, by K, from its own labels.
+_BY_LABELS: dict[tuple[str, ...], Callable[[int], int]] = {
+    (): lambda _: 1,
+    ("position",): lambda k: k,
+    ("state",): lambda _: len(ActivityState),
+    ("level",): lambda _: len(QualityLevel),
+    ("verdict",): lambda _: len(PayoffVerdict),
+    ("action",): lambda _: len(Action),
+    ("basis",): lambda _: 1,
+    ("reason",): lambda _: len(REASONS),
+    ("name",): lambda _: len(tuple(Thresholds().items())),
+    ("batch_size",): lambda _: len(SCHEDULED_BATCHES),
+    ("latency", "percentile"): lambda _: _LATENCIES * len(QUANTILES),
+    ("method", "draft_model", "dialect", "upstream_version", "cost_profile"): lambda _: 1,
+    ("version", "python_version"): lambda _: 1,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What decides how many series there are, for a vLLM that speculates with advice given.
+
+    Attributes:
+        k: number of speculative tokens.
+        engines: of the one model.
+        windows: that are published.
+        baseline: whether there is one.
+        cost: whether memory and cost of the drafter are known.
+    """
+
+    k: int
+    engines: int = 1
+    windows: int = 2
+    baseline: bool = False
+    cost: bool = False
+
+
+def series_of(metric: Metric, setup: Setup) -> int:
+    """Return how many series a metric has; of `latency_ratio` at most so many."""
+    left_out = set(_SCHEDULE)
+    left_out |= set() if setup.baseline else _BASELINE
+    left_out |= set() if setup.cost else _COST
+    left_out |= set() if setup.engines == 1 else _ADVISED_SCHEDULE
+    if metric.name in left_out:
+        return 0
+    each = {
+        Scope.WINDOW: setup.engines * setup.windows,
+        Scope.ENGINE: setup.engines,
+        Scope.TARGET: 1,
+        Scope.EXPORTER: 1,
+    }[metric.scope]
+    return each * _own(metric, setup.k)
+
+
+def _own(metric: Metric, k: int) -> int:
+    if metric.kind is Kind.HISTOGRAM:
+        return k + 4  # buckets for 0 to K and for all, the count and the sum
+    if metric.labels == ("num_speculative_tokens",):
+        # What each K would give: exactly up to the present one, with the cost profile from 0 to twice as far.
+        return k if metric.scope is Scope.WINDOW else 2 * k + 1
+    return _BY_LABELS[metric.labels](k)
+
+
+def total(setup: Setup) -> int:
+    """Return how many series an exporter publishes, those of its process included."""
+    return PROCESS_SERIES + sum(series_of(metric, setup) for metric in METRICS)
+
+
+def coefficients() -> tuple[int, int, int, int, int, int]:
+    """Return A, B, C, D, E, F of `A + engines x (B + C K + windows x (D + E K)) + F for a single engine`."""
+
+    def of_two(k: int, windows: int) -> int:
+        return (total(Setup(k, 2, windows)) - fixed) // 2
+
+    fixed = total(Setup(0, 0, 0))
+    engine, per_k = of_two(0, 0), of_two(1, 0) - of_two(0, 0)
+    window = of_two(0, 1) - engine
+    per_window_k = of_two(1, 1) - of_two(0, 1) - per_k
+    return fixed, engine, per_k, window, per_window_k, total(Setup(0, 1, 0)) - fixed - engine
+
+
+def table() -> list[str]:
+    """Return the rows of the table in docs/scaling.md, in Markdown."""
+    lines = [
+        "| K | 1 engine | 2 engines | 8 engines | 1 engine with a baseline, at most |",
+        "|---|---|---|---|---|",
+    ]
+    for k in (3, 5, 7):
+        counts = [total(Setup(k, engines)) for engines in (1, 2, 8)]
+        with_baseline = total(Setup(k, baseline=True))
+        lines.append(f"| {k} | {' | '.join(f'{count:,}' for count in counts)} | {with_baseline:,} |")
+    return lines
+
+
+def formula() -> str:
+    """Return the formula as docs/scaling.md has it."""
+    fixed, engine, per_k, window, per_window_k, _ = coefficients()
+    return f"{fixed} + engines x ({engine} + {per_k} K + windows x ({window} + {per_window_k} K))"

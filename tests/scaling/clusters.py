@@ -1,0 +1,112 @@
+"""Two clusters, the same model at the same addresses: in one drafts are accepted, in the other they are not.
+
+The samples of `docs/scaling/` run over them as they are, but for addresses and for time: what takes a minute
+in production takes a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from alerts.promtool import RULES
+from prometheus.exporter_process import exporter, simulator
+from vllm_specdec_exporter.timescale import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "docs" / "scaling"
+FACTOR = 60.0
+MODEL = "the-model"
+#: What both clusters' targets are called: pod networks often begin alike.
+EXPORTER, SERVER = "10.0.0.1:9850", "10.0.0.1:8000"
+_WINDOW = "5s"
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A simulated server and its exporter.
+
+    Attributes:
+        name: the cluster's.
+        targets: addresses by job.
+    """
+
+    name: str
+    targets: dict[str, str]
+
+    def acceptance(self) -> float:
+        """Return the acceptance ratio that the exporter itself tells."""
+        url = f"http://{self.targets['vllm-specdec-exporter']}/api/v1/snapshot?window={_WINDOW}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            (target,) = json.load(answer)["targets"]
+        return float(target["engines"][0]["windows"][0]["acceptance_ratio"])
+
+
+@contextlib.contextmanager
+def two_clusters() -> Iterator[tuple[Cluster, Cluster]]:
+    """Run the good and the bad cluster."""
+    with _cluster("eu-1", "healthy") as good, _cluster("us-1", "collapse") as bad:
+        yield good, bad
+
+
+@contextlib.contextmanager
+def _cluster(name: str, phase: str) -> Iterator[Cluster]:
+    flags = ("--models", MODEL, "--seed", "1")
+    with simulator(*flags) as server:
+        request = urllib.request.Request(
+            f"{server}/simulator/phase",
+            json.dumps({"phase": phase}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=5):
+            pass
+        with exporter(
+            *("--vllm.url", server, "--spec.config", '{"method": "eagle3", "num_speculative_tokens": 4}'),
+            *("--poll.interval", "500ms", "--window", _WINDOW, "--judgement.window", _WINDOW),
+        ) as address:
+            targets = {"vllm-specdec-exporter": address, "vllm": server.removeprefix("http://")}
+            yield Cluster(name, targets)
+
+
+def sample(path: str) -> Config:
+    """Return a sample of `docs/scaling/` in the time of the tests, without its rules and its Alertmanager."""
+    config: Config = yaml.safe_load((SAMPLES / path).read_text("utf-8"))
+    times = config["global"]
+    for name in ("scrape_interval", "evaluation_interval"):
+        if name in times:
+            times[name] = "1s"
+    if "scrape_interval" in times:
+        times["scrape_timeout"] = "1s"
+    for name in ("rule_files", "alerting"):
+        config.pop(name, None)
+    return config
+
+
+def of_cluster(path: str, cluster: Cluster) -> Config:
+    """Return the sample of a cluster, over this one."""
+    config = sample(path)
+    assert set(config["global"]["external_labels"]) == {"cluster"}
+    config["global"]["external_labels"]["cluster"] = cluster.name
+    for job in config["scrape_configs"]:
+        (targets,) = job["static_configs"]
+        job["relabel_configs"] = [{"target_label": "instance", "replacement": targets["targets"][0]}]
+        targets["targets"] = [cluster.targets[job["job_name"]]]
+    return config
+
+
+def with_rules(config: Config, alertmanager: str = "") -> tuple[Config, dict[str, str]]:
+    """Return a configuration that evaluates all rules, and the files of the rules."""
+    files = rules(sorted(RULES.glob("*.yml")), FACTOR)
+    alerting = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]} if alertmanager else {}
+    return {**config, "rule_files": sorted(files), "alerting": alerting}, files

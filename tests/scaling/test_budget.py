@@ -1,0 +1,167 @@
+"""The series budget in docs/scaling.md: the formula from the metric table, held against real /metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.parser import text_string_to_metric_families
+
+from dashboards.worlds import open_world, shared_folder
+from scaling.budget import PROCESS_SERIES, Setup, formula, series_of, table, total
+from scaling.clusters import ROOT, SAMPLES
+from vllm_specdec_exporter import config
+from vllm_specdec_exporter.baseline import Baseline, Recorder
+from vllm_specdec_exporter.baseline.document import FORMAT, encode
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.exporter import Exporter
+from vllm_specdec_exporter.history import Sample
+from vllm_specdec_exporter.metric import Kind
+from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.server import create_app
+from vllm_specdec_exporter.simulator import Simulation, SimulationConfig, SimulatorServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CAPTURES = ROOT / "tests" / "data" / "captures" / "rendered"
+MODEL = "the-model"
+#: Longer than the windows, which then are full.
+_SECONDS, _POLL = 420, 5
+
+
+async def published(setup: Setup, baseline: Path | None = None) -> Counter[str]:
+    """Return how many series of each name a real exporter beside a simulated server has on /metrics."""
+    simulation = Simulation(
+        SimulationConfig(models=(MODEL,), engines=setup.engines, num_speculative_tokens=setup.k), seed=7
+    )
+    flags: dict[str, object] = {"spec.config": f'{{"method": "eagle3", "num_speculative_tokens": {setup.k}}}'}
+    if setup.windows != 2:
+        flags["window"] = [f"{60 * number}s" for number in range(1, setup.windows + 1)]
+    if baseline is not None:
+        flags["baseline.file"] = str(baseline)
+    async with SimulatorServer(simulation, speed=0) as server, contextlib.AsyncExitStack() as stack:
+        now = 0.0
+        given = {"vllm.url": [server.url], **flags}
+        exporter = Exporter(lambda: config.load(given, {}), clock=lambda: now)
+        client = await stack.enter_async_context(TestClient(TestServer(create_app(exporter))))
+        (poller,) = exporter._pollers
+        stack.push_async_callback(poller.close)
+        while now < _SECONDS:
+            await server.advance(_POLL)
+            now += _POLL
+            await poller.poll()
+        answer = await client.get("/metrics")
+        text = await answer.text()
+    return Counter(
+        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
+    )
+
+
+def expected(setup: Setup) -> Counter[str]:
+    """Return what the metric table says for each name."""
+    found: Counter[str] = Counter()
+    for metric in METRICS:
+        count = series_of(metric, setup)
+        if metric.kind is Kind.HISTOGRAM:
+            found[f"{metric.full_name}_bucket"] = count - 2 * setup.engines
+            found[f"{metric.full_name}_count"] = found[f"{metric.full_name}_sum"] = setup.engines
+        elif count:
+            found[metric.full_name] = count
+    return found
+
+
+def own(found: Counter[str]) -> Counter[str]:
+    """Leave out the series of the process."""
+    return Counter({name: count for name, count in found.items() if name.startswith("vllm_specdec_")})
+
+
+@pytest.mark.parametrize("engines", [1, 2, 8])
+@pytest.mark.parametrize("k", [3, 5, 7])
+async def test_the_formula_is_exact(k: int, engines: int) -> None:
+    """Every name has as many series as the metric table says, and all together as the formula."""
+    setup = Setup(k, engines)
+    found = await published(setup)
+    assert own(found) == expected(setup)
+    assert found.total() == total(setup)
+    assert found.total() - own(found).total() == PROCESS_SERIES
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+async def test_it_holds_for_other_windows(windows: int) -> None:
+    """A window more is a copy of all that is derived over one."""
+    setup = Setup(5, 1, windows)
+    assert own(await published(setup)) == expected(setup)
+
+
+async def test_a_baseline_adds_what_is_measured(tmp_path: Path) -> None:
+    """With a baseline there are speedup, requests and latencies; of latencies at most nine in a window."""
+    recorder = Recorder(0.0)
+    simulation = Simulation(SimulationConfig(models=(MODEL,), num_speculative_tokens=0), seed=7)
+    version = ""
+    for number in range(200):
+        simulation.advance(_POLL)
+        reading = read(simulation.render("vllm"), latencies=True)
+        (engine,) = reading.engines
+        version = "0.32.0"
+        load = engine.load.requests_running
+        recorder.observe(Sample(number * _POLL, engine.counters, load, latencies=engine.latencies))
+    path = tmp_path / "baseline.json"
+    path.write_bytes(
+        encode(Baseline(FORMAT, MODEL, version, "vllm-v1", "2026-11-20T12:00:00Z", recorder.buckets()))
+    )
+    setup = Setup(5, baseline=True)
+    found, budget = own(await published(setup, path)), expected(setup)
+    ratios = "vllm_specdec_latency_ratio"
+    assert 0 < found.pop(ratios) <= budget.pop(ratios)
+    assert found == budget
+
+
+def test_what_rules_add_for_engines_and_pods(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Recorded series of each engine and each pod, as the document has them for every K."""
+    with open_world("healthy", shared_folder(tmp_path_factory)) as world:
+        ks = {
+            dict(labels)["model_name"]: int(rows[-1])
+            for (name, labels), rows in world.scraped.series.items()
+            if name == "vllm_specdec_num_speculative_tokens"
+        }
+        recorded: Counter[tuple[str, ...]] = Counter()
+        for name, pairs in world.recorded.series:
+            labels = dict(pairs)
+            own = ("model_name",) if name.startswith("model:") else ("model_name", "instance", "engine")
+            if not name.startswith("ALERTS"):
+                recorded[name.partition(":")[0], *(labels.get(label, "") for label in own)] += 1
+    assert len(set(ks.values())) > 1
+    for (level, model, *_), count in recorded.items():
+        fixed = {"engine": 53, "instance": 50, "model": 152}[level]
+        assert count == fixed + 10 * ks[model], (level, model)
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "kept"),
+    [("vllm-0.32.0-1engine-k3.classic", 421, 144), ("vllm-0.32.0-8engine-k5.classic", 3260, 1168)],
+)
+def test_what_vllm_itself_has(name: str, whole: int, kept: int) -> None:
+    """The document's numbers are those of recorded answers, before and behind the agent's sample."""
+    body = gzip.decompress((CAPTURES / f"{name}.txt.gz").read_bytes()).decode()
+    names = [re.split("[{ ]", line)[0] for line in body.splitlines() if line and not line.startswith("#")]
+    jobs = yaml.safe_load((SAMPLES / "remote-write" / "agent.yml").read_text("utf-8"))["scrape_configs"]
+    keep = re.compile(jobs[1]["metric_relabel_configs"][0]["regex"])
+    assert len(names) == whole
+    assert sum(keep.fullmatch(one) is not None for one in names) == kept
+    text = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+    assert f"{whole:,}" in text
+    assert f"{kept:,}" in text
+
+
+def test_the_document_has_the_formula_and_the_table() -> None:
+    """docs/scaling.md says what the metric table gives."""
+    text = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+    assert f"`{formula()}`" in text
+    assert "\n".join(table()) in text

@@ -1,0 +1,123 @@
+"""A Prometheus with the rules in each cluster, and one above that federates: the samples, run for real."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from alertmanager_server import AlertmanagerServer
+from prometheus_server import PrometheusServer
+from scaling.clusters import EXPORTER, MODEL, of_cluster, sample, two_clusters, with_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_server import Series
+
+_SILENT = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
+#: The clusters, the good one first.
+NAMES = ("eu-1", "us-1")
+RATIO = "model:vllm_specdec_acceptance:ratio_rate5m"
+
+#: The Prometheus of the good cluster, that of the bad one, the central one, and everybody's Alertmanager.
+Run = tuple[PrometheusServer, PrometheusServer, PrometheusServer, AlertmanagerServer]
+
+
+def labels(found: dict[Series, float], *names: str) -> set[tuple[str | None, ...]]:
+    """Return the values of some labels of all series, None where a series has no such label."""
+    return {tuple(dict(series).get(name) for name in names) for series in found}
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Simulators, exporters, a Prometheus with the rules for each, the central one, and Alertmanager."""
+    with two_clusters() as (good, bad), AlertmanagerServer(_SILENT) as alertmanager:
+        receiver = alertmanager.url.removeprefix("http://")
+        flags = ("--rules.alert.for-grace-period=10s",)
+        here, files = with_rules(of_cluster("federation/cluster.yml", good), receiver)
+        there, _ = with_rules(of_cluster("federation/cluster.yml", bad), receiver)
+        with (
+            PrometheusServer(config=here, files=files, flags=flags) as first,
+            PrometheusServer(config=there, files=files, flags=flags) as second,
+        ):
+            config = sample("federation/central.yml")
+            (job,) = config["scrape_configs"]
+            (static,) = job["static_configs"]
+            static["targets"] = [one.url.removeprefix("http://") for one in (first, second)]
+            with PrometheusServer(config=config) as central:
+                central.wait_for(f"count({RATIO}) == 2", 40)
+                time.sleep(6)  # windows that are full
+                yield first, second, central, alertmanager
+
+
+def test_the_rules_of_a_cluster_do_not_see_its_external_labels(run: Run) -> None:
+    """In its own Prometheus a model has no cluster: external labels are for what leaves it."""
+    first, _, _, _ = run
+    assert labels(first.query(RATIO), "cluster", "namespace", "model_name") == {(None, "chat", MODEL)}
+
+
+def test_a_federated_model_has_its_cluster_and_nothing_of_the_scrape(run: Run) -> None:
+    """The federated series are the recorded ones with the external label: no job and no instance is added."""
+    _, _, central, _ = run
+    assert labels(central.query(RATIO), "cluster", "namespace", "model_name", "job", "instance") == {
+        (name, "chat", MODEL, None, None) for name in NAMES
+    }
+
+
+def test_a_federated_pod_is_the_exporters(run: Run) -> None:
+    """Instance and job of a pod's series are those of the exporter, not of the Prometheus that was asked."""
+    _, _, central, _ = run
+    found = central.query("instance:vllm_specdec_acceptance:ratio_rate5m")
+    assert labels(found, "cluster", "job", "instance", "exported_instance") == {
+        (name, "vllm-specdec-exporter", EXPORTER, None) for name in NAMES
+    }
+
+
+def test_models_of_one_name_are_not_mixed_up(run: Run) -> None:
+    """Each cluster's ratio is the one that its own Prometheus recorded."""
+    first, second, central, _ = run
+    good, bad = (central.value(f'{RATIO}{{cluster="{name}"}}') for name in NAMES)
+    assert good == pytest.approx(first.value(RATIO), rel=0.1)
+    assert bad == pytest.approx(second.value(RATIO), abs=0.02)
+    assert good > 0.6 > 0.1 > bad
+
+
+def test_only_what_was_recorded_of_models_and_pods_is_federated(run: Run) -> None:
+    """No raw series, no engine's, no `up` of an exporter: rules there would judge a part of the truth."""
+    first, _, central, _ = run
+    assert first.value('count({__name__=~"vllm_specdec_.+|vllm:.+|engine:.+"})') > 100
+    assert central.value('count({__name__=~"vllm_specdec_.+|vllm:.+|engine:.+"})') is None
+    assert labels(central.query("up"), "job") == {("vllm-specdec-federation",)}
+
+
+def test_every_recorded_series_of_models_and_pods_is_federated(run: Run) -> None:
+    """The match[] list leaves none of them out."""
+    first, _, central, _ = run
+    recorded = first.query('count by (__name__) ({__name__=~"(model|instance):.+"})')
+    end = time.monotonic() + 10
+    while missing := {dict(series)["__name__"] for series in recorded} - {
+        dict(series)["__name__"]
+        for series in central.query('count by (__name__) ({__name__=~"(model|instance):.+"})')
+    }:
+        assert time.monotonic() < end, missing
+        time.sleep(0.5)
+    assert len(recorded) > 100
+
+
+def test_alerts_of_a_cluster_name_it_in_alertmanager_and_above(run: Run) -> None:
+    """The notification has the external label, and so has the federated ALERTS; the good cluster has none.
+
+    The link cannot have it: its template is filled in before the label is there.
+    """
+    _, second, central, alertmanager = run
+    firing = 'ALERTS{alertname="VLLMSpecDecodeCollapsed", alertstate="firing"}'
+    assert labels(second.wait_for(firing, 60), "cluster") == {(None,)}
+    assert labels(central.wait_for(firing), "cluster") == {("us-1",)}
+    end = time.monotonic() + 10
+    while not (told := alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"')):
+        assert time.monotonic() < end, "Alertmanager was told nothing"
+        time.sleep(0.2)
+    assert {alert["labels"]["cluster"] for alert in told} == {"us-1"}
+    assert not any("var-cluster" in alert["annotations"]["dashboard_url"] for alert in told)

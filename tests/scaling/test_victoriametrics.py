@@ -1,0 +1,208 @@
+"""The rules over the same samples in Prometheus and VictoriaMetrics: where they agree, and where they cannot.
+
+The samples are those of the dashboards' worlds, written to both; each rule is asked over the whole history,
+those first that others are made of. The numbers in docs/scaling.md are the bounds here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import yaml
+
+from alerts.promtool import RULES
+from dashboards import worlds_write
+from dashboards.worlds import open_world, shared_folder
+from dashboards.worlds_rules import _WORD, Rule, _Evaluation, _levels
+from scaling.victoria import VictoriaMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from dashboards.worlds import World
+    from dashboards.worlds_pods import Storage
+    from dashboards.worlds_traffic import Key
+
+_UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
+#: Relative difference of what both calculate in the same way.
+_SAME = 1e-6
+#: Records over means and sums of a window: Prometheus before 3.0 takes the sample on its left border too.
+_OVER_TIME = re.compile(
+    r"_running:|_requests:avg|losing_drafts|judged_drafts:sum|speedup:ratio_rate(30m|1h)|budget"
+)
+#: An alert that asks for `changes()`.
+_CHANGES = "VLLMSpecDecodeAcceptanceDropped"
+
+
+class _Flushed:
+    """What the evaluation of rules asks, once all that it wrote can be seen."""
+
+    def __init__(self, server: VictoriaMetrics) -> None:
+        self._server, self.url = server, server.url
+
+    def api(self, path: str, **parameters: str) -> Any:
+        self._server.flush()
+        return self._server.api(path, **parameters)
+
+
+def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
+    """Return what all rules give in VictoriaMetrics at these times."""
+    files = [yaml.safe_load(path.read_text("utf-8")) for path in RULES.glob("*.yml")]
+    found = [rule for file in files for group in file["groups"] for rule in group["rules"]]
+    rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
+    with VictoriaMetrics() as server:
+        worlds_write.push(server.url, scraped.times, scraped.series)
+        evaluation = _Evaluation(_Flushed(server), times)  # type: ignore[arg-type]
+        for level in _levels(rules):
+            evaluation.run(level)
+        return evaluation.found
+
+
+@pytest.fixture(scope="module", params=["healthy", "two-clusters", "measured"])
+def both(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[World, Storage]]:
+    """A world with what Prometheus recorded of it, and what VictoriaMetrics did."""
+    with open_world(request.param, shared_folder(tmp_path_factory)) as world:
+        yield world, evaluate(world.scraped, world.recorded.times)
+
+
+def _is_alert(key: Key) -> bool:
+    return key[0].startswith("ALERTS")
+
+
+def _window(name: str) -> float:
+    """Return how far back a record looks, in seconds."""
+    match = re.search(r"(\d+)([mhd])$", name)
+    return float(match[1]) * _UNITS[match[2]] if match else 0.0
+
+
+def test_both_record_the_same_series(both: tuple[World, Storage]) -> None:
+    """No rule gives a series in one that it does not give in the other."""
+    world, theirs = both
+    ours = {key for key in world.recorded.series if not _is_alert(key)}
+    assert len(ours) > 500
+    assert ours - theirs.series.keys() == set()
+    assert {key for key in theirs.series if not _is_alert(key)} - world.recorded.series.keys() == set()
+
+
+def test_windows_that_are_full_have_the_same_values(both: tuple[World, Storage]) -> None:
+    """Rates, increases, ratios, speedups and thresholds agree to a millionth; means over time within 5 %."""
+    world, theirs = both
+    times = world.recorded.times
+    compared, exact = 0, 0
+    for key, rows in world.recorded.series.items():
+        if _is_alert(key):
+            continue
+        full = times >= times[0] + _window(key[0]) + 120
+        if not full.any():
+            continue
+        ours, other = rows[full], theirs.series[key][full]
+        there = ~np.isnan(ours)
+        assert (np.isnan(other) == ~there).mean() > 0.98, key
+        there &= ~np.isnan(other)
+        bound = 0.05 if _OVER_TIME.search(key[0]) else _SAME
+        np.testing.assert_allclose(other[there], ours[there], rtol=bound, atol=1e-9, err_msg=str(key))
+        compared += int(there.sum())
+        exact += int(there.sum()) if bound == _SAME else 0
+    assert exact > 10_000
+    assert compared > exact
+
+
+def test_the_same_alerts_fire(both: tuple[World, Storage]) -> None:
+    """Alerts fire at the same times in both, to one evaluation."""
+    world, theirs = both
+    fired = 0
+    for key, rows in world.recorded.series.items():
+        if key[0] != "ALERTS" or ("alertname", _CHANGES) in key[1]:
+            continue
+        different = np.isnan(rows) != np.isnan(theirs.series[key])
+        assert different.sum() <= 1, key
+        fired += int((~np.isnan(rows)).sum())
+    assert fired > 100
+
+
+# --- what differs
+
+
+@pytest.fixture(scope="module")
+def stores(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[World, VictoriaMetrics]]:
+    """A world in both, with what Prometheus recorded."""
+    with (
+        open_world("loads", shared_folder(tmp_path_factory)) as world,
+        VictoriaMetrics() as server,
+    ):
+        for storage in (world.scraped, world.recorded):
+            worlds_write.push(server.url, storage.times, storage.series)
+        server.flush()
+        yield world, server
+
+
+def ask(stores: tuple[World, VictoriaMetrics], expression: str, at: float) -> Iterator[tuple[float, float]]:
+    """Yield what Prometheus and what VictoriaMetrics says of each series, by labels without the name."""
+    world, server = stores
+    ours, theirs = (
+        {tuple(pair for pair in key if pair[0] != "__name__"): value for key, value in found.items()}
+        for found in (world.prometheus.query(expression, at), server.query(expression, at))
+    )
+    assert ours.keys() == theirs.keys()
+    assert ours
+    for key, value in ours.items():
+        yield value, theirs[key]
+
+
+def test_a_rate_over_a_window_that_is_not_full_is_that_of_its_part(
+    stores: tuple[World, VictoriaMetrics],
+) -> None:
+    """Half an hour after the first scrape, a rate over an hour is half as large in Prometheus.
+
+    Prometheus divides by the window, VictoriaMetrics by the time of the samples. Ratios agree to 1 %.
+    """
+    world, _ = stores
+    at = world.start + 1800.0
+    for ours, theirs in ask(stores, "rate(vllm_specdec_drafts_total[1h])", at):
+        assert theirs / ours == pytest.approx(2.0, rel=0.03)
+    ratio = "rate(vllm_specdec_accepted_tokens_total[1h]) / rate(vllm_specdec_draft_tokens_total[1h])"
+    for ours, theirs in ask(stores, ratio, at):
+        assert theirs == pytest.approx(ours, rel=0.01)
+
+
+def test_between_scrapes_prometheus_extrapolates(stores: tuple[World, VictoriaMetrics]) -> None:
+    """Rates of five minutes differ by up to 4 % between two scrapes while the load rises, ratios by 0.5 %."""
+    world, _ = stores
+    rate, ratio = [], []
+    for number in range(40, 110):
+        at = world.start + 60.0 * number + 22.0
+        rate += [b / a - 1 for a, b in ask(stores, "increase(vllm_specdec_drafts_total[5m])", at)]
+        quotient = "rate(vllm_specdec_accepted_tokens_total[5m]) / rate(vllm_specdec_draft_tokens_total[5m])"
+        ratio += [b / a - 1 for a, b in ask(stores, quotient, at)]
+    assert 0.001 < np.abs(rate).max() < 0.05
+    assert np.abs(ratio).max() < 0.005
+
+
+def test_a_series_that_begins_counts_as_a_change(stores: tuple[World, VictoriaMetrics]) -> None:
+    """For 70 minutes after a model is first seen, VictoriaMetrics takes its K to have changed.
+
+    So long `AcceptanceDropped`, which stays silent over a change of K, is silent there.
+    """
+    world, _ = stores
+    first = float(world.recorded.times[0])
+    changes = "changes(model:vllm_specdec_num_speculative_tokens:max[70m])"
+    assert set(ask(stores, changes, first + 60 * 60)) == {(0.0, 1.0)}
+    assert set(ask(stores, changes, first + 75 * 60)) == {(0.0, 0.0)}
+
+
+def test_a_mean_over_time_keeps_its_name(stores: tuple[World, VictoriaMetrics]) -> None:
+    """A query that is no rule gives a series with a name, which Prometheus would have dropped."""
+    world, server = stores
+    query = "avg_over_time(vllm_specdec_requests_running[5m])"
+    at = world.start + 3600
+    assert {dict(key).get("__name__") for key in server.query(query, at)} == {"vllm_specdec_requests_running"}
+    assert {dict(key).get("__name__") for key in world.prometheus.query(query, at)} == {None}
