@@ -17,9 +17,9 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 	@$(BIN)/vllm-specdec-exporter demo $(ARGS)
 
 test: $(STAMP) ## All tests but those that need a real vLLM
-	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm
+	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics
 	$(BIN)/python tests/dashboards/render/bundle.py
-	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)
@@ -64,6 +64,8 @@ lock: ## Write requirements/*.txt anew from pyproject.toml
 	.venv-lock/bin/pip-compile $(LOCK_FLAGS) -o requirements/runtime.txt pyproject.toml
 	.venv-lock/bin/pip-compile $(LOCK_FLAGS) --extra dev --extra dashboards --extra reports \
 		-c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
+	.venv-lock/bin/pip-compile $(LOCK_FLAGS) --only-build-deps --build-deps-for wheel \
+		-c requirements/dev.txt -o requirements/build.txt pyproject.toml
 LOCK_FLAGS := -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 

@@ -15,6 +15,11 @@ _LONG = (
     "dashboards/test_pictures.py",
     "alerts/test_rules.py",
     "dashboards/test_executed.py",
+    "scaling/test_vmalert.py",
+    "scaling/test_victoriametrics.py",
+    "scaling/test_federation.py",
+    "docker/test_image.py",
+    "docker/test_topology.py",
 )
 
 

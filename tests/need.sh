@@ -27,6 +27,7 @@ has() {
   case $1 in
     # Ubuntu's chromium is a snap; any of these browsers serves.
     chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
+    systemd) command -v systemd-analyze ;;
     *) command -v "$1" ;;
   esac >/dev/null
 }

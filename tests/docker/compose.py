@@ -1,0 +1,103 @@
+"""docker-compose.yml as Compose reads it: with the values of .env, and with profiles."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from docker.dockerfile import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COMPOSE = ROOT / "docker-compose.yml"
+DOTENV = ROOT / ".env"
+
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?P<kind>[-?])(?P<text>[^}]*))?\}")
+
+
+def dotenv() -> dict[str, str]:
+    """Return what .env sets; single quotes keep a value as it is."""
+    found = {}
+    for line in DOTENV.read_text("utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            quoted = re.fullmatch(r"'([^']*)'", value)
+            assert quoted or not re.search(r"[\s\"'#$]", value), f"{name} needs single quotes"
+            found[name] = quoted[1] if quoted else value
+    return found
+
+
+def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
+    """Return a document with the variables filled in.
+
+    Raises:
+        KeyError: one is needed and not set; the message is that of the document.
+    """
+    if isinstance(value, dict):
+        return {key: interpolated(inside, variables) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [interpolated(inside, variables) for inside in value]
+    if not isinstance(value, str):
+        return value
+
+    def fill(found: re.Match[str]) -> str:
+        text = variables.get(found["name"], "")
+        if text:
+            return text
+        if found["kind"] == "-":
+            return found["text"]
+        raise KeyError(found["name"], found["text"])
+
+    return _VARIABLE.sub(fill, value)
+
+
+@cache
+def raw() -> dict[str, Any]:
+    """Return the document without anything filled in; merged keys are merged."""
+    return dict(yaml.safe_load(COMPOSE.read_text("utf-8")))
+
+
+def document(**variables: str) -> dict[str, Any]:
+    """Return the document with the values of .env, or others."""
+    return dict(interpolated(raw(), dotenv() | variables))
+
+
+def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
+    """Return the services that are on: those without a profile, and those of these profiles.
+
+    Args:
+        profiles: as given with --profile; they take the place of COMPOSE_PROFILES, in Compose since 2.12.
+        variables: in the place of those of .env.
+    """
+    active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
+    found: dict[str, dict[str, Any]] = document(**variables)["services"]
+    return {
+        name: service
+        for name, service in found.items()
+        if not service.get("profiles") or active & set(service["profiles"])
+    }
+
+
+def names(name: str, service: Mapping[str, Any]) -> set[str]:
+    """Return the host names that a service answers to."""
+    networks = service.get("networks") or {}
+    return {name, *networks.get("default", {}).get("aliases", ())}
+
+
+def mounts(service: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a service mounts, by path in the container: a path of the repository, or a volume."""
+    found = {}
+    for volume in service.get("volumes", ()):
+        source, target, *_ = volume.split(":")
+        found[target] = source
+    return found
+
+
+def value_of(service: Mapping[str, Any], flag: str) -> str:
+    """Return the value of a flag that a service is started with."""
+    (found,) = (word.partition("=")[2] for word in service["command"] if word.startswith(f"{flag}="))
+    return found

@@ -1,0 +1,127 @@
+"""The Dockerfile as data: stages, instructions, and what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "Dockerfile"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+        name: in capitals, such as ``COPY``.
+        text: what follows, on one line.
+    """
+
+    name: str
+    text: str
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """The flags before the arguments, such as ``from`` of ``COPY --from=...``."""
+        return dict(re.findall(r"(?:^|(?<= ))--([a-z-]+)=(\S+)", self._split[0]))
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments, without flags."""
+        return self._split[1].split()
+
+    @property
+    def argv(self) -> list[str]:
+        """The arguments of the exec form, which is JSON.
+
+        Raises:
+            ValueError: it is the shell form.
+        """
+        return list(json.loads(self._split[1].removeprefix("CMD ")))
+
+    @property
+    def _split(self) -> tuple[str, str]:
+        found = re.match(r"((?:--[a-z-]+=\S+ )*)(.*)", self.text)
+        assert found is not None
+        return found[1], found[2]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    Attributes:
+        name: after ``AS``; empty for the last one.
+        base: what it begins with, arguments filled in.
+        platform: that of ``FROM``, empty for the target's.
+        instructions: all but ``FROM``.
+    """
+
+    name: str
+    base: str
+    platform: str
+    instructions: tuple[Instruction, ...]
+
+    def all(self, name: str) -> list[Instruction]:
+        """Return the instructions of a name."""
+        return [one for one in self.instructions if one.name == name]
+
+    def one(self, name: str) -> Instruction:
+        """Return the only instruction of a name."""
+        (found,) = self.all(name)
+        return found
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What ``ENV`` sets, unexpanded."""
+        pairs = [pair for one in self.all("ENV") for pair in one.text.split()]
+        return dict(pair.split("=", 1) for pair in pairs)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What ``LABEL`` sets, unexpanded."""
+        return dict(found for one in self.all("LABEL") for found in re.findall(r'(\S+)="([^"]*)"', one.text))
+
+
+def _instructions(text: str) -> list[Instruction]:
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    joined = re.sub(r"\s*\\\n\s*", " ", "\n".join(lines))
+    found = []
+    for line in joined.splitlines():
+        name, _, rest = line.partition(" ")
+        found.append(Instruction(name.upper(), rest.strip()))
+    return found
+
+
+@cache
+def stages() -> tuple[Stage, ...]:
+    """Return the stages of the committed Dockerfile, in order."""
+    arguments: dict[str, str] = {}
+    found: list[tuple[str, str, str, list[Instruction]]] = []
+    for one in _instructions(DOCKERFILE.read_text("utf-8")):
+        if one.name == "ARG" and not found:
+            name, _, default = one.text.partition("=")
+            arguments[name] = default
+        elif one.name == "FROM":
+            base, _, name = one._split[1].partition(" AS ")
+            found.append((name, Template(base).substitute(arguments), one.flags.get("platform", ""), []))
+        else:
+            found[-1][3].append(one)
+    return tuple(Stage(name, base, platform, tuple(inside)) for name, base, platform, inside in found)
+
+
+def stage(name: str) -> Stage:
+    """Return the stage of a name; the last one has none."""
+    (found,) = (one for one in stages() if one.name == name)
+    return found
+
+
+def copied() -> list[str]:
+    """Return every source that is copied from the build context."""
+    copies = [copy for one in stages() for copy in one.all("COPY") if "from" not in copy.flags]
+    return [source for copy in copies for source in copy.words[:-1]]

@@ -1,0 +1,96 @@
+"""A container without Docker: util-linux and the kernel's namespaces.
+
+The root is read-only and holds nothing but the machine's programs and one virtual environment. The user is
+65532, who has no entry in /etc/passwd, no home, no capabilities and no way to new privileges. The network is
+the machine's, so that tests reach the port.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+USER = 65532
+
+# $1: where to make the root. Up to "--": folders to show, read-only. Then the command.
+_SCRIPT = """
+set -eu
+PATH=$PATH:/usr/sbin:/sbin  # pivot_root is there, which is not on the path of everybody
+root=$1; shift
+mount -t tmpfs -o size=1m,mode=755 tmpfs "$root"
+for link in bin sbin lib lib32 lib64 libx32; do
+  if [ -L "/$link" ]; then ln -s "$(readlink "/$link")" "$root/$link"
+  elif [ -d "/$link" ]; then set -- "/$link" "$@"; fi
+done
+while [ "$1" != -- ]; do
+  mkdir -p "$root$1"
+  mount --rbind "$1" "$root$1"
+  mount -o remount,bind,ro "$root$1"
+  shift
+done
+shift
+mkdir -p "$root/proc" "$root/dev" "$root/tmp"
+mount --rbind /proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount -o remount,bind,ro "$root"
+cd "$root"
+pivot_root . .
+umount -l .
+cd /
+exec "$@"
+"""
+
+
+def _as_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _unshare() -> list[str]:
+    """A mount namespace; for others than root within a user namespace, where they may have one."""
+    return ["unshare", "--mount"] if _as_root() else ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def _become() -> list[str]:
+    """Drop everything: as root by setpriv, else by a user namespace in which one has the number."""
+    if _as_root():
+        user = (f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+        return ["setpriv", *user, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    return ["unshare", "--user", f"--map-user={USER}", f"--map-group={USER}", "setpriv", "--no-new-privs"]
+
+
+def enclosed(
+    command: Sequence[str], environment: Mapping[str, str], *, root: Path, shown: Sequence[Path]
+) -> list[str]:
+    """Return the command that runs another one in the sandbox.
+
+    Args:
+        command: what to run, by its path.
+        environment: all of its environment.
+        root: an empty folder to make the root in.
+        shown: folders that the command needs, besides the machine's programs.
+    """
+    prefix = Path(sys.base_prefix).resolve()
+    folders = [Path("/usr"), Path("/etc"), *([] if prefix.is_relative_to("/usr") else [prefix]), *shown]
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    return [
+        *(*_unshare(), "sh", "-c", _SCRIPT, "sandbox", str(root)),
+        *(*map(str, folders), "--"),
+        *(*_become(), "env", "-i", *variables, *command),
+    ]
+
+
+@cache
+def forbidden() -> str:
+    """Return why the kernel has no such sandbox for this user; empty where it has."""
+    with tempfile.TemporaryDirectory() as root:
+        command = enclosed(["/usr/bin/true"], {}, root=Path(root), shown=[])
+        done = subprocess.run(command, capture_output=True, text=True)
+    return (done.stderr.strip() or f"code {done.returncode}") if done.returncode else ""

@@ -1,0 +1,175 @@
+"""docker-compose.yml: what can be told from its text."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docker.compose import COMPOSE, DOTENV, document, dotenv, mounts, names, raw, services, value_of
+from docker.dockerfile import ROOT
+from prometheus.exporter_process import COMMAND, clean_environment
+from vllm_specdec_exporter.simulator.scenario import SCENARIOS
+
+CHECK_JSONSCHEMA = Path(sys.executable).with_name("check-jsonschema")
+
+#: Programs of health checks, and how it is known that the images have them.
+HEALTH_PROGRAMS = {
+    ("vllm-specdec-exporter", "vllm-specdec-exporter"): "its entry point",
+    (
+        "vllm-specdec-exporter",
+        "python",
+    ): "in the bin folder of the virtual environment, first on PATH (Dockerfile)",
+    ("vllm/vllm-openai", "python3"): "what runs vLLM itself",
+    ("prom/prometheus", "promtool"): "its Dockerfile copies it to /bin; `check ready` since 2.45",
+    ("prom/alertmanager", "amtool"): "its Dockerfile copies it to /bin",
+    ("grafana/grafana", "curl"): "its Dockerfile installs ca-certificates, bash, curl, tzdata and musl-utils",
+}
+#: The ports that the images listen on.
+PORTS = {"simulator": 8000, "vllm-gpu": 8000, "exporter": 9850, "act": 9851, "prometheus": 9090}
+PORTS |= {"alertmanager": 9093, "grafana": 3000}
+
+EVERY = document()["services"]
+
+
+def test_it_is_a_compose_file() -> None:
+    """By the schema of the Compose Specification."""
+    done = subprocess.run(
+        [CHECK_JSONSCHEMA, "--builtin-schema", "vendor.compose-spec", COMPOSE], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_services_are_those_of_the_documents() -> None:
+    """Without any argument: a simulated vLLM and all that watches it."""
+    watching = {"exporter", "act", "prometheus", "alertmanager", "grafana"}
+    assert set(services()) == watching | {"simulator"}
+    assert set(services("gpu")) == watching | {"vllm-gpu"}
+    assert set(EVERY) == set(PORTS)
+
+
+@pytest.mark.parametrize("profile", ["simulator", "gpu"])
+def test_exactly_one_service_is_vllm(profile: str) -> None:
+    """Two would answer in turns, and take each other's port."""
+    (one,) = (name for name, service in services(profile).items() if "vllm" in names(name, service))
+    assert one == {"simulator": "simulator", "gpu": "vllm-gpu"}[profile]
+    assert EVERY["simulator"]["ports"] == EVERY["vllm-gpu"]["ports"]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_images_are_pinned(name: str) -> None:
+    """By version; ours is built here and never pulled, because there is none of the name."""
+    service = EVERY[name]
+    image, _, tag = service["image"].partition(":")
+    assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag)
+    assert "." not in image, "a registry host"
+    ours = image == "vllm-specdec-exporter"
+    assert ("build" in service, service.get("pull_policy")) == ((True, "build") if ours else (False, None))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_ports_are_on_loopback(name: str) -> None:
+    """Nothing here asks who is there. act, which takes orders, has no port outside at all."""
+    published = EVERY[name].get("ports", [])
+    assert bool(published) == (name != "act")
+    for port in published:
+        assert re.fullmatch(rf"127\.0\.0\.1:\d+:{PORTS[name]}", port)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_services_are_confined(name: str) -> None:
+    """Read-only, without capabilities and new privileges; vLLM, which compiles kernels, only the last."""
+    service = EVERY[name]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
+    assert not service.get("privileged")
+    if name != "vllm-gpu":
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert "user" not in service, "the image's own user is none that could do harm"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_health_checks_need_no_shell(name: str) -> None:
+    """The exec form, with a program that is known to be in the image. The exporter's is in its image."""
+    service = EVERY[name]
+    if name == "exporter":
+        assert "healthcheck" not in service
+        return
+    kind, program, *_ = service["healthcheck"]["test"]
+    assert kind == "CMD"
+    assert (service["image"].partition(":")[0], program) in HEALTH_PROGRAMS
+    assert f"127.0.0.1:{PORTS[name]}" in " ".join(service["healthcheck"]["test"]) or name == "alertmanager"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_is_mounted_exists_and_cannot_be_changed(name: str) -> None:
+    """Files of the repository are read-only; volumes are declared."""
+    for volume in EVERY[name].get("volumes", []):
+        source, *_, last = volume.split(":")
+        if source.startswith("./"):
+            assert (ROOT / source).exists()
+            assert last == "ro"
+        else:
+            assert source in raw()["volumes"]
+
+
+def test_every_volume_is_used() -> None:
+    """And survives `docker compose down`."""
+    used = {source for service in EVERY.values() for source in mounts(service).values()}
+    assert set(raw()["volumes"]) == {source for source in used if not source.startswith("./")}
+
+
+def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
+    """Else the exporter judges by the cost of another method."""
+    text = value_of(EVERY["exporter"], "--spec.config")
+    assert text == value_of(EVERY["vllm-gpu"], "--speculative-config") == dotenv()["VLLM_SPECULATIVE_CONFIG"]
+    assert value_of(EVERY["simulator"], "--num-speculative-tokens") == str(
+        json.loads(text)["num_speculative_tokens"]
+    )
+    assert value_of(EVERY["simulator"], "--models") == EVERY["vllm-gpu"]["command"][0]
+
+
+def _comment(name: str) -> str:
+    """Return the JSON that a comment of .env offers."""
+    found = re.search(rf"^# .*{name}.*: (\{{.*\}})$", DOTENV.read_text("utf-8"), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("config", [dotenv()["VLLM_SPECULATIVE_CONFIG"], _comment("n-gram")])
+def test_the_exporter_takes_its_command(config: str) -> None:
+    """By its own check of the configuration, also with what .env proposes."""
+    command = services(VLLM_SPECULATIVE_CONFIG=config)["exporter"]["command"]
+    done = subprocess.run(
+        [COMMAND, *command, "--config.check"], capture_output=True, text=True, env=clean_environment()
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_exporter_has_the_limits_of_kubernetes() -> None:
+    """What is tried here is what runs there: 200m and 128Mi."""
+    assert EVERY["exporter"]["deploy"]["resources"]["limits"] == {"cpus": "0.2", "memory": "128M"}
+
+
+def test_the_settings_file_is_used_and_holds_no_secret() -> None:
+    """Its variables are those of the compose file; HF_TOKEN comes from the shell."""
+    used = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text("utf-8")))
+    assert used | {"COMPOSE_PROFILES"} == set(dotenv())
+    assert EVERY["vllm-gpu"]["environment"] == ["HF_TOKEN"]
+    assert not re.search("PASSWORD|SECRET|KEY|TOKEN$", "\n".join(dotenv()), re.MULTILINE)
+    assert dotenv()["SIMULATOR_SCENARIO"] in SCENARIOS
+
+
+def test_without_the_settings_file_compose_says_what_is_missing() -> None:
+    """What has no default names .env; everything else has the default of .env."""
+    text = COMPOSE.read_text("utf-8")
+    needed = set(re.findall(r"\$\{(\w+):\?is set in \.env\}", text))
+    defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", text))
+    assert needed == {"VLLM_MODEL", "VLLM_SPECULATIVE_CONFIG"}
+    assert defaults == {name: value for name, value in dotenv().items() if name in defaults}
+    assert needed | set(defaults) | {"COMPOSE_PROFILES"} == set(dotenv())

@@ -1,0 +1,71 @@
+"""The build context: what Dockerfile copies is there, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from docker.dockerfile import ROOT, copied
+from docker.ignored import files, in_context, patterns
+
+
+def _names() -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in files()]
+
+
+@pytest.mark.parametrize("source", copied())
+def test_what_is_copied_exists_and_is_not_ignored(source: str) -> None:
+    """A source that is missing from the context fails the build."""
+    path = ROOT / source
+    inside = [name for name in _names() if name == source or name.startswith(f"{source}/")]
+    assert path.exists()
+    assert inside
+    assert [name for name in inside if not in_context(name, patterns())] == []
+
+
+def test_nothing_else_is_in_the_context() -> None:
+    """What a stage does not copy cannot reach the image, or invalidate its cache."""
+    sent = [name for name in _names() if in_context(name, patterns())]
+    unused = [name for name in sent if not any(name == one or name.startswith(f"{one}/") for one in copied())]
+    assert sent
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".env",
+        ".git/config",
+        ".venv/bin/python",
+        "tests/conftest.py",
+        "docker-compose.yml",
+        "requirements/dev.txt",
+        "dashboards/provisioning/datasources/prometheus.yaml",
+        "alerts/alertmanager.yml",
+        "exporter/vllm_specdec_exporter/__pycache__/cli.cpython-313.pyc",
+        "exporter/vllm_specdec_exporter/act/__pycache__/event.cpython-313.pyc",
+        "token",
+    ],
+)
+def test_what_has_no_place_in_an_image_stays_outside(name: str) -> None:
+    """Secrets, tests, byte code of another Python, and whatever somebody lays beside."""
+    assert not in_context(name, patterns())
+
+
+def test_the_rules_are_those_of_docker() -> None:
+    """The last pattern that matches decides; a star does not cross folders; a folder takes all below it."""
+    assert in_context("a/b/c", ("*", "!a/b"))
+    assert not in_context("a/b/c", ("*", "!a/b", "**/c"))
+    assert not in_context("a/b/c", ("a",))
+    assert in_context("a/b/c.txt", ("*", "!a/*/*.txt"))
+    assert not in_context("a/b/d/c.txt", ("*", "!a/*.txt"))
+    assert not in_context("x/__pycache__/y", ("!x", "**/__pycache__"))
+
+
+def test_the_file_is_an_allow_list() -> None:
+    """First everything is ignored; then there are only exceptions, and what is made by Python."""
+    first, *others = patterns()
+    assert first == "*"
+    assert [one for one in others if not one.startswith("!")] == ["**/__pycache__"]
+    assert all(re.fullmatch(r"![\w./*-]+", one) for one in others[:-1])

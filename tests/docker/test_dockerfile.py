@@ -1,0 +1,127 @@
+"""The Dockerfile: what can be told from its text."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from docker.dockerfile import DOCKERFILE, ROOT, stage, stages
+from vllm_specdec_exporter import __version__
+from vllm_specdec_exporter.cli import COMMANDS
+
+HADOLINT = Path(sys.executable).with_name("hadolint")
+LAST = stage("")
+
+
+def locked(name: str) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return version and hashes by package, of a lock file."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text("utf-8")
+    found = re.findall(
+        r"^([\w.-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
+    )
+    return {
+        package: (version, frozenset(re.findall(r"sha256:(\w+)", hashes)))
+        for package, version, hashes in found
+    }
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    """Not even a hint, and nothing is silenced."""
+    done = subprocess.run(
+        [HADOLINT, "--no-color", "--failure-threshold", "style", DOCKERFILE], capture_output=True, text=True
+    )
+    assert (done.stdout + done.stderr, done.returncode) == ("", 0)
+    assert "hadolint" not in DOCKERFILE.read_text("utf-8")
+    assert not list(ROOT.glob(".hadolint*"))
+
+
+def test_every_stage_has_the_same_pinned_python() -> None:
+    """By version to read and by digest: a virtual environment fits only the Python that made it."""
+    bases = {one.base for one in stages()}
+    (base,) = bases
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base)
+    assert [one.platform for one in stages()] == ["$BUILDPLATFORM", "", ""]
+
+
+def test_python_is_one_that_the_package_names() -> None:
+    """The minor version is among the classifiers, that is, tested."""
+    minor = re.search(r"python:(3\.\d+)\.", LAST.base)
+    assert minor is not None
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f'"Programming Language :: Python :: {minor[1]}"' in text
+
+
+def test_it_runs_as_a_number_without_a_shell() -> None:
+    """Kubernetes cannot tell of a name whether it is root; a shell would not forward signals."""
+    assert LAST.one("USER").text == "65532:65532"
+    assert LAST.one("ENTRYPOINT").argv == ["vllm-specdec-exporter"]
+    assert not LAST.all("CMD")
+    program, command = LAST.one("HEALTHCHECK").argv
+    assert program == "vllm-specdec-exporter"
+    assert command in COMMANDS
+    assert LAST.one("STOPSIGNAL").text == "SIGTERM"
+    assert not LAST.all("RUN")
+    assert not LAST.all("VOLUME")
+
+
+def test_the_port_is_the_exporters() -> None:
+    """That of --web.listen-address."""
+    assert LAST.one("EXPOSE").text == "9850"
+
+
+def test_only_the_environment_goes_into_the_image() -> None:
+    """Nothing of the build context, and one folder of one stage."""
+    (copy,) = LAST.all("COPY")
+    assert copy.flags == {"from": "environment"}
+    source, target = copy.words
+    assert source == target == "/opt/vllm-specdec-exporter"
+    assert LAST.environment["PATH"] == f"{target}/bin:$PATH"
+    assert LAST.environment["PYTHONDONTWRITEBYTECODE"] == "1"
+
+
+def test_everything_installed_is_locked() -> None:
+    """Every installation is by hash from a lock file, or of the wheel made here without any index."""
+    installs = [
+        command
+        for one in stages()
+        for run in one.all("RUN")
+        for command in run.text.split(" && ")
+        if " pip " in command
+    ]
+    assert len(installs) == 3
+    for command in installs:
+        locked_by_hash = "--require-hashes" in command and "--only-binary :all:" in command
+        assert locked_by_hash or ("--no-index" in command and "--no-deps" in command), command
+        assert "--no-cache-dir" in command
+
+
+def test_the_build_backend_is_the_locked_one() -> None:
+    """requirements/build.txt is a part of requirements/dev.txt, and has what pyproject.toml names."""
+    build, every = locked("build"), locked("dev")
+    assert "hatchling" in build
+    assert {name: every.get(name) for name in build} == build
+
+
+def test_labels_are_those_of_oci_and_invent_no_address() -> None:
+    """Version, revision and time come from whoever builds."""
+    labels = LAST.labels
+    assert {name.removeprefix("org.opencontainers.image.") for name in labels} == {
+        *("title", "description", "licenses", "version", "revision", "created"),
+    }
+    arguments = {one.text.partition("=")[0] for one in LAST.all("ARG")}
+    filled = {value for value in labels.values() if value.startswith("$")}
+    assert filled == {f"${{{name}}}" for name in arguments} == {"${VERSION}", "${REVISION}", "${CREATED}"}
+    assert "://" not in "".join(labels.values())
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+
+
+def test_compose_builds_this_version() -> None:
+    """The tag and the label are the version of the package."""
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    image = compose["x-exporter-image"]
+    assert image["image"] == f"vllm-specdec-exporter:{__version__}"
+    assert image["build"]["args"] == {"VERSION": __version__}

@@ -1,0 +1,297 @@
+"""The image without Docker: the Dockerfile's own steps, and what they made, started as a container would."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from docker import sandbox
+from docker.build import Image, build
+from docker.dockerfile import stage
+from docker.test_dockerfile import locked
+from prometheus.exporter_process import answers, simulator
+from prometheus_server import free_port
+from vllm_specdec_exporter import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(400)
+
+ADDRESS = "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"
+#: What the image may add to its base.
+LARGEST = 30 * 2**20
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    """What the Dockerfile's steps made; nobody may write to it."""
+    with tempfile.TemporaryDirectory(prefix="test-image-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        made = build(folder)
+        inside = [made.venv, *made.venv.rglob("*")]
+        for path in inside:
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode & ~0o222)
+        try:
+            yield made
+        finally:
+            for path in inside:
+                if path.is_dir() and not path.is_symlink():
+                    path.chmod(0o755)
+
+
+def installed(image: Image) -> dict[str, str]:
+    """Return the versions of what is installed in the image, by name."""
+    listed = "[(one.name, one.version) for one in importlib.metadata.distributions()]"
+    code = f"import importlib.metadata, json; print(json.dumps({listed}))"
+    done = subprocess.run(
+        [image.venv / "bin" / "python", "-I", "-c", code], check=True, capture_output=True, text=True
+    )
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in json.loads(done.stdout)}
+
+
+def size(image: Image) -> int:
+    """Return the bytes that the image adds to its base."""
+    return sum(
+        path.stat().st_size for path in image.venv.rglob("*") if path.is_file() and not path.is_symlink()
+    )
+
+
+# --- what is inside
+
+
+def test_it_holds_the_locked_packages_and_the_exporter(image: Image) -> None:
+    """No more: no pip, no build backend, nothing that is for developing."""
+    expected = {name: version for name, (version, _) in locked("runtime").items()}
+    assert installed(image) == expected | {"vllm-specdec-exporter": __version__}
+
+
+def test_the_package_is_in_the_environment_and_not_in_the_source(image: Image) -> None:
+    """Rules and dashboards came along, tests did not."""
+    (package,) = image.venv.glob("lib/python3.*/site-packages/vllm_specdec_exporter")
+    assert list((package / "rules").glob("*.yml"))
+    assert list((package / "dashboards").glob("*.json"))
+    assert not list(package.rglob("test_*.py"))
+    assert not list(image.venv.glob("bin/pip*"))
+
+
+def test_everything_is_compiled_and_never_checked_again(image: Image) -> None:
+    """Byte code by hash, unchecked: whatever the time stamps, no start-up compiles anything."""
+    sources = list(image.venv.glob("lib/python3.*/site-packages/**/*.py"))
+    assert len(sources) > 300
+    for source in sources:
+        (code,) = (source.parent / "__pycache__").glob(f"{source.stem}.cpython-*.pyc")
+        flags = int.from_bytes(code.read_bytes()[4:8], "little")
+        assert flags == 0b01, code
+
+
+def test_it_is_small(image: Image) -> None:
+    """Where an image cannot be pulled, vLLM beside it does not start."""
+    assert 5 * 2**20 < size(image) < LARGEST
+
+
+def test_the_wheel_is_the_same_at_any_time(image: Image, tmp_path: Path) -> None:
+    """The same tree gives the same bytes, however new its files are."""
+    root = image.root.parent / "stage-wheel"
+    (first,) = (root / "dist").glob("*.whl")
+    for path in (root / "src").rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    backend = str(root / "opt" / "build" / "bin" / "python")
+    subprocess.run(
+        [backend, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=root / "src",
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    digests = {hashlib.sha256(path.read_bytes()).hexdigest() for path in (first, tmp_path / first.name)}
+    assert len(digests) == 1
+
+
+# --- started
+
+
+@dataclass(frozen=True)
+class Container:
+    """The started entry point.
+
+    Attributes:
+        process: of the entry point itself.
+        url: where it serves.
+        enclosure: what it runs in.
+    """
+
+    process: subprocess.Popen[str]
+    url: str
+    enclosure: Enclosure
+
+    def exec(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command inside, as `docker exec` and health checks do."""
+        return subprocess.run(self.enclosure.enclose(argv), capture_output=True, text=True, timeout=60)
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """How commands are kept from everything: by namespaces, or by permissions alone."""
+
+    image: Image
+    root: Path | None
+    environment: dict[str, str]
+
+    def enclose(self, argv: list[str]) -> list[str]:
+        """Return the command that runs another one inside."""
+        command = self.image.command(argv)
+        if self.root is not None:
+            shown = [self.image.venv]
+            return sandbox.enclosed(command, self.environment, root=self.root, shown=shown)
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        drop = ["setpriv", "--no-new-privs"]
+        if os.geteuid() == 0:
+            drop += ["--bounding-set=-all", "--inh-caps=-all"]
+        return [*drop, "env", "-i", "--chdir=/", *variables, *command]
+
+
+@pytest.fixture(params=["namespaces", "permissions"])
+def container(request: pytest.FixtureRequest, image: Image, tmp_path: Path) -> Iterator[Container]:
+    """The entry point beside a simulated vLLM, in a sandbox, or as one who may write nothing of it."""
+    if request.param == "namespaces" and (why := sandbox.forbidden()):
+        pytest.skip(f"the kernel allows no mount namespace here, so only permissions are tested: {why}")
+    address = f"127.0.0.1:{free_port()}"
+    root = tmp_path / "root" if request.param == "namespaces" else None
+    if root is not None:
+        root.mkdir()
+    enclosure = Enclosure(image, root, image.environment | {ADDRESS: address})
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(simulator("--scenario", "healthy"))
+        entry = [*stage("").one("ENTRYPOINT").argv, f"--vllm.url={server}", "--poll.interval=500ms"]
+        process = stack.enter_context(
+            subprocess.Popen(
+                enclosure.enclose(entry), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        )
+        stack.callback(process.kill)
+        end = time.monotonic() + 30
+        while not answers(f"http://{address}/-/ready"):
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        yield Container(process, f"http://{address}", enclosure)
+
+
+def metrics(container: Container) -> str:
+    with urllib.request.urlopen(f"{container.url}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def test_it_serves_answers_its_health_check_and_ends_at_once(container: Container) -> None:
+    """What a container does in its life, with nothing that it could write to."""
+    end = time.monotonic() + 30
+    while 'vllm_specdec_activity{engine="0"' not in (text := metrics(container)):
+        assert time.monotonic() < end, text
+        time.sleep(0.2)
+    assert "\nvllm_specdec_up 1.0\n" in text
+    assert "\nprocess_resident_memory_bytes " in text
+
+    check = container.exec(stage("").one("HEALTHCHECK").argv)
+    assert check.returncode == 0, check.stdout + check.stderr
+
+    begin = time.monotonic()
+    container.process.send_signal(getattr(signal, stage("").one("STOPSIGNAL").text))
+    assert container.process.wait(10) == 0
+    assert time.monotonic() - begin < 5
+    assert container.process.stdout is not None
+    assert "Traceback" not in container.process.stdout.read()
+
+    check = container.exec(stage("").one("HEALTHCHECK").argv)
+    assert check.returncode == 1, check.stdout + check.stderr
+
+
+def test_it_can_do_nothing_but_that(container: Container) -> None:
+    """Its user has no capability and no way to get one; nothing of it can be written."""
+    status = dict(re.findall(r"^(\w+):\t(.*)$", _status(container.process.pid), re.MULTILINE))
+    assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0 or os.geteuid() != 0
+    assert status["NoNewPrivs"] == "1"
+    writable = "import os, sys; print([p for p in sys.argv[1:] if os.access(p, os.W_OK)])"
+    places = [
+        str(container.enclosure.image.venv),
+        *(str(one) for one in container.enclosure.image.venv.iterdir()),
+    ]
+    if container.enclosure.root is not None:
+        places += ["/", "/tmp", "/usr", "/etc"]
+        assert {int(text) for text in status["Uid"].split()} == {_seen_as(sandbox.USER)}
+    asked = container.exec(["python", "-c", writable, *places])
+    assert asked.stdout == "[]\n", asked.stderr
+
+
+def _status(pid: int) -> str:
+    return Path(f"/proc/{pid}/status").read_text("utf-8")
+
+
+def _seen_as(user: int) -> int:
+    """The number of the user inside as seen from here: without root, a namespace maps it to one's own."""
+    return user if os.geteuid() == 0 else os.geteuid()
+
+
+# --- for every platform
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_lock_has_wheels_for_every_platform(machine: str, tmp_path: Path) -> None:
+    """For the image's Python and C library, each locked package has a wheel among the locked hashes."""
+    version = re.search(r"python:(3\.\d+)", stage("").base)
+    assert version is not None
+    platforms = [f"--platform=manylinux_2_{minor}_{machine}" for minor in range(5, 42)]  # Debian 13: 2.41
+    report = tmp_path / "report.json"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--dry-run"),
+            *("--ignore-installed", "--target", str(tmp_path / "unused"), "--report", str(report)),
+            *("--implementation=cp", f"--python-version={version[1]}", *platforms),
+            *(
+                "--platform",
+                f"manylinux2014_{machine}",
+                "--only-binary=:all:",
+                "--no-deps",
+                "--require-hashes",
+            ),
+            *("-r", "requirements/runtime.txt"),
+        ],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found = [one["download_info"]["url"] for one in json.loads(report.read_text("utf-8"))["install"]]
+    assert len(found) == len(locked("runtime"))
+    compiled = [url for url in found if not url.endswith("-none-any.whl")]
+    assert compiled
+    assert [url for url in compiled if machine not in url] == []
+
+
+# --- what is said of it
+
+
+def test_the_documented_size_is_the_size(image: Image) -> None:
+    """docs/docker.md tells how much the image adds to its base, to a tenth."""
+    said = re.search(
+        r"It adds ([\d.]+) MiB", (Path(__file__).parents[2] / "docs" / "docker.md").read_text("utf-8")
+    )
+    assert said is not None
+    assert size(image) / 2**20 == pytest.approx(float(said[1]), rel=0.1)

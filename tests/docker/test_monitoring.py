@@ -1,0 +1,182 @@
+"""What docker-compose.yml gives to Prometheus, Alertmanager and Grafana: files that agree with each other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from alertmanager_server import amtool
+from docker.compose import mounts, names, services, value_of
+from docker.dockerfile import ROOT
+from docker.test_compose import PORTS
+from prometheus_server import find_program
+from vllm_specdec_exporter.grafana.bundle import HOME
+
+ALERTS = ROOT / "alerts"
+PROMETHEUS = ALERTS / "prometheus.yml"
+ALERTMANAGER = ALERTS / "alertmanager.compose.yml"
+#: Sections of Grafana's configuration that are set; a name that it does not know is without effect.
+GRAFANA_SETTINGS = {
+    "GF_SERVER_ROOT_URL",
+    "GF_AUTH_ANONYMOUS_ENABLED",
+    "GF_AUTH_ANONYMOUS_ORG_ROLE",
+    "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION",
+    "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH",
+    "GF_ANALYTICS_REPORTING_ENABLED",
+    "GF_ANALYTICS_CHECK_FOR_UPDATES",
+    "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
+    "GF_NEWS_NEWS_FEED_ENABLED",
+    "GF_PLUGINS_PREINSTALL_DISABLED",
+    "GF_PLUGINS_PREINSTALL_AUTO_UPDATE",
+}
+
+
+def read(path: Any) -> Any:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def endpoints() -> set[str]:
+    """Every address that a container of the default reaches another at."""
+    return {f"{name}:{PORTS[key]}" for key, service in services().items() for name in names(key, service)}
+
+
+# --- Prometheus
+
+
+def test_prometheus_takes_its_configuration() -> None:
+    """Rules and all, by the oldest promtool that the rules support."""
+    done = subprocess.run(
+        [find_program("promtool", "prometheus"), "check", "config", PROMETHEUS],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    committed = {path.name for path in (ALERTS / "rules").glob("*.yml")}
+    assert {name for name in committed if name not in done.stdout} == set()
+
+
+def test_prometheus_scrapes_what_is_there() -> None:
+    """Under the names of jobs that rules and dashboards look for."""
+    jobs = {
+        one["job_name"]: [target for group in one["static_configs"] for target in group["targets"]]
+        for one in read(PROMETHEUS)["scrape_configs"]
+    }
+    assert jobs == {"vllm-specdec-exporter": ["exporter:9850"], "vllm": ["vllm:8000"]}
+    (manager,) = read(PROMETHEUS)["alerting"]["alertmanagers"]
+    reached = {target for targets in jobs.values() for target in targets}
+    assert reached | set(manager["static_configs"][0]["targets"]) <= endpoints()
+
+
+def test_the_rules_are_where_prometheus_looks_for_them() -> None:
+    """A pattern without files is no error, and no alert either."""
+    service = services()["prometheus"]
+    config = PurePosixPath(value_of(service, "--config.file"))
+    (pattern,) = read(PROMETHEUS)["rule_files"]
+    place = config.parent / pattern
+    assert mounts(service)[str(place.parent)] == "./alerts/rules"
+    assert mounts(service)[str(config)] == "./alerts/prometheus.yml"
+    assert mounts(service)[value_of(service, "--storage.tsdb.path")] == "prometheus"
+
+
+def test_flags_are_those_of_prometheus_3() -> None:
+    """None of those that version 3 took away."""
+    flags = {word.partition("=")[0] for word in services()["prometheus"]["command"]}
+    assert flags == {
+        *("--config.file", "--storage.tsdb.path", "--storage.tsdb.retention.time", "--web.external-url"),
+    }
+
+
+# --- Alertmanager
+
+
+def test_alertmanager_routes_as_in_production() -> None:
+    """From `route:` to `receivers:` the file is alertmanager.yml, word for word.
+
+    Where this fails after a change of alertmanager.yml, copy that part.
+    """
+
+    def between(text: str) -> str:
+        return text[text.index("\nroute:\n") : text.index("\nreceivers:\n")]
+
+    assert between(ALERTMANAGER.read_text("utf-8")) == between(
+        (ALERTS / "alertmanager.yml").read_text("utf-8")
+    )
+
+
+def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
+    """Each of them is act, and is told of an end where the original is."""
+    amtool("check-config", str(ALERTMANAGER))
+    here, there = (
+        {receiver["name"]: receiver for receiver in read(path)["receivers"]}
+        for path in (ALERTMANAGER, ALERTS / "alertmanager.yml")
+    )
+    assert set(here) == set(there)
+    assert here.pop("nobody") == {"name": "nobody"}
+    for name, receiver in here.items():
+        (webhook,) = receiver.pop("webhook_configs")
+        told = {one["send_resolved"] for key, ones in there[name].items() if key != "name" for one in ones}
+        assert receiver == {"name": name}
+        assert webhook == {"url": "http://act:9851/", "send_resolved": told.pop()}
+        assert not told
+    assert "act:9851" in endpoints()
+    assert "_file" not in ALERTMANAGER.read_text("utf-8")
+
+
+def test_alertmanager_stands_alone() -> None:
+    """Without a cluster it needs no private address to advertise; its state is in a volume."""
+    service = services()["alertmanager"]
+    assert "--cluster.listen-address=" in service["command"]
+    assert mounts(service)[value_of(service, "--storage.path")] == "alertmanager"
+    assert mounts(service)[value_of(service, "--config.file")] == "./alerts/alertmanager.compose.yml"
+
+
+# --- Grafana
+
+
+def test_grafana_finds_its_data_sources() -> None:
+    """Their addresses are services, and Prometheus' scrape interval is what it is told."""
+    path = ROOT / mounts(services()["grafana"])["/etc/grafana/provisioning/datasources"]
+    (file,) = path.iterdir()
+    sources = {source["type"]: source for source in read(file)["datasources"]}
+    assert {source["url"].removeprefix("http://") for source in sources.values()} <= endpoints()
+    assert sources["prometheus"]["jsonData"]["timeInterval"] == read(PROMETHEUS)["global"]["scrape_interval"]
+
+
+def test_grafana_finds_its_dashboards_and_begins_with_payoff() -> None:
+    """All seven, where the provider looks."""
+    service = services()["grafana"]
+    (file,) = (ROOT / mounts(service)["/etc/grafana/provisioning/dashboards"]).iterdir()
+    (provider,) = read(file)["providers"]
+    folder = mounts(service)[provider["options"]["path"]]
+    assert len(list((ROOT / folder).glob("*.json"))) == 7
+    home = PurePosixPath(service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert str(home.parent) == provider["options"]["path"]
+    assert (home.name, (ROOT / folder / home.name).is_file()) == (f"{HOME}.json", True)
+
+
+def test_grafana_has_no_password_and_tells_nobody() -> None:
+    """Visitors are viewers, there is no account, and nothing is downloaded on a read-only disk."""
+    settings = services()["grafana"]["environment"]
+    assert set(settings) == GRAFANA_SETTINGS
+    assert settings["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    for name in ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES"):
+        assert settings[f"GF_ANALYTICS_{name}"] == "false"
+    assert settings["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
+    assert settings["GF_PLUGINS_PREINSTALL_AUTO_UPDATE"] == "false"
+    assert mounts(services()["grafana"])["/var/lib/grafana"] == "grafana"
+
+
+def test_links_lead_to_the_published_ports() -> None:
+    """Alerts and notifications link to where a browser on this machine finds the page."""
+    found = services()
+    for name, flag in (("prometheus", "--web.external-url"), ("alertmanager", "--web.external-url")):
+        (published,) = found[name]["ports"]
+        assert value_of(found[name], flag) == f"http://{published.rpartition(':')[0]}/"
+    (published,) = found["grafana"]["ports"]
+    assert found["grafana"]["environment"]["GF_SERVER_ROOT_URL"] == f"http://{published.rpartition(':')[0]}/"
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", found["grafana"]["environment"]["GF_SERVER_ROOT_URL"])

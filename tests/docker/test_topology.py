@@ -1,0 +1,151 @@
+"""docker-compose.yml as it runs: from the simulated vLLM to the receiver of alerts, without Docker."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from docker.dockerfile import ROOT
+from docker.topology import Topology, started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
+    """All services but Grafana, which is in no package; all are healthy by their own health checks."""
+    with started(tmp_path_factory.mktemp("compose"), "grafana") as running:
+        yield running
+
+
+def ask(topology: Topology, service: str, path: str, **parameters: str) -> Any:
+    url = f"{topology[service].url}{path}?{urllib.parse.urlencode(parameters)}"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.load(answer)
+
+
+def value(topology: Topology, expression: str) -> list[float]:
+    found = ask(topology, "prometheus", "/api/v1/query", query=expression)["data"]["result"]
+    return [float(one["value"][1]) for one in found]
+
+
+def wait(what: Callable[[], object], seconds: float = 120.0) -> None:
+    """Wait until something is so; scrapes and rules come every 15 seconds.
+
+    An alert that fires before Prometheus has found its Alertmanager is sent again after a minute.
+    """
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.25)
+
+
+def events(topology: Topology) -> list[dict[str, Any]]:
+    """What act wrote."""
+    return [json.loads(line) for line in topology["act"].lines() if line.startswith("{")]
+
+
+def test_prometheus_has_the_rules(topology: Topology) -> None:
+    """Every file, and none of their rules fails."""
+    groups = ask(topology, "prometheus", "/api/v1/rules")["data"]["groups"]
+    loaded = {group["file"].rpartition("/")[2] for group in groups}
+    assert loaded == {path.name for path in (ROOT / "alerts" / "rules").glob("*.yml")}
+    wait(lambda: value(topology, "sum(prometheus_rule_evaluations_total) or vector(1)"))
+    assert [rule for group in groups for rule in group["rules"] if rule.get("lastError")] == []
+
+
+def test_both_targets_are_up(topology: Topology) -> None:
+    """Under the jobs that rules and dashboards look for."""
+    wait(lambda: value(topology, "sum(up)") == [2.0])
+    assert value(topology, 'up{job="vllm-specdec-exporter"}') == [1.0]
+    assert value(topology, 'up{job="vllm"}') == [1.0]
+
+
+def test_the_exporter_reads_the_simulated_vllm(topology: Topology) -> None:
+    """With the model, the method and the K of .env, as Prometheus sees them."""
+    wait(lambda: value(topology, 'vllm_specdec_up{job="vllm-specdec-exporter"}') == [1.0])
+    wait(lambda: value(topology, "vllm_specdec_num_speculative_tokens") == [4.0])
+    assert value(topology, 'vllm_specdec_info{model_name="Qwen/Qwen3-8B",method="eagle3"}') == [1.0]
+    assert value(topology, 'count(vllm:num_requests_running{job="vllm"})') == [1.0]
+
+
+def test_an_alert_reaches_the_receiver(topology: Topology) -> None:
+    """The one that always fires: rules, Alertmanager and the way to the receiver work."""
+    name = "VLLMSpecDecodeWatchdog"
+    wait(
+        lambda: [
+            one
+            for one in ask(topology, "alertmanager", "/api/v2/alerts")
+            if one["labels"]["alertname"] == name
+        ]
+    )
+    wait(lambda: [one for one in events(topology) if one["alertname"] == name])
+    (event, *_) = (one for one in events(topology) if one["alertname"] == name)
+    assert event["event"] == "skipped"  # it asks for nothing
+
+
+def test_a_decision_reaches_act_which_only_tells(topology: Topology) -> None:
+    """What says what to do about speculation arrives as such, and nothing is executed."""
+    alert = {
+        "labels": {
+            "alertname": "VLLMSpecDecodeLowerK",
+            "severity": "info",
+            "subject": "decision",
+            "model_name": "Qwen/Qwen3-8B",
+            "action": "decrease_k",
+            "recommended_k": "2",
+        }
+    }
+    body = json.dumps([alert]).encode()
+    url = f"{topology['alertmanager'].url}/api/v2/alerts"
+    with urllib.request.urlopen(
+        urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=10
+    ):
+        pass
+    wait(lambda: [one for one in events(topology) if one["action"] == "decrease_k"])
+    (event, *_) = (one for one in events(topology) if one["action"] == "decrease_k")
+    assert (event["event"], event["recommended_k"], event["command"]) == ("would_act", "2", None)
+
+
+def test_health_checks_notice(topology: Topology) -> None:
+    """Each one fails where nothing listens, so that it says something where it succeeds."""
+    for node in topology.nodes.values():
+        nowhere = type(node)(node.name, node.service, 1, node.root, node.log)
+        assert not topology.healthy(nowhere), node.name
+
+
+def test_nothing_pages_a_newcomer_at_once(topology: Topology) -> None:
+    """The tour begins healthy: besides the alert that always fires, there is none."""
+    wait(lambda: value(topology, 'ALERTS{alertname="VLLMSpecDecodeWatchdog"}') == [1.0])
+    firing = ask(topology, "prometheus", "/api/v1/alerts")["data"]["alerts"]
+    assert {one["labels"]["alertname"] for one in firing if one["state"] == "firing"} == {
+        "VLLMSpecDecodeWatchdog"
+    }
+
+
+#: What Prometheus 3 asks for, which is not installed here.
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+
+@pytest.mark.parametrize("service", ["exporter", "simulator"])
+def test_prometheus_3_is_told_the_format(topology: Topology, service: str) -> None:
+    """Version 3 refuses an answer whose Content-Type names no format that it knows."""
+    request = urllib.request.Request(f"{topology[service].url}/metrics", headers={"Accept": PROMETHEUS_3})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        kind, _, parameters = answer.headers["Content-Type"].partition(";")
+        body = answer.read()
+    assert kind in {"text/plain", "application/openmetrics-text"}
+    assert "version=" in parameters
+    assert body.endswith(b"# EOF\n") == (kind == "application/openmetrics-text")

@@ -1,0 +1,194 @@
+"""docker-compose.yml without Docker: the same commands, files and environment as processes on this machine.
+
+Read from the file, nothing is repeated here. What differs from Docker is what must: names of services become
+127.0.0.1 with free ports, paths in a container become paths below a folder, and images become programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docker.compose import mounts, names, services
+from docker.dockerfile import ROOT, stage
+from docker.test_compose import PORTS
+from prometheus.exporter_process import COMMAND, clean_environment
+from prometheus_server import find_program, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_START_SECONDS = 40.0
+_STOP_SECONDS = 15.0
+_TEXT = {".yml", ".yaml"}
+
+#: Where the images listen by themselves, without a flag in docker-compose.yml: what says so here.
+_LISTEN_FLAG = {"prometheus": "--web.listen-address", "alertmanager": "--web.listen-address"}
+_LISTEN_VARIABLE = {"exporter": "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"}
+
+#: What Debian's Prometheus 2.42 has not, and what stands for it. Flags of the server: none.
+_HEALTH_OF_OLD_PROMTOOL = ("promtool", "check", "ready")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One service as it runs here.
+
+    Attributes:
+        name: of the service.
+        service: as docker-compose.yml has it.
+        port: on 127.0.0.1.
+        root: the folder that stands for the root of its container.
+        log: what it printed.
+    """
+
+    name: str
+    service: Mapping[str, Any]
+    port: int
+    root: Path
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def lines(self) -> list[str]:
+        """Return what it printed so far."""
+        return self.log.read_text("utf-8", "replace").splitlines()
+
+
+@dataclass(frozen=True)
+class Topology:
+    """All that runs, by service."""
+
+    nodes: Mapping[str, Node]
+
+    def __getitem__(self, name: str) -> Node:
+        """Return the node of a service."""
+        return self.nodes[name]
+
+    def addressed(self, text: str) -> str:
+        """Return a text with the services' addresses put in the place of their names."""
+        for node in self.nodes.values():
+            for name in names(node.name, node.service):
+                pattern = rf"(?<![\w.-]){re.escape(name)}:{PORTS[node.name]}(?!\d)"
+                text = re.sub(pattern, f"127.0.0.1:{node.port}", text)
+        return text
+
+    def inside(self, node: Node, text: str) -> str:
+        """Return a text as it is meant in a container: with its port, its paths, and the other services."""
+        own = rf"(?:127\.0\.0\.1|0\.0\.0\.0):{PORTS[node.name]}(?!\d)"
+        text = self.addressed(re.sub(own, f"127.0.0.1:{node.port}", text))
+        for target in sorted(mounts(node.service), key=len, reverse=True):
+            text = re.sub(rf"(?<![\w.-]){re.escape(target)}(?=[/\s]|$)", f"{node.root}{target}", text)
+        return text
+
+    def healthy(self, node: Node) -> bool:
+        """Run the service's health check, or its image's, and return whether it succeeds."""
+        test = node.service.get("healthcheck", {}).get("test") or ["CMD", *stage("").one("HEALTHCHECK").argv]
+        _, *argv = [self.inside(node, word) for word in test]
+        if tuple(argv[:3]) == _HEALTH_OF_OLD_PROMTOOL:
+            (url,) = (word.removeprefix("--url=") for word in argv[3:])
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+            return False
+        programs = {"python": sys.executable, "vllm-specdec-exporter": COMMAND}
+        argv[0] = programs.get(argv[0]) or find_program(argv[0], "prometheus-alertmanager")
+        done = subprocess.run(argv, env=self.environment(node), capture_output=True, timeout=30)
+        return done.returncode == 0
+
+    def environment(self, node: Node) -> dict[str, str]:
+        """Return the environment of a service's process."""
+        listen = (
+            {_LISTEN_VARIABLE[node.name]: f"127.0.0.1:{node.port}"} if node.name in _LISTEN_VARIABLE else {}
+        )
+        return clean_environment(**listen)
+
+    def command(self, node: Node) -> list[str]:
+        """Return what runs in the container of a service, as it is called here."""
+        image = node.service["image"].partition(":")[0]
+        program = {
+            "vllm-specdec-exporter": lambda: COMMAND,
+            "prom/prometheus": lambda: find_program("prometheus", "prometheus"),
+            "prom/alertmanager": lambda: find_program("prometheus-alertmanager", "prometheus-alertmanager"),
+        }[image]()
+        flag = _LISTEN_FLAG.get(node.name)
+        listen = [f"{flag}=127.0.0.1:{node.port}"] if flag else []
+        return [program, *(self.inside(node, word) for word in node.service["command"]), *listen]
+
+
+@contextlib.contextmanager
+def started(folder: Path, *without: str, **variables: str) -> Iterator[Topology]:
+    """Start what `docker compose up` starts, and take it down again.
+
+    Args:
+        folder: an empty one.
+        without: services that this machine has no program for.
+        variables: in the place of those of .env.
+    """
+    nodes = {
+        name: Node(name, service, free_port(), folder / name, folder / f"{name}.log")
+        for name, service in services(**variables).items()
+        if name not in without
+    }
+    topology = Topology(nodes)
+    for node in nodes.values():
+        _fill(topology, node)
+    with contextlib.ExitStack() as running:
+        processes = {name: running.enter_context(_process(topology, node)) for name, node in nodes.items()}
+        for name, node in nodes.items():
+            end = time.monotonic() + _START_SECONDS
+            while not topology.healthy(node):
+                assert processes[name].poll() is None, node.log.read_text("utf-8")
+                assert time.monotonic() < end, f"{name} is not healthy: {node.log.read_text('utf-8')}"
+                time.sleep(0.2)
+        yield topology
+
+
+def _fill(topology: Topology, node: Node) -> None:
+    """Make what a service mounts: copies of files, with addresses put in, and empty volumes."""
+    node.root.mkdir()
+    for target, source in sorted(mounts(node.service).items()):
+        place = Path(f"{node.root}{target}")
+        if not source.startswith("./"):
+            place.mkdir(parents=True)
+            continue
+        origin = ROOT / source
+        for path in [origin] if origin.is_file() else sorted(origin.iterdir()):
+            copy = place if origin.is_file() else place / path.name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix in _TEXT and not path.parent.samefile(ROOT / "alerts" / "rules"):
+                copy.write_text(topology.addressed(path.read_text("utf-8")), encoding="utf-8")
+            else:
+                shutil.copy(path, copy)
+
+
+@contextlib.contextmanager
+def _process(topology: Topology, node: Node) -> Iterator[subprocess.Popen[bytes]]:
+    with node.log.open("wb") as output:
+        process = subprocess.Popen(
+            topology.command(node),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=node.root,
+            env=topology.environment(node),
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,104 @@
+"""docs/bare-metal.md: its commands, run with other folders, and what they installed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from prometheus.exporter_process import answers, clean_environment, exporter, simulator
+from systemd.unit import ENVIRONMENT, UNIT, only
+from vllm_specdec_exporter import __version__
+from vllm_specdec_exporter.option_table import OPTIONS
+
+pytestmark = pytest.mark.timeout(300)
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "bare-metal.md").read_text("utf-8")
+#: What makes the wheel, without its own set-up of a virtual environment: `make wheel` in Makefile.
+MAKE_WHEEL = "python3 -m hatchling build -t wheel -d dist"
+
+
+def lines(section: str) -> list[str]:
+    """Return the commands of a section's first block."""
+    found = re.search(rf"^## {section}\n.*?^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1].splitlines()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that stands for the root of a machine on which the commands of the page were run."""
+    folder = tmp_path_factory.mktemp("machine")
+    for name in ("etc/systemd/system", "etc/default", "dist"):
+        (folder / name).mkdir(parents=True)
+    for line in [*lines("Install"), *(one for one in lines("As a service") if "systemctl" not in one)]:
+        command = re.sub(r"(?<![\w.])/(opt|etc)/", rf"{folder}/\1/", line.removeprefix("sudo "))
+        command = re.sub(r"(?<= )dist\b", f"{folder}/dist", command.replace("make wheel", MAKE_WHEEL))
+        command = re.sub(r"^python3 -m hatchling", f"{shlex.quote(sys.executable)} -m hatchling", command)
+        done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    return folder
+
+
+def test_the_makefile_makes_the_wheel_so() -> None:
+    """The only command that is replaced is what `make wheel` runs."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert re.search(r"^wheel: .*\n\t\$\(BIN\)/python -m hatchling build -t wheel$", makefile, re.MULTILINE)
+    assert lines("Install")[0] == "make wheel"
+
+
+def test_what_was_installed_is_what_the_unit_starts(root: Path) -> None:
+    """In the folder that the unit names, it watches a vLLM and says that it is healthy."""
+    program = Path(f"{root}{only('ExecStart')}")
+    with (
+        simulator("--scenario", "healthy") as server,
+        exporter("--vllm.url", server, command=(str(program),)) as address,
+    ):
+        assert answers(f"http://{address}/-/healthy")
+        listening = clean_environment(VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS=address)
+        asked = subprocess.run([program, "health"], env=listening, capture_output=True, text=True, timeout=30)
+        assert asked.returncode == 0, asked.stderr
+
+
+def test_the_files_are_where_systemd_looks(root: Path) -> None:
+    """The unit, and the file that it reads settings from; that may hold what not everybody should read."""
+    assert (root / "etc/systemd/system" / UNIT.name).read_bytes() == UNIT.read_bytes()
+    settings = Path(f"{root}{only('EnvironmentFile').removeprefix('-')}")
+    assert settings.read_bytes() == ENVIRONMENT.read_bytes()
+    assert settings.stat().st_mode & 0o777 == 0o640
+
+
+def test_the_wheel_has_the_name_of_this_version(root: Path) -> None:
+    """Which the page writes out."""
+    assert f"-{__version__}-" in "".join(lines("Install"))
+    assert list((root / "dist").glob(f"*-{__version__}-*.whl"))
+
+
+def test_the_settings_of_the_page_are_settings() -> None:
+    """Every variable that it names."""
+    said = set(re.findall(r"\bVLLM_SPECDEC_EXPORTER_\w+", TEXT))
+    assert said
+    assert said <= {option.variable for option in OPTIONS}
+
+
+def test_the_prometheus_job_is_the_one_of_the_rules() -> None:
+    """And the address the one that the environment file has."""
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    jobs = {
+        job["job_name"]: job["static_configs"][0]["targets"]
+        for job in yaml.safe_load(block)["scrape_configs"]
+    }
+    assert jobs == {"vllm-specdec-exporter": ["127.0.0.1:9850"], "vllm": ["127.0.0.1:8000"]}
+    assert "LISTEN_ADDRESS=127.0.0.1:9850" in ENVIRONMENT.read_text("utf-8")
+
+
+def test_limits_are_those_of_the_unit() -> None:
+    """Half a core and 256 MiB."""
+    assert (only("CPUQuota"), only("MemoryMax")) == ("50%", "256M")
+    assert "half a core and 256 MiB" in TEXT
