@@ -1,0 +1,173 @@
+"""What Prometheus would discover of a pod, and the scrape configurations that operators write.
+
+A real Prometheus then relabels: only the Kubernetes API is replaced, by files with the same labels.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .stacks import Pod
+
+NAMESPACE = "llm"
+_META = "__meta_kubernetes_"
+
+
+def discovered(pod: Pod, address: str) -> list[dict[str, Any]]:
+    """Return the targets of a pod as Prometheus' role `pod` lists them, in the form of file_sd.
+
+    One for each declared port of each container, init containers last; one without port for a container that
+    declares none.
+    """
+    common = {
+        f"{_META}namespace": NAMESPACE,
+        f"{_META}pod_name": pod.name,
+        f"{_META}pod_ip": address,
+        f"{_META}pod_phase": "Running",
+        f"{_META}pod_ready": "true",
+        f"{_META}pod_node_name": "node-1",
+        **_texts("label", pod.labels),
+        **_texts("annotation", pod.annotations),
+    }
+    found: list[dict[str, Any]] = []
+    nothing: tuple[dict[str, Any], ...] = ({},)
+    for kind, is_init in (("containers", "false"), ("initContainers", "true")):
+        for container in pod.spec.get(kind) or ():
+            labels = common | {
+                f"{_META}pod_container_name": container["name"],
+                f"{_META}pod_container_image": container["image"],
+                f"{_META}pod_container_init": is_init,
+            }
+            for port in container.get("ports") or nothing:
+                number = port.get("containerPort")
+                own = {
+                    f"{_META}pod_container_port_number": str(number),
+                    f"{_META}pod_container_port_name": port.get("name", ""),
+                    f"{_META}pod_container_port_protocol": port.get("protocol", "TCP"),
+                }
+                target = f"{address}:{number}" if number else address
+                found.append({"targets": [target], "labels": labels | (own if number else {})})
+    return found
+
+
+def _texts(kind: str, texts: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, value in texts.items():
+        safe = re.sub(r"[^a-zA-Z0-9_]", "_", name)
+        found[f"{_META}pod_{kind}_{safe}"] = value
+        found[f"{_META}pod_{kind}present_{safe}"] = "true"
+    return found
+
+
+# --- scrape configurations, as the operators write them
+
+
+def pod_monitor(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the Prometheus operator makes of a PodMonitor."""
+    name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+    spec = obj["spec"]
+    return [
+        _scrape(
+            f"podMonitor/{name}/{number}",
+            [
+                *_running(),
+                *_selected(spec["selector"]),
+                _keep("pod_container_port_name", endpoint["port"]),
+                *_targets(),
+                {"target_label": "job", "replacement": name},
+                {"target_label": "endpoint", "replacement": endpoint["port"]},
+                *(_relabelling(rule) for rule in endpoint.get("relabelings") or ()),
+            ],
+        )
+        for number, endpoint in enumerate(spec["podMetricsEndpoints"])
+    ]
+
+
+def vm_pod_scrape(obj: Mapping[str, Any], namespace: str = "monitoring") -> list[dict[str, Any]]:
+    """What the VictoriaMetrics operator makes of a VMPodScrape."""
+    name = f"{namespace}/{obj['metadata']['name']}"
+    spec = obj["spec"]
+    return [
+        _scrape(
+            f"podScrape/{name}/{number}",
+            [
+                *_running(),
+                *_selected(spec["selector"]),
+                _keep("pod_container_port_name", endpoint["port"]),
+                *_targets(),
+                {"target_label": "job", "replacement": name},
+                {"target_label": "endpoint", "replacement": endpoint["port"]},
+                *(_relabelling(rule) for rule in endpoint.get("relabelConfigs") or ()),
+            ],
+        )
+        for number, endpoint in enumerate(spec["podMetricsEndpoints"])
+    ]
+
+
+def cluster_pod_monitoring(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What Google's collector makes of a ClusterPodMonitoring: job is its name, instance is pod and port."""
+    spec = obj["spec"]
+    labels = {
+        "namespace": "namespace",
+        "pod": "pod_name",
+        "container": "pod_container_name",
+        "node": "pod_node_name",
+    }
+    wanted = [label for label in spec["targetLabels"]["metadata"] if label in labels]
+    return [
+        _scrape(
+            f"ClusterPodMonitoring/{obj['metadata']['name']}/{endpoint['port']}",
+            [
+                *(
+                    {"target_label": label, "replacement": label}
+                    for label in ("project_id", "location", "cluster")
+                ),
+                *_selected(spec["selector"]),
+                *({"source_labels": [_META + labels[label]], "target_label": label} for label in wanted),
+                {"target_label": "job", "replacement": obj["metadata"]["name"]},
+                *_running(),
+                _keep("pod_container_port_name", endpoint["port"]),
+                {
+                    "source_labels": [f"{_META}pod_name", f"{_META}pod_container_port_name"],
+                    "regex": "(.+);(.+)",
+                    "replacement": "$1:$2",
+                    "target_label": "instance",
+                },
+            ],
+        )
+        for endpoint in spec["endpoints"]
+    ]
+
+
+def _scrape(job: str, rules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"job_name": job, "kubernetes_sd_configs": [{"role": "pod"}], "relabel_configs": list(rules)}
+
+
+def _running() -> list[dict[str, Any]]:
+    return [{"source_labels": [f"{_META}pod_phase"], "regex": "(Failed|Succeeded)", "action": "drop"}]
+
+
+def _keep(label: str, value: str) -> dict[str, Any]:
+    return {"source_labels": [_META + label], "regex": value, "action": "keep"}
+
+
+def _selected(selector: Mapping[str, Any]) -> list[dict[str, Any]]:
+    assert not set(selector) - {"matchLabels"}, f"not understood: {selector}"
+    labels = selector.get("matchLabels") or {}
+    return [
+        _keep(f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', name)}", value) for name, value in labels.items()
+    ]
+
+
+def _targets() -> list[dict[str, Any]]:
+    labels = {"namespace": "namespace", "container": "pod_container_name", "pod": "pod_name"}
+    return [{"source_labels": [_META + source], "target_label": label} for label, source in labels.items()]
+
+
+def _relabelling(rule: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    return {names.get(key, key): value for key, value in rule.items()}

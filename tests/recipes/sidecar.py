@@ -1,0 +1,41 @@
+"""The sidecar: as the chart's named template renders it, in a pod, and as the exporter reads its flags."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from helm.api_rules import containers_of
+from injection import rendered_policy
+from vllm_specdec_exporter import config, serve
+
+if TYPE_CHECKING:
+    from recipes.stacks import Pod
+
+#: The name of the container.
+NAME = "specdec-exporter"
+#: The chart's values that give the recipes' image.
+IMAGE = {"image": {"registry": "registry.example.com", "repository": "vllm-specdec-exporter"}}
+
+
+@functools.cache
+def chart_sidecar() -> dict[str, Any]:
+    """Return the container that the chart's named template renders: what every recipe must equal."""
+    return rendered_policy.sidecar(IMAGE)
+
+
+def sidecar_of(pod: Pod) -> dict[str, Any]:
+    """Return the pod's one sidecar."""
+    (container,) = [container for container in containers_of(pod.spec) if container["name"] == NAME]
+    return container
+
+
+def loaded(args: list[str]) -> config.Config:
+    """Return the settings that the exporter reads from a container's args."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    serve.add_arguments(parser)
+    with tempfile.NamedTemporaryFile() as authority:  # what a volume would bring
+        args = [argument.replace("/var/run/specdec/ca.crt", authority.name) for argument in args]
+        return config.load(vars(parser.parse_args(args)), {})

@@ -1,0 +1,268 @@
+"""What a stack makes of a recipe: the pods that would run, by the facts in tests/data/stacks/.
+
+Every function takes the recipe's documents and returns pods. None of them judges; that is for the tests.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import yaml
+
+from helm.kubernetes_yaml import documents
+from injection.kubectl_program import kustomize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "helm" / "examples"
+STACKS = ROOT / "tests" / "data" / "stacks"
+INJECT = {"vllm-specdec-exporter/inject": "enabled"}
+
+#: By what a strategic merge tells the items of a list of a pod's spec apart.
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "ports": "containerPort",
+}
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod that a recipe leads to.
+
+    Attributes:
+        name: which of the recipe's pods.
+        spec: its spec.
+        labels: its labels.
+        annotations: its annotations.
+        serves: whether vLLM's API server, and so /metrics, runs in it.
+    """
+
+    name: str
+    spec: Mapping[str, Any]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    serves: bool = True
+
+    def manifest(self) -> dict[str, Any]:
+        """Return it as an object that Kubernetes' schemas can judge."""
+        metadata = {"name": self.name, "labels": dict(self.labels), "annotations": dict(self.annotations)}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": copy.deepcopy(dict(self.spec)),
+        }
+
+
+def load(recipe: str) -> list[dict[str, Any]]:
+    """Return the documents of a recipe, read as Kubernetes reads YAML."""
+    return documents((EXAMPLES / recipe).read_text(encoding="utf-8"))
+
+
+@functools.cache
+def stack(name: str) -> dict[str, Any]:
+    """Return the facts on a stack."""
+    (found,) = documents((STACKS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def refusals(name: str, document: Mapping[str, Any]) -> list[str]:
+    """Return what a stack would refuse in what it is given."""
+    errors = jsonschema.Draft202012Validator(stack(name)["accepts"]).iter_errors(document)
+    return sorted(f"/{'/'.join(map(str, error.absolute_path))}: {error.message}" for error in errors)
+
+
+def merged(base: Any, patch: Any, name: str = "") -> Any:
+    """Return a strategic merge, as the API server and KServe do it: lists by their items' names."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return {
+            key: merged(base.get(key), patch.get(key), key) for key in [*base, *(patch.keys() - base.keys())]
+        }
+    if patch is None:
+        return copy.deepcopy(base)
+    key = _KEYS.get(name)
+    if key is None or not isinstance(base, list):
+        return copy.deepcopy(patch)
+    found = {item[key]: copy.deepcopy(item) for item in base}
+    for item in patch:
+        found[item[key]] = merged(found.get(item[key]), item)
+    return list(found.values())
+
+
+# --- what each stack does
+
+
+def workload(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """A Deployment, StatefulSet or Job makes pods of its template."""
+    return [_of_template(document["metadata"]["name"], document["spec"]["template"]) for document in recipe]
+
+
+def _of_template(name: str, template: Mapping[str, Any], *, serves: bool = True) -> Pod:
+    metadata = template.get("metadata") or {}
+    return Pod(
+        name, template["spec"], metadata.get("labels") or {}, metadata.get("annotations") or {}, serves
+    )
+
+
+def vllm_chart(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """The chart of vLLM puts the lists behind what it has itself."""
+    (values,) = recipe
+    facts = stack("vllm-chart-old" if "extraContainers" in values else "vllm-chart")
+    spec = copy.deepcopy(facts["pod"])
+    spec["containers"][0]["command"] = values["image"]["command"]
+    spec["initContainers"] += copy.deepcopy((values.get("extraInit") or {}).get("initContainers") or [])
+    spec["containers"] += copy.deepcopy(values.get("extraContainers") or [])
+    return [Pod("vllm", spec, {"environment": "test", "release": "test"})]
+
+
+def llm_d(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """llm-d puts the decode containers and their port, and the list behind its routing proxy."""
+    (values,) = recipe
+    decode = values["decode"]
+    spec = copy.deepcopy(stack("llm-d")["pod"])
+    spec["initContainers"][0]["ports"][0]["containerPort"] = values["routing"]["servicePort"]
+    spec["initContainers"] += copy.deepcopy(decode["initContainers"])
+    for container in decode["containers"]:
+        made = {key: copy.deepcopy(container[key]) for key in ("name", "image", "ports", "resources")}
+        made["command"] = ["vllm", "serve"]
+        made["args"] = [f"--port={values['routing']['proxy']['targetPort']}", *container["args"]]
+        spec["containers"].append(made)
+    return [Pod("decode", spec, values["modelArtifacts"]["labels"] | {"llm-d.ai/role": "decode"})]
+
+
+def inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """KServe merges the predictor into the runtime's pod, and its webhook appends the storage initializer."""
+    (document,) = recipe
+    facts = stack("kserve-inferenceservice")
+    predictor = {
+        key: value
+        for key, value in document["spec"]["predictor"].items()
+        if key not in {"model", "minReplicas"}
+    }
+    spec = merged(facts["pod"], predictor)
+    model = document["spec"]["predictor"]["model"]
+    spec["containers"][0]["args"] += model["args"]
+    spec["containers"][0]["resources"] = model["resources"]
+    spec["initContainers"] += copy.deepcopy(facts["appended"])
+    return [Pod("predictor", spec, {"app": document["metadata"]["name"]})]
+
+
+def llm_inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """KServe merges spec.template into its own, and fills in the service's name in configs."""
+    (document,) = recipe
+    template = _expanded(document["spec"]["template"], service="llama")
+    spec = merged(stack("kserve-llminferenceservice")["pod"], template)
+    return [Pod("llama", spec, {"app.kubernetes.io/name": "llama"})]
+
+
+def _expanded(node: Any, service: str) -> Any:
+    if isinstance(node, dict):
+        return {key: _expanded(value, service) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_expanded(item, service) for item in node]
+    if not isinstance(node, str):
+        return node
+    name = f"{service}-kserve-self-signed-certs"
+    return node.replace("{{ ChildName .ObjectMeta.Name `-kserve-self-signed-certs` }}", name)
+
+
+def leader_worker_set(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """LeaderWorkerSet makes a leader and workers."""
+    (document,) = recipe
+    group = document["spec"]["leaderWorkerTemplate"]
+    return [
+        _of_template("leader", group.get("leaderTemplate") or group["workerTemplate"]),
+        _of_template("worker", group["workerTemplate"], serves=False),
+    ]
+
+
+def ray_cluster(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """KubeRay makes a head and workers, and has workers wait for the head in an init container."""
+    (document,) = recipe
+    pods = [_of_template("head", document["spec"]["headGroupSpec"]["template"])]
+    for group in document["spec"]["workerGroupSpecs"]:
+        pod = _of_template(group["groupName"], group["template"], serves=False)
+        ray = pod.spec["containers"][0]
+        waits = {
+            "name": "wait-gcs-ready",
+            "image": ray["image"],
+            "resources": copy.deepcopy(ray["resources"]),
+        }
+        pods.append(Pod(pod.name, merged(pod.spec, {"initContainers": [waits]}), pod.labels, serves=False))
+    return pods
+
+
+def production_stack(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """vllm-stack renders a labelled Deployment, and kubectl's Kustomize adds the sidecar to it."""
+    (values,) = recipe
+    built = kustomized("production-stack", vllm_stack(values))
+    return workload(
+        [document for document in built if document["metadata"]["labels"].items() >= INJECT.items()]
+    )
+
+
+def vllm_stack(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the Deployments that vllm-stack renders: the engines, and a router that must be left alone."""
+    deployments = []
+    for model in values["servingEngineSpec"]["modelSpec"]:
+        spec = copy.deepcopy(stack("production-stack")["pod"])
+        spec["containers"][0]["command"] = [
+            *("vllm", "serve", model["modelURL"], "--port", "8000"),
+            *model["vllmConfig"]["extraArgs"],
+        ]
+        amounts = {
+            "cpu": model["requestCPU"],
+            "memory": model["requestMemory"],
+            "nvidia.com/gpu": model["requestGPU"],
+        }
+        limits = amounts | {"cpu": model["limitCPU"], "memory": model["limitMemory"]}
+        spec["containers"][0]["resources"] = {"requests": amounts, "limits": limits}
+        labels = {"model": model["name"], "app.kubernetes.io/component": "serving-engine"}
+        metadata = {"labels": labels | model["podLabels"], "annotations": model["podAnnotations"]}
+        deployments.append(
+            _deployment(f"vllm-{model['name']}-deployment-vllm", labels | model["labels"], metadata, spec)
+        )
+    router = {
+        "containers": [{"name": "router-container", "image": "router", "ports": [{"containerPort": 8000}]}]
+    }
+    return [
+        *deployments,
+        _deployment("vllm-deployment-router", {"a": "router"}, {"labels": {"a": "router"}}, router),
+    ]
+
+
+def _deployment(
+    name: str, labels: Mapping[str, str], pod: Mapping[str, Any], spec: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            "selector": {"matchLabels": dict(pod["labels"])},
+            "template": {"metadata": dict(pod), "spec": dict(spec)},
+        },
+    }
+
+
+def kustomized(folder: str, rendered: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what `kubectl kustomize` makes of a folder of the examples with these as rendered.yaml."""
+    with tempfile.TemporaryDirectory(prefix="recipes-") as scratch:
+        helm = Path(scratch) / "helm"
+        shutil.copytree(ROOT / "helm" / "kustomize", helm / "kustomize")
+        shutil.copytree(EXAMPLES / folder, helm / "examples" / folder)
+        (helm / "examples" / folder / "rendered.yaml").write_text(yaml.safe_dump_all(list(rendered)))
+        return documents(kustomize(helm / "examples" / folder))

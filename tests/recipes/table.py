@@ -1,0 +1,90 @@
+"""The recipes that lead to pods: what each is for, and what of it is meant to differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recipes.stacks import (
+    Pod,
+    inference_service,
+    leader_worker_set,
+    llm_d,
+    llm_inference_service,
+    production_stack,
+    ray_cluster,
+    vllm_chart,
+    workload,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A file of the examples that leads to pods.
+
+    Attributes:
+        path: under helm/examples.
+        pods: what the stack makes of it.
+        upstream: what the sidecar must poll.
+        stack: the facts that say what the stack accepts; empty for Kubernetes' own objects.
+        native: whether the sidecar is a native one.
+        differs: what, besides args, is unlike the chart's sidecar, and is meant to be.
+        quality: the quality of service that the pods keep.
+    """
+
+    path: str
+    pods: Callable[[Sequence[Mapping[str, Any]]], list[Pod]]
+    upstream: tuple[str, ...] = ("http://127.0.0.1:8000",)
+    stack: str = ""
+    native: bool = True
+    differs: frozenset[str] = frozenset()
+    quality: str = "Guaranteed"
+
+
+RECIPES = (
+    Recipe("deployment.yaml", workload),
+    Recipe("job.yaml", workload),
+    Recipe("data-parallel/one-port.yaml", workload),
+    Recipe("data-parallel/port-per-rank.yaml", workload, ("http://127.0.0.1:8000", "http://127.0.0.1:8001")),
+    # The chart's own init container, with less requested than allowed, makes the pod Burstable.
+    Recipe("vllm-chart/values.yaml", vllm_chart, stack="vllm-chart", quality="Burstable"),
+    Recipe(
+        "vllm-chart/values-extra-containers.yaml",
+        vllm_chart,
+        stack="vllm-chart-old",
+        native=False,
+        differs=frozenset({"restartPolicy"}),
+        quality="Burstable",
+    ),
+    Recipe("production-stack/values.yaml", production_stack, stack="production-stack"),
+    # The routing proxy has no resources.
+    Recipe("llm-d/values.yaml", llm_d, ("http://127.0.0.1:8200",), stack="llm-d", quality="Burstable"),
+    # The storage initializer requests less than its limits.
+    Recipe(
+        "kserve/inferenceservice.yaml",
+        inference_service,
+        ("http://127.0.0.1:8080",),
+        stack="kserve-inferenceservice",
+        quality="Burstable",
+    ),
+    Recipe(
+        "kserve/llminferenceservice.yaml",
+        llm_inference_service,
+        ("https://127.0.0.1:8000",),
+        stack="kserve-llminferenceservice",
+    ),
+    # It has no main container of its own, so KServe's, without resources, is what counts.
+    Recipe(
+        "kserve/llminferenceserviceconfig.yaml",
+        llm_inference_service,
+        ("https://127.0.0.1:8000",),
+        stack="kserve-llminferenceservice",
+        differs=frozenset({"volumeMounts"}),
+        quality="Burstable",
+    ),
+    Recipe("leaderworkerset.yaml", leader_worker_set, stack="leaderworkerset"),
+    Recipe("raycluster.yaml", ray_cluster, stack="raycluster"),
+)

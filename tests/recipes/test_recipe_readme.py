@@ -1,0 +1,128 @@
+"""The index of the recipes: every block that can be run is run, and every file is in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from helm.charts import helm3
+from helm.manifest_schemas import problems_everywhere
+from injection.kubectl_program import kubectl
+from recipes.stacks import EXAMPLES, ROOT, load, vllm_stack
+from recipes.table import RECIPES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+README = EXAMPLES / "README.md"
+_BLOCK = re.compile(r"(?:<!-- not executed: (?P<why>[^>]+) -->\n)?```sh\n(?P<code>.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of shell commands; `why` it cannot be run, empty where it can."""
+
+    code: str
+    why: str
+
+
+def blocks() -> list[Block]:
+    """Return all blocks of shell commands."""
+    return [Block(found["code"], found["why"] or "") for found in _BLOCK.finditer(README.read_text())]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A copy of what the commands use, `helm` and `python` beside it, and what another chart would render."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "helm", clone / "helm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "alerts" / "rules", clone / "alerts" / "rules")
+    (values,) = load("production-stack/values.yaml")
+    rendered = clone / "helm" / "examples" / "production-stack" / "rendered.yaml"
+    rendered.write_text(yaml.safe_dump_all(vllm_stack(values)))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    (programs / "kubectl").symlink_to(kubectl())
+    # This Helm is from 2021, and takes a cluster to be of then.
+    (programs / "helm").write_text(f'#!/bin/sh\nexec {helm3()} "$@" --kube-version 1.36.0\n')
+    (programs / "helm").chmod(0o755)
+    return clone
+
+
+def run(block: Block, clone: Path) -> None:
+    """Run a block as a reader would, from the root of the repository."""
+    path = f"{clone.parent / 'bin'}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        ("bash", "-euo", "pipefail", "-c", block.code),
+        cwd=clone,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, block.code + done.stderr
+
+
+EXECUTABLE = [block for block in blocks() if not block.why]
+
+
+@pytest.mark.parametrize("block", EXECUTABLE, ids=lambda block: block.code.split("\n")[0][:60])
+def test_a_block_does_what_it_says(block: Block, clone: Path) -> None:
+    """It runs, and every file that it writes has objects that an API server takes."""
+    run(block, clone)
+    written = re.findall(r"> (\S+\.yaml)$", block.code, flags=re.MULTILINE)
+    assert written
+    for name in written:
+        objects = [obj for obj in yaml.safe_load_all((clone / name).read_text()) if obj]
+        assert objects
+        assert problems_everywhere(objects) == []
+
+
+def test_both_kinds_of_blocks_are_there() -> None:
+    """Blocks are found, and the ones that are not run say why, and need what is not here."""
+    assert len(EXECUTABLE) >= 3
+    for block in blocks():
+        if block.why:
+            assert re.search("cluster|chart", block.why)
+            assert re.search(r"kubectl (apply|port-forward)|helm (upgrade|template vllm) ", block.code)
+
+
+def test_commands_in_comments_name_files_that_exist() -> None:
+    """Files that a block names are there."""
+    for block in blocks():
+        for name in re.findall(r"(?<![\w/])((?:helm|alerts)/[\w./-]+\.(?:yaml|py))", block.code):
+            assert (ROOT / name).exists() or name.endswith("production-stack/rendered.yaml"), name
+
+
+def test_every_recipe_is_in_the_index() -> None:
+    """Each file of the folder is linked, and each link to a file here leads to one."""
+    text = README.read_text()
+    linked = {link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not link.startswith("..")}
+    files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.y*ml")}
+    assert files - linked == {"production-stack/kustomization.yaml"}
+    assert linked <= files
+
+
+def test_the_index_tells_where_each_recipe_polls() -> None:
+    """The table's address is the recipe's."""
+    rows = {
+        path: line
+        for line in README.read_text().splitlines()
+        for path in re.findall(r"\]\(([^)]+\.yaml)\)", line)
+    }
+    for recipe in RECIPES:
+        for url in recipe.upstream:
+            expected = url if url.startswith("https:") else ":" + url.rpartition(":")[2]
+            same = "the same" in rows[recipe.path]
+            assert expected in rows[recipe.path] or same, recipe.path
+        assert ("| no:" in rows[recipe.path]) == (not recipe.native)

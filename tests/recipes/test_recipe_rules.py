@@ -1,0 +1,118 @@
+"""Rules for other operators: the same rules, without what these have no field for."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from helm.charts import render
+from helm.manifest_schemas import problems_everywhere
+from prometheus_server import find_program
+from recipes.stacks import EXAMPLES, ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = EXAMPLES / "rule_objects.py"
+RULES = sorted((ROOT / "alerts" / "rules").glob("*.yml"))
+KINDS = ("ClusterRules", "VMRule")
+
+
+def converted(kind: str, *files: str, stdin: str = "") -> list[dict[str, Any]]:
+    """Return what the program prints."""
+    done = subprocess.run(
+        (sys.executable, str(SCRIPT), kind, *files), input=stdin, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def groups_of(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the groups of all objects."""
+    return [group for obj in objects for group in obj["spec"]["groups"]]
+
+
+def shipped() -> list[dict[str, Any]]:
+    """Return the groups of the rule files."""
+    return [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+
+
+def without(groups: list[dict[str, Any]], field: str) -> list[dict[str, Any]]:
+    """Return groups without a field of their rules."""
+    return [
+        group | {"rules": [{k: v for k, v in rule.items() if k != field} for rule in group["rules"]]}
+        for group in groups
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_rule_is_there_and_taken(kind: str) -> None:
+    """An object a file, strictly valid, and nothing lost but what the kind has no field for."""
+    objects = converted(kind, *map(str, RULES))
+    assert [obj["metadata"]["name"] for obj in objects] == [f"vllm-specdec-{path.stem}" for path in RULES]
+    assert problems_everywhere(objects) == []
+    kept = without(shipped(), "keep_firing_for") if kind == "ClusterRules" else shipped()
+    assert groups_of(objects) == kept
+    assert all(len(json.dumps(obj)) < 500_000 for obj in objects)
+
+
+def test_google_would_refuse_what_is_left_out() -> None:
+    """keep_firing_for is left out because it has to be."""
+    (obj,) = converted("VMRule", str(ROOT / "alerts" / "rules" / "harm.yml"))
+    as_google = obj | {"apiVersion": "monitoring.googleapis.com/v1", "kind": "ClusterRules"}
+    assert any("keep_firing_for" in problem for problem in problems_everywhere([as_google]))
+
+
+def test_google_may_scope_every_rule() -> None:
+    """It adds project_id, location and cluster to selectors and results, and refuses rules that set them."""
+    for group in shipped():
+        for rule in group["rules"]:
+            assert not {"project_id", "location", "cluster"} & set(rule.get("labels", {}))
+            assert not re.search(r"\{[^}]*\b(project_id|location|cluster)\s*[=!]", rule["expr"]), rule["expr"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_charts_rules_are_converted_with_their_values(kind: str) -> None:
+    """What a value of the chart switches off stays off."""
+    values = {"prometheusRule": {"enabled": True, "disabled": {"VLLMSpecDecodeWatchdog": True}}}
+    rendered = yaml.safe_dump_all(render(values))
+    objects = converted(kind, "-", stdin=rendered)
+    assert problems_everywhere(objects) == []
+    names = {rule.get("alert") for group in groups_of(objects) for rule in group["rules"]}
+    everything = {rule.get("alert") for group in shipped() for rule in group["rules"]}
+    assert everything - names == {"VLLMSpecDecodeWatchdog"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_promtool_takes_the_groups(kind: str, tmp_path: Path) -> None:
+    """Both operators hand the groups on as a rule file."""
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": groups_of(converted(kind, *map(str, RULES)))}))
+    promtool = find_program("promtool", "prometheus")
+    done = subprocess.run((promtool, "check", "rules", str(file)), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_file_without_rules_is_an_error(tmp_path: Path) -> None:
+    """Nothing is applied where something was expected: exit code 1, and the file's name."""
+    file = tmp_path / "empty.yml"
+    file.write_text("kind: ConfigMap\n")
+    done = subprocess.run((sys.executable, str(SCRIPT), "VMRule", str(file)), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert str(file) in done.stderr
+
+
+def test_it_needs_nothing_but_pyyaml() -> None:
+    """It runs where the exporter is not installed: the standard library and PyYAML."""
+    spec = importlib.util.spec_from_file_location("rule_objects", SCRIPT)
+    assert spec is not None
+    imported = set(re.findall(r"^(?:from|import) ([\w.]+)", SCRIPT.read_text(), flags=re.MULTILINE))
+    assert imported <= {"__future__", "argparse", "sys", "pathlib", "typing", "yaml"}

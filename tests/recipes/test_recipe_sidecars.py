@@ -1,0 +1,222 @@
+"""Every recipe puts the one and same sidecar beside vLLM, where it can do no harm."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from helm.api_rules import containers_of
+from helm.manifest_schemas import problems_everywhere
+from helm.quantities import qos_class
+from injection import rendered_policy
+from injection.policy_server import admit
+from recipes.sidecar import IMAGE, NAME, chart_sidecar, loaded, sidecar_of
+from recipes.stacks import EXAMPLES, STACKS, Pod, load, production_stack, refusals, stack, vllm_stack
+from recipes.table import RECIPES, Recipe
+from vllm_specdec_exporter import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+each = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.path)
+
+
+def serving(recipe: Recipe) -> list[Pod]:
+    """Return the pods that have vLLM's API server; each recipe has one."""
+    pods = [pod for pod in recipe.pods(load(recipe.path)) if pod.serves]
+    assert pods
+    return pods
+
+
+def test_every_file_that_leads_to_pods_is_tested() -> None:
+    """A recipe that has a sidecar, and is in no list, fails here."""
+    files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yaml")}
+    with_sidecar = {file for file in files if f"name: {NAME}\n" in (EXAMPLES / file).read_text()}
+    listed = {recipe.path for recipe in RECIPES}
+    assert with_sidecar - {"production-stack/kustomization.yaml"} <= listed
+    assert listed <= files
+
+
+@each
+def test_the_stack_takes_the_recipe(recipe: Recipe) -> None:
+    """Nothing in a recipe is unknown to the stack that it is for."""
+    if recipe.stack:
+        assert [refusals(recipe.stack, document) for document in load(recipe.path)] == [[]]
+    else:
+        assert problems_everywhere(load(recipe.path)) == []
+
+
+@pytest.mark.parametrize("path", sorted(path.stem for path in STACKS.glob("*.yaml")))
+def test_what_a_stack_accepts_is_strict_and_has_a_source(path: str) -> None:
+    """Facts name project, version and commit, and refuse keys that nobody has looked up."""
+    facts = stack(path)
+    assert re.fullmatch(r"[0-9a-f]{40}", facts["source"]["commit"])
+    assert facts["source"]["project"]
+    assert facts["source"]["version"]
+    assert facts["source"]["facts"]
+    assert path in {recipe.stack for recipe in RECIPES}
+    assert refusals(path, {"made-up": 1})
+
+
+@each
+def test_pods_are_such_that_the_api_server_takes_them(recipe: Recipe) -> None:
+    """What the stack makes of a recipe is strictly valid in Kubernetes 1.29 to 1.37."""
+    assert problems_everywhere(pod.manifest() for pod in recipe.pods(load(recipe.path))) == []
+
+
+@each
+def test_the_sidecar_is_the_charts(recipe: Recipe) -> None:
+    """Nothing but args, and what is declared, differs from the chart's template."""
+    for pod in serving(recipe):
+        expected, found = chart_sidecar(), sidecar_of(pod)
+        differs = {key for key in {*expected, *found} if expected.get(key) != found.get(key)}
+        assert differs - {"args"} == recipe.differs
+        assert found["image"] == f"registry.example.com/vllm-specdec-exporter:{__version__}"
+
+
+@each
+def test_the_sidecar_is_where_metrics_are(recipe: Recipe) -> None:
+    """Pods without API server get no sidecar: it would report a server that is down for ever."""
+    for pod in recipe.pods(load(recipe.path)):
+        names = [container["name"] for container in containers_of(pod.spec)]
+        assert names.count(NAME) == int(pod.serves), pod.name
+
+
+@each
+def test_the_sidecar_is_native_and_behind_what_must_run_first(recipe: Recipe) -> None:
+    """It is among the init containers and always restarts; none of the recipe's own stands behind it."""
+    for pod in serving(recipe):
+        init = [container["name"] for container in pod.spec.get("initContainers") or ()]
+        assert (NAME in init) == recipe.native
+        if not recipe.native:
+            assert "ordinary container" in (EXAMPLES / recipe.path).read_text().split("\nimage:")[0]
+            continue
+        assert sidecar_of(pod)["restartPolicy"] == "Always"
+        appended = (
+            {container["name"] for container in stack(recipe.stack).get("appended", ())}
+            if recipe.stack
+            else set()
+        )
+        assert set(init[init.index(NAME) + 1 :]) <= appended
+
+
+@each
+def test_the_sidecar_polls_vllm_on_the_port_it_has(recipe: Recipe) -> None:
+    """--vllm.url names the loopback and the ports that vLLM's containers listen on, and all of them."""
+    for pod in serving(recipe):
+        settings = loaded(sidecar_of(pod)["args"])
+        urls = [target.url.removesuffix("/metrics") for target in settings.upstream.targets]
+        assert tuple(urls) == recipe.upstream
+        assert {urlsplit(url).port for url in urls} == set(listening(pod))
+
+
+def listening(pod: Pod) -> Iterator[int]:
+    """Yield the ports that vLLM listens on, by its command line, else by the port declared."""
+    for container in pod.spec["containers"]:
+        if container["name"] == NAME:
+            continue
+        command = " ".join([*container.get("command", ()), *container.get("args", ())])
+        told = re.search(r"--port[= ](\d+)", command)
+        ports = [port["containerPort"] for port in container.get("ports") or ()]
+        assert told is None or not ports or int(told[1]) in ports
+        yield int(told[1]) if told else ports[0]
+
+
+@each
+def test_the_exporter_knows_the_speculative_config(recipe: Recipe) -> None:
+    """--spec.config is what vLLM is given: without it speedup is a guess, and a guess does not page."""
+    text = (EXAMPLES / recipe.path).read_text()
+    for pod in serving(recipe):
+        args = sidecar_of(pod)["args"]
+        (told,) = [argument.split("=", 1)[1] for argument in args if argument.startswith("--spec.config=")]
+        assert loaded(args).settings.speculation.method == json.loads(told)["method"]
+        others = [json.loads(found) for found in re.findall(r"\{\"method\".*?\}", text)]
+        assert others
+        assert all(other == json.loads(told) for other in others)
+        if recipe.path != "kserve/llminferenceserviceconfig.yaml":
+            given = [c for c in pod.spec["containers"] if c["name"] != NAME]
+            assert all("speculative-config" in json.dumps(container) for container in given), (
+                "vLLM is given none"
+            )
+
+
+@each
+def test_the_sidecar_never_decides_on_vllm(recipe: Recipe) -> None:
+    """No readiness or startup probe, no hook, and a liveness probe that asks the exporter alone."""
+    for pod in serving(recipe):
+        container = sidecar_of(pod)
+        assert not {"readinessProbe", "startupProbe", "lifecycle"} & set(container)
+        assert container["livenessProbe"]["httpGet"] == {"path": "/-/healthy", "port": 9850, "scheme": "HTTP"}
+
+
+def without_sidecar(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod's spec without the sidecar."""
+    found = copy.deepcopy(dict(spec))
+    for kind in ("initContainers", "containers"):
+        found[kind] = [container for container in found.get(kind) or () if container["name"] != NAME]
+    return found
+
+
+@each
+def test_the_quality_of_service_is_kept(recipe: Recipe) -> None:
+    """A pod is in the class it would be in without us; and Guaranteed, if all else in it is."""
+    for pod in recipe.pods(load(recipe.path)):
+        if pod.name == "llama" and recipe.path.endswith("config.yaml"):
+            assert qos_class(without_sidecar(pod.spec)) == "BestEffort"  # KServe's container has no resources
+        else:
+            assert qos_class(pod.spec) == qos_class(without_sidecar(pod.spec)) == recipe.quality
+        guaranteed = copy.deepcopy(dict(pod.spec))
+        for container in containers_of(guaranteed):
+            if container["name"] != NAME:
+                container["resources"] = {"limits": {"cpu": "1", "memory": "1Gi"}}
+        assert qos_class(guaranteed) == "Guaranteed"
+
+
+@each
+def test_nothing_of_the_sidecar_clashes(recipe: Recipe) -> None:
+    """Its port, by number and name, and its volumes are its own: nobody else in the pod has them."""
+    for pod in serving(recipe):
+        others = [container for container in containers_of(pod.spec) if container["name"] != NAME]
+        ports = [port for container in others for port in container.get("ports") or ()]
+        assert "specdec-metrics" not in {port.get("name") for port in ports}
+        assert 9850 not in {port["containerPort"] for port in ports}
+        mounted = {mount["name"] for mount in sidecar_of(pod).get("volumeMounts") or ()}
+        assert not mounted & {mount["name"] for other in others for mount in other.get("volumeMounts") or ()}
+
+
+@each
+def test_a_recipe_says_what_it_is(recipe: Recipe) -> None:
+    """It begins with a comment: what it does, what to change, what it was checked with."""
+    lines = (EXAMPLES / recipe.path).read_text().splitlines()
+    head = "\n".join(
+        line for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
+    )
+    assert "# Change: " in head
+    assert re.search(r"# (Checked|Rendered) ", head)
+    assert 3 <= head.count("\n") + 1 <= 10
+
+
+def test_recipes_name_no_registry_but_the_example() -> None:
+    """Images are Docker Hub's short names, or of registry.example.com."""
+    for path in EXAMPLES.rglob("*"):
+        if path.is_file():
+            hosts = re.findall(
+                r"(?:image|repository): ([a-z0-9.-]+\.[a-z]+(?::\d+)?)/", path.read_text(encoding="utf-8")
+            )
+            assert set(hosts) <= {"registry.example.com"}, path
+
+
+def test_the_admission_policy_adds_what_kustomize_adds() -> None:
+    """The pods ask for the sidecar by label and annotations too: the policy gives them the same one."""
+    (values,) = load("production-stack/values.yaml")
+    (kustomized,) = production_stack([values])
+    (engine, router) = (deployment["spec"]["template"] for deployment in vllm_stack(values))
+    policy = rendered_policy.policy(IMAGE)
+    admitted = admit(policy, {"apiVersion": "v1", "kind": "Pod", **engine})
+    assert admitted["spec"]["initContainers"] == [sidecar_of(kustomized)]
+    assert admit(policy, {"apiVersion": "v1", "kind": "Pod", **router})["spec"] == router["spec"]
