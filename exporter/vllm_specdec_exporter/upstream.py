@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from . import __version__
-from .tls import trusting
+from .upstream_tls import UpstreamTLS
 
 if TYPE_CHECKING:
     from .config import UpstreamConfig
@@ -53,7 +53,7 @@ class Answer:
 
 
 class Upstream:
-    """One server. Use as an async context manager, or call `close`."""
+    """One server. Call `close` when it is no longer needed."""
 
     def __init__(self, target: Target, config: UpstreamConfig) -> None:
         """Prepare to talk to `target`.
@@ -64,7 +64,7 @@ class Upstream:
         self._target = target
         self._config = config
         self.timeout = config.timeout
-        self._tls = tls_context(config) if target.url.startswith("https:") else None
+        self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
 
     async def fetch(self) -> Answer:
@@ -118,6 +118,7 @@ class Upstream:
             headers={"Accept": accept, **self._authorization(), **dict(self._config.headers)},
             allow_redirects=False,
             server_hostname=self._config.server_name or None,
+            ssl=self._tls.context() if self._tls else True,
         ) as response:
             if 300 <= response.status < 400:
                 where = response.headers.get("Location", "nowhere")[:200]
@@ -132,9 +133,7 @@ class Upstream:
         if self._target.socket:
             connector = aiohttp.UnixConnector(self._target.socket, force_close=True)
         else:
-            connector = aiohttp.TCPConnector(
-                ssl=self._tls or True, force_close=True, use_dns_cache=False, limit=2
-            )
+            connector = aiohttp.TCPConnector(force_close=True, use_dns_cache=False, limit=2)
         return aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,  # done here, under the cap
@@ -168,26 +167,6 @@ def _read_token(path: str) -> str:
     if not token or not token.isprintable():
         raise PollError("credentials", f"the bearer token file {path} does not hold one line of ASCII")
     return token
-
-
-def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
-    """Return the TLS settings for https servers.
-
-    Raises:
-        ValueError: files that hold no usable certificate or key.
-    """
-    context = trusting(config.ca_file, insecure=config.insecure_skip_verify, flag="--vllm.ca-file")
-    if config.cert_file:
-        try:
-            # An encrypted key would ask for its password on the terminal.
-            context.load_cert_chain(config.cert_file, config.key_file, password=lambda: "")
-        except (ssl.SSLError, OSError, ValueError) as error:
-            msg = (
-                f"--vllm.cert-file {json.dumps(config.cert_file)}: no certificate that fits "
-                f"--vllm.key-file {json.dumps(config.key_file)} ({error})"
-            )
-            raise ValueError(msg) from error
-    return context
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -8,6 +8,7 @@ import gzip
 import logging
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,11 +31,11 @@ from vllm_specdec_exporter.pipeline import Settings
 from vllm_specdec_exporter.poller import Poller
 from vllm_specdec_exporter.target import parse_target
 from vllm_specdec_exporter.upstream import MAX_BODY, PollError, Upstream
+from vllm_specdec_exporter.upstream_tls import UpstreamTLS
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
     from service.harness import Behaviour
     from vllm_specdec_exporter.result import TargetResult
@@ -522,6 +523,56 @@ class TestTls:
             given |= {"cert_file": certificate, "key_file": key}
             assert (await failure(server.url, **given)).reason in ("reset", "tls")
             assert len(server.requests) == 1
+
+    async def test_replaced_authority(self, tmp_path: Path, ca: Authority, other_ca: Authority) -> None:
+        """A CA file that is replaced counts from the next poll on; a half-written one changes nothing."""
+        trusted = tmp_path / "trusted.pem"
+        trusted.write_bytes(ca.file.read_bytes())
+        replacement = tmp_path / "replacement.pem"
+        with (
+            FaultyServer(HEALTHY, tls=server_side(ca.issue("127.0.0.1"))) as before,
+            FaultyServer(HEALTHY, tls=server_side(other_ca.issue("127.0.0.1"))) as after,
+        ):
+            config = UpstreamConfig(ca_file=str(trusted))
+            old, new = (Upstream(parse_target(one.url), config) for one in (before, after))
+            try:
+                assert (await old.fetch()).body == BODY
+                with pytest.raises(PollError):
+                    await new.fetch()
+
+                replacement.write_text("-----BEGIN CERTIFICATE-----")
+                replacement.replace(trusted)
+                assert (await old.fetch()).body == BODY
+
+                replacement.write_bytes(other_ca.file.read_bytes())
+                replacement.replace(trusted)
+                assert (await new.fetch()).body == BODY
+                with pytest.raises(PollError):
+                    await old.fetch()
+            finally:
+                await old.close()
+                await new.close()
+
+    def test_replaced_client_certificate(self, tmp_path: Path, ca: Authority) -> None:
+        """So does a client certificate, through the links by which Kubernetes exchanges a Secret."""
+        for folder, names in (("first", ["a"]), ("second", ["b"])):
+            (tmp_path / folder).mkdir()
+            for name, path in zip(("tls.crt", "tls.key"), ca.issue(*names), strict=True):
+                (tmp_path / folder / name).write_bytes(Path(path).read_bytes())
+        link = tmp_path / "data"
+        link.symlink_to("first")
+        config = UpstreamConfig(
+            ca_file=str(ca.file), cert_file=str(link / "tls.crt"), key_file=str(link / "tls.key")
+        )
+        tls = UpstreamTLS(config)
+        presented = [tls.context()]
+        link.unlink()
+        link.symlink_to("second")
+        presented.append(tls.context())
+        presented.append(tls.context())
+
+        assert presented[0] is not presented[1]
+        assert presented[1] is presented[2]
 
     async def test_server_without_tls(self, server: FaultyServer) -> None:
         """A server that does not speak TLS is a matter of TLS."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 
 from .. import __version__
-from ..upstream import tls_context
+from ..upstream_tls import tls_context
 from .stream import Answer, Stream, StreamError, error_message
 
 if TYPE_CHECKING:

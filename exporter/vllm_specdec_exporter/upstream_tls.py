@@ -1,0 +1,75 @@
+"""TLS towards the servers: whom to trust and who to be, as the files have it now.
+
+Certificates are replaced while a pod runs: by cert-manager every few weeks, by KServe whenever a pod comes
+with a new address. So the files are looked at before each connection, and read anew when they have changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .tls import trusting
+
+if TYPE_CHECKING:
+    from .config import UpstreamConfig
+
+
+class UpstreamTLS:
+    """The TLS settings for https servers.
+
+    Raises:
+        ValueError: files that hold no usable certificate or key.
+    """
+
+    def __init__(self, config: UpstreamConfig) -> None:
+        self._config = config
+        self._seen = self._look()
+        self._context = tls_context(config)
+
+    def context(self) -> ssl.SSLContext:
+        """Return the settings in force. Files that cannot be used, or are half written, change nothing."""
+        seen = self._look()
+        if seen != self._seen:
+            with contextlib.suppress(ValueError):  # and the next connection tries again
+                self._context = tls_context(self._config)
+                self._seen = seen
+        return self._context
+
+    def _look(self) -> tuple[tuple[int, ...], ...]:
+        """Return what tells one version of the files from another; through the links that Kubernetes mounts."""
+        config = self._config
+        return tuple(_stamp(path) for path in (config.ca_file, config.cert_file, config.key_file))
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    if not path:
+        return ()
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
+    """Return the TLS settings for https servers.
+
+    Raises:
+        ValueError: files that hold no usable certificate or key.
+    """
+    context = trusting(config.ca_file, insecure=config.insecure_skip_verify, flag="--vllm.ca-file")
+    if config.cert_file:
+        try:
+            # An encrypted key would ask for its password on the terminal.
+            context.load_cert_chain(config.cert_file, config.key_file, password=lambda: "")
+        except (ssl.SSLError, OSError, ValueError) as error:
+            msg = (
+                f"--vllm.cert-file {json.dumps(config.cert_file)}: no certificate that fits "
+                f"--vllm.key-file {json.dumps(config.key_file)} ({error})"
+            )
+            raise ValueError(msg) from error
+    return context
