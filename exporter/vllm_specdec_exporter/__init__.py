@@ -3,9 +3,28 @@
 A Prometheus exporter that stands beside vLLM, reads its counters and publishes what they mean.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .api import SnapshotError, get_metrics
+    from .result import EngineResult, ExporterResult, TargetResult
+
 __version__ = "0.1.0"
 
-from .api import SnapshotError, get_metrics
-from .result import EngineResult, ExporterResult, TargetResult
-
 __all__ = ["EngineResult", "ExporterResult", "SnapshotError", "TargetResult", "__version__", "get_metrics"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for: a health check every few seconds needs none of it."""
+    if name in __all__:
+        from . import api, result
+
+        return getattr(api if hasattr(api, name) else result, name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

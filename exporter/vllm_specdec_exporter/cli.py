@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from . import __version__
 from .options import ConfigError, Parser
-from .wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +23,7 @@ PROGRAM = "vllm-specdec-exporter"
 #: Subcommands: their module, and what they do.
 COMMANDS = {
     "serve": ("serve", "poll vLLM and serve derived metrics (the default)"),
+    "health": ("health", "tell whether the exporter on this machine is alive, for health checks"),
     "check": ("check", "diagnose a server once, in the terminal"),
     "baseline": ("baseline.command", "record how fast the server is without speculation"),
     "compare": ("compare.command", "two or more servers, or recorded snapshots, side by side"),
@@ -59,8 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     module.add_arguments(parser)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     try:
-        return int(module.run(parser.parse_args(words)))
+        try:
+            args = parser.parse_args(words)
+        except SystemExit as end:
+            code = module.stand_by(words) if name == "serve" and end.code == 2 else None
+            if code is None:
+                raise
+            return int(code)
+        return int(module.run(args))
     except ConfigError as error:
+        from .wording import printable  # here, so that `health` starts fast
+
         print(f"{parser.prog}: error: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -18,6 +18,7 @@ from .option_table import OPTIONS
 from .options import ConfigError, gather
 from .settings import Settings
 from .speculation import Speculation
+from .web_options import check_web_config_file
 from .window import Window
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Config:
         poll_interval: seconds from one poll of a server to the next.
         settings: what the pipeline needs.
         listen: host and port to serve on; an empty host is every address.
+        web_config_file: YAML file with TLS, users and headers for that address; empty for none.
         process_metrics: whether `/metrics` also has `process_*` and `python_*`.
         log_format: ``logfmt`` or ``json``.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
@@ -78,6 +80,7 @@ class Config:
     poll_interval: float
     settings: Settings
     listen: tuple[str, int]
+    web_config_file: str
     process_metrics: bool
     log_format: str
     log_level: str
@@ -96,10 +99,15 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "
     Raises:
         ConfigError: something in it cannot be used.
     """
-    return build(*gather(OPTIONS, flags, environment, _read(file), file))
+    return build(*gather(OPTIONS, flags, environment, read_file(file), file))
 
 
-def _read(file: str, flag: str = "--config.file") -> object:
+def read_file(file: str, flag: str = "--config.file") -> object:
+    """Return the document in a YAML file, `None` for no file.
+
+    Raises:
+        ConfigError: it cannot be read, or is no YAML; the message names `flag`.
+    """
     if not file:
         return None
     try:
@@ -135,6 +143,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> Config:
             values, windows, judged=_judged(values["judgement.window"], windows), slack=interval / 2
         ),
         listen=values["web.listen-address"],
+        web_config_file=check_web_config_file(values["web.config.file"]),
         process_metrics=not values["web.disable-exporter-metrics"],
         log_format=values["log.format"],
         log_level=values["log.level"],
@@ -208,7 +217,7 @@ def _profiles(path: str | None) -> Mapping[str, CostProfile]:
     if not path:
         return {}
     try:
-        return parse_profiles(_read(path, "--cost.file"))
+        return parse_profiles(read_file(path, "--cost.file"))
     except ProfileError as error:
         msg = f"--cost.file {json.dumps(path)}: {error}"
         raise ConfigError(msg) from error

@@ -14,6 +14,7 @@ from .options import ConfigError
 from .poller import Poller
 from .result import ExporterResult, Reload
 from .upstream import Upstream
+from .web_options import WebConfigFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,7 @@ class Exporter:
         self.config = load()
         self._pollers = self._make_pollers(self.config)
         self._reload = Reload(successful=True, success_timestamp_seconds=wall())
+        self._web_config_read = self._reload
         self._tasks: list[asyncio.Task[None]] = []
         self._reloading = asyncio.Lock()
 
@@ -60,7 +62,19 @@ class Exporter:
             timestamp_seconds=self._wall(),
             targets=tuple(poller.result(now) for poller in self._pollers),
             thresholds=dict(self.config.settings.thresholds.items()),
-            reload=self._reload,
+            reload=self._last_reload(),
+        )
+
+    def note_web_config(self, reading: Reload) -> None:
+        """Take down how the last reading of the web configuration file ended."""
+        self._web_config_read = reading
+
+    def _last_reload(self) -> Reload:
+        """The configuration is the newest if both its files are."""
+        both = (self._reload, self._web_config_read)
+        return Reload(
+            successful=all(part.successful for part in both),
+            success_timestamp_seconds=max(part.success_timestamp_seconds for part in both),
         )
 
     def healthy(self) -> bool:
@@ -102,7 +116,11 @@ class Exporter:
                 config = self._load()
                 pollers = self._make_pollers(config)
             except ConfigError as error:
-                self._reload = replace(self._reload, successful=False)
+                # Whoever follows the web configuration file tells when it is mended; nobody tells of others.
+                if isinstance(error, WebConfigFileError) and error.path == self.config.web_config_file:
+                    self._web_config_read = replace(self._web_config_read, successful=False)
+                else:
+                    self._reload = replace(self._reload, successful=False)
                 logs.write([Event(logging.ERROR, "configuration not reloaded", {"error": str(error)})])
                 raise
             await self._halt()
@@ -117,7 +135,7 @@ class Exporter:
         before, self.config, self._pollers = self.config, config, pollers
         self._reload = Reload(successful=True, success_timestamp_seconds=self._wall())
         logs.set_up(config.log_format, config.log_level)
-        if (config.listen, config.process_metrics) != (before.listen, before.process_metrics):
+        if _needs_restart(config) != _needs_restart(before):
             logs.write([Event(logging.WARNING, "web.* settings take effect after a restart")])
         self.start()
 
@@ -142,3 +160,7 @@ class Exporter:
         while True:
             await asyncio.sleep(self.config.log_interval)
             logs.write(aggregate(self.latest()))
+
+
+def _needs_restart(config: Config) -> tuple[object, ...]:
+    return config.listen, config.web_config_file, config.process_metrics

@@ -18,10 +18,20 @@ from .values import (
     mask_header,
     mask_url,
     memory,
-    parse_listen_address,
     parse_speculation,
     share,
     threshold,
+)
+from .web_options import LISTEN_ADDRESS, WEB_CONFIG_FILE
+
+#: Looked at before the others, because it says what to do where they cannot be used.
+STARTUP_ON_ERROR = Option(
+    "startup.on-error",
+    choice("exit", "wait"),
+    "exit",
+    "Where the exporter cannot start, because of a wrong setting or a port that is taken: exit, or, for a "
+    "sidecar, wait: say so in log and metrics, stay healthy and try again. Not read from the file.",
+    metavar="WHAT",
 )
 
 #: Every option of `serve`, in the order of the help and the documentation.
@@ -138,7 +148,8 @@ OPTIONS: tuple[Option, ...] = (
         metavar="NAME=NUMBER",
         repeatable=True,
     ),
-    Option("web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"),
+    LISTEN_ADDRESS,
+    WEB_CONFIG_FILE,
     Option(
         "web.disable-exporter-metrics",
         boolean,
@@ -146,6 +157,7 @@ OPTIONS: tuple[Option, ...] = (
         "Leave process_* and python_* out of /metrics (true or false).",
         metavar="BOOL",
     ),
+    STARTUP_ON_ERROR,
     Option(
         "log.format", choice("logfmt", "json"), "logfmt", "Log lines as logfmt or json.", metavar="FORMAT"
     ),

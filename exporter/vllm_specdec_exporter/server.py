@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .exporter import Exporter
+    from .webconfig.guard import Guard
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
 
@@ -30,10 +31,12 @@ _PAGE_HEADERS = {
 }
 
 
-def create_app(exporter: Exporter) -> web.Application:
-    """Return the application that serves `exporter`."""
+def create_app(exporter: Exporter, guard: Guard | None = None) -> web.Application:
+    """Return the application that serves `exporter` to whom `guard` lets in, or to everybody."""
     app = web.Application()
     app[EXPORTER] = exporter
+    if guard is not None:
+        guard.attach(app)
     registry = CollectorRegistry()
     registry.register(ResultCollector(exporter.latest))
     if exporter.config.process_metrics:

@@ -40,7 +40,7 @@ class UpstreamTLS:
         return self._context
 
     def _look(self) -> tuple[tuple[int, ...], ...]:
-        """Return what tells one version of the files from another; through the links that Kubernetes mounts."""
+        """Return what tells one version of the files from another, through links as Kubernetes has them."""
         config = self._config
         return tuple(_stamp(path) for path in (config.ca_file, config.cert_file, config.key_file))
 

@@ -56,20 +56,6 @@ def file(text: str) -> str:
         raise ValueError(msg) from error
 
 
-def parse_listen_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``:9850``, ``127.0.0.1:9850`` or ``[::1]:9850``.
-
-    Raises:
-        ValueError: not such an address.
-    """
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
-        msg = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
-        raise ValueError(msg)
-    return host.strip("[]"), int(port)
-
-
 def header(text: str) -> tuple[str, str]:
     """Return name and value of a request header."""
     name, colon, value = text.partition(":")

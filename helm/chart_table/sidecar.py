@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from .value import Schema
 
 #: Options of the exporter that have a value of their own here.
-_ELSEWHERE = {"vllm.url", "spec.config", "threshold", "web.listen-address", "web.config.file"}
+_ELSEWHERE = {
+    "vllm.url",
+    "spec.config",
+    "threshold",
+    "web.listen-address",
+    "web.config.file",
+    "startup.on-error",
+}
 
 _SCALAR = {"type": ["string", "number", "boolean"]}
 
@@ -68,7 +75,12 @@ CONTAINER = Section(
             "`sha256:...`. A sidecar whose image cannot be pulled keeps vLLM from starting: pin what you have tried.",
         ),
         Value("image.pullPolicy", "IfNotPresent", choice("Always", "IfNotPresent", "Never"), "When to pull."),
-        Value("imagePullSecrets", [], OBJECTS, "For the standalone pod. A sidecar uses those of its pod."),
+        Value(
+            "imagePullSecrets",
+            [],
+            OBJECTS,
+            "For the standalone pod, and for pods that get the sidecar injected. A sidecar of your own uses those of its pod.",
+        ),
         Value(
             "exporter.vllmUrls",
             ["http://127.0.0.1:8000"],
@@ -100,7 +112,12 @@ CONTAINER = Section(
         Value("exporter.extraEnv", [], OBJECTS, "Environment variables, as in a container's `env`."),
         Value("exporter.extraEnvFrom", [], OBJECTS, "As in a container's `envFrom`."),
         Value("exporter.extraVolumeMounts", [], OBJECTS, "Such as a CA or token for `vllm.ca-file`."),
-        Value("exporter.extraVolumes", [], OBJECTS, "Their volumes. A pod of yours needs them as well."),
+        Value(
+            "exporter.extraVolumes",
+            [],
+            OBJECTS,
+            "Their volumes. A pod of yours needs them as well. What they refer to must be in the namespace of the pod.",
+        ),
         Value(
             "exporter.resources",
             {"requests": {"cpu": "200m", "memory": "128Mi"}, "limits": {"cpu": "200m", "memory": "128Mi"}},
@@ -146,7 +163,7 @@ CONTAINER = Section(
             "",
             NAME,
             "Secret with a [web configuration](../../docs/web-configuration.md) (TLS, client certificates, passwords) "
-            "and what it refers to. It must be in the namespace of the pod.",
+            "and what it refers to. It must be in the namespace of the pod: a Secret that is missing keeps the pod from starting, vLLM with it.",
         ),
         Value(
             "webConfig.key",

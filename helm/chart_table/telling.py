@@ -11,6 +11,7 @@ from .value import (
     BOOLEAN,
     COUNT,
     DURATION,
+    GO_DURATION,
     NAMESPACE,
     OBJECT,
     OBJECTS,
@@ -218,7 +219,7 @@ DASHBOARDS = Section(
         Value(
             "dashboards.grafanaDashboard.resyncPeriod",
             "",
-            DURATION,
+            GO_DURATION,
             "How often they are looked at; empty for the operator's.",
         ),
     ),

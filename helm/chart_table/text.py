@@ -80,6 +80,7 @@ def schema(sections: Sequence[Section]) -> str:
         for level in levels:
             place = place["properties"].setdefault(level, _level())
         place["properties"][name] = {**value.schema, "description": value.about}
+    _require(root)
     # Helm hands both to every chart that is another's dependency.
     root["properties"]["global"] = {"type": "object", "description": "Of the parent chart; not used."}
     root["properties"]["enabled"] = {
@@ -92,6 +93,14 @@ def schema(sections: Sequence[Section]) -> str:
         **root,
     }
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def _require(level: dict[str, Any]) -> None:
+    """Require what a level has: Helm fills in defaults, so only a null, which deletes them, is missing."""
+    level["required"] = sorted(level["properties"])
+    for inner in level["properties"].values():
+        if "description" not in inner:  # a level of the table, no value
+            _require(inner)
 
 
 def _level() -> dict[str, Any]:

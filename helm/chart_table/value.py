@@ -21,7 +21,12 @@ TEXTS: Schema = {"type": "array", "items": TEXT}
 #: Labels and annotations.
 TEXT_MAP: Schema = {"type": "object", "additionalProperties": TEXT}
 #: Of Prometheus; empty for the default of whoever reads it.
-DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h|d))*$"}
+DURATION: Schema = {
+    "type": "string",
+    "pattern": r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$",
+}
+#: Of Go, as the Grafana operator has it: no days.
+GO_DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))*$"}
 #: An address to put in front of paths: nothing that YAML or a template would read otherwise.
 ADDRESS: Schema = {"type": "string", "pattern": r"^$|^https?://[^\s\"'\\{}$#]+$"}
 #: A name of an object in Kubernetes, or empty.

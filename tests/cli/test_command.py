@@ -28,7 +28,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
 VERSION = f"vllm-specdec-exporter {vllm_specdec_exporter.__version__}\n"
-COMMANDS = ("serve", "check", "baseline", "compare", "sweep", "plan", "dashboards", "act", "simulate", "demo")
+COMMANDS = (
+    *("serve", "health", "check", "baseline", "compare", "sweep", "plan", "dashboards", "act", "simulate"),
+    "demo",
+)
 
 
 # --- subcommands

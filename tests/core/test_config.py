@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from vllm_specdec_exporter.config import Config, UpstreamConfig, load
+from vllm_specdec_exporter.listen_address import parse_listen_address
 from vllm_specdec_exporter.option_table import OPTIONS
 from vllm_specdec_exporter.options import ConfigError, unknown_variables
 from vllm_specdec_exporter.pipeline import Settings, Speculation
 from vllm_specdec_exporter.target import Target
 from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.values import parse_listen_address, parse_speculation
+from vllm_specdec_exporter.values import parse_speculation
 from vllm_specdec_exporter.window import Window
 
 if TYPE_CHECKING:

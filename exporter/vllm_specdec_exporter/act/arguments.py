@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import files
 from ..duration import format_duration, parse_duration
+from ..listen_address import parse_listen_address
 from ..options import ConfigError
-from ..values import parse_listen_address
 from .authorization import TokenError, TokenFile, is_loopback
 from .commandline import Executor, Kubernetes, Script, Workload
 from .decision import problem_of

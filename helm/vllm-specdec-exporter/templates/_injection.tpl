@@ -1,8 +1,8 @@
 {{/*
 A value as a CEL literal. Takes a dict: value, and indent (what stands before the closing bracket).
 
-A map stands for a Kubernetes object here as well as for a plain map, and each of its values is wrapped in dyn():
-CEL in the API server wants the values of a map literal to be of one type. JSON text is CEL text: what Go's encoder
+A map stands for a Kubernetes object here as well as for a plain map, and each of its values is wrapped in dyn(), as
+are those of a list unless all are texts: CEL in the API server wants the values of a literal to be of one type. JSON text is CEL text: what Go's encoder
 escapes (quotes, backslashes, control characters, <, > and &) CEL unescapes. Whole numbers arrive from YAML as
 floats, and must be printed as integers: 9850.0 is no port.
 */}}
@@ -19,17 +19,21 @@ floats, and must be printed as integers: 9850.0 is no port.
 {}
 {{- end -}}
 {{- else if kindIs "slice" .value -}}
+{{- $texts := true -}}
+{{- range .value -}}
+{{- $texts = and $texts (kindIs "string" .) -}}
+{{- end -}}
 {{- $lines := list -}}
 {{- range .value -}}
 {{- $item := include "vllm-specdec-exporter.cel" (dict "value" . "indent" $inner) -}}
-{{- $lines = append $lines (printf "%s%s" $inner (ternary $item (printf "dyn(%s)" $item) (kindIs "string" .))) -}}
+{{- $lines = append $lines (printf "%s%s" $inner (ternary $item (printf "dyn(%s)" $item) $texts)) -}}
 {{- end -}}
 {{- if $lines -}}
 {{ printf "[\n%s\n%s]" (join ",\n" $lines) .indent }}
 {{- else -}}
 []
 {{- end -}}
-{{- else if and (kindIs "float64" .value) (eq (floor .value) .value) -}}
+{{- else if and (kindIs "float64" .value) (eq (floor .value | toString) (.value | toString)) -}}
 {{ printf "%.0f" .value }}
 {{- else -}}
 {{ toJson .value }}
@@ -46,28 +50,94 @@ floats, and must be printed as integers: 9850.0 is no port.
   "imagePullSecrets" .Values.imagePullSecrets) -}}
 {{- end }}
 
-{{/* spec.variables of the policy: the flags of this pod, and what is added to each list. */}}
+{{/*
+spec.variables of the policy: the flags for this pod, and what is added to each list of its spec. A flag from an
+annotation stands in for the chart's flags of that name.
+*/}}
 {{- define "vllm-specdec-exporter.injection.variables" -}}
 {{- $additions := include "vllm-specdec-exporter.injection.additions" . | fromYaml -}}
 {{- $container := first $additions.initContainers -}}
-{{- $flags := list
-  (dict "variable" "urlFlags" "flag" "--vllm.url=" "annotation" "vllm-specdec-exporter/vllm-url")
-  (dict "variable" "specFlags" "flag" "--spec.config=" "annotation" "vllm-specdec-exporter/spec-config") -}}
-{{- $fields := list "\n    \"args\": dyn(variables.args)" -}}
+{{- $fields := list "    \"args\": dyn(variables.args)" -}}
 {{- range $key, $value := omit $container "args" -}}
-{{- $fields = append $fields (printf "\n    %s: dyn(%s)" (toJson $key) (include "vllm-specdec-exporter.cel" (dict "value" $value "indent" "    "))) -}}
+{{- $fields = append $fields (printf "    %s: dyn(%s)" (toJson $key) (include "vllm-specdec-exporter.cel" (dict "value" $value "indent" "    "))) -}}
 {{- end -}}
-{{- $variables := list
-  (dict "name" "annotations" "expression" "has(object.metadata.annotations) ? object.metadata.annotations : {}")
-  (dict "name" "defaults" "expression" (include "vllm-specdec-exporter.cel" (dict "value" $container.args "indent" "")))
-  (dict "name" "urlFlags" "expression" "\"vllm-specdec-exporter/vllm-url\" in variables.annotations\n? string(variables.annotations[\"vllm-specdec-exporter/vllm-url\"]).split(\",\").filter(url, url.trim() != \"\").map(url, \"--vllm.url=\" + url.trim())\n: []")
-  (dict "name" "specFlags" "expression" "\"vllm-specdec-exporter/spec-config\" in variables.annotations\n? [string(variables.annotations[\"vllm-specdec-exporter/spec-config\"])].filter(json, json.trim() != \"\").map(json, \"--spec.config=\" + json)\n: []")
-  (dict "name" "args" "expression" "variables.urlFlags + variables.specFlags + variables.defaults.filter(flag,\n  !(size(variables.urlFlags) > 0 && flag.startsWith(\"--vllm.url=\")) &&\n  !(size(variables.specFlags) > 0 && flag.startsWith(\"--spec.config=\")))")
-  (dict "name" "initContainers" "expression" (printf "[\n  {%s\n  }\n]" (join "," $fields))) -}}
-{{- range $list := list "volumes" "imagePullSecrets" -}}
-{{- with get $additions $list -}}
-{{- $variables = append $variables (dict "name" $list "expression" (include "vllm-specdec-exporter.cel" (dict "value" . "indent" ""))) -}}
+- name: annotations
+  expression: "has(object.metadata.annotations) ? object.metadata.annotations : {}"
+- name: urlFlags
+  expression: |-
+    "vllm-specdec-exporter/vllm-url" in variables.annotations
+    ? string(variables.annotations["vllm-specdec-exporter/vllm-url"]).split(",")
+        .filter(url, url.trim() != "").map(url, "--vllm.url=" + url.trim())
+    : []
+- name: specFlags
+  expression: |-
+    "vllm-specdec-exporter/spec-config" in variables.annotations
+    ? [string(variables.annotations["vllm-specdec-exporter/spec-config"])]
+        .filter(json, json.trim() != "").map(json, "--spec.config=" + json)
+    : []
+- name: defaultFlags
+  {{- dict "expression" (include "vllm-specdec-exporter.cel" (dict "value" $container.args "indent" "")) | toYaml | nindent 2 }}
+- name: args
+  expression: |-
+    variables.defaultFlags.filter(flag,
+      !(size(variables.urlFlags) > 0 && flag.startsWith("--vllm.url=")) &&
+      !(size(variables.specFlags) > 0 && flag.startsWith("--spec.config="))) +
+    variables.urlFlags + variables.specFlags
+- name: initContainers
+  {{- dict "expression" (printf "[\n  {\n%s\n  }\n]" (join ",\n" $fields)) | toYaml | nindent 2 }}
+{{- range $list := list "volumes" "imagePullSecrets" }}
+{{- with get $additions $list }}
+- name: {{ $list }}
+  {{- dict "expression" (include "vllm-specdec-exporter.cel" (dict "value" . "indent" "")) | toYaml | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+The patch. For each list: it is made where the pod has none, and gets what it has not yet, by name, at its end. The
+sidecar so starts behind all other init containers and right before vLLM.
+*/}}
+{{- define "vllm-specdec-exporter.injection.patch" -}}
+{{- $additions := include "vllm-specdec-exporter.injection.additions" . | fromYaml -}}
+{{- $patches := list -}}
+{{- range $list := list "volumes" "imagePullSecrets" "initContainers" -}}
+{{- if get $additions $list -}}
+{{- $patches = append $patches (printf "(has(object.spec.%s) ? [] : [JSONPatch{op: \"add\", path: \"/spec/%s\", value: []}])" $list $list) -}}
+{{- $patches = append $patches (printf "variables.%s\n  .filter(new, !has(object.spec.%s) || !object.spec.%s.exists(old, old.name == new.name))\n  .map(new, JSONPatch{op: \"add\", path: \"/spec/%s/-\", value: new})" $list $list $list $list) -}}
 {{- end -}}
 {{- end -}}
-{{- toYaml $variables -}}
+{{ join " +\n" $patches }}
+{{- end }}
+
+{{/* What a pod must be for the policy to touch it; CEL, before variables exist. Each guards fields that may be absent. */}}
+{{- define "vllm-specdec-exporter.injection.conditions" -}}
+{{- $container := include "vllm-specdec-exporter.sidecar" . | fromYaml -}}
+{{- $all := "(object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : []))" -}}
+- name: no-sidecar-yet
+  expression: |-
+    !{{ $all }}.exists(container,
+      container.name == {{ toJson $container.name }})
+{{- range $port := $container.ports }}
+- name: port-{{ $port.name }}-is-free
+  expression: |-
+    !{{ $all }}.exists(container,
+      has(container.ports) && container.ports.exists(port,
+        port.containerPort == {{ $port.containerPort }} || (has(port.name) && port.name == {{ toJson $port.name }})))
+{{- end }}
+- name: not-windows
+  expression: |-
+    !(has(object.spec.os) && object.spec.os.name == "windows") &&
+    !(has(object.spec.nodeSelector) && "kubernetes.io/os" in object.spec.nodeSelector &&
+      object.spec.nodeSelector["kubernetes.io/os"] == "windows")
+# The kubelet's picture of a static pod: what is changed in it, nothing runs.
+- name: not-a-mirror
+  expression: |-
+    !(has(object.metadata.annotations) && "kubernetes.io/config.mirror" in object.metadata.annotations)
+{{- end }}
+
+{{/* Which namespaces: what the user says, and never those of the cluster itself. */}}
+{{- define "vllm-specdec-exporter.injection.namespaceSelector" -}}
+{{- $system := dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (list "kube-system" "kube-public" "kube-node-lease") -}}
+{{- $selector := .Values.injection.namespaceSelector -}}
+{{- toYaml (merge (dict "matchExpressions" (prepend ($selector.matchExpressions | default list) $system)) $selector) -}}
 {{- end }}

@@ -13,19 +13,18 @@ sidecar template from a chart of their own, whose .Chart is another. */}}
 {{/* At most 44 characters: the longest suffix, "-" and a dashboard's or group's name, needs 19. */}}
 {{- define "vllm-specdec-exporter.fullname" -}}
 {{- $name := include "vllm-specdec-exporter.name" . }}
-{{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 44 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 44 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 44 | trimSuffix "-" }}
+{{- $full := .Values.fullnameOverride }}
+{{- if not $full }}
+{{- $full = contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
 {{- end }}
+{{- /* Releases may have dots in their names, Services may not. */}}
+{{- regexReplaceAll "-+$" ($full | replace "." "-" | trunc 44) "" }}
 {{- end }}
 
 {{/* What a pod of the standalone Deployment is found by. Never anything that an upgrade changes. */}}
 {{- define "vllm-specdec-exporter.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "vllm-specdec-exporter.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "vllm-specdec-exporter.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "vllm-specdec-exporter.labels" -}}
@@ -42,8 +41,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "vllm-specdec-exporter.metadata" -}}
 {{- $labels := include "vllm-specdec-exporter.labels" .root | fromYaml }}
 {{- $annotations := merge (dict) (.annotations | default dict) .root.Values.commonAnnotations -}}
-name: {{ .name }}
-namespace: {{ .namespace | default .root.Release.Namespace }}
+name: {{ .name | quote }}
+namespace: {{ .namespace | default .root.Release.Namespace | quote }}
 labels:
   {{- toYaml (merge (dict) $labels (.labels | default dict)) | nindent 2 }}
 {{- with $annotations }}

@@ -14,9 +14,10 @@ startup probe (vLLM would wait for it), and a liveness probe that asks for the e
 {{- define "vllm-specdec-exporter.sidecar" -}}
 name: specdec-exporter
 restartPolicy: Always
-{{ include "vllm-specdec-exporter.container" . }}
+{{ include "vllm-specdec-exporter.container" (dict "Values" .Values "sidecar" true) }}
 {{- end }}
 
+{{/* What is the same for the sidecar and the standalone exporter. */}}
 {{- define "vllm-specdec-exporter.container" -}}
 {{- $exporter := .Values.exporter -}}
 image: {{ include "vllm-specdec-exporter.image" . }}
@@ -98,6 +99,10 @@ volumeMounts:
 {{- define "vllm-specdec-exporter.args" -}}
 {{- $exporter := .Values.exporter }}
 {{- $args := list }}
+{{- /* A container that ends makes its pod not ready, and might keep vLLM from starting. */}}
+{{- if .sidecar }}
+{{- $args = append $args "--startup.on-error=wait" }}
+{{- end }}
 {{- range $exporter.vllmUrls }}
 {{- $args = append $args (printf "--vllm.url=%s" .) }}
 {{- end }}
@@ -118,7 +123,14 @@ volumeMounts:
 {{- if .Values.webConfig.existingSecret }}
 {{- $args = append $args (printf "--web.config.file=%s/%s" .Values.webConfig.mountPath .Values.webConfig.key) }}
 {{- end }}
-{{- toYaml (concat $args $exporter.extraArgs) }}
+{{- $args = concat $args $exporter.extraArgs }}
+{{- range $args }}
+{{- /* With one of these toYaml gives nothing at all, and every flag would be lost. */}}
+{{- if regexMatch "[\\x7f-\\x{9f}]" . }}
+{{- fail (printf "exporter: the flag %q holds a control character, which YAML cannot carry: remove it from exporter.extraArgs, specConfig, vllmUrls or settings" .) }}
+{{- end }}
+{{- end }}
+{{- toYaml $args }}
 {{- end }}
 
 {{/* The same for those who want a list in any case. */}}

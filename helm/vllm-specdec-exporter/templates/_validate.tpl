@@ -10,13 +10,16 @@
 {{- if and $v.standalone.enabled (eq (toJson $v.exporter.vllmUrls) "[\"http://127.0.0.1:8000\"]") }}
 {{- fail "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your vLLM pods, such as [\"http://vllm.default:8000\"]; a Service in front of several replicas gives the counters of another one with each poll, use sidecars there" }}
 {{- end }}
+{{- if and $v.standalone.enabled (not (regexMatch "^[a-z]" (include "vllm-specdec-exporter.fullname" .))) }}
+{{- fail (printf "standalone.enabled makes a Service, which would be called %s, and a Service's name begins with a letter: set fullnameOverride" (include "vllm-specdec-exporter.fullname" .)) }}
+{{- end }}
 {{- if and $v.standalone.enabled $v.injection.enabled }}
 {{- fail "standalone.enabled and injection.enabled share exporter.*, and mean different servers by exporter.vllmUrls: install the chart twice, once for each" }}
 {{- end }}
 {{- range $name, $monitor := dict "podMonitor" $v.podMonitor "serviceMonitor" $v.serviceMonitor }}
 {{- if and $monitor.enabled $monitor.interval $monitor.scrapeTimeout }}
 {{- if gt (include "vllm-specdec-exporter.milliseconds" $monitor.scrapeTimeout | int64) (include "vllm-specdec-exporter.milliseconds" $monitor.interval | int64) }}
-{{- fail (printf "%s.scrapeTimeout %s is longer than %s.interval %s: the operator refuses that" $name $monitor.scrapeTimeout $name $monitor.interval) }}
+{{- fail (printf "%s.scrapeTimeout %s is longer than %s.interval %s, which the operator refuses: set it to at most the interval" $name $monitor.scrapeTimeout $name $monitor.interval) }}
 {{- end }}
 {{- end }}
 {{- if and $monitor.enabled $monitor.basicAuth $monitor.authorization }}
@@ -61,15 +64,21 @@
 {{- end }}
 {{- range $path, $value := dict "exporter.extraArgs" $v.exporter.extraArgs }}
 {{- range $value }}
+{{- if hasPrefix "--startup.on-error" . }}
+{{- fail (printf "%s has %s: a sidecar waits and the standalone exporter exits, and neither can be changed: remove it" $path .) }}
+{{- end }}
 {{- if or (hasPrefix "--web.listen-address" .) (hasPrefix "--web.config.file" .) }}
 {{- fail (printf "%s has %s: set exporter.port and webConfig instead, which the probes and monitors go by" $path .) }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- range $resource := list "cpu" "memory" }}
-{{- if ne (toString (get ($v.exporter.resources.requests | default dict) $resource)) (toString (get ($v.exporter.resources.limits | default dict) $resource)) }}
+{{- $limit := get ($v.exporter.resources.limits | default dict) $resource | toString }}
+{{- /* Kubernetes takes the limit for a request that is missing, but not the other way round. */}}
+{{- $request := get ($v.exporter.resources.requests | default dict) $resource | toString | default $limit }}
+{{- if or (not $limit) (ne $request $limit) }}
 {{- if not $v.exporter.allowBurstable }}
-{{- fail (printf "exporter.resources: the request and the limit of %s differ, which would make a Guaranteed vLLM pod Burstable and cost it its exclusive CPUs. Make them equal, or set exporter.allowBurstable" $resource) }}
+{{- fail (printf "exporter.resources: the request and the limit of %s differ or are missing, which would make a Guaranteed vLLM pod Burstable and cost it its exclusive CPUs. Make them equal, or set exporter.allowBurstable" $resource) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,64 @@
+"""YAML as Kubernetes and Helm read it.
+
+PyYAML differs where a forgotten quote does harm: it reads `1e3` as text and `2026-01-01` as a date, and lets
+a key stand twice.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+_FLOAT = re.compile(
+    r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.nan$"
+)
+_INTEGER = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+)$")
+_PREFIX = "tag:yaml.org,2002:"
+
+
+class DuplicateKeyError(ValueError):
+    """A key stands twice in one mapping: the API server would refuse it, PyYAML would take the last."""
+
+
+class _Loader(yaml.CSafeLoader):
+    """PyYAML's loader with go-yaml's idea of numbers, and no dates."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a mapping; see the base class."""
+        seen = set()
+        for key, _ in node.value:
+            name = self.construct_object(key, deep=True)
+            if name in seen:
+                msg = f"the key {name!r} stands twice{key.start_mark}"
+                raise DuplicateKeyError(msg)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in {f"{_PREFIX}timestamp", f"{_PREFIX}float", f"{_PREFIX}int", f"{_PREFIX}value"}
+    ]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(f"{_PREFIX}int", _INTEGER, list("-+0123456789"))
+_Loader.add_implicit_resolver(f"{_PREFIX}float", _FLOAT, list("-+0123456789."))
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """Return the objects of a YAML stream; empty documents are none.
+
+    Raises:
+        DuplicateKeyError: a key stands twice in one mapping.
+        ValueError: a document is not a mapping.
+    """
+    found = [document for document in yaml.load_all(text, _Loader) if document is not None]
+    for document in found:
+        if not isinstance(document, dict):
+            msg = f"not an object: {str(document)[:200]!r}"
+            raise ValueError(msg)
+    return found

@@ -1,0 +1,62 @@
+"""Objects of the Prometheus operator against its published schemas, and against fields that do not exist.
+
+The schemas are compiled JavaScript (npm `@kubernetes-models/prometheus-operator`), so one Node answers for
+the whole session.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .npm_packages import NpmError, node_modules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GROUP = "monitoring.coreos.com"
+
+_SCRIPT = Path(__file__).with_suffix(".mjs")
+
+
+def operator_problems(obj: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a PodMonitor, ServiceMonitor, PrometheusRule, AlertmanagerConfig ..."""
+    return list(_asked(json.dumps(obj)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _asked(obj: str) -> tuple[str, ...]:
+    node = _node()
+    assert node.stdin is not None
+    assert node.stdout is not None
+    node.stdin.write(f"[{obj}]\n")
+    node.stdin.flush()
+    line = node.stdout.readline()
+    if not line:
+        msg = f"node gave up on {_SCRIPT.name}, exit code {node.wait(10)}: its error stands above"
+        raise RuntimeError(msg)
+    return tuple(json.loads(line)[0])
+
+
+@functools.cache
+def _node() -> subprocess.Popen[str]:
+    node_modules()
+    program = shutil.which("node") or shutil.which("nodejs")
+    if program is None:
+        msg = "node is missing: install the Debian package nodejs"
+        raise NpmError(msg)
+    process = subprocess.Popen(
+        (program, str(_SCRIPT)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_SCRIPT.parent
+    )
+    atexit.register(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    # The end of its input is the end of the script.
+    process.communicate(timeout=10)

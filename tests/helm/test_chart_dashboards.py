@@ -1,0 +1,129 @@
+"""The ConfigMaps carry the generated dashboards, whole, and a release of everything fits into its Secret."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from .charts import CHART, ROOT, render, render_files, render_helm3
+from .value_cases import DASHBOARDS, EVERYTHING_ALONE, EVERYTHING_BESIDE, merged, on
+
+BOARDS = {path.name: path.read_text("utf-8") for path in sorted((ROOT / "dashboards/json").glob("*.json"))}
+SHORT = sorted(name.removeprefix("vllm-specdec-").removesuffix(".json") for name in BOARDS)
+MIB = 1024 * 1024
+
+
+def board_maps(**values: Any) -> list[dict[str, Any]]:
+    """The ConfigMaps with dashboards."""
+    return [obj for obj in render(merged(DASHBOARDS, {"dashboards": values})) if obj["kind"] == "ConfigMap"]
+
+
+@pytest.mark.parametrize("helm", [render, render_helm3])
+def test_every_dashboard_is_there_word_for_word(helm: Any) -> None:
+    """One ConfigMap for each, with the file's text: legends such as {{pod}} are Grafana's, and not Helm's."""
+    maps = [obj for obj in helm(DASHBOARDS) if obj["kind"] == "ConfigMap"]
+    assert all(len(obj["data"]) == 1 for obj in maps)
+    found = {name: text for obj in maps for name, text in obj["data"].items()}
+    assert {name: text.rstrip("\n") for name, text in found.items()} == {
+        name: text.rstrip("\n") for name, text in BOARDS.items()
+    }
+    assert any("{{" in text for text in found.values())
+    assert [json.loads(text) for text in found.values()] == [json.loads(BOARDS[name]) for name in found]
+
+
+def test_each_is_below_the_limit_of_a_config_map() -> None:
+    """1 MiB, and also the 256 KiB that `kubectl apply` may put into an annotation of the object."""
+    for obj in board_maps():
+        assert len(json.dumps(obj).encode()) < MIB // 4, obj["metadata"]["name"]
+
+
+@pytest.mark.parametrize("board", SHORT)
+def test_a_board_off_is_that_one_less(board: str) -> None:
+    """And no GrafanaDashboard refers to it."""
+    values = merged(DASHBOARDS, on("dashboards.grafanaDashboard"), {"dashboards": {"boards": {board: False}}})
+    left = {obj["metadata"]["name"].rpartition("-")[2] for obj in render(values)}
+    assert left == set(SHORT) - {board}
+    assert len(render(values)) == 2 * len(left)
+
+
+def test_grafana_finds_them_by_label_and_folder() -> None:
+    """By default as kube-prometheus-stack looks for them."""
+    for obj in board_maps():
+        assert obj["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert obj["metadata"]["annotations"] == {"grafana_folder": "vLLM speculative decoding"}
+    (one, *_) = board_maps(label="x", labelValue="true", labels={"a": "b"}, folder="", namespace="grafana")
+    assert one["metadata"]["labels"].items() >= {"x": "true", "a": "b"}.items()
+    assert "grafana_dashboard" not in one["metadata"]["labels"]
+    assert "annotations" not in one["metadata"]
+    assert one["metadata"]["namespace"] == "grafana"
+
+
+def test_the_operators_resources_refer_to_the_config_maps() -> None:
+    """Name, key and namespace of each GrafanaDashboard are those of a ConfigMap of the release."""
+    objects = render(
+        merged(DASHBOARDS, on("dashboards.grafanaDashboard"), {"dashboards": {"namespace": "grafana"}})
+    )
+    maps = {
+        (obj["metadata"]["namespace"], obj["metadata"]["name"], key)
+        for obj in objects
+        for key in obj.get("data", ())
+    }
+    refs = {
+        (
+            obj["metadata"]["namespace"],
+            obj["spec"]["configMapRef"]["name"],
+            obj["spec"]["configMapRef"]["key"],
+        )
+        for obj in objects
+        if obj["kind"] == "GrafanaDashboard"
+    }
+    assert refs == maps
+    assert len(refs) == len(BOARDS)
+    # Their label is for the sidecar of Grafana's chart: a GrafanaDashboard is no ConfigMap.
+    assert all(
+        "grafana_dashboard" not in obj["metadata"]["labels"]
+        for obj in objects
+        if obj["kind"] == "GrafanaDashboard"
+    )
+
+
+@pytest.mark.parametrize("values", [EVERYTHING_BESIDE, EVERYTHING_ALONE], ids=["beside", "alone"])
+def test_a_release_of_everything_fits_into_its_secret(values: dict) -> None:
+    """Helm stores chart, values and manifest gzipped and in base64, in one Secret of at most 1 MiB."""
+    stored = len(base64.b64encode(gzip.compress(json.dumps(release_record(values)).encode(), 9)))
+    print(f"release secret: {stored} bytes")
+    assert stored < MIB // 2
+
+
+def release_record(values: dict[str, Any]) -> dict[str, Any]:
+    """What Helm's storage keeps of a release: files are in base64, as Go writes bytes."""
+    ignored = {
+        line.strip("/") for line in (CHART / ".helmignore").read_text().split() if not line.startswith("#")
+    }
+    files = [
+        (path.relative_to(CHART).as_posix(), base64.b64encode(path.read_bytes()).decode())
+        for path in sorted(CHART.rglob("*"))
+        if path.is_file() and not ignored & set(path.relative_to(CHART).parts)
+    ]
+    rendered = render_files(values)
+    return {
+        "name": "specdec",
+        "info": {"status": "deployed", "notes": rendered["templates/NOTES.txt"]},
+        "chart": {
+            "metadata": (CHART / "Chart.yaml").read_text(),
+            "templates": [
+                {"name": name, "data": data} for name, data in files if name.startswith("templates/")
+            ],
+            "files": [
+                {"name": name, "data": data} for name, data in files if not name.startswith("templates/")
+            ],
+            "values": (CHART / "values.yaml").read_text(),
+            "schema": dict(files)["values.schema.json"],
+        },
+        "config": values,
+        "manifest": "\n".join(text for name, text in rendered.items() if not name.endswith("NOTES.txt")),
+    }

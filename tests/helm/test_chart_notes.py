@@ -1,0 +1,109 @@
+"""NOTES.txt says what was installed, why it may not be seen, and what is still missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .charts import render, render_files
+from .kubernetes_yaml import documents
+from .value_cases import (
+    CASES,
+    EVERYTHING_BESIDE,
+    INJECTION,
+    RULES,
+    SIDECAR,
+    STANDALONE,
+    ValueCase,
+    at,
+    merged,
+    on,
+)
+
+
+def notes(values: Any, **where: str) -> str:
+    return render_files(values, **where)["templates/NOTES.txt"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_notes_are_text_for_people(case: ValueCase) -> None:
+    """No trace of a template, and no more than a screen of empty lines."""
+    text = notes(case.values, release=case.release, namespace=case.namespace)
+    for trace in ("<no value>", "map[", "{{", "}}", "%!", "\n\n\n\n"):
+        if trace not in str(case.values):
+            assert trace not in text, text
+
+
+def test_nothing_installed_is_said() -> None:
+    """With what to switch on."""
+    assert "Nothing was installed" in notes({})
+    assert "--set podMonitor.enabled=true" in notes({})
+    assert "Nothing was installed" not in notes(SIDECAR)
+
+
+@pytest.mark.parametrize("part", ["podMonitor", "serviceMonitor", "prometheusRule"])
+def test_the_labels_that_prometheus_must_look_for_are_said(part: str) -> None:
+    """Or that there are none, which is the most frequent reason for nothing to show up."""
+    bare = {
+        "podMonitor": SIDECAR,
+        "serviceMonitor": merged(STANDALONE, on("serviceMonitor")),
+        "prometheusRule": RULES,
+    }[part]
+    assert "WITHOUT labels" in notes(bare)
+    labelled = notes(merged(bare, {part: {"labels": {"release": "kps", "b": "c"}}}))
+    assert "WITHOUT labels" not in labelled
+    assert "release=kps" in labelled
+    assert "b=c" in labelled
+    assert "Selector" in labelled
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_every_object_that_is_named_exists(case: ValueCase) -> None:
+    """Kind, namespace and name of monitors and AlertmanagerConfig are those that were rendered."""
+    text = notes(case.values, release=case.release, namespace=case.namespace)
+    for obj in render(case.values, release=case.release, namespace=case.namespace):
+        named = f"{obj['kind']} {obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
+        if obj["kind"] in {"PodMonitor", "ServiceMonitor", "AlertmanagerConfig"} and not named.endswith(
+            "-vllm"
+        ):
+            assert f"{named}" in text
+
+
+def test_the_sidecar_is_shown_ready_to_paste() -> None:
+    """The YAML in the notes is the container that the template renders."""
+    text = notes(SIDECAR)
+    shown = text[text.index("     - args:") : text.index("\n2. ")]
+    (entry,) = documents("pasted:\n" + shown)[0]["pasted"]
+    assert entry["name"] == "specdec-exporter"
+    assert entry["restartPolicy"] == "Always"
+    assert entry["image"].startswith("registry.example.com/vllm-specdec-exporter:")
+
+
+@pytest.mark.parametrize("values", [STANDALONE, INJECTION], ids=["standalone", "injection"])
+def test_an_unknown_specification_is_warned_of(values: Any) -> None:
+    """A guess does not page."""
+    warning = "exporter.specConfig is empty"
+    assert warning not in notes(values)
+    assert warning in notes(merged(values, at(exporter__specConfig="")))
+
+
+def test_missing_addresses_are_said() -> None:
+    """Alerts without links are alerts without help."""
+    assert "prometheusRule.runbookUrl" in notes(RULES)
+    assert "prometheusRule.grafanaUrl" in notes(RULES)
+    assert "prometheusRule.runbookUrl" not in notes(EVERYTHING_BESIDE)
+
+
+@pytest.mark.parametrize(("version", "said"), [("v1", "1.36"), ("v1beta1", "1.34")])
+def test_injection_says_which_kubernetes_it_needs(version: str, said: str) -> None:
+    """And that pods that run already stay as they are."""
+    text = notes(merged(INJECTION, at(injection__apiVersion=version)))
+    assert said in text
+    assert "rollout restart" in text
+    assert "vllm-specdec-exporter/inject=enabled" in text
+
+
+def test_alertmanagers_namespace_trap_is_said() -> None:
+    """The operator adds a matcher on namespace to every route of an AlertmanagerConfig."""
+    assert "alertmanagerConfigMatcherStrategy" in notes(EVERYTHING_BESIDE)

@@ -1,0 +1,153 @@
+"""The PrometheusRules are the rules that Prometheus loads without Helm, but for what the values say."""
+
+from __future__ import annotations
+
+import subprocess
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from prometheus_server import find_program
+
+from .charts import ROOT, render
+from .value_cases import CASES, RULES, ValueCase, merged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = {
+    path.stem: yaml.safe_load(path.read_text("utf-8"))["groups"]
+    for path in (ROOT / "alerts/rules").glob("*.yml")
+}
+GROUPS = sorted(FILES)
+ALERTS = sorted(
+    {
+        rule["alert"]
+        for groups in FILES.values()
+        for group in groups
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+)
+RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks"
+GRAFANA = "https://grafana.example.com"
+
+
+def rules(**values: Any) -> dict[str, list[dict[str, Any]]]:
+    """The groups of each PrometheusRule, by the file's name; addresses are left as in the files."""
+    given = {"runbookUrl": RUNBOOKS, "grafanaUrl": GRAFANA, **values}
+    objects = render(merged(RULES, {"prometheusRule": given}), release="r")
+    return {
+        obj["metadata"]["name"].removeprefix("r-vllm-specdec-exporter-"): obj["spec"]["groups"]
+        for obj in objects
+    }
+
+
+def alerts_of(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def without(names: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """The files without some alerts; groups that have nothing left are none."""
+    left = deepcopy(FILES)
+    for groups in left.values():
+        for group in groups:
+            group["rules"] = [rule for rule in group["rules"] if rule.get("alert") not in names]
+        groups[:] = [group for group in groups if group["rules"]]
+    return {name: groups for name, groups in left.items() if groups}
+
+
+def test_nothing_switched_is_the_files() -> None:
+    """Every group, rule, label, annotation and expression, in the same order."""
+    assert rules() == FILES
+
+
+@pytest.mark.parametrize("group", [name for name in GROUPS if name != "recording"])
+def test_a_group_off_is_that_file_less(group: str) -> None:
+    """And nothing else."""
+    assert rules(groups={group: False}) == {name: groups for name, groups in FILES.items() if name != group}
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_off_is_that_alert_less(alert: str) -> None:
+    """And nothing else: recording rules stay."""
+    assert rules(disabled={alert: True}) == without({alert})
+
+
+def test_all_alerts_off_leaves_the_recording_rules() -> None:
+    """A PrometheusRule without groups is none."""
+    assert rules(disabled=dict.fromkeys(ALERTS, True)) == without(set(ALERTS))
+
+
+def test_false_disables_nothing() -> None:
+    """A switch that is off is off."""
+    assert rules(disabled=dict.fromkeys(ALERTS, False)) == FILES
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_addresses_are_replaced_everywhere(slash: str) -> None:
+    """No address of the files is left, and every link is the old one under the new address."""
+    replaced = rules(
+        runbookUrl=f"https://r.example.org/x{slash}", grafanaUrl=f"https://g.example.org/y{slash}"
+    )
+    text = yaml.safe_dump(replaced)
+    assert "example.com" not in text
+    back = text.replace("https://r.example.org/x", RUNBOOKS).replace("https://g.example.org/y", GRAFANA)
+    assert yaml.safe_load(back) == FILES
+
+
+def test_without_addresses_no_alert_has_a_link_to_nowhere() -> None:
+    """An address of example.com in a page at night helps nobody."""
+    bare = rules(runbookUrl="", grafanaUrl="")
+    assert "example.com" not in yaml.safe_dump(bare)
+    wanted = deepcopy(FILES)
+    for groups in wanted.values():
+        for alert in alerts_of(groups):
+            for link in ("runbook_url", "dashboard_url"):
+                alert["annotations"].pop(link, None)
+    assert bare == wanted
+
+
+def test_labels_and_annotations_go_on_every_alert_and_change_none() -> None:
+    """Recording rules get none, which would make other series of theirs; a severity is never overwritten."""
+    extra = rules(
+        extraLabels={"team": "inference", "severity": "mine"},
+        extraAnnotations={"note": "{{ $labels.pod }}", "summary": "mine"},
+    )
+    wanted = deepcopy(FILES)
+    for groups in wanted.values():
+        for alert in alerts_of(groups):
+            alert["labels"] = {"team": "inference", "severity": "mine", **alert["labels"]}
+            alert["annotations"] = {"note": "{{ $labels.pod }}", "summary": "mine", **alert["annotations"]}
+    assert extra == wanted
+
+
+def test_own_groups_stand_beside_ours() -> None:
+    """In a PrometheusRule of their own, as they are."""
+    own = [{"name": "own", "rules": [{"record": "own:up:sum", "expr": "sum(up) # {{ x }}"}]}]
+    assert rules(extraGroups=own) == {**FILES, "extra": own}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.values.get("prometheusRule", {}).get("enabled")],
+    ids=lambda case: case.name,
+)
+def test_promtool_takes_them(case: ValueCase, tmp_path: Path) -> None:
+    """Every rule of every case loads, and no two record the same series."""
+    objects = render(case.values, release=case.release, namespace=case.namespace)
+    found = [obj for obj in objects if obj["kind"] == "PrometheusRule"]
+    files = []
+    for obj in found:
+        files.append(tmp_path / f"{obj['metadata']['name']}.yml")
+        files[-1].write_text(yaml.safe_dump(obj["spec"]))
+    if not files:
+        assert case.name == "no-rules-at-all"
+        return
+    promtool = find_program("promtool", "prometheus")
+    done = subprocess.run(
+        (promtool, "check", "rules", "--lint=all", "--lint-fatal", *files), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,307 @@
+"""values.yaml, its schema and the README: nothing unknown or of the wrong type passes, at any level."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+
+from .charts import CHART, ROOT, RenderError, render, render_helm3
+from .value_cases import CASES, EVERYTHING_ALONE, EVERYTHING_BESIDE, at, flipped, merged, value_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+
+#: What Helm itself hands to a chart that is another's dependency.
+OF_HELM = {"global", "enabled"}
+
+
+def levels(
+    schema: dict[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Every level of values that the chart itself defines, the root first."""
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        if "properties" in inner:
+            yield from levels(inner, (*path, name))
+
+
+def leaves(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every value that has a type of its own, by path."""
+    for name, inner in schema.get("properties", {}).items():
+        if "properties" in inner:
+            yield from leaves(inner, (*path, name))
+        elif name not in OF_HELM or path:
+            yield "\0".join((*path, name)), inner
+
+
+def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """The value at a path; names may have dots."""
+    return {path[0]: nested(path[1:], value) if path[1:] else value}
+
+
+LEVELS = [path for path, _ in levels(SCHEMA)]
+#: Values that a template reads by name; names of options and thresholds are passed on alike.
+SINGLE = [
+    path
+    for path, _ in leaves(SCHEMA)
+    if not path.startswith(("exporter\0settings\0", "exporter\0thresholds\0"))
+]
+
+
+def test_the_generated_files_are_current() -> None:
+    """`python helm/generate.py --check` says so: values, schema, README, copies of rules and dashboards."""
+    done = subprocess.run(
+        (sys.executable, ROOT / "helm" / "generate.py", "--check"), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_is_a_schema() -> None:
+    """Draft 7, which both Helms read."""
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
+
+
+def test_the_defaults_fit_and_are_complete() -> None:
+    """values.yaml has every value of the schema and no other, and every one fits."""
+    assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(VALUES)) == []
+    missing = []
+    for path, level in levels(SCHEMA):
+        here: Any = VALUES
+        for name in path:
+            here = here[name]
+        optional = {"exporter\0settings", "exporter\0thresholds", "prometheusRule\0disabled"}
+        if "\0".join(path) not in optional:
+            missing += [(*path, name) for name in set(level["properties"]) - OF_HELM - set(here)]
+    assert missing == []
+
+
+def test_everything_is_off_by_default() -> None:
+    """A release without values installs nothing; what needs CRDs that may be missing must be asked for."""
+    assert render({}) == []
+    switches = [path for path, schema in leaves(SCHEMA) if path.endswith("\0enabled")]
+    assert len(switches) >= 11
+    for path in switches:
+        here: Any = VALUES
+        for name in path.split("\0"):
+            here = here[name]
+        assert here is False, path
+
+
+@pytest.mark.parametrize("path", LEVELS, ids=[".".join(path) or "root" for path in LEVELS])
+@pytest.mark.parametrize("helm", [render, render_helm3])
+def test_an_unknown_key_is_refused_at_every_level(helm: Any, path: tuple[str, ...]) -> None:
+    """A typing error must not be a setting that silently does nothing."""
+    with pytest.raises(RenderError, match=r"(?i)additional propert.*unheardOf"):
+        helm(nested((*path, "unheardOf"), 1))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, _ in leaves(SCHEMA)], ids=lambda path: path.replace("\0", ".")
+)
+def test_a_wrong_type_is_refused_for_every_value(path: str) -> None:
+    """The message names the value."""
+    schema = dict(leaves(SCHEMA))[path]
+    assert schema.get("description") or path.split("\0")[1] in {
+        "thresholds",
+        "groups",
+        "boards",
+        "disabled",
+        "livenessProbe",
+    }
+    validator = jsonschema.Draft7Validator(schema)
+    wrong = [value for value in ("\n \n", 1.5, True, [[]], {"a": []}) if not validator.is_valid(value)]
+    assert wrong, "nothing is wrong for it"
+    for value in wrong:
+        with pytest.raises(RenderError) as refused:
+            render(nested(tuple(path.split("\0")), value))
+        assert path.split("\0")[-1] in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        (at(image__digest="sha256:abc"), "/image/digest"),
+        (at(image__pullPolicy="Sometimes"), "/image/pullPolicy"),
+        (at(exporter__port=0), "/exporter/port"),
+        (at(exporter__port=65536), "/exporter/port"),
+        (at(exporter__vllmUrls=[]), "/exporter/vllmUrls"),
+        (at(exporter__thresholds={"no_such_threshold": 1}), "/exporter/thresholds"),
+        (at(exporter__settings={"no.such.setting": 1}), "/exporter/settings"),
+        (at(exporter__settings={"vllm.url": "http://x"}), "/exporter/settings"),
+        (at(podMonitor__interval="15"), "/podMonitor/interval"),
+        (at(podMonitor__interval="1.5s"), "/podMonitor/interval"),
+        (at(podMonitor__namespace="Not A Name"), "/podMonitor/namespace"),
+        (at(prometheusRule__disabled={"VLLMSpecDecodeHarmfull": True}), "/prometheusRule/disabled"),
+        (at(prometheusRule__groups={"harmfull": False}), "/prometheusRule/groups"),
+        (at(prometheusRule__grafanaUrl="javascript:alert(1)"), "/prometheusRule/grafanaUrl"),
+        (at(prometheusRule__grafanaUrl="https://x/{{ y }}"), "/prometheusRule/grafanaUrl"),
+        (at(dashboards__boards={"payof": False}), "/dashboards/boards"),
+        (at(alertmanagerConfig__receivers={"pager": {}}), "/alertmanagerConfig/receivers"),
+        (at(injection__failurePolicy="Maybe"), "/injection/failurePolicy"),
+        (at(networkPolicy__sidecar__keepOpen=["http"]), "/networkPolicy/sidecar/keepOpen"),
+        (at(webConfig__mountPath="etc"), "/webConfig/mountPath"),
+    ],
+)
+def test_nonsense_is_refused_by_name(values: dict, named: str) -> None:
+    """Values of the right type that cannot work are refused, with the value's path."""
+    with pytest.raises(RenderError) as refused:
+        render(values)
+    assert named in str(refused.value)
+
+
+def test_every_alert_group_board_and_option_can_be_named() -> None:
+    """The schema's names are those of the rules, the dashboards and the exporter."""
+    from vllm_specdec_exporter.option_table import OPTIONS
+    from vllm_specdec_exporter.thresholds import Thresholds
+
+    properties = SCHEMA["properties"]
+    rules = {
+        path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "alerts/rules").glob("*.yml")
+    }
+    alerts = {
+        rule["alert"]
+        for file in rules.values()
+        for group in file["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    boards = {path.stem.removeprefix("vllm-specdec-") for path in (ROOT / "dashboards/json").glob("*.json")}
+    settings = set(properties["exporter"]["properties"]["settings"]["properties"])
+    elsewhere = {
+        *("vllm.url", "spec.config", "threshold", "web.listen-address", "web.config.file"),
+        "startup.on-error",  # the sidecar always waits
+    }
+    assert set(properties["prometheusRule"]["properties"]["disabled"]["properties"]) == alerts
+    assert set(properties["prometheusRule"]["properties"]["groups"]["properties"]) == set(rules)
+    assert set(properties["dashboards"]["properties"]["boards"]["properties"]) == boards
+    assert settings | elsewhere == {option.name for option in OPTIONS} | elsewhere
+    assert not settings & elsewhere
+    assert set(properties["exporter"]["properties"]["thresholds"]["properties"]) == {
+        name for name, _ in Thresholds().items()
+    }
+
+
+def test_every_value_is_used_by_a_template() -> None:
+    """A value that no template reads would be a promise that nobody keeps."""
+    texts = "\n".join(path.read_text("utf-8") for path in (CHART / "templates").rglob("*") if path.is_file())
+    used_as_a_whole = {"settings", "thresholds", "groups", "boards", "disabled", "receivers", "livenessProbe"}
+    unused = [
+        path.replace("\0", ".")
+        for path, _ in leaves(SCHEMA)
+        if not re.search(rf"\.{re.escape(path.split(chr(0))[-1])}\b", texts)
+        and not used_as_a_whole & set(path.split("\0")[:-1])
+    ]
+    assert unused == []
+
+
+def test_every_value_is_in_the_readme() -> None:
+    """With its default."""
+    readme = (CHART / "README.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([^`]+)` \| `(.*?)` \|", readme, re.MULTILINE))
+    for path, text in rows.items():
+        here: Any = VALUES
+        for name in path.split("."):
+            here = here[name]
+        assert json.loads(text.replace("\\|", "|")) == here, path
+    whole = {
+        "exporter.settings",
+        "exporter.thresholds",
+        "prometheusRule.disabled",
+        "prometheusRule.groups",
+        "dashboards.boards",
+        "exporter.livenessProbe",
+    }
+    listed = [
+        path for path in value_paths() - OF_HELM if not any(path.startswith(f"{one}.") for one in whole)
+    ]
+    above = {path.rpartition(".")[0] for path in listed}
+    inside = {path for path in listed if path not in above}
+    assert sorted(inside - set(rows)) == []
+
+
+def test_the_matrix_reaches_every_value() -> None:
+    """Each value is set by a case of the matrix, or switched by the test that turns every switch."""
+    reached: set[str] = set()
+    for case in CASES:
+        reached |= set(paths_of(case.values))
+    missed = [
+        path.replace("\0", ".")
+        for path, schema in leaves(SCHEMA)
+        if schema.get("type") != "boolean"
+        and not any(one == path or one.startswith(f"{path}\0") for one in reached)
+        and path.split("\0")[-2:-1] not in (["settings"], ["thresholds"], ["livenessProbe"])
+    ]
+    assert missed == []
+
+
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.replace("\0", "."))
+def test_every_value_does_something(path: str) -> None:
+    """In one case at least, the objects are others (or refused) without it, or with the switch turned."""
+    dotted = path.replace("\0", ".")
+    names = path.split("\0")
+    if dict(leaves(SCHEMA))[path].get("type") == "boolean":
+        bases = (EVERYTHING_BESIDE, EVERYTHING_ALONE, *(case.values for case in CASES))
+        pairs = ((base, flipped(base, VALUES, dotted)) for base in bases)
+    else:
+        pairs = (
+            (case.values, without(case.values, names)) for case in CASES if path in set(paths_of(case.values))
+        )
+    assert any(outcome(before) != outcome(after) for before, after in pairs)
+
+
+def outcome(values: Any) -> Any:
+    """The objects, or the refusal."""
+    try:
+        return render(values)
+    except RenderError as error:
+        return str(error)
+
+
+def without(values: Any, names: list[str]) -> dict[str, Any]:
+    """Values without the one at a path."""
+    if len(names) == 1:
+        return {name: inner for name, inner in values.items() if name != names[0]}
+    return {name: without(inner, names[1:]) if name == names[0] else inner for name, inner in values.items()}
+
+
+def paths_of(values: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The path of everything in values."""
+    yield "\0".join(path)
+    if isinstance(values, dict):
+        for name, inner in values.items():
+            yield from paths_of(inner, (*path, name))
+
+
+@pytest.mark.parametrize("values", [EVERYTHING_BESIDE, EVERYTHING_ALONE], ids=["beside", "alone"])
+def test_it_works_as_a_dependency(values: dict) -> None:
+    """Helm hands `global` and the condition's `enabled` to a subchart; neither changes anything."""
+    assert render(merged(values, {"global": {"a": 1}, "enabled": True})) == render(values)
+
+
+#: What the chart's own table has; what lies within a value, such as one switch of many, may be missing.
+OWN = [(*path, name) for path, level in levels(SCHEMA) for name in level.get("required", ())]
+
+
+def test_everything_of_the_table_is_required() -> None:
+    """Defaults are always there, so this refuses nobody who leaves something out."""
+    assert {path[0] for path in OWN} == set(SCHEMA["properties"]) - OF_HELM
+    assert not jsonschema.Draft7Validator(SCHEMA).is_valid({})
+    assert jsonschema.Draft7Validator(SCHEMA).is_valid(VALUES)
+
+
+@pytest.mark.parametrize("names", OWN, ids=".".join)
+def test_nulls_are_refused(names: tuple[str, ...]) -> None:
+    """A null deletes a default, and would fail in some template with a message of Go's: it is named here."""
+    with pytest.raises(RenderError, match=f"missing propert.*{re.escape(names[-1])}"):
+        render(merged(EVERYTHING_BESIDE, nested(names, None)))

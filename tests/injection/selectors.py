@@ -1,0 +1,31 @@
+"""Label selectors, by Kubernetes' rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector selects something with these labels; an empty one selects everything."""
+    exact = (selector.get("matchLabels") or {}).items()
+    return all(labels.get(key) == value for key, value in exact) and all(
+        _meets(expression, labels) for expression in selector.get("matchExpressions") or ()
+    )
+
+
+def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, values = expression["key"], expression.get("values") or ()
+    match expression["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+    msg = f"not an operator: {expression['operator']}"
+    raise ValueError(msg)

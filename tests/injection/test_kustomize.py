@@ -1,0 +1,198 @@
+"""The Kustomize component and its example, built with a real kubectl."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from helm.kubernetes_schemas import KUBE_VERSIONS
+from helm.manifest_schemas import problems
+from helm.quantities import qos_class
+from injection.kubectl_program import KubectlError, kustomize
+from injection.pods import DOWNLOAD, INJECTED, VLLM
+from injection.policy_server import admit
+from injection.rendered_policy import policy, sidecar
+
+KUSTOMIZE = Path(__file__).parents[2] / "helm" / "kustomize"
+LABEL = {"vllm-specdec-exporter/inject": "enabled"}
+KINDS = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "Job": "batch/v1",
+}
+
+
+def workload(kind: str, spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+    """Return a workload of a kind around a pod's spec."""
+    made: dict[str, Any] = {
+        "apiVersion": KINDS.get(kind, "leaderworkerset.x-k8s.io/v1"),
+        "kind": kind,
+        "metadata": {"name": "vllm", "labels": labels},
+        "spec": {"template": {"metadata": {"labels": {"app": "vllm"}}, "spec": spec}},
+    }
+    if kind != "Job":
+        made["spec"]["selector"] = {"matchLabels": {"app": "vllm"}}
+    if kind == "StatefulSet":
+        made["spec"]["serviceName"] = "vllm"
+    return made
+
+
+def build(folder: Path, *objects: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    """Return the objects as they are after the component."""
+    shutil.copytree(KUSTOMIZE / "component", folder / "component")
+    overlay = folder / "overlay"
+    overlay.mkdir()
+    (overlay / "workloads.yaml").write_text(yaml.safe_dump_all(objects))
+    kustomization = {"resources": ["workloads.yaml"], "components": ["../component"], **more}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return list(yaml.safe_load_all(kustomize(overlay)))
+
+
+def pod_spec(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of the pods of a workload."""
+    return dict(obj["spec"]["template"]["spec"])
+
+
+def test_component_has_the_chart_s_container() -> None:
+    """The patch is the chart's named template and nothing else."""
+    patch = yaml.safe_load((KUSTOMIZE / "component" / "sidecar.yaml").read_text())
+    assert pod_spec(patch) == {"initContainers": [sidecar()]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labelled_workloads_get_the_sidecar(kind: str, tmp_path: Path) -> None:
+    """Whatever their kind; nothing else of them changes, and the result is valid."""
+    spec: dict[str, Any] = {"containers": [VLLM]}
+    if kind == "Job":
+        spec["restartPolicy"] = "Never"
+    sent = workload(kind, spec, LABEL)
+    (made,) = build(tmp_path, sent)
+    assert pod_spec(made) == {**pod_spec(sent), "initContainers": [sidecar()]}
+    assert {**made, "spec": None} == {**sent, "spec": None}
+    assert [problem for version in KUBE_VERSIONS for problem in problems(made, version)] == []
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_other_init_containers_stay_behind_it(kind: str, tmp_path: Path) -> None:
+    """Kustomize puts new entries first: the exporter starts before a download."""
+    (made,) = build(tmp_path, workload(kind, {"containers": [VLLM], "initContainers": [DOWNLOAD]}, LABEL))
+    assert pod_spec(made)["initContainers"] == [sidecar(), DOWNLOAD]
+
+
+@pytest.mark.parametrize("labels", [{}, {"vllm-specdec-exporter/inject": "disabled"}], ids=str)
+def test_other_workloads_stay_as_they_are(labels: dict[str, str], tmp_path: Path) -> None:
+    """Only the label with its value is a request, and it is looked for on the workload itself."""
+    sent = workload("Deployment", {"containers": [VLLM]}, labels)
+    sent["spec"]["template"]["metadata"]["labels"].update(LABEL)
+    assert build(tmp_path, sent) == [sent]
+
+
+def test_custom_resources_stay_as_they_are(tmp_path: Path) -> None:
+    """Their lists are not merged but replaced, which would drop their own init containers."""
+    sent = workload("LeaderWorkerSet", {"containers": [VLLM], "initContainers": [DOWNLOAD]}, LABEL)
+    assert build(tmp_path, sent) == [sent]
+
+
+def test_twice_is_once(tmp_path: Path) -> None:
+    """An overlay over an overlay merges by the container's name."""
+    sent = workload("Deployment", {"containers": [VLLM], "initContainers": [DOWNLOAD]}, LABEL)
+    once = build(tmp_path / "once", sent)
+    assert build(tmp_path / "twice", *once) == once
+
+
+def test_image_is_replaced_like_any_other(tmp_path: Path) -> None:
+    """By `images:`, with a tag or a digest."""
+    digest = f"sha256:{'0123456789abcdef' * 4}"
+    images = [
+        {"name": "registry.example.com/vllm-specdec-exporter", "newName": "r.example.com/x", "digest": digest}
+    ]
+    (made,) = build(tmp_path, workload("Deployment", {"containers": [VLLM]}, LABEL), images=images)
+    assert pod_spec(made)["initContainers"][0]["image"] == f"r.example.com/x@{digest}"
+
+
+def test_guaranteed_pod_stays_guaranteed(tmp_path: Path) -> None:
+    """Requests equal limits in the component as well."""
+    (made,) = build(tmp_path, workload("Deployment", {"containers": [VLLM]}, LABEL))
+    assert qos_class(pod_spec(made)) == "Guaranteed"
+
+
+def test_policy_leaves_it_at_that(tmp_path: Path) -> None:
+    """Where both are used, the pod has one sidecar."""
+    (made,) = build(tmp_path, workload("Deployment", INJECTED["bare"]["spec"], LABEL))
+    sent = {**INJECTED["bare"], "spec": pod_spec(made)}
+    assert admit(policy(), sent) == sent
+
+
+def example() -> dict[str, dict[str, Any]]:
+    """Return the example's objects by name."""
+    return by_name(kustomize(KUSTOMIZE / "example"))
+
+
+def by_name(text: str) -> dict[str, dict[str, Any]]:
+    """Return the objects of a YAML text by name."""
+    return {obj["metadata"]["name"]: obj for obj in yaml.safe_load_all(text)}
+
+
+def test_example_adds_and_leaves() -> None:
+    """Two workloads with sidecar, the third as it was; the image and one's flags are the overlay's."""
+    made = example()
+    sent = {
+        obj["metadata"]["name"]: obj
+        for obj in yaml.safe_load_all((KUSTOMIZE / "example/vllm.yaml").read_text())
+    }
+    assert made.keys() == sent.keys() == {"vllm", "vllm-prefill", "router"}
+    image = "registry.example.com/team/vllm-specdec-exporter:0.1.0"
+    assert made["router"] == sent["router"]
+    assert pod_spec(made["vllm"])["initContainers"] == [{**sidecar(), "image": image}]
+    first, second = pod_spec(made["vllm-prefill"])["initContainers"]
+    flags = [
+        "--startup.on-error=wait",
+        "--vllm.url=http://127.0.0.1:8200",
+        '--spec.config={"method": "eagle3", "num_speculative_tokens": 3}',
+    ]
+    assert first == {**sidecar(), "image": image, "args": flags}
+    assert second["name"] == "download"
+
+
+@pytest.mark.parametrize("kube_version", KUBE_VERSIONS)
+def test_example_is_valid(kube_version: str) -> None:
+    """For every version of Kubernetes that has native sidecars."""
+    assert {name: problems(obj, kube_version) for name, obj in example().items()} == {
+        "vllm": [],
+        "vllm-prefill": [],
+        "router": [],
+    }
+
+
+def test_readme_is_executed(tmp_path: Path) -> None:
+    """The kustomization in the README, with the workloads of the example, builds and adds the sidecar."""
+    text = (KUSTOMIZE / "README.md").read_text()
+    (kustomization,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", text, flags=re.DOTALL)
+    shutil.copytree(KUSTOMIZE / "component", tmp_path / "vllm-specdec-exporter" / "component")
+    (tmp_path / "kustomization.yaml").write_text(kustomization)
+    shutil.copy(KUSTOMIZE / "example" / "vllm.yaml", tmp_path)
+    made = by_name(kustomize(tmp_path))
+    (added,) = pod_spec(made["vllm"])["initContainers"]
+    assert added["args"][:2] == ["--startup.on-error=wait", "--vllm.url=http://127.0.0.1:8000"]
+    assert added["args"][2].startswith("--spec.config={")
+    assert added["image"] != sidecar()["image"]
+
+
+def test_versions_in_the_readme_are_those_tried() -> None:
+    """The README names the version of kubectl that these tests run."""
+    locked = (Path(__file__).parent / "package.json").read_text()
+    minor = re.search(r"kubectl-v(\d+)", locked)
+    assert minor is not None
+    assert f"1.{minor[1]}" in (KUSTOMIZE / "README.md").read_text()
+
+
+def test_broken_overlay_is_told(tmp_path: Path) -> None:
+    """The helper hands on what kubectl says."""
+    with pytest.raises(KubectlError, match="kustomization"):
+        kustomize(tmp_path)

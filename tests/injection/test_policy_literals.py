@@ -1,0 +1,118 @@
+"""Any value that a chart can hold arrives in the pod as it is: YAML becomes CEL, CEL becomes JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import celpy
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from injection.cel_literals import literal_faults
+from injection.pods import pod
+from injection.policy_server import JSONPatch, admit
+from injection.rendered_policy import policy, sidecar, volumes
+from injection.selectors import selects
+
+#: Texts that a template or an escape is likely to get wrong.
+NASTY = (
+    '"',
+    "'",
+    "\\",
+    "\\n",
+    "\n",
+    "a\n  b\n",
+    "\t",
+    "${x}",
+    "$(POD)",
+    "{{ .Values.image }}",
+    "`raw`",
+    "</script>&",
+    "é😀\u2028",
+    '""" + object.spec + """',
+    "\\u0041",
+    "%s %d",
+    " : # ",
+    "null",
+    "1e3",
+    "0x1f",
+    "- a",
+    "|",
+    "",
+)
+
+#: Helm's toYaml gives up on these, for the whole list; the chart refuses them (test_policy_template).
+_NOT_IN_YAML = {"exclude_characters": [chr(code) for code in range(0x7F, 0xA0)], "codec": "utf-8"}
+_texts = st.one_of(st.sampled_from(NASTY), st.text(st.characters(**_NOT_IN_YAML), max_size=20))
+_scalars = st.one_of(_texts, st.booleans(), st.integers(-(2**31), 2**53 - 1), st.just(0.5))
+_trees = st.recursive(
+    _scalars, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_texts, inner, max_size=3))
+)
+_ARGS = st.lists(_texts.map(lambda text: f"--x={text}"), max_size=4)
+
+
+@given(args=_ARGS, tree=_trees)
+@example(args=[f"--x={text}" for text in NASTY], tree={text: [text] for text in NASTY})
+@example(args=[], tree=[1, "a", True, {}, [], [[1], {"b": [False]}]])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.timeout(300)
+def test_any_value_arrives(args: list[str], tree: Any) -> None:
+    """Texts with quotes, escapes and template syntax, whole numbers, mixed lists, maps with any key."""
+    volume = {"name": "any", "csi": {"driver": "d", "volumeAttributes": tree}}
+    values = {"exporter": {"extraArgs": args, "extraVolumes": [volume]}}
+    admitted = admit(policy(values), pod())["spec"]
+    assert admitted["initContainers"] == [sidecar(values)]
+    assert admitted["initContainers"][0]["args"][2:] == args
+    assert admitted["volumes"] == volumes(values) == [volume]
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, 9850, 65532, 2**31, 2**53 - 1])
+def test_whole_numbers_stay_whole(number: int) -> None:
+    """A port of 9850.0 or 9.85e+03 is no port."""
+    values = {"exporter": {"extraVolumes": [{"name": "a", "n": number}]}}
+    (volume,) = admit(policy(values), pod())["spec"]["volumes"]
+    assert volume["n"] == number
+    assert isinstance(volume["n"], int)
+
+
+@pytest.mark.parametrize(
+    ("expression", "mixed"),
+    [
+        ('{"a": 1, "b": "x"}', True),
+        ('{"a": dyn(1), "b": dyn("x")}', False),
+        ('{"a": dyn(1), "b": "x"}', True),
+        ('{1: "x", "b": "x"}', True),
+        ('[1, "x"]', True),
+        ('["x", "y"]', False),
+        ("[object.a, 1]", True),
+        ("[object.a, object.b]", True),
+        ("[object.a]", False),
+        ('[{"a": dyn({"b": 1, "c": true})}]', True),
+        ('[JSONPatch{op: "add", path: "/a"}, JSONPatch{op: "add", path: "/b"}]', False),
+        ("[]", False),
+    ],
+)
+def test_literals_of_several_types_are_noticed(expression: str, mixed: bool) -> None:
+    """As the API server's compiler does, at any depth."""
+    tree = celpy.Environment(annotations={"JSONPatch": JSONPatch}).compile(expression)
+    assert bool(literal_faults(tree)) == mixed
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ({}, True),
+        ({"matchLabels": {"a": "1"}}, True),
+        ({"matchLabels": {"a": "1", "b": "1"}}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}, True),
+        ({"matchExpressions": [{"key": "b", "operator": "In", "values": ["1"]}]}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}, False),
+        ({"matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["1"]}]}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, False),
+    ],
+)
+def test_selectors(selector: dict[str, Any], selected: bool) -> None:
+    """As Kubernetes documents them: an absent label is NotIn anything."""
+    assert selects(selector, {"a": "1"}) == selected

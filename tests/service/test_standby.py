@@ -1,0 +1,170 @@
+"""A sidecar whose settings are wrong must not end: that would make vLLM's pod not ready, or hold vLLM back."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from prometheus.exporter_process import COMMAND, answers, clean_environment, exporter
+from prometheus_server import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+#: Longer than the time between two attempts.
+_PATIENCE = 20.0
+
+
+class Sidecar:
+    """The real process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+        self.process = process
+        self.address = address
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """What it logged so far."""
+        return self._log.read_text()
+
+    def metrics(self) -> str:
+        """Its metrics."""
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def becomes(self, what: Callable[[], bool]) -> None:
+        """Wait until it is so."""
+        end = time.monotonic() + _PATIENCE
+        while not what():
+            assert self.process.poll() is None, f"it ended: {self.log}"
+            assert time.monotonic() < end, self.log
+            time.sleep(0.1)
+
+    def end(self) -> int:
+        """Ask it to end, and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(5)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Sidecar]]:
+    """Start the exporter with flags and environment on a port that may be given."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*flags: str, port: int = 0, **variables: str) -> Sidecar:
+            address = f"127.0.0.1:{port or free_port()}"
+            log = tmp_path / "log"
+            process = subprocess.Popen(
+                [COMMAND, f"--web.listen-address={address}", *flags],
+                stdout=subprocess.DEVNULL,
+                stderr=stack.enter_context(log.open("wb")),
+                env=clean_environment(**variables),
+            )
+            stack.callback(process.wait, 5)
+            stack.callback(process.kill)
+            return Sidecar(process, address, log)
+
+        yield begin
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--spec.config={"], "--spec.config"),
+        (["--config.file=/nowhere.yml"], "/nowhere.yml"),
+        (["--vllm.url=https://127.0.0.1:1", "--vllm.ca-file=/nowhere.pem"], "/nowhere.pem"),
+        (["--web.config.file=/nowhere.yml"], "/nowhere.yml"),
+        (["--no-such-flag"], "--no-such-flag"),
+    ],
+    ids=["value", "file", "certificates", "web-config", "flag"],
+)
+def test_wrong_settings_do_not_end_it(start: Callable[..., Sidecar], wrong: list[str], told: str) -> None:
+    """It lives, answers the probes, tells the metrics that its configuration is none, and the log why."""
+    sidecar = start("--startup.on-error=wait", *wrong)
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/healthy"))
+
+    metrics = sidecar.metrics()
+    assert "\nvllm_specdec_config_last_reload_successful 0.0\n" in f"\n{metrics}"
+    assert "vllm_specdec_up" not in metrics
+    assert told in sidecar.log
+    assert sidecar.log.count("standing by") == 1
+    assert sidecar.end() == 0
+
+
+@pytest.mark.parametrize("variables", [{}, {"VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR": "exit"}])
+def test_elsewhere_they_end_it(start: Callable[..., Sidecar], variables: dict[str, str]) -> None:
+    """Without being asked to wait, it exits with 2 and one line."""
+    sidecar = start("--spec.config={", **variables)
+
+    assert sidecar.process.wait(_PATIENCE) == 2
+    assert len(sidecar.log.splitlines()) == 1
+
+
+def test_a_wrong_way_to_wait_ends_it(start: Callable[..., Sidecar]) -> None:
+    """What cannot be understood is no wish to wait."""
+    sidecar = start("--startup.on-error=wiat")
+
+    assert sidecar.process.wait(_PATIENCE) == 2
+    assert "allowed: exit, wait" in sidecar.log
+
+
+def test_it_starts_once_the_file_is_mended(start: Callable[..., Sidecar], tmp_path: Path) -> None:
+    """A file of a ConfigMap that is mended counts without a restart; asked by the environment this time."""
+    file = tmp_path / "config.yml"
+    file.write_text("poll: {interval: soon}\n")
+    sidecar = start(f"--config.file={file}", VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="wait")
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/healthy"))
+
+    file.write_text("poll: {interval: 1s}\n")
+    sidecar.process.send_signal(signal.SIGHUP)
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/config"))
+
+    assert "\nvllm_specdec_config_last_reload_successful 1.0\n" in sidecar.metrics()
+    assert "\nvllm_specdec_up 0.0\n" in sidecar.metrics()
+    assert sidecar.end() == 0
+
+
+def test_it_starts_by_itself_too(start: Callable[..., Sidecar], tmp_path: Path) -> None:
+    """Nobody has to ask for another attempt."""
+    token = tmp_path / "token"
+    sidecar = start("--startup.on-error=wait", f"--vllm.bearer-token-file={token}")
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/ready"))
+    assert not answers(f"http://{sidecar.address}/config")
+    token.write_text("secret")
+
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/config"))
+    assert sidecar.end() == 0
+
+
+def test_a_port_that_is_taken(start: Callable[..., Sidecar]) -> None:
+    """Two vLLM in the host's network: the second sidecar waits until the port is free."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        sidecar = start("--startup.on-error=wait", port=other.getsockname()[1])
+        sidecar.becomes(lambda: "cannot listen" in sidecar.log)
+        assert sidecar.process.poll() is None
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/ready"))
+
+    assert sidecar.end() == 0
+
+
+def test_ending_while_the_port_is_taken(start: Callable[..., Sidecar]) -> None:
+    """SIGTERM ends the waiting at once."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        sidecar = start("--startup.on-error=wait", port=other.getsockname()[1])
+        sidecar.becomes(lambda: "cannot listen" in sidecar.log)
+        assert sidecar.end() == 0
+
+
+def test_right_settings_are_none_of_its_business() -> None:
+    """Asked to wait and without reason to, it is the exporter as always."""
+    with exporter("--startup.on-error=wait") as address:
+        assert answers(f"http://{address}/config")

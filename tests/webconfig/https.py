@@ -1,0 +1,97 @@
+"""An exporter with a web configuration, and a client for it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from service.harness import Answer, running_exporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from service.harness import RunningExporter
+    from webconfig.pki import Pki
+
+#: Nothing listens there: what is tested here does not depend on a server to poll.
+NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
+
+#: What a web configuration says for TLS with the files of `Pki`.
+TLS: Mapping[str, Any] = {"cert_file": "server.pem", "key_file": "server.key"}
+MUTUAL: Mapping[str, Any] = {
+    **TLS,
+    "client_auth_type": "RequireAndVerifyClientCert",
+    "client_ca_file": "clients.pem",
+}
+
+
+def write(path: Path, document: Mapping[str, Any] | str) -> Path:
+    """Write a web configuration in one step."""
+    text = document if isinstance(document, str) else yaml.safe_dump(dict(document))
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text)
+    return new.replace(path)
+
+
+@contextlib.contextmanager
+def guarded(
+    pki: Pki, document: Mapping[str, Any] | str, *args: str, **more: Any
+) -> Iterator[RunningExporter]:
+    """Run the real command with a web configuration beside the files of `pki`."""
+    path = write(pki.folder / "web.yml", document)
+    with running_exporter(*NO_SERVER, "--web.config.file", str(path), *args, **more) as exporter:
+        yield exporter
+
+
+def client_context(pki: Pki, certificate: tuple[str, str] | None = None) -> ssl.SSLContext:
+    """Return what trusts the server, and shows a certificate."""
+    context = ssl.create_default_context(cafile=str(pki.ca.file))
+    if certificate is not None:
+        context.load_cert_chain(*certificate)
+    return context
+
+
+def connect(exporter: RunningExporter, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    """Return a connection, over TLS with a context."""
+    host, port = address_of(exporter)
+    if context is None:
+        return http.client.HTTPConnection(host, port, timeout=10)
+    return http.client.HTTPSConnection(host, port, timeout=10, context=context)
+
+
+def ask(
+    exporter: RunningExporter,
+    path: str,
+    context: ssl.SSLContext | None = None,
+    user: tuple[str, str] | None = None,
+    method: str = "GET",
+    **headers: str,
+) -> Answer:
+    """Ask over a connection of its own."""
+    if user is not None:
+        headers["Authorization"] = basic(*user)
+    begin = time.monotonic()
+    with contextlib.closing(connect(exporter, context)) as connection:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+    found = {name.lower(): value for name, value in answer.getheaders()}
+    return Answer(answer.status, found, body, time.monotonic() - begin)
+
+
+def basic(user: str, password: str) -> str:
+    """The value of an ``Authorization`` header."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def address_of(exporter: RunningExporter) -> tuple[str, int]:
+    """Where the exporter listens."""
+    host, port = exporter.url.removeprefix("http://").split(":")
+    return host, int(port)

@@ -1,0 +1,296 @@
+"""Who may connect: TLS, client certificates, and clients that do not do as they should."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.certificates import Authority
+from service.harness import eventually, running_exporter
+from webconfig.https import MUTUAL, NO_SERVER, TLS, address_of, ask, client_context, connect, guarded, write
+from webconfig.pki import NAMES, Pki
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.harness import RunningExporter
+
+#: A client is not let in: what that looks like depends on when it is told.
+REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
+
+
+class TestTls:
+    def test_https(self, pki: Pki) -> None:
+        """Everything is served over TLS, and over nothing else."""
+        with guarded(pki, {"tls_server_config": TLS}) as exporter:
+            context = client_context(pki)
+            assert {ask(exporter, path, context).status for path in ("/", "/metrics", "/-/ready")} == {200}
+            with pytest.raises((ConnectionError, http.client.BadStatusLine)):
+                ask(exporter, "/metrics")
+
+    def test_keep_alive(self, pki: Pki) -> None:
+        """A connection serves many requests."""
+        with guarded(pki, {"tls_server_config": TLS}) as exporter:
+            connection = connect(exporter, client_context(pki))
+            connection.connect()
+            first = connection.sock
+            for _ in range(5):
+                connection.request("GET", "/metrics")
+                assert connection.getresponse().read().startswith(b"# HELP")
+            assert connection.sock is first
+            connection.close()
+
+    def test_a_client_that_trusts_others(self, pki: Pki) -> None:
+        """A client that does not know the CA does not connect, and the exporter says nothing of it."""
+        with guarded(pki, {"tls_server_config": TLS}) as exporter:
+            before = exporter.log()
+            context = ssl.create_default_context(cafile=str(pki.strangers.file))
+            with pytest.raises(ssl.SSLCertVerificationError):
+                ask(exporter, "/metrics", context)
+            assert ask(exporter, "/metrics", client_context(pki)).status == 200
+            assert exporter.log() == before
+
+    def test_misbehaviour(self, pki: Pki) -> None:
+        """Whatever comes over the TLS port is no line in the log, and hurts nobody else."""
+        with guarded(pki, {"tls_server_config": TLS}) as exporter:
+            context = client_context(pki)
+            ask(exporter, "/metrics", context)
+            before = exporter.log()
+            for words in (
+                b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+                b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),
+                b"\x16\x03\x01",
+                b"\x80" * 5000,
+                b"",
+            ):
+                with socket.create_connection(address_of(exporter), timeout=0.3) as connection:
+                    connection.sendall(words)
+                    with contextlib.suppress(OSError):
+                        connection.recv(100)
+                with _tls(exporter, context) as connection, contextlib.suppress(OSError):
+                    connection.settimeout(0.3)
+                    connection.sendall(words)
+                    connection.recv(100)
+            assert ask(exporter, "/metrics", context).status == 200
+            assert exporter.log() == before
+
+    def test_tls_to_a_plain_port(self, pki: Pki) -> None:
+        """TLS where none is spoken: the client is told so in the end, and nothing is logged."""
+        with guarded(pki, "") as exporter:
+            with pytest.raises(REFUSED):
+                ask(exporter, "/metrics", client_context(pki))
+            assert ask(exporter, "/metrics").status == 200
+            assert exporter.log_lines("web configuration")[0]["tls"] == "false"
+
+
+class TestHandshakes:
+    def test_hanging_ones(self, pki: Pki) -> None:
+        """Any number of clients that do not go on with their handshake hold up no other, and are dropped."""
+        with guarded(pki, {"tls_server_config": TLS}) as exporter, contextlib.ExitStack() as stack:
+            begin = time.monotonic()
+            hanging = [stack.enter_context(socket.create_connection(address_of(exporter))) for _ in range(50)]
+            for number, connection in enumerate(hanging):
+                connection.settimeout(20)
+                connection.sendall(b"\x16\x03\x01\x02\x00"[: number % 6])
+            seconds = [ask(exporter, "/metrics", client_context(pki)).seconds for _ in range(5)]
+            ends = [_end(connection) for connection in hanging]
+            dropped = time.monotonic() - begin
+
+        assert max(seconds) < 1.0
+        assert set(ends) == {True}
+        assert 9 < dropped < 14
+
+
+def _end(connection: socket.socket) -> bool:
+    """Wait until the other side ends the connection."""
+    try:
+        while connection.recv(100):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def _tls(exporter: RunningExporter, context: ssl.SSLContext) -> ssl.SSLSocket:
+    connection = socket.create_connection(address_of(exporter), timeout=5)
+    return context.wrap_socket(connection, server_hostname="127.0.0.1")
+
+
+# --- certificates of clients
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    return Pki(tmp_path_factory.mktemp("clients"))
+
+
+def _lets_in(
+    exporter: RunningExporter, pki: Pki, certificate: tuple[str, str] | None, top: str = "TLSv1_3"
+) -> bool:
+    context = client_context(pki, certificate)
+    context.maximum_version = ssl.TLSVersion[top]
+    try:
+        return ask(exporter, "/metrics", context).status == 200
+    except REFUSED:
+        return False
+
+
+@pytest.mark.parametrize("top", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("NoClientCert", {"none", "good", "expired", "stranger's", "self-signed"}),
+        ("RequestClientCert", {"none", "good", "expired", "stranger's", "self-signed"}),
+        ("VerifyClientCertIfGiven", {"none", "good"}),
+        ("RequireAndVerifyClientCert", {"good"}),
+    ],
+)
+def test_whose_certificate(shared: Pki, kind: str, expected: set[str], top: str) -> None:
+    """Each kind of authentication lets in whom it should."""
+    shown = {
+        "none": None,
+        "good": shared.clients.issue("prometheus.example"),
+        "expired": shared.clients.issue("prometheus.example", expired=True),
+        "stranger's": shared.strangers.issue("prometheus.example"),
+        "self-signed": shared.self_signed(NAMES["DNS"][1]),
+    }
+    verifies = "Verify" in kind
+    settings = {**TLS, "client_auth_type": kind, **({"client_ca_file": "clients.pem"} if verifies else {})}
+    with guarded(shared, {"tls_server_config": settings}) as exporter:
+        found = {name for name, files in shown.items() if _lets_in(exporter, shared, files, top)}
+        lines = [line["msg"] for line in exporter.log_lines()]
+
+    assert found == expected
+    assert set(lines) == {"web configuration", "listening", "waiting for the server"}
+
+
+@pytest.mark.parametrize("top", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("kind", NAMES)
+def test_allowed_names(shared: Pki, kind: str, top: str) -> None:
+    """A certificate of the CA is not enough: it must have one of the names, and wholly."""
+    text, name = NAMES[kind]
+    folder = shared.folder
+    own = Path(shared.self_signed(name)[0])
+    (folder / "own.pem").write_bytes(own.read_bytes() + shared.clients.file.read_bytes())
+    settings = {**MUTUAL, "client_ca_file": "own.pem", "client_allowed_sans": ["other.example", text]}
+    with guarded(shared, {"tls_server_config": settings}) as exporter:
+        named = _lets_in(exporter, shared, (str(own), str(own.with_suffix(".key"))), top)
+        others = [
+            _lets_in(exporter, shared, shared.clients.issue(*names), top)
+            for names in (("grafana.example",), ("sub.prometheus.example", "192.0.2.70"))
+        ]
+        second = _lets_in(exporter, shared, shared.clients.issue("x.example", "other.example"), top)
+        nobody = _lets_in(exporter, shared, None, top)
+
+    assert (named, others, second, nobody) == (True, [False, False], True, False)
+
+
+def test_a_session_resumed(shared: Pki) -> None:
+    """A client that resumes a session is still who it was, and only that."""
+    settings = {**MUTUAL, "max_version": "TLS12", "client_allowed_sans": ["prometheus.example"]}
+    with guarded(shared, {"tls_server_config": settings}) as exporter:
+        context = client_context(shared, shared.clients.issue("prometheus.example"))
+        session, reused = None, []
+        for _ in range(2):
+            raw = socket.create_connection(address_of(exporter), timeout=5)
+            with context.wrap_socket(raw, server_hostname="127.0.0.1", session=session) as connection:
+                connection.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert connection.recv(100).startswith(b"HTTP/1.1 200")
+                session = connection.session
+                reused.append(connection.session_reused)
+
+    assert reused == [False, True]
+
+
+def test_an_intermediate_may_be_trusted_alone(shared: Pki) -> None:
+    """As in Go, whoever is in the CA file is trusted, with no need for a root above it."""
+    folder = shared.folder
+    certificate, _ = shared.strangers.issue("prometheus.example")
+    settings = {**MUTUAL, "client_ca_file": Path(certificate).name}
+    write(folder / "web.yml", {"tls_server_config": settings})
+    with guarded(shared, {"tls_server_config": settings}) as exporter:
+        assert _lets_in(exporter, shared, (certificate, certificate.replace(".pem", ".key")))
+        assert not _lets_in(exporter, shared, shared.clients.issue("prometheus.example"))
+
+
+# --- the end
+
+
+def _open(exporter: RunningExporter, pki: Pki) -> Iterator[socket.socket]:
+    """Yield connections in every state that a client can leave them in."""
+    context = client_context(pki)
+    yield socket.create_connection(address_of(exporter))
+    half = socket.create_connection(address_of(exporter))
+    half.sendall(b"\x16\x03\x01\x02\x00\x01")
+    yield half
+    idle = _tls(exporter, context)
+    idle.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert idle.recv(1000).startswith(b"HTTP/1.1 200")
+    yield idle
+    asking = _tls(exporter, context)
+    asking.sendall(b"GET /metrics HTTP/1.1\r\nHo")
+    yield asking
+    yield _tls(exporter, context)
+
+
+@pytest.mark.parametrize("mutual", [False, True], ids=["server", "with allowed names"])
+def test_sigterm_with_open_connections(pki: Pki, mutual: bool) -> None:
+    """Connections that are open, half open or within their handshake do not hold up the end."""
+    settings = {**MUTUAL, "client_allowed_sans": ["a"]} if mutual else TLS
+    with guarded(pki, {"tls_server_config": settings}) as exporter, contextlib.ExitStack() as stack:
+        if mutual:
+            for _ in range(3):
+                stack.enter_context(socket.create_connection(address_of(exporter)))
+        else:
+            for connection in _open(exporter, pki):
+                stack.enter_context(connection)
+        eventually(lambda: time.sleep(0.2) or True)
+        code, seconds = exporter.terminate()
+
+        assert code == 0
+        assert seconds < 1.0
+        assert exporter.log_lines()[-1]["msg"] == "stopping"
+        assert "Traceback" not in exporter.log()
+
+
+def test_plain_without_the_file(pki: Pki) -> None:
+    """Nothing of all this is there without the flag: not even the modules."""
+    with running_exporter(*NO_SERVER) as exporter:
+        maps = Path(f"/proc/{exporter.pid}/maps").read_text()
+        assert ask(exporter, "/metrics").status == 200
+        assert exporter.log_lines("web configuration") == []
+        assert "_bcrypt" not in maps
+    with guarded(pki, "") as exporter:
+        assert "_bcrypt" in Path(f"/proc/{exporter.pid}/maps").read_text()
+
+
+def test_ipv6(pki: Pki) -> None:
+    """It is the same on every address of a host that has several."""
+    pki.renew()
+    with guarded(pki, {"tls_server_config": TLS}, "--web.listen-address", ":0", fast=True) as exporter:
+        addresses = exporter.log_lines("listening")[0]["address"].split(",")
+        context = client_context(pki)
+        context.check_hostname = False
+        assert len(addresses) == 2
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            loopback = "127.0.0.1" if host == "0.0.0.0" else "::1"
+            connection = http.client.HTTPSConnection(loopback, int(port), context=context, timeout=5)
+            connection.request("GET", "/-/ready")
+            assert connection.getresponse().status == 200
+            connection.close()
+
+
+def test_another_authority_of_the_same_name(shared: Pki, tmp_path: Path) -> None:
+    """A CA is known by its key, not by what it calls itself."""
+    impostor = Authority(tmp_path, "clients")
+    with guarded(shared, {"tls_server_config": MUTUAL}) as exporter:
+        assert not _lets_in(exporter, shared, impostor.issue("prometheus.example"))
+        assert _lets_in(exporter, shared, shared.clients.issue("prometheus.example"))

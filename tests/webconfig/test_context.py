@@ -1,0 +1,142 @@
+"""TLS as the settings say: versions, cipher suites, curves, and what a client's certificate says."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from vllm_specdec_exporter.webconfig.ciphers import CIPHERS, CURVES
+from vllm_specdec_exporter.webconfig.context import alternative_names, make_context
+from vllm_specdec_exporter.webconfig.document import parse
+from webconfig.https import MUTUAL, TLS, client_context
+from webconfig.pki import NAMES, Pki
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GCM_128, GCM_256 = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
+
+
+def _context(pki: Pki, **settings: Any) -> ssl.SSLContext:
+    tls = parse({"tls_server_config": {**TLS, **settings}}, str(pki.folder)).tls
+    assert tls is not None
+    return make_context(tls)
+
+
+def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Let both ends shake hands in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    one = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    other = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(5):
+        for end in (one, other):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return other, one
+
+
+@pytest.mark.parametrize(
+    ("settings", "offered", "spoken"),
+    [
+        ({}, ("TLSv1_2", "TLSv1_3"), "TLSv1.3"),
+        ({}, ("TLSv1_2", "TLSv1_2"), "TLSv1.2"),
+        ({"max_version": "TLS12"}, ("TLSv1_2", "TLSv1_3"), "TLSv1.2"),
+        ({"min_version": "TLS13"}, ("TLSv1_2", "TLSv1_3"), "TLSv1.3"),
+        ({"min_version": "TLS13"}, ("TLSv1_2", "TLSv1_2"), None),
+        ({"max_version": "TLS12"}, ("TLSv1_3", "TLSv1_3"), None),
+    ],
+)
+def test_versions(
+    pki: Pki, settings: Mapping[str, str], offered: tuple[str, str], spoken: str | None
+) -> None:
+    """Both ends of the range of versions hold."""
+    client = client_context(pki)
+    client.minimum_version, client.maximum_version = (ssl.TLSVersion[name] for name in offered)
+    if spoken is None:
+        with pytest.raises(ssl.SSLError, match=r"UNSUPPORTED_PROTOCOL|VERSION"):
+            _handshake(_context(pki, **settings), client)
+    else:
+        assert _handshake(_context(pki, **settings), client)[0].version() == spoken
+
+
+@pytest.mark.parametrize("name", [name for name in CIPHERS if "ECDSA" in name])
+def test_cipher_suites(pki: Pki, name: str) -> None:
+    """The one suite of the list is spoken, under Go's name for it."""
+    server = _context(pki, cipher_suites=[name], max_version="TLS12")
+    client = client_context(pki)
+    client.set_ciphers("ALL")
+    ended = _handshake(server, client)[0].cipher()
+
+    assert ended is not None
+    assert ended[0] == CIPHERS[name]
+
+
+def test_cipher_suites_that_the_client_has_not(pki: Pki) -> None:
+    """No other suite than those of the list is spoken."""
+    client = client_context(pki)
+    client.set_ciphers(GCM_128)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
+        _handshake(_context(pki, cipher_suites=["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]), client)
+
+
+@pytest.mark.parametrize(("prefer", "spoken"), [("true", GCM_256), ("false", GCM_128)])
+def test_whose_order_counts(pki: Pki, prefer: str, spoken: str) -> None:
+    """The server's order of suites counts, or the client's."""
+    server = _context(
+        pki,
+        max_version="TLS12",
+        prefer_server_cipher_suites=prefer,
+        cipher_suites=[
+            "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+            "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        ],
+    )
+    client = client_context(pki)
+    client.set_ciphers(f"{GCM_128}:{GCM_256}")
+    ended = _handshake(server, client)[0].cipher()
+
+    assert ended is not None
+    assert ended[0] == spoken
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_curve(pki: Pki, name: str) -> None:
+    """The key exchange is on this curve, or there is none."""
+    server = _context(pki, curve_preferences=[name])
+    client, other = client_context(pki), client_context(pki)
+    client.set_ecdh_curve(CURVES[name])
+    other.set_ecdh_curve("secp384r1" if name != "CurveP384" else "prime256v1")
+
+    assert _handshake(server, client)[0].version() == "TLSv1.3"
+    with pytest.raises(ssl.SSLError):
+        _handshake(server, other)
+
+
+def test_http2_is_not_agreed_on(pki: Pki) -> None:
+    """A client that would like HTTP/2 learns that it is HTTP/1.1."""
+    client = client_context(pki)
+    client.set_alpn_protocols(["h2", "http/1.1"])
+
+    assert _handshake(_context(pki), client)[1].selected_alpn_protocol() == "http/1.1"
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_alternative_names(pki: Pki, kind: str) -> None:
+    """Names of each kind read as the format writes them; a certificate of its own issuer can be trusted."""
+    text, name = NAMES[kind]
+    files = pki.self_signed(name)
+    server = _context(pki, **{**MUTUAL, "client_ca_file": Path(files[0]).name})
+    seen = _handshake(server, client_context(pki, files))[0].getpeercert()
+
+    assert list(alternative_names(seen)) == [text]
+
+
+def test_no_certificate_has_no_names() -> None:
+    """Whoever shows none has no name."""
+    assert [*alternative_names(None), *alternative_names({})] == []

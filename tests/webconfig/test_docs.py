@@ -1,0 +1,135 @@
+"""What docs/web-configuration.md shows is what happens."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from prometheus_server import PrometheusServer, find_program
+from service.harness import COMMAND, environment, running_exporter
+from vllm_specdec_exporter import cli
+from vllm_specdec_exporter.webconfig import document, tlssection
+from vllm_specdec_exporter.webconfig.document import MAX_BCRYPT_COST
+from webconfig.https import NO_SERVER, address_of, ask
+from webconfig.pki import Pki
+
+TEXT = (Path(__file__).parents[2] / "docs" / "web-configuration.md").read_text("utf-8")
+BLOCKS = dict(re.findall(r"^```yaml\n# (\S+?)(?::[^\n]*)?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+CONFIGURATIONS = ("password", "certificates", "headers")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Pki:
+    """The files that the examples name."""
+    pki = Pki(tmp_path)
+    client = pki.clients.issue("prometheus.monitoring.svc")
+    names = {"server.pem": "tls.crt", "server.key": "tls.key"}
+    names |= dict(zip(client, ("client.crt", "client.key"), strict=True))
+    for name, other in names.items():
+        shutil.copy(tmp_path / name, tmp_path / other)
+    # In the examples, one CA issues all.
+    (tmp_path / "ca.crt").write_bytes(pki.ca.file.read_bytes() + pki.clients.file.read_bytes())
+    (tmp_path / "password").write_text("example")
+    for name in CONFIGURATIONS:
+        (tmp_path / f"{name}.yml").write_text(BLOCKS[name])
+    return pki
+
+
+def test_all_examples_are_known() -> None:
+    """No block of YAML goes untested."""
+    assert set(BLOCKS) == {*CONFIGURATIONS, "prometheus.yml", "probe"}
+    assert TEXT.count("```yaml") == len(BLOCKS)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_checks(folder: Pki, name: str) -> None:
+    """Both checks that are named take every example."""
+    command = r"(?:`|^    )(promtool check .*?|vllm-specdec-exporter --config.check .*?)(?:`|$)"
+    commands = re.findall(command, TEXT, re.MULTILINE)
+    assert len(commands) == 2
+    shutil.copy(folder.folder / f"{name}.yml", folder.folder / "web-config.yml")
+    if name == "certificates":
+        # Debian's promtool is older than this setting, and says just that.
+        text = (folder.folder / "web-config.yml").read_text()
+        (folder.folder / "old.yml").write_text(text.partition("  client_allowed_sans")[0])
+    for shown in commands:
+        program, *words = shlex.split(shown)
+        path = COMMAND if program == Path(COMMAND).name else find_program(program, "prometheus")
+        done = _run(path, *words, cwd=folder.folder)
+        if done.returncode and "field client_allowed_sans not found" in done.stdout + done.stderr:
+            done = _run(path, *words[:-1], "old.yml", cwd=folder.folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=30)
+
+
+def test_prometheus(folder: Pki) -> None:
+    """The jobs that are shown scrape exporters with the configurations that are shown."""
+    jobs: dict[str, Any] = yaml.safe_load(BLOCKS["prometheus.yml"])
+    for job in jobs["scrape_configs"]:
+        for settings in (job.get("basic_auth", {}), job["tls_config"]):
+            settings |= {key: str(folder.folder / name) for key, name in settings.items() if "file" in key}
+    flag = "--web.config.file"
+    with (
+        running_exporter(*NO_SERVER, flag, str(folder.folder / "password.yml")) as one,
+        running_exporter(*NO_SERVER, flag, str(folder.folder / "certificates.yml")) as other,
+    ):
+        for job, exporter in zip(jobs["scrape_configs"], (one, other), strict=True):
+            host, port = address_of(exporter)
+            job["static_configs"] = [{"targets": [f"{host}:{port}"]}]
+        with PrometheusServer(config=jobs) as prometheus:
+            prometheus.wait_for("count(up == 1) == 2")
+
+
+def test_headers(folder: Pki) -> None:
+    """The headers are there, and the password is the one that is told."""
+    flag = "--web.config.file"
+    with running_exporter(*NO_SERVER, flag, str(folder.folder / "headers.yml")) as exporter:
+        answer = ask(exporter, "/metrics", user=("prometheus", "example"))
+
+        assert answer.status == 200
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+        assert answer.headers["x-frame-options"] == "deny"
+
+
+def test_the_probe() -> None:
+    """It is one that Kubernetes takes, and its command exists."""
+    probe = yaml.safe_load(BLOCKS["probe"])
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "x"},
+        "spec": {"containers": [{"name": "x", "image": "x", **probe}]},
+    }
+    kubernetes_validate.validate(pod, "1.30", strict=True)
+    command = probe["livenessProbe"]["exec"]["command"]
+
+    assert command[0] == cli.PROGRAM
+    assert command[1] in cli.COMMANDS
+
+
+def test_the_table_names_every_setting() -> None:
+    """What is known, and what is refused with a reason of its own, is in the table, and nothing else."""
+    table = re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE)
+    named = {name.rpartition(".")[2] for cell in table for name in re.findall(r"`([^`]+)`", cell)}
+    known = {
+        *tlssection._SETTINGS,
+        *tlssection._INLINE,
+        *document._SECTIONS,
+        "http2",
+        "headers",
+        "rate_limit",
+    }
+    assert named == known - {"http_server_config"}
+    assert f"cost 4 to {MAX_BCRYPT_COST}" in TEXT
+    assert [name for name in document._HEADERS if f"`{name}`" not in TEXT] == []

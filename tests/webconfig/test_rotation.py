@@ -1,0 +1,376 @@
+"""Files that change while the exporter runs: the new is in force soon, and nobody is turned away for it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import os
+import shutil
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.harness import Metrics, eventually, running_exporter
+from vllm_specdec_exporter.webconfig.fields import WebConfigError
+from vllm_specdec_exporter.webconfig.source import Source
+from webconfig.https import MUTUAL, TLS, address_of, ask, basic, client_context, connect, guarded, write
+from webconfig.pki import Pki, hashed, serial_of
+from webconfig.test_connections import REFUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from service.harness import RunningExporter
+
+#: Seconds within which a change is in force: two looks and a bit.
+SOON = 4.0
+HTTPS = {"tls_server_config": TLS}
+
+
+def _shown(exporter: RunningExporter, pki: Pki) -> int:
+    """The serial number of the certificate that the exporter shows."""
+    raw = socket.create_connection(address_of(exporter), timeout=5)
+    with client_context(pki).wrap_socket(raw, server_hostname="127.0.0.1") as connection:
+        certificate = connection.getpeercert(binary_form=True)
+    assert certificate is not None
+    return serial_of(certificate)
+
+
+def _status(exporter: RunningExporter, context: ssl.SSLContext | None = None, **more: Any) -> int:
+    """The status of /metrics, 0 for a client that is not let in."""
+    try:
+        return ask(exporter, "/metrics", context, **more).status
+    except (*REFUSED, ssl.SSLError):
+        return 0
+
+
+@contextlib.contextmanager
+def _hammered(exporter: RunningExporter, pki: Pki) -> Iterator[list[str]]:
+    """Open new connections all the while; yield what went wrong with them."""
+    context, wrong, ended, count = client_context(pki), list[str](), threading.Event(), [0]
+
+    def hammer() -> None:
+        while not ended.is_set():
+            try:
+                assert ask(exporter, "/-/ready", context).status == 200
+                count[0] += 1
+            except (OSError, AssertionError, http.client.HTTPException) as error:
+                wrong.append(repr(error))
+
+    threads = [threading.Thread(target=hammer) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield wrong
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert count[0] > 100
+
+
+class TestCertificates:
+    def test_nobody_is_turned_away(self, pki: Pki) -> None:
+        """New certificates are shown soon; meanwhile every single connection is served."""
+        with guarded(pki, HTTPS) as exporter, _hammered(exporter, pki) as wrong:
+            for _ in range(3):
+                pki.renew()
+                new = pki.serial()
+                eventually(lambda new=new: _shown(exporter, pki) == new, SOON)
+            assert len(exporter.log_lines("web configuration reloaded")) == 3
+        assert wrong == []
+
+    @pytest.mark.parametrize("how", ["in place", "by a link", "by a link to a folder"])
+    def test_how_files_are_exchanged(self, pki: Pki, how: str) -> None:
+        """Written in place with the old time; as a link set anew; as Kubernetes exchanges a Secret."""
+        mount = pki.folder / "mount"
+        versions = [pki.folder / name for name in ("..2026_a", "..2026_b")]
+        for version in versions:
+            version.mkdir()
+            pki.renew(version)
+        mount.mkdir()
+        for name in ("server.pem", "server.key"):
+            if how == "in place":
+                shutil.copy(versions[0] / name, mount / name)
+            elif how == "by a link":
+                (mount / name).symlink_to(versions[0] / name)
+            else:
+                (mount / name).symlink_to(Path("..data", name))
+        if how == "by a link to a folder":
+            (mount / "..data").symlink_to(versions[0])
+        tls = {"cert_file": "mount/server.pem", "key_file": "mount/server.key"}
+        with guarded(pki, {"tls_server_config": tls}) as exporter:
+            assert _shown(exporter, pki) == pki.serial(versions[0])
+            if how == "by a link to a folder":
+                (mount / "..data_tmp").symlink_to(versions[1])
+                (mount / "..data_tmp").replace(mount / "..data")
+            for name in () if how == "by a link to a folder" else ("server.pem", "server.key"):
+                if how == "in place":
+                    times = (mount / name).stat()
+                    (mount / name).write_bytes((versions[1] / name).read_bytes())
+                    os.utime(mount / name, ns=(times.st_atime_ns, times.st_mtime_ns))
+                else:
+                    (mount / "new").symlink_to(versions[1] / name)
+                    (mount / "new").replace(mount / name)
+            eventually(lambda: _shown(exporter, pki) == pki.serial(versions[1]), SOON)
+            assert exporter.log_lines("web configuration not reloaded") == []
+
+    def test_old_connections_end(self, pki: Pki) -> None:
+        """A connection from before ends with its next answer, so that its client sees the new certificate."""
+        with guarded(pki, HTTPS) as exporter:
+            connection = connect(exporter, client_context(pki))
+            connection.request("GET", "/-/ready")
+            connection.getresponse().read()
+            pki.renew()
+            eventually(lambda: _shown(exporter, pki) == pki.serial(), SOON)
+            connection.request("GET", "/-/ready")
+            last = connection.getresponse()
+            assert (last.status, last.headers["Connection"], last.read()) == (200, "close", b"ready\n")
+            assert connection.sock is None
+
+    def test_an_answer_under_way_is_finished(self, pki: Pki) -> None:
+        """Whoever waits for an answer while the settings change gets it, even if it is the last one."""
+        good = client_context(pki, pki.clients.issue("prometheus.example"))
+        document = {"tls_server_config": MUTUAL, "basic_auth_users": {"alice": hashed("one", 13)}}
+        with guarded(pki, document) as exporter:
+            found: list[int] = []
+            threads = [
+                threading.Thread(
+                    target=lambda n=n: found.append(_status(exporter, good, user=("alice", str(n))))
+                )
+                for n in range(5)
+            ]
+            for thread in threads:
+                thread.start()
+            shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
+            eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
+            waited = sum(thread.is_alive() for thread in threads)
+            for thread in threads:
+                thread.join()
+            assert _status(exporter, good) == 0
+
+        assert waited >= 1
+        assert found == [401] * 5
+
+    def test_one_after_the_other(self, pki: Pki) -> None:
+        """A certificate that comes a while before its key is no error."""
+        staged = pki.folder / "staged"
+        staged.mkdir()
+        pki.renew(staged)
+        with guarded(pki, HTTPS) as exporter:
+            (staged / "server.pem").replace(pki.folder / "server.pem")
+            time.sleep(0.9)
+            (staged / "server.key").replace(pki.folder / "server.key")
+            eventually(lambda: _shown(exporter, pki) == pki.serial(), SOON)
+            assert exporter.log_lines("web configuration not reloaded") == []
+
+
+def test_one_moment(pki: Pki) -> None:
+    """However often both files are exchanged while they are read, they are those of one moment."""
+    versions = [pki.folder / name for name in ("a", "b")]
+    for version in versions:
+        version.mkdir()
+        pki.renew(version)
+    (pki.folder / "data").symlink_to(versions[0])
+    path = write(
+        pki.folder / "web.yml",
+        {"tls_server_config": {"cert_file": "data/server.pem", "key_file": "data/server.key"}},
+    )
+    ended = threading.Event()
+
+    def exchange() -> None:
+        for number in itertools.count():
+            (pki.folder / "new").symlink_to(versions[number % 2])
+            (pki.folder / "new").replace(pki.folder / "data")
+            if ended.wait(0.003):
+                return
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    errors = set[str]()
+    loaded = 0
+    for _ in range(200):
+        try:
+            loaded += Source(str(path)).load().context is not None
+        except WebConfigError as error:
+            errors.add(str(error))
+    ended.set()
+    thread.join()
+
+    assert loaded > 20
+    assert errors <= {"the files change faster than they can be read"}
+
+
+class TestSettings:
+    def test_clients(self, pki: Pki) -> None:
+        """Whom to let in changes: other names, another CA, none; connections from before end."""
+        good = client_context(pki, pki.clients.issue("prometheus.example"))
+        other = client_context(pki, pki.strangers.issue("prometheus.example"))
+        path = pki.folder / "web.yml"
+        with guarded(pki, {"tls_server_config": MUTUAL}) as exporter:
+            assert (_status(exporter, good), _status(exporter, other)) == (200, 0)
+            kept = connect(exporter, good)
+            kept.request("GET", "/-/ready")
+            kept.getresponse().read()
+            write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["grafana.example"]}})
+            eventually(lambda: _status(exporter, good) == 0, SOON)
+            kept.sock.settimeout(5)
+            assert kept.sock.recv(10) == b""
+            kept.close()
+            write(path, {"tls_server_config": MUTUAL})
+            eventually(lambda: _status(exporter, good) == 200, SOON)
+            shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
+            eventually(lambda: _status(exporter, other) == 200, SOON)
+            assert _status(exporter, good) == 0
+
+    def test_users(self, pki: Pki) -> None:
+        """Users come, change and go; a connection that stays open is asked anew."""
+        path = pki.folder / "web.yml"
+        with guarded(pki, {"basic_auth_users": {"alice": hashed("one")}}) as exporter:
+            kept = connect(exporter, None)
+
+            def asked_again(password: str) -> int:
+                kept.request("GET", "/metrics", headers={"Authorization": basic("alice", password)})
+                answer = kept.getresponse()
+                answer.read()
+                return answer.status
+
+            assert (asked_again("one"), asked_again("two")) == (200, 401)
+            first = kept.sock
+            write(path, {"basic_auth_users": {"alice": hashed("two"), "bob": hashed("three")}})
+            eventually(lambda: asked_again("two") == 200, SOON)
+            assert asked_again("one") == 401
+            assert _status(exporter, user=("bob", "three")) == 200
+            assert kept.sock is first
+            write(path, {"basic_auth_users": {}})
+            eventually(lambda: _status(exporter) == 200, SOON)
+            kept.close()
+
+    def test_headers(self, pki: Pki) -> None:
+        """Headers change too."""
+        path = pki.folder / "web.yml"
+        with guarded(pki, "") as exporter:
+            write(path, {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}})
+            eventually(lambda: ask(exporter, "/metrics").headers.get("x-frame-options") == "deny", SOON)
+
+    def test_tls_comes_and_goes(self, pki: Pki) -> None:
+        """TLS can be switched on, and off where the file says so, on a port that stays open."""
+        context = client_context(pki)
+        path = pki.folder / "web.yml"
+        with guarded(pki, "") as exporter:
+            assert _status(exporter) == 200
+            write(path, HTTPS)
+            eventually(lambda: _status(exporter, context) == 200, SOON)
+            write(path, "{}")
+            eventually(lambda: _status(exporter) == 200, SOON)
+            assert [line["tls"] for line in exporter.log_lines("web configuration reloaded")] == [
+                "true",
+                "false",
+            ]
+
+
+def _break_file(pki: Pki) -> None:
+    write(pki.folder / "web.yml", "tls_server_config: {cert_file: server.pem}")
+
+
+def _empty_file(pki: Pki) -> None:
+    (pki.folder / "web.yml").write_text("")
+
+
+def _remove_file(pki: Pki) -> None:
+    (pki.folder / "web.yml").unlink()
+
+
+def _break_key(pki: Pki) -> None:
+    (pki.folder / "server.key").write_text("no key")
+
+
+def _remove_authorities(pki: Pki) -> None:
+    (pki.folder / "clients.pem").unlink()
+
+
+class TestBroken:
+    @pytest.mark.parametrize(
+        ("harm", "message"),
+        [
+            (_break_file, "tls_server_config.key_file: missing"),
+            (_empty_file, "it has become empty; what was in force stays"),
+            (_remove_file, "cannot be read: No such file or directory"),
+            (_break_key, 'server.key": nothing in the PEM format in it'),
+            (_remove_authorities, 'clients.pem": cannot be read: No such file or directory'),
+        ],
+    )
+    def test_the_old_stays(self, pki: Pki, harm: Callable[[Pki], None], message: str) -> None:
+        """What cannot be used changes nothing: one line and a metric say so, until it is mended."""
+        context = client_context(pki, pki.clients.issue("prometheus.example"))
+        user = ("alice", "one")
+        document = {"tls_server_config": MUTUAL, "basic_auth_users": {"alice": hashed("one")}}
+        kept = {path: path.read_bytes() for path in pki.folder.iterdir()}
+        with guarded(pki, document) as exporter:
+            kept[pki.folder / "web.yml"] = (pki.folder / "web.yml").read_bytes()
+
+            def reloaded() -> float | None:
+                text = ask(exporter, "/metrics", context, user).text
+                return Metrics(text).value("config_last_reload_successful")
+
+            assert reloaded() == 1
+            harm(pki)
+            eventually(lambda: reloaded() == 0, SOON)
+            time.sleep(2.2)
+            [line] = exporter.log_lines("web configuration not reloaded")
+            assert message in line["error"]
+            assert line["file"] == str(pki.folder / "web.yml")
+            assert (_status(exporter, context), _status(exporter), reloaded()) == (401, 0, 0)
+            answer = ask(exporter, "/-/reload", context, user, "POST")
+            assert (answer.status, message in answer.text) == (
+                (200, False) if harm is _empty_file else (500, True)
+            )
+
+            for path, content in kept.items():
+                path.write_bytes(content)
+            eventually(lambda: reloaded() == 1, SOON)
+            assert ask(exporter, "/-/reload", context, user, "POST").status == 200
+            pki.renew()
+            eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
+            assert len(exporter.log_lines("web configuration not reloaded")) == 1
+
+    def test_another_error_is_another_line(self, pki: Pki) -> None:
+        """Each broken version is told once, and a version that is right ends it."""
+        with guarded(pki, HTTPS) as exporter:
+            _break_file(pki)
+            eventually(lambda: exporter.log_lines("web configuration not reloaded"), SOON)
+            write(pki.folder / "web.yml", "other: 1")
+            eventually(lambda: len(exporter.log_lines("web configuration not reloaded")) == 2, SOON)
+            write(pki.folder / "web.yml", {**HTTPS, "basic_auth_users": {"alice": hashed("x")}})
+            eventually(lambda: _status(exporter, client_context(pki)) == 401, SOON)
+
+    def test_the_configuration_and_the_web_configuration(self, pki: Pki) -> None:
+        """The metric is 1 only when both files are the newest."""
+        config = {"log": {"level": "info"}}
+        with guarded(pki, "", config=config) as exporter:
+            exporter.configure({"log": {"level": "loud"}})
+            assert ask(exporter, "/-/reload", method="POST").status == 500
+            write(pki.folder / "web.yml", {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}})
+            eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
+            time.sleep(1.2)
+            assert exporter.metrics().value("config_last_reload_successful") == 0
+            exporter.configure(config)
+            assert ask(exporter, "/-/reload", method="POST").status == 200
+            assert exporter.metrics().value("config_last_reload_successful") == 1
+
+    def test_another_file_needs_a_restart(self, pki: Pki) -> None:
+        """The path of the file is a setting as the address is: the log says that it is not taken."""
+        path = write(pki.folder / "web.yml", "")
+        config = {"web": {"config": {"file": str(path)}}, "vllm": {"url": "http://127.0.0.1:1"}}
+        with running_exporter(config=config) as exporter:
+            other = write(pki.folder / "other.yml", HTTPS)
+            exporter.configure({**config, "web": {"config": {"file": str(other)}}})
+            assert ask(exporter, "/-/reload", method="POST").status == 200
+            assert len([line for line in exporter.log_lines() if "restart" in line["msg"]]) == 1
+            assert _status(exporter) == 200

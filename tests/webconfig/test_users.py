@@ -1,0 +1,274 @@
+"""Who may ask: basic authentication, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import statistics
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from service.harness import eventually
+from vllm_specdec_exporter.webconfig.authentication import (
+    MAX_REMEMBERED,
+    MAX_WAITING,
+    Authenticator,
+    TooBusyError,
+    parse_header,
+)
+from vllm_specdec_exporter.webconfig.worker import Worker
+from webconfig.https import ask, basic, connect, guarded
+from webconfig.pki import Pki, hashed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.harness import RunningExporter
+
+ALICE = ("alice", "correct horse")
+PATHS = ("/", "/metrics", "/config", "/api/v1/snapshot", "/nothing-here", "/-/healthy/", "/-/nothing")
+#: About an eighth of a second a hash.
+SLOW = 11
+
+
+@pytest.fixture(scope="module")
+def exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExporter]:
+    pki = Pki(tmp_path_factory.mktemp("users"))
+    users = {"alice": hashed("correct horse"), "zoë": hashed("pässword"), "long": hashed("x" * 72)}
+    headers = {"X-Frame-Options": "sameorigin", "Content-Security-Policy": "default-src 'self'"}
+    document = {"basic_auth_users": users, "http_server_config": {"headers": headers}}
+    with guarded(pki, document) as running:
+        yield running
+
+
+class TestRequests:
+    @pytest.mark.parametrize("path", PATHS)
+    def test_without_a_password(self, exporter: RunningExporter, path: str) -> None:
+        """Nothing is told, not even what exists; the answer says what is wanted."""
+        answer = ask(exporter, path)
+
+        assert (answer.status, answer.text) == (401, "user name and password are needed\n")
+        assert answer.headers["www-authenticate"].startswith("Basic realm=")
+
+    @pytest.mark.parametrize("path", PATHS)
+    def test_with_a_password(self, exporter: RunningExporter, path: str) -> None:
+        """A user sees what there is."""
+        expected = 200 if path in ("/", "/metrics", "/config", "/api/v1/snapshot") else 404
+
+        assert ask(exporter, path, user=ALICE).status == expected
+
+    @pytest.mark.parametrize("path", ["/-/healthy", "/-/ready"])
+    @pytest.mark.parametrize("method", ["GET", "HEAD"])
+    def test_probes(self, exporter: RunningExporter, path: str, method: str) -> None:
+        """Probes of Kubernetes, which cannot carry a password, need none, and no wrong one hurts."""
+        assert ask(exporter, path, method=method).status == 200
+        assert ask(exporter, path, method=method, user=("mallory", "x")).status == 200
+
+    @pytest.mark.parametrize("method", ["POST", "PUT", "OPTIONS"])
+    @pytest.mark.parametrize("path", ["/-/reload", "/-/healthy", "/metrics"])
+    def test_other_methods(self, exporter: RunningExporter, path: str, method: str) -> None:
+        """Above all a reload needs a password."""
+        assert ask(exporter, path, method=method).status == 401
+
+    def test_reload(self, exporter: RunningExporter) -> None:
+        """With one, it is done."""
+        assert ask(exporter, "/-/reload", method="POST", user=ALICE).status == 200
+
+    @pytest.mark.parametrize(
+        ("user", "password", "status"),
+        [
+            ("alice", "correct horse", 200),
+            ("alice", "correct horse ", 401),
+            ("alice", "", 401),
+            ("Alice", "correct horse", 401),
+            ("", "", 401),
+            ("zoë", "pässword", 200),
+            ("long", "x" * 72, 200),
+            ("long", "x" * 71, 401),
+            ("alice", "correct horse\0", 401),
+            ("mallory", "y" * 5000, 401),
+        ],
+    )
+    def test_credentials(self, exporter: RunningExporter, user: str, password: str, status: int) -> None:
+        """The user's name and password must be the right ones; the second time as the first."""
+        assert [ask(exporter, "/metrics", user=(user, password)).status for _ in range(2)] == [status] * 2
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            "",
+            "Basic",
+            "Basic ",
+            "Basic !",
+            "Basic YWxpY2U=",
+            "Bearer YWxpY2U6Y29ycmVjdCBob3JzZQ==",
+            "x" * 4000,
+        ],
+    )
+    def test_headers_that_are_none(self, exporter: RunningExporter, header: str) -> None:
+        """What cannot be understood is no password."""
+        assert ask(exporter, "/metrics", Authorization=header).status == 401
+
+    def test_response_headers(self, exporter: RunningExporter) -> None:
+        """Headers are added to every answer; the status page's own policy stands beside the one added."""
+        for path, user in (
+            ("/metrics", ALICE),
+            ("/nothing", ALICE),
+            ("/metrics", None),
+            ("/-/healthy", None),
+        ):
+            headers = ask(exporter, path, user=user).headers
+            assert headers["x-frame-options"] == "sameorigin"
+            assert headers["content-security-policy"] == "default-src 'self'"
+        connection = connect(exporter, None)
+        connection.request("GET", "/", headers={"Authorization": basic(*ALICE)})
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        policies = answer.headers.get_all("Content-Security-Policy") or []
+        assert len(policies) == 2
+        assert policies[0].startswith("default-src 'none'")
+
+    def test_nothing_secret_is_shown(self, exporter: RunningExporter) -> None:
+        """The settings in force name the file, and neither they nor the log have a hash or a password."""
+        shown = ask(exporter, "/config", user=ALICE).text + exporter.log()
+
+        assert "web.yml" in shown
+        assert "$2" not in shown
+        assert "horse" not in shown
+
+
+class TestCost:
+    def test_a_scrape_costs_no_hash(self, pki: Pki) -> None:
+        """What was right once is known; what was wrong costs a hash each time. Others do not wait for it."""
+        with guarded(pki, {"basic_auth_users": {"alice": hashed(ALICE[1], SLOW)}}) as exporter:
+            first = ask(exporter, "/metrics", user=ALICE).seconds
+            later = [ask(exporter, "/metrics", user=ALICE).seconds for _ in range(10)]
+            wrong = [ask(exporter, "/metrics", user=("alice", "x")).seconds for _ in range(3)]
+            unknown = [ask(exporter, "/metrics", user=("mallory", "x")).seconds for _ in range(3)]
+            guesses = [
+                threading.Thread(target=ask, args=(exporter, "/"), kwargs={"user": ("alice", f"{n}")})
+                for n in range(6)
+            ]
+            for guess in guesses:
+                guess.start()
+            time.sleep(0.1)
+            meanwhile = [ask(exporter, "/-/healthy").seconds, ask(exporter, "/metrics", user=ALICE).seconds]
+            alive = sum(guess.is_alive() for guess in guesses)
+            for guess in guesses:
+                guess.join()
+
+        assert first > 0.05
+        assert statistics.median(later) < first / 4
+        assert min(wrong) > first / 2
+        assert 0.5 < statistics.median(unknown) / statistics.median(wrong) < 2
+        assert alive >= 2, "the guesses had ended before anything was asked meanwhile"
+        assert max(meanwhile) < first
+
+    def test_too_many_at_once(self, pki: Pki) -> None:
+        """A flood of guesses is turned away, while who is known is answered."""
+        with guarded(pki, {"basic_auth_users": {"alice": hashed(ALICE[1], SLOW)}}) as exporter:
+            assert ask(exporter, "/metrics", user=ALICE).status == 200
+            found: list[int] = []
+
+            def guess(n: int) -> None:
+                answer = ask(exporter, "/", user=("alice", f"{n}"))
+                assert answer.status == 401 or answer.headers["retry-after"] == "5"
+                found.append(answer.status)
+
+            guesses = [threading.Thread(target=guess, args=(n,)) for n in range(MAX_WAITING + 8)]
+            for thread in guesses:
+                thread.start()
+            eventually(lambda: 503 in found)
+            known = ask(exporter, "/metrics", user=ALICE)
+            for thread in guesses:
+                thread.join()
+
+        assert (known.status, known.seconds < 0.5) == (200, True)
+        assert set(found) == {401, 503}
+        assert found.count(401) >= MAX_WAITING
+
+
+class TestAuthenticator:
+    async def test_users_change(self) -> None:
+        """A user who was removed, or whose password changed, is let in no more, however well known."""
+        known = Authenticator(Worker("test"))
+        known.use([("alice", hashed("one")), ("bob", hashed("two"))])
+        before = [await known.allows(basic(*who)) for who in (("alice", "one"), ("bob", "two"))]
+        known.use([("alice", hashed("other"))])
+        after = [
+            await known.allows(basic(*who)) for who in (("alice", "one"), ("bob", "two"), ("alice", "other"))
+        ]
+
+        assert (before, after) == ([True, True], [False, False, True])
+
+    async def test_users_change_while_a_hash_is_computed(self) -> None:
+        """Who was removed meanwhile is not let in."""
+        known = Authenticator(Worker("test"))
+        known.use([("alice", hashed("one", 10))])
+        check = asyncio.create_task(known.allows(basic("alice", "one")))
+        await asyncio.sleep(0.005)
+        assert not check.done()
+        known.use([("bob", hashed("two"))])
+
+        assert await check is False
+        assert await known.allows(basic("alice", "one")) is False
+
+    async def test_many_users_are_remembered_within_bounds(self) -> None:
+        """However many users there are, the memory of them has an end; all are still let in."""
+        names = [f"user{n}" for n in range(MAX_REMEMBERED + 20)]
+        known = Authenticator(Worker("test"))
+        one = hashed("x")
+        known.use([(name, one) for name in names])
+        found = [await known.allows(basic(name, "x")) for name in names]
+
+        assert set(found) == {True}
+        assert len(known._good) == MAX_REMEMBERED
+        assert await known.allows(basic(names[0], "x"))
+
+    async def test_the_same_at_once_is_one_hash(self) -> None:
+        """Ten scrapes that begin together cost one hash, not ten."""
+        known = Authenticator(Worker("test"))
+        known.use([("alice", hashed("x", 11))])
+        begin = time.perf_counter()
+        assert await known.allows(basic("alice", "x"))
+        single = time.perf_counter() - begin
+        known.use([("alice", hashed("x", 11))])
+        begin = time.perf_counter()
+        found = await asyncio.gather(*(known.allows(basic("alice", "x")) for _ in range(10)))
+
+        assert found == [True] * 10
+        assert time.perf_counter() - begin < 4 * single
+
+    async def test_too_busy(self) -> None:
+        """No more than so many wait; those who do not wait take no place."""
+        known = Authenticator(Worker("test"))
+        known.use([("alice", hashed("x", 9))])
+        guesses = [known.allows(basic("alice", f"{n}")) for n in range(MAX_WAITING + 3)]
+        found = await asyncio.gather(*guesses, return_exceptions=True)
+
+        assert found[:MAX_WAITING] == [False] * MAX_WAITING
+        assert [type(error) for error in found[MAX_WAITING:]] == [TooBusyError] * 3
+        assert await known.allows(basic("alice", "x"))
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        (basic("a", "b"), (b"a", b"b")),
+        (basic("a", "b:c"), (b"a", b"b:c")),
+        (basic("", ""), (b"", b"")),
+        ("bAsIc   " + base64.b64encode(b"a:b").decode() + " ", (b"a", b"b")),
+        ("Basic " + base64.b64encode(b"ab").decode(), None),
+        ("Basic YTpi!", None),
+        ("Digest YTpi", None),
+        ("Basic \xff", None),
+        (None, None),
+    ],
+)
+def test_parse_header(header: str | None, found: tuple[bytes, bytes] | None) -> None:
+    """The scheme is in any case; the password may have colons, the user may not."""
+    assert parse_header(header) == found
