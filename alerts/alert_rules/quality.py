@@ -119,13 +119,18 @@ def _poor(level: Level) -> Iterator[Alert]:
         "The mean conditional acceptance behind position 0",
         "Not where drafts are shorter than K, as with n-gram or a schedule: deep positions are understated then; nor while the positions of another K are still in the window.",
         f"\nand {level}:vllm_specdec_draft_tokens:rate30m >= 0.95 * {level}:vllm_specdec_drafts:rate30m * {_K_OF[level]}"
-        f"\nunless changes({_K_OF[level] if level == 'model' else 'vllm_specdec_num_speculative_tokens'}[30m]) > 0",
+        f"\nunless {_spread(_K_OF[level] if level == 'model' else 'vllm_specdec_num_speculative_tokens', '30m')} > 0",
     )
 
 
 def _k_changed(window: str) -> str:
     """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included."""
-    return f"changes({_K}[{window}]) + changes({_LEAST_K}[{window}]) > 0"
+    return f"{_spread(_K, window)} + {_spread(_LEAST_K, window)} > 0"
+
+
+def _spread(series: str, window: str) -> str:
+    """Return how far a series moved. Not `changes`: VictoriaMetrics counts the birth of a series as one."""
+    return f"max_over_time({series}[{window}]) - min_over_time({series}[{window}])"
 
 
 def _length(window: str, offset: str = "") -> str:
