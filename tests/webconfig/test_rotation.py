@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from service.harness import Metrics, eventually, running_exporter
 from vllm_specdec_exporter.webconfig.fields import WebConfigError
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
     from service.harness import RunningExporter
 
-#: Seconds within which a change is in force: two looks and a bit.
-SOON = 4.0
+#: Seconds within which a change is in force: two looks, and room for a busy machine.
+SOON = 8.0
 HTTPS = {"tls_server_config": TLS}
 
 
@@ -56,7 +57,7 @@ def _hammered(exporter: RunningExporter, pki: Pki) -> Iterator[list[str]]:
     context, wrong, ended, count = client_context(pki), list[str](), threading.Event(), [0]
 
     def hammer() -> None:
-        while not ended.is_set():
+        while not ended.wait(0.005):  # all of a CPU would starve what is looked at
             try:
                 assert ask(exporter, "/-/ready", context).status == 200
                 count[0] += 1
@@ -83,6 +84,7 @@ class TestCertificates:
                 pki.renew()
                 new = pki.serial()
                 eventually(lambda new=new: _shown(exporter, pki) == new, SOON)
+                assert {_shown(exporter, pki) for _ in range(10)} == {new}
             assert len(exporter.log_lines("web configuration reloaded")) == 3
         assert wrong == []
 
@@ -171,9 +173,27 @@ class TestCertificates:
             assert exporter.log_lines("web configuration not reloaded") == []
 
 
+def test_half_a_file(pki: Pki) -> None:
+    """A file that is half written, and would be right so, is not taken for what it is not."""
+    users = {"basic_auth_users": {"alice": hashed("one")}}
+    path = pki.folder / "web.yml"
+    with guarded(pki, users) as exporter:
+        for number in range(10):
+            path.write_text(f"# {number}\nhttp_server_config: {{}}\n")
+            time.sleep(0.4)
+            path.write_text(f"# {number}\n{yaml.safe_dump(users)}")
+            assert _status(exporter) == 401
+            time.sleep(0.4)
+        eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
+        lines = exporter.log_lines("web configuration reloaded")
+
+    assert {line["users"] for line in lines} == {"1"}
+
+
 def test_one_moment(pki: Pki) -> None:
     """However often both files are exchanged while they are read, they are those of one moment."""
-    versions = [pki.folder / name for name in ("a", "b")]
+    # So many that none comes back while the files are read once.
+    versions = [pki.folder / str(number) for number in range(40)]
     for version in versions:
         version.mkdir()
         pki.renew(version)
@@ -186,9 +206,9 @@ def test_one_moment(pki: Pki) -> None:
 
     def exchange() -> None:
         for number in itertools.count():
-            (pki.folder / "new").symlink_to(versions[number % 2])
+            (pki.folder / "new").symlink_to(versions[number % 40])
             (pki.folder / "new").replace(pki.folder / "data")
-            if ended.wait(0.003):
+            if ended.wait(0.005):
                 return
 
     thread = threading.Thread(target=exchange)
@@ -203,7 +223,7 @@ def test_one_moment(pki: Pki) -> None:
     ended.set()
     thread.join()
 
-    assert loaded > 20
+    assert loaded > 5
     assert errors <= {"the files change faster than they can be read"}
 
 

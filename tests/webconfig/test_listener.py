@@ -1,0 +1,86 @@
+"""The listener: whoever answers on its sockets can be exchanged, and nobody who connects notices."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from vllm_specdec_exporter.listener import Listener
+
+
+class _Says(asyncio.Protocol):
+    """Says one word to whoever connects, and hangs up."""
+
+    def __init__(self, word: bytes) -> None:
+        self._word = word
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._word)
+        transport.close()
+
+
+async def _hear(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    word = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return word
+
+
+async def test_exchange() -> None:
+    """Each connection is answered while answers change a hundred times, and none by who was there before."""
+    listener = await Listener.open("127.0.0.1", 0)
+    port = int(listener.addresses[0].rpartition(":")[2])
+    heard: list[bytes] = []
+    await listener.serve(lambda: _Says(b"0"))
+
+    async def connect() -> None:
+        while not ended.is_set():
+            heard.append(await _hear(port))
+
+    ended = asyncio.Event()
+    clients = [asyncio.create_task(connect()) for _ in range(8)]
+    for number in range(1, 101):
+        await listener.serve(lambda number=number: _Says(b"%d" % number))  # type: ignore[misc]
+        await asyncio.sleep(0.002)
+        assert await _hear(port) == b"%d" % number
+    ended.set()
+    await asyncio.gather(*clients)
+    listener.close()
+
+    assert len(heard) > 100
+    assert b"" not in heard
+    assert len(set(heard)) > 50
+    with pytest.raises(ConnectionRefusedError):
+        await _hear(port)
+
+
+async def test_several_addresses() -> None:
+    """An empty host is every address, each told as it is listened on."""
+    listener = await Listener.open("", 0)
+    await listener.serve(lambda: _Says(b"hello"))
+    heard = {}
+    for address in listener.addresses:
+        host, _, port = address.rpartition(":")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        reader, writer = await asyncio.open_connection(
+            "::1" if ":" in host else "127.0.0.1", port, family=family
+        )
+        heard[family] = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    listener.close()
+
+    assert heard == {socket.AF_INET: b"hello", socket.AF_INET6: b"hello"}
+
+
+async def test_an_address_that_is_taken() -> None:
+    """It is an error of the system, with its number."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(OSError, match="address already in use"),
+    ):
+        await Listener.open("127.0.0.1", taken.getsockname()[1])
