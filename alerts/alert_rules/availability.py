@@ -264,15 +264,15 @@ def _configuration() -> tuple[Alert, ...]:
             expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{LOOK_BACK}]) == 0",
             hold="10m",
             keep="5m",
-            summary="An exporter runs on an old configuration.",
+            summary="An exporter cannot use its newest configuration.",
             description=(
                 "The exporter at "
                 + PLACE
                 + _IN
                 + " could not read its newest configuration and goes on with the "
-                "one before."
+                "one before; a sidecar that has none before it watches nothing."
             ),
-            action="Run vllm-specdec-exporter --config.check on the file, mend it, and reload.",
+            action="Mend what the exporter's log names, and reload; flags need a new pod.",
             dashboard="exporter",
         ),
     )

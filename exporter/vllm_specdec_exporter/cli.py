@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
@@ -49,6 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f" (a server is given with --vllm.url, or as {PROGRAM} check URL)" if "://" in name else ""
         print(f"{PROGRAM}: error: unknown command {name!r}; known: {known}{hint}", file=sys.stderr)
         return 2
+    if name == "serve" and argv is None:
+        # The first process of a container has no defaults for signals: SIGTERM while it imports would be
+        # lost, and the pod would wait out its grace period. Elsewhere SIGHUP would end it too early.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     module_name, summary = COMMANDS[name]
     module = importlib.import_module(f".{module_name}", __package__)
     parser = Parser(

@@ -115,7 +115,11 @@ def read_file(file: str, flag: str = "--config.file") -> object:
     except OSError as error:
         msg = f"{flag} {json.dumps(file)}: cannot be read: {error.strerror}"
         raise ConfigError(msg) from error
-    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is a ValueError
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # a date that does not exist is a ValueError
         reason = " ".join(str(error).split())
         msg = f"{flag} {json.dumps(file)}: not YAML: {reason}"
         raise ConfigError(msg) from error

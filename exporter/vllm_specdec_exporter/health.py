@@ -10,24 +10,20 @@ import os
 import socket
 import sys
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .listen_address import loopback_hosts
-from .options import ENVIRONMENT_PREFIX, ConfigError, add_flags, gather
-from .web_options import LISTEN_ADDRESS, WEB_CONFIG_FILE
+from .options import ConfigError, add_flags
+from .web_options import CONFIG_FILE_VARIABLE, WEB_OPTIONS, web_values
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
-    from .options import Option
 
 #: Seconds that all of it may take.
 TIMEOUT_SECONDS = 3.0
 
-_OPTIONS = (LISTEN_ADDRESS, WEB_CONFIG_FILE)
-_FILE_VARIABLE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 _REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _MAX_BYTES = 4096
 _CERTIFICATE_REQUEST = 13  # RFC 8446, section 4
@@ -54,20 +50,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config.file",
         dest="config_file",
         metavar="FILE",
-        help=f"The exporter's YAML file of settings. [${_FILE_VARIABLE}]",
+        help=f"The exporter's YAML file of settings. [${CONFIG_FILE_VARIABLE}]",
     )
-    add_flags(parser, _OPTIONS)
+    add_flags(parser, WEB_OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     """Say whether the exporter is alive; return the exit code."""
     end = time.monotonic() + TIMEOUT_SECONDS
     try:
-        values = _values(vars(args), os.environ)
+        address, web_config = web_values(vars(args), os.environ)
     except ConfigError as error:
         finding = Finding(alive=False, text=str(error))
     else:
-        finding = probe(values[LISTEN_ADDRESS.name], may_be_tls=bool(values[WEB_CONFIG_FILE.name]), end=end)
+        finding = probe(address, may_be_tls=bool(web_config), end=end)
     text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in finding.text)
     (sys.stdout if finding.alive else sys.stderr).write(f"{text}\n")
     return 0 if finding.alive else 1
@@ -100,8 +96,8 @@ def _ask(host: str, port: int, *, tls: bool, end: float) -> Finding:
             answer = _exchange_tls(connection, end) if tls else _exchange(connection, end)
     except TimeoutError:
         return Finding(alive=False, text=f"{url}: no answer within {TIMEOUT_SECONDS:g} s")
-    except OSError as error:
-        return Finding(alive=False, text=f"{url}: {error.strerror or error}")
+    except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
+        return Finding(alive=False, text=f"{url}: {getattr(error, 'strerror', None) or error}")
     if answer is None:
         return Finding(alive=True, text=f"{url}: alive; it wants a client certificate", answered=True)
     return _judge(url, answer)
@@ -112,11 +108,10 @@ def _judge(url: str, answer: bytes) -> Finding:
     words = head.split("\r\n", 1)[0].split(" ", 2)
     if not words[0].startswith("HTTP/1.") or len(words) < 2:
         return Finding(alive=False, text=f"{url}: no answer in HTTP")
+    said = body.strip().partition("\n")[0]
     if words[1] != "200":
-        return Finding(
-            alive=False, text=f"{url}: status {words[1]}: {body.strip().partition(chr(10))[0]}", answered=True
-        )
-    return Finding(alive=True, text=f"{url}: healthy", answered=True)
+        return Finding(alive=False, text=f"{url}: status {words[1]}: {said}", answered=True)
+    return Finding(alive=True, text=f"{url}: {said or 'healthy'}", answered=True)
 
 
 def _exchange(connection: socket.socket, end: float) -> bytes:
@@ -168,19 +163,3 @@ def _left(end: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
-
-
-def _values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    file = flags["config_file"] or environment.get(_FILE_VARIABLE, "")
-    if not file:
-        return gather(_OPTIONS, flags, environment, None)[0]
-    # Imported here, for whoever has no such file: most containers.
-    from .config import read_file
-    from .option_table import OPTIONS
-
-    return gather([_unchecked(row) for row in OPTIONS], flags, environment, read_file(file), file)[0]
-
-
-def _unchecked(option: Option) -> Option:
-    """What does not say where the exporter listens is known to be a setting, and not looked at."""
-    return option if option in _OPTIONS else replace(option, parse=str)

@@ -19,7 +19,7 @@ from .exporter import Exporter
 from .option_table import OPTIONS
 from .options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from .server import create_app
-from .web_options import WebConfigFileError
+from .web_options import CONFIG_FILE_VARIABLE, WebConfigFileError
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 #: How long open connections may hold up the end of the process, in seconds.
 _SHUTDOWN_SECONDS = 0.5
 
-_FILE_VARIABLE = "VLLM_SPECDEC_EXPORTER_CONFIG_FILE"
 #: Those of the command `dashboards`, which may share an environment with the exporter.
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 
@@ -41,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config.file",
         dest="config_file",
         metavar="FILE",
-        help=f"YAML file of settings. [${_FILE_VARIABLE}]",
+        help=f"YAML file of settings. [${CONFIG_FILE_VARIABLE}]",
     )
     parser.add_argument(
         "--config.check",
@@ -63,7 +62,7 @@ def stand_by(words: Sequence[str]) -> int | None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
-    file = args.config_file or os.environ.get(_FILE_VARIABLE, "")
+    file = args.config_file or os.environ.get(CONFIG_FILE_VARIABLE, "")
     load = partial(config.load, vars(args), os.environ, file)
     if args.config_check:
         Exporter(load)
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     logs.set_up(exporter.config.log_format, exporter.config.log_level)
     for name in unknown_variables(OPTIONS, os.environ):
-        if name != _FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
+        if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
             logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
     return asyncio.run(_serve(exporter, waits=waits))
 
@@ -85,7 +84,6 @@ async def _serve(exporter: Exporter, *, waits: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, _reloader(exporter))
     guard = _guard(exporter)
     runner = web.AppRunner(
         create_app(exporter, guard), access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, handle_signals=False
@@ -102,6 +100,7 @@ async def _serve(exporter: Exporter, *, waits: bool) -> int:
     else:
         await guard.start(listener, runner.server)
     exporter.start()
+    loop.add_signal_handler(signal.SIGHUP, _reloader(exporter))
     targets = [target.name for target in exporter.config.upstream.targets]
     logs.write(
         [

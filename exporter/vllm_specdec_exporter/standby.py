@@ -28,12 +28,12 @@ from .listener import Listener
 from .option_table import STARTUP_ON_ERROR
 from .options import ConfigError, Parser, add_flags, gather
 from .result import ExporterResult, Reload
-from .web_options import LISTEN_ADDRESS, WEB_CONFIG_FILE
+from .web_options import CONFIG_FILE_VARIABLE, WEB_OPTIONS, web_values
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Self
 
     Started = TypeVar("Started")
 
@@ -42,11 +42,11 @@ RETRY_SECONDS = 5.0
 
 
 def waits(flags: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
-    """Tell whether to wait where the exporter cannot start; not where even that cannot be understood."""
+    """Tell whether to wait where the exporter cannot start; also where it was meant to, by a wrong word."""
     try:
         values, _ = gather((STARTUP_ON_ERROR,), flags, environment, None)
     except ConfigError:
-        return False
+        return True
     return bool(values[STARTUP_ON_ERROR.name] == "wait")
 
 
@@ -57,12 +57,12 @@ def without_settings(words: Sequence[str], environment: Mapping[str, str]) -> in
         ``None`` where they do not ask for that, and the process is to exit.
     """
     parser = Parser(prog="", description="")
-    add_flags(parser, (STARTUP_ON_ERROR, LISTEN_ADDRESS, WEB_CONFIG_FILE))
+    add_flags(parser, (STARTUP_ON_ERROR, *WEB_OPTIONS))
     try:
         flags = vars(parser.parse_known_args(list(words))[0])
     except SystemExit:
         return None
-    if not waits(flags, environment):
+    if "--config.check" in words or not waits(flags, environment):
         return None
 
     def start() -> None:
@@ -85,6 +85,8 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
     while True:
         try:
             return await Listener.open(host, port)
+        except UnicodeError:
+            reason = f'--web.listen-address "{host}:{port}": cannot listen: not a host name'
         except OSError as error:
             name_error = isinstance(error, socket.gaierror)  # its numbers are not those of the system
             why = os.strerror(error.errno) if error.errno and not name_error else error.strerror or str(error)
@@ -139,8 +141,9 @@ async def _wait(
         loop.add_signal_handler(number, end)
     loop.add_signal_handler(signal.SIGHUP, again.set)
     said = ""
-    async with _answering(flags, environment):
+    async with _Stand(flags, environment) as stand:
         while True:
+            await stand.answer()
             if str(error) != said:
                 said = str(error)
                 logs.write([Event(logging.ERROR, "cannot start, standing by", {"error": said})])
@@ -156,36 +159,54 @@ async def _wait(
                 error = raised
 
 
-@contextlib.asynccontextmanager
-async def _answering(flags: Mapping[str, Any], environment: Mapping[str, str]) -> AsyncIterator[None]:
-    """Answer probes and scrapes where the exporter would, as far as that much of its settings can be used."""
-    runner = web.AppRunner(_app(), access_log=None, shutdown_timeout=0.5, handle_signals=False)
-    await runner.setup()
-    assert runner.server is not None  # set up
-    listener = None
-    try:
-        with contextlib.suppress(OSError):  # then nobody is answered, and the process lives on all the same
-            listener = await Listener.open(*_address(flags, environment))
-            await listener.serve(runner.server, _tls(flags, environment))
-        yield
-    finally:
-        if listener is not None:
-            listener.close()
-        await runner.cleanup()
+class _Stand:
+    """Answers probes and scrapes where the exporter would, as far as its settings tell where that is."""
+
+    def __init__(self, flags: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        self._flags, self._environment = flags, environment
+        self._runner = web.AppRunner(_app(), access_log=None, shutdown_timeout=0.5, handle_signals=False)
+        self._listener: Listener | None = None
+        self._said = ""
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        await self._runner.cleanup()
+
+    async def answer(self) -> None:
+        """Listen, unless it does; where it cannot, nobody is answered, and the process lives on."""
+        if self._listener is not None:
+            return
+        assert self._runner.server is not None  # set up
+        address, web_config = self._where()
+        try:
+            listener = await Listener.open(*address)
+        except (OSError, UnicodeError) as error:
+            if self._said != str(error):
+                self._said = str(error)
+                logs.write([Event(logging.ERROR, "standing by without an answer", {"error": self._said})])
+            return
+        await listener.serve(self._runner.server, _tls(web_config))
+        self._listener = listener
+
+    def _where(self) -> tuple[tuple[str, int], str]:
+        """Return address and web configuration: of all settings, without the file, or the defaults."""
+        bare = {name: value for name, value in self._environment.items() if name != CONFIG_FILE_VARIABLE}
+        for flags, environment in (
+            (self._flags, self._environment),
+            ({**self._flags, "config_file": None}, bare),
+        ):
+            with contextlib.suppress(ConfigError):
+                return web_values(flags, environment)
+        return web_values({}, {})
 
 
-def _address(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[str, int]:
-    try:
-        values, _ = gather((LISTEN_ADDRESS,), flags, environment, None)
-    except ConfigError:
-        values, _ = gather((LISTEN_ADDRESS,), {}, {}, None)
-    address: tuple[str, int] = values[LISTEN_ADDRESS.name]
-    return address
-
-
-def _tls(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return the web configuration's TLS. Where it is what cannot be used, there is none."""
-    path = gather((WEB_CONFIG_FILE,), flags, environment, None)[0][WEB_CONFIG_FILE.name]
+def _tls(path: str) -> ssl.SSLContext | None:
+    """Return the web configuration's TLS. Where that is what cannot be used, there is none."""
     if not path:
         return None
     from .webconfig.fields import WebConfigError
@@ -205,6 +226,7 @@ def _app() -> web.Application:
     app.router.add_get("/metrics", make_aiohttp_handler(registry))
     app.router.add_get("/-/healthy", _standing_by)
     app.router.add_get("/-/ready", _standing_by)
+    app.router.add_route("*", "/{path:.*}", _not_started)
     return app
 
 
@@ -220,3 +242,11 @@ def _result() -> ExporterResult:
 
 async def _standing_by(_request: web.Request) -> web.Response:
     return web.Response(text="standing by: the configuration cannot be used, see the log\n")
+
+
+async def _not_started(_request: web.Request) -> web.Response:
+    text = (
+        "The exporter has not started: its configuration cannot be used. Its log says why:\n"
+        "kubectl logs POD -c specdec-exporter\n"
+    )
+    return web.Response(status=503, text=text)

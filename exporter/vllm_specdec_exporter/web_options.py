@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from .listen_address import parse_listen_address
-from .options import ConfigError, Option
+from .options import ENVIRONMENT_PREFIX, ConfigError, Option, gather
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Names the YAML file of settings, as --config.file does.
+CONFIG_FILE_VARIABLE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 
 LISTEN_ADDRESS = Option(
     "web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"
@@ -20,6 +28,30 @@ WEB_CONFIG_FILE = Option(
     "own port; changes take effect by themselves.",
     metavar="FILE",
 )
+
+
+#: What says how the exporter is reached.
+WEB_OPTIONS = (LISTEN_ADDRESS, WEB_CONFIG_FILE)
+
+
+def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[tuple[str, int], str]:
+    """Return the listen address and the path of the web configuration, whatever is wrong with other settings.
+
+    Raises:
+        ConfigError: one of the two, or the file of settings, cannot be used.
+    """
+    file = flags.get("config_file") or environment.get(CONFIG_FILE_VARIABLE, "")
+    if file:
+        # Imported here, for whoever has no such file: most containers.
+        from .config import read_file
+        from .option_table import OPTIONS
+
+        # What else is in the file is known to be a setting, and not looked at.
+        rows = [row if row in WEB_OPTIONS else replace(row, parse=str) for row in OPTIONS]
+        values, _ = gather(rows, flags, environment, read_file(file), file)
+    else:
+        values, _ = gather(WEB_OPTIONS, flags, environment, None)
+    return values[LISTEN_ADDRESS.name], values[WEB_CONFIG_FILE.name] or ""
 
 
 class WebConfigFileError(ConfigError):

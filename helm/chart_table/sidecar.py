@@ -49,7 +49,9 @@ def _settings() -> Schema:
 
 
 def _thresholds() -> Schema:
-    properties = {name: {"type": "number"} for name, _ in Thresholds().items()}
+    # As text too: `--set` hands decimals over as text.
+    number = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?$"}]}
+    properties = {name: number for name, _ in Thresholds().items()}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -64,7 +66,11 @@ CONTAINER = Section(
         Value(
             "image.repository",
             "",
-            TEXT,
+            {
+                "type": "string",
+                "pattern": "^$|^[a-z0-9][a-z0-9._/:-]*$",
+                "not": {"pattern": "(^https?:|@|:[^/]*$)"},
+            },
             "Image name. Required where a container is rendered: there is no public image yet.",
         ),
         Value("image.tag", "", TEXT, "Empty for the version of this chart's exporter."),

@@ -93,7 +93,7 @@ MONITORS = Section(
     "Monitors",
     "What tells the Prometheus operator to scrape. They need its custom resource definitions.",
     (
-        Value("podMonitor.enabled", False, BOOLEAN, "A PodMonitor for sidecars, and for the standalone pod."),
+        Value("podMonitor.enabled", False, BOOLEAN, "A PodMonitor for sidecars."),
         *_monitor("podMonitor"),
         Value(
             "podMonitor.selector",

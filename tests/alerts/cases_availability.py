@@ -422,12 +422,12 @@ OLD_CONFIGURATION = Expected(
         "subject": "monitoring",
     },
     annotations={
-        "summary": "An exporter runs on an old configuration.",
+        "summary": "An exporter cannot use its newest configuration.",
         "description": (
             "The exporter at vllm-1 in chat could not read its newest configuration and goes on "
-            "with the one before."
+            "with the one before; a sidecar that has none before it watches nothing."
         ),
-        "action": "Run vllm-specdec-exporter --config.check on the file, mend it, and reload.",
+        "action": "Mend what the exporter's log names, and reload; flags need a new pod.",
         "runbook_url": RUNBOOKS + "ConfigReloadFailed.md",
         "dashboard_url": DASHBOARD + "&var-instance=10.0.0.1%3A9850",
     },

@@ -58,7 +58,7 @@ def sidecar_faults(pod: Mapping[str, Any], *, native: bool = True) -> list[str]:
     return found
 
 
-def container_faults(container: Mapping[str, Any]) -> list[str]:
+def container_faults(container: Mapping[str, Any], port_name: str = PORT_NAME) -> list[str]:
     """Return what is wrong with the container by itself."""
     found = [
         f"{probe} decides over the whole pod"
@@ -66,7 +66,7 @@ def container_faults(container: Mapping[str, Any]) -> list[str]:
         if container.get(probe)
     ]
     (port,) = container["ports"]
-    if port.get("name") != PORT_NAME or port.get("protocol", "TCP") != "TCP":
+    if port.get("name") != port_name or port.get("protocol", "TCP") != "TCP":
         found.append(f"the port is {port}")
     found += _probe_faults(container.get("livenessProbe") or {}, port["containerPort"])
     security = container.get("securityContext") or {}

@@ -8,6 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from .charts import CHART, RenderError, render, render_files
 from .manifest_schemas import problems
 from .value_cases import BASIC_AUTH, DIGEST, IMAGE, RECEIVERS, SERVERS, VLLM_PODS, at, merged, on
 
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 
 #: Anything that people could type: no control characters, which YAML cannot hold.
@@ -205,7 +207,8 @@ def refused_or_sound(
     """Never an error of a template, never an object that an API server refuses."""
     given_values = settled(values, parts) if settle else merged(values, on(*parts))
     given_values = merged(given_values, at(exporter__extraVolumes=[{"name": "v", "emptyDir": {}}]))
-    assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(given_values)) == []
+    whole = merged(DEFAULTS, given_values)
+    assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(whole)) == []
     try:
         objects = render(given_values, release=release, namespace=namespace)
     except RenderError as error:

@@ -205,7 +205,7 @@ def test_pods_of_ours_hold_no_token_and_run_restricted(case: ValueCase) -> None:
         for container in containers_of(spec):
             if "ports" in container:
                 # Its readiness is its own pod's affair.
-                faults = container_faults({**container, "readinessProbe": None})
+                faults = container_faults({**container, "readinessProbe": None}, port_name="metrics")
                 assert faults == (["its requests are not its limits"] if burstable(case) else []), title(obj)
             security = container["securityContext"]
             assert security["runAsNonRoot"] is True
@@ -302,7 +302,8 @@ def test_ports_agree(case: ValueCase) -> None:
             assert obj["spec"]["ingress"][0]["ports"] == [{"port": port, "protocol": "TCP"}]
         if obj["kind"] == "Deployment":
             (container,) = obj["spec"]["template"]["spec"]["containers"]
-            assert [(one["name"], one["containerPort"]) for one in container["ports"]] == [(PORT_NAME, port)]
+            # Not the sidecars' name: a PodMonitor would find it too, and count everything twice.
+            assert [(one["name"], one["containerPort"]) for one in container["ports"]] == [("metrics", port)]
             for probe in ("livenessProbe", "readinessProbe"):
                 (way,) = (way for way in container[probe].values() if isinstance(way, dict))
                 assert way["port"] == port
@@ -342,12 +343,15 @@ def test_the_standalone_exporter_is_one_and_its_probes_need_no_vllm() -> None:
     [
         ({}, "http", "httpGet"),
         ({"existingSecret": "web"}, "http", "httpGet"),
-        ({"existingSecret": "web", "tls": True}, "https", "httpGet"),
+        ({"existingSecret": "web", "tls": True}, "https", "tcpSocket"),
         ({"existingSecret": "web", "tls": True, "clientCertificates": True}, "https", "tcpSocket"),
     ],
 )
 def test_tls_changes_probes_and_monitors_together(web: dict[str, Any], scheme: str, way: str) -> None:
-    """A kubelet has no client certificate: where one is demanded, it only looks whether the port is open."""
+    """With TLS the kubelet only looks whether the port is open.
+
+    It has no client certificate, and must not restart an exporter that stands by for want of a usable one.
+    """
     objects = {
         obj["kind"]: obj
         for obj in render(
@@ -357,10 +361,12 @@ def test_tls_changes_probes_and_monitors_together(web: dict[str, Any], scheme: s
     (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
     for probe in ("livenessProbe", "readinessProbe"):
         assert way in container[probe]
-        assert container[probe].get("httpGet", {}).get("scheme", scheme.upper()) == scheme.upper()
+        assert container[probe].get("httpGet", {}).get("scheme", "HTTP") == "HTTP"
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme
     volumes = objects["Deployment"]["spec"]["template"]["spec"].get("volumes", [])
-    assert volumes == ([{"name": "specdec-web-config", "secret": {"secretName": "web"}}] if web else [])
+    assert volumes == (
+        [{"name": "specdec-web-config", "secret": {"secretName": "web", "optional": True}}] if web else []
+    )
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])

@@ -29,9 +29,9 @@ from .value_cases import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-TWICE = (
-    "podMonitor and serviceMonitor would both scrape the standalone exporter, and count everything twice: "
-    "set podMonitor.selector to the labels of the pods with sidecars, or switch one of them off"
+EVERYBODY = (
+    "podMonitor.basicAuth and podMonitor.authorization would be sent to every pod of the cluster that calls "
+    "a port specdec-metrics: set podMonitor.namespaceSelector.matchNames or podMonitor.selector"
 )
 NO_RECEIVER = (
     "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket: nobody would be told of "
@@ -43,8 +43,8 @@ NO_IMAGE = (
 )
 NO_SERVERS = (
     "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your "
-    'vLLM pods, such as ["http://vllm.default:8000"]; a Service in front of several replicas gives the '
-    "counters of another one with each poll, use sidecars there"
+    'vLLM pods, such as ["http://vllm-0.vllm.default:8000"]; a Service in front of several replicas gives '
+    "the counters of another one with each poll, use sidecars there"
 )
 UNEQUAL = (
     "exporter.resources: the request and the limit of {} differ or are missing, which would make a "
@@ -68,7 +68,24 @@ REFUSED = {
             "podMonitor.enabled instead"
         ),
     ),
-    "scraped twice": (merged(EVERYTHING_ALONE, on("podMonitor")), TWICE),
+    "a password for everybody": (merged(SIDECAR, {"podMonitor": {"basicAuth": SERVER_PASSWORD}}), EVERYBODY),
+    **{
+        f"{argument} ends it": (
+            merged(INJECTION, at(exporter__extraArgs=[argument])),
+            f"exporter.extraArgs has {argument}, with which the exporter ends at once: remove it",
+        )
+        for argument in ("--config.check", "--help")
+    },
+    "the port by the environment": (
+        merged(
+            INJECTION,
+            at(exporter__extraEnv=[{"name": "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS", "value": ":1"}]),
+        ),
+        (
+            "exporter.extraEnv has VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS: set exporter.port and webConfig "
+            "instead, which the probes and monitors go by"
+        ),
+    ),
     "standalone polls itself": (merged(IMAGE, on("standalone")), NO_SERVERS),
     "standalone is told that it polls itself": (
         merged(STANDALONE, at(exporter__vllmUrls=["http://127.0.0.1:8000"])),
@@ -112,7 +129,16 @@ REFUSED = {
         ),
     ),
     "two ways to authenticate": (
-        merged(SIDECAR, {"podMonitor": {"basicAuth": SERVER_PASSWORD, "authorization": {"type": "Bearer"}}}),
+        merged(
+            SIDECAR,
+            {
+                "podMonitor": {
+                    "basicAuth": SERVER_PASSWORD,
+                    "authorization": {"type": "Bearer"},
+                    "selector": {"matchLabels": {"a": "b"}},
+                }
+            },
+        ),
         "podMonitor.basicAuth and podMonitor.authorization exclude each other: keep one",
     ),
     "trust without TLS": (

@@ -257,7 +257,8 @@ def _monitors() -> Iterator[ValueCase]:
     yield ValueCase("https-pod-monitor", merged(SIDECAR, {"podMonitor": unsafe}))
     for password in (BASIC_AUTH, BEARER):
         name = next(iter(password)).lower()
-        yield ValueCase(f"{name}-pod-monitor", merged(SIDECAR, {"podMonitor": password}))
+        where = {"namespaceSelector": {"any": False, "matchNames": ["chat"]}}
+        yield ValueCase(f"{name}-pod-monitor", merged(SIDECAR, {"podMonitor": {**password, **where}}))
         yield ValueCase(f"{name}-service-monitor", merged(EVERYTHING_ALONE, {"serviceMonitor": password}))
     of_vllm = {
         **{name: full[name] for name in ("labels", "annotations", "interval", "metricRelabelings")},

@@ -58,7 +58,6 @@ INJECTED: dict[str, dict[str, Any]] = {
     "job": pod(metadata=_owned("Job", "batch/v1"), restartPolicy="Never"),
     "linux": pod(os={"name": "linux"}, nodeSelector={"kubernetes.io/os": "linux"}),
     "node-selector": pod(nodeSelector={"gpu": "h100"}),
-    "host-network": pod(hostNetwork=True),
 }
 
 #: What is not, by the condition that it does not meet.
@@ -82,5 +81,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "windows": ("not-windows", pod(os={"name": "windows"})),
     "windows-node": ("not-windows", pod(nodeSelector={"kubernetes.io/os": "windows"})),
+    "host-network": ("not-in-the-hosts-network", pod(hostNetwork=True)),
+    "pod-level-resources": ("no-resources-of-the-pod", pod(resources={"limits": {"cpu": "8"}})),
     "mirror": ("not-a-mirror", pod(metadata={"annotations": {"kubernetes.io/config.mirror": "1"}})),
 }

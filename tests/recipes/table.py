@@ -85,6 +85,11 @@ RECIPES = (
         differs=frozenset({"volumeMounts"}),
         quality="Burstable",
     ),
-    Recipe("leaderworkerset.yaml", leader_worker_set, stack="leaderworkerset"),
+    Recipe(
+        "leaderworkerset.yaml",
+        leader_worker_set,
+        stack="leaderworkerset",
+        differs=frozenset({"livenessProbe"}),
+    ),
     Recipe("raycluster.yaml", ray_cluster, stack="raycluster"),
 )

@@ -1,4 +1,4 @@
-"""A sidecar whose settings are wrong must not end: that would make vLLM's pod not ready, or hold vLLM back."""
+"""A sidecar whose settings are wrong must not end: it would make vLLM's pod not ready, or hold it back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -109,12 +110,42 @@ def test_elsewhere_they_end_it(start: Callable[..., Sidecar], variables: dict[st
     assert len(sidecar.log.splitlines()) == 1
 
 
-def test_a_wrong_way_to_wait_ends_it(start: Callable[..., Sidecar]) -> None:
-    """What cannot be understood is no wish to wait."""
-    sidecar = start("--startup.on-error=wiat")
+def test_a_wrong_word_for_waiting(start: Callable[..., Sidecar]) -> None:
+    """The guard does not fall by a misspelling of itself."""
+    sidecar = start("--startup.on-error=Wiat")
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/healthy"))
+
+    assert "allowed: exit, wait" in sidecar.log
+    assert sidecar.end() == 0
+
+
+@pytest.mark.parametrize("wrong", ["--no-such-flag", "--spec.config={", "--startup.on-error=Wiat"])
+def test_a_check_never_waits(start: Callable[..., Sidecar], wrong: str) -> None:
+    """With the very flags of a sidecar, it ends and says what is wrong."""
+    sidecar = start("--startup.on-error=wait", wrong, "--config.check")
 
     assert sidecar.process.wait(_PATIENCE) == 2
-    assert "allowed: exit, wait" in sidecar.log
+    assert wrong.partition("=")[0] in sidecar.log
+
+
+def test_what_is_wrong_is_where_people_look(start: Callable[..., Sidecar]) -> None:
+    """The page of the exporter says it, and so does the health check, which stays in order."""
+    sidecar = start("--startup.on-error=wait", "--spec.config={")
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/healthy"))
+
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"http://{sidecar.address}/", timeout=5)
+    with caught.value as page:
+        assert page.code == 503
+        assert "kubectl logs" in page.read().decode()
+    health = subprocess.run(
+        [COMMAND, "health", f"--web.listen-address={sidecar.address}"],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+    )
+    assert health.returncode == 0
+    assert "standing by" in health.stdout
 
 
 def test_it_starts_once_the_file_is_mended(start: Callable[..., Sidecar], tmp_path: Path) -> None:

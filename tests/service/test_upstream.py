@@ -574,6 +574,30 @@ class TestTls:
         assert presented[0] is not presented[1]
         assert presented[1] is presented[2]
 
+    def test_a_replacement_that_cannot_be_used(
+        self, tmp_path: Path, ca: Authority, other_ca: Authority, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Each version of the files that cannot be used is a warning, once; what was in force stays."""
+        trusted = tmp_path / "trusted.pem"
+        trusted.write_bytes(ca.file.read_bytes())
+        tls = UpstreamTLS(UpstreamConfig(ca_file=str(trusted)))
+        first = tls.context()
+
+        def told(content: bytes | None) -> list[str]:
+            caplog.clear()
+            trusted.unlink(missing_ok=True)
+            if content is not None:
+                trusted.write_bytes(content)
+            kept = {id(tls.context()) for _ in range(3)}
+            assert (kept == {id(first)}) == (content != other_ca.file.read_bytes())
+            assert {record.levelno for record in caplog.records} <= {logging.WARNING}
+            return [record.fields["error"] for record in caplog.records]  # type: ignore[attr-defined]
+
+        for content in (b"-----BEGIN CERTIFICATE-----", b"nothing", None):
+            [line] = told(content)
+            assert f'--vllm.ca-file "{trusted}": no certificates in it' in line
+        assert told(other_ca.file.read_bytes()) == []
+
     async def test_server_without_tls(self, server: FaultyServer) -> None:
         """A server that does not speak TLS is a matter of TLS."""
         server.behaviour = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n", reads_request=False)

@@ -103,7 +103,7 @@ sidecar so starts behind all other init containers and right before vLLM.
 {{- range $list := list "volumes" "imagePullSecrets" "initContainers" -}}
 {{- if get $additions $list -}}
 {{- $patches = append $patches (printf "(has(object.spec.%s) ? [] : [JSONPatch{op: \"add\", path: \"/spec/%s\", value: []}])" $list $list) -}}
-{{- $patches = append $patches (printf "variables.%s\n  .filter(new, !has(object.spec.%s) || !object.spec.%s.exists(old, old.name == new.name))\n  .map(new, JSONPatch{op: \"add\", path: \"/spec/%s/-\", value: new})" $list $list $list $list) -}}
+{{- $patches = append $patches (printf "variables.%s\n  .filter(new, !has(object.spec.%s) || !object.spec.%s.exists(old, has(old.name) && old.name == new.name))\n  .map(new, JSONPatch{op: \"add\", path: \"/spec/%s/-\", value: new})" $list $list $list $list) -}}
 {{- end -}}
 {{- end -}}
 {{ join " +\n" $patches }}
@@ -124,6 +124,12 @@ sidecar so starts behind all other init containers and right before vLLM.
       has(container.ports) && container.ports.exists(port,
         port.containerPort == {{ $port.containerPort }} || (has(port.name) && port.name == {{ toJson $port.name }})))
 {{- end }}
+# The API server refuses a pod whose containers ask for more than the pod as a whole: it would not start at all.
+- name: no-resources-of-the-pod
+  expression: "!has(object.spec.resources)"
+# The port would be the node's: a second pod could not be scheduled there, or its probe would reach the first one.
+- name: not-in-the-hosts-network
+  expression: "!(has(object.spec.hostNetwork) && object.spec.hostNetwork)"
 - name: not-windows
   expression: |-
     !(has(object.spec.os) && object.spec.os.name == "windows") &&

@@ -33,18 +33,20 @@ envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 ports:
-  - name: specdec-metrics
+  # A name that only sidecars have: the PodMonitor goes by it.
+  - name: {{ ternary "specdec-metrics" "metrics" (eq (toString .sidecar) "true") }}
     containerPort: {{ $exporter.port }}
     protocol: TCP
 livenessProbe:
-  {{- if .Values.webConfig.clientCertificates }}
+  {{- if or .Values.webConfig.tls .Values.webConfig.clientCertificates }}
+  # Whether it speaks TLS is a matter of the Secret: where that cannot be used, the exporter must not be restarted for it.
   tcpSocket:
     port: {{ $exporter.port }}
   {{- else }}
   httpGet:
     path: /-/healthy
     port: {{ $exporter.port }}
-    scheme: {{ include "vllm-specdec-exporter.scheme" . | upper }}
+    scheme: HTTP
   {{- end }}
   {{- toYaml $exporter.livenessProbe | nindent 2 }}
 resources:
@@ -66,7 +68,7 @@ volumeMounts:
 {{- define "vllm-specdec-exporter.volumes" -}}
 {{- $volumes := .Values.exporter.extraVolumes }}
 {{- with .Values.webConfig.existingSecret }}
-{{- $volumes = append $volumes (dict "name" "specdec-web-config" "secret" (dict "secretName" .)) }}
+{{- $volumes = append $volumes (dict "name" "specdec-web-config" "secret" (dict "secretName" . "optional" true)) }}
 {{- end }}
 {{- with $volumes }}
 {{- toYaml . }}
@@ -110,7 +112,7 @@ volumeMounts:
 {{- $args = append $args (printf "--spec.config=%s" (ternary . (toJson .) (kindIs "string" .))) }}
 {{- end }}
 {{- range $name, $number := $exporter.thresholds }}
-{{- $args = append $args (printf "--threshold=%s=%s" $name (toJson $number)) }}
+{{- $args = append $args (printf "--threshold=%s=%s" $name (ternary $number (toJson $number) (kindIs "string" $number))) }}
 {{- end }}
 {{- range $name, $setting := $exporter.settings }}
 {{- range ternary $setting (list $setting) (kindIs "slice" $setting) }}
@@ -131,9 +133,4 @@ volumeMounts:
 {{- end }}
 {{- end }}
 {{- toYaml $args }}
-{{- end }}
-
-{{/* The same for those who want a list in any case. */}}
-{{- define "vllm-specdec-exporter.sidecarVolumes" -}}
-{{- include "vllm-specdec-exporter.volumes" . | default "[]" }}
 {{- end }}

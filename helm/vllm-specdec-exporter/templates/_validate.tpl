@@ -4,11 +4,11 @@
 {{- if and $v.serviceMonitor.enabled (not $v.standalone.enabled) }}
 {{- fail "serviceMonitor.enabled needs standalone.enabled: a sidecar has no Service. For sidecars set podMonitor.enabled instead" }}
 {{- end }}
-{{- if and $v.podMonitor.enabled $v.serviceMonitor.enabled (eq (toJson $v.podMonitor.selector) "{}") }}
-{{- fail "podMonitor and serviceMonitor would both scrape the standalone exporter, and count everything twice: set podMonitor.selector to the labels of the pods with sidecars, or switch one of them off" }}
+{{- if and $v.podMonitor.enabled (or $v.podMonitor.basicAuth $v.podMonitor.authorization) $v.podMonitor.namespaceSelector.any (eq (toJson $v.podMonitor.selector) "{}") }}
+{{- fail "podMonitor.basicAuth and podMonitor.authorization would be sent to every pod of the cluster that calls a port specdec-metrics: set podMonitor.namespaceSelector.matchNames or podMonitor.selector" }}
 {{- end }}
 {{- if and $v.standalone.enabled (eq (toJson $v.exporter.vllmUrls) "[\"http://127.0.0.1:8000\"]") }}
-{{- fail "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your vLLM pods, such as [\"http://vllm.default:8000\"]; a Service in front of several replicas gives the counters of another one with each poll, use sidecars there" }}
+{{- fail "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your vLLM pods, such as [\"http://vllm-0.vllm.default:8000\"]; a Service in front of several replicas gives the counters of another one with each poll, use sidecars there" }}
 {{- end }}
 {{- if and $v.standalone.enabled (not (regexMatch "^[a-z]" (include "vllm-specdec-exporter.fullname" .))) }}
 {{- fail (printf "standalone.enabled makes a Service, which would be called %s, and a Service's name begins with a letter: set fullnameOverride" (include "vllm-specdec-exporter.fullname" .)) }}
@@ -64,12 +64,20 @@
 {{- end }}
 {{- range $path, $value := dict "exporter.extraArgs" $v.exporter.extraArgs }}
 {{- range $value }}
+{{- if or (hasPrefix "--config.check" .) (eq "--help" .) (eq "-h" .) (eq "--version" .) }}
+{{- fail (printf "%s has %s, with which the exporter ends at once: remove it" $path .) }}
+{{- end }}
 {{- if hasPrefix "--startup.on-error" . }}
 {{- fail (printf "%s has %s: a sidecar waits and the standalone exporter exits, and neither can be changed: remove it" $path .) }}
 {{- end }}
 {{- if or (hasPrefix "--web.listen-address" .) (hasPrefix "--web.config.file" .) }}
 {{- fail (printf "%s has %s: set exporter.port and webConfig instead, which the probes and monitors go by" $path .) }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- range $v.exporter.extraEnv }}
+{{- if has .name (list "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS" "VLLM_SPECDEC_EXPORTER_WEB_CONFIG_FILE" "VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR") }}
+{{- fail (printf "exporter.extraEnv has %s: set exporter.port and webConfig instead, which the probes and monitors go by" .name) }}
 {{- end }}
 {{- end }}
 {{- range $resource := list "cpu" "memory" }}

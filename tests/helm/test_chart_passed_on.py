@@ -1,0 +1,121 @@
+"""What the chart passes on: Alertmanager's routes and texts, jobs, the web configuration, pull secrets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from .charts import CHART, ROOT, render
+from .value_cases import merged, on
+
+SLACK = {"slackConfigs": [{"channel": "#specdec"}]}
+PAGER = {"pagerdutyConfigs": [{"serviceKey": {"name": "pagerduty", "key": "key"}}]}
+
+
+def rendered(**receivers: object) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the configuration's spec, and the texts beside it."""
+    objects = render(merged(on("alertmanagerConfig"), {"alertmanagerConfig": {"receivers": receivers}}))
+    (config,) = [one for one in objects if one["kind"] == "AlertmanagerConfig"]
+    (texts,) = [one for one in objects if one["kind"] == "ConfigMap"]
+    return config["spec"], texts["data"]
+
+
+def test_routes_and_inhibitions_are_those_of_alerts() -> None:
+    """Nothing of them is lost in the chart, and nothing on the way from alertmanager.yml."""
+    spec, _ = rendered(ticket=SLACK)
+    converted = json.loads((CHART / "files" / "alertmanagerconfig.json").read_text("utf-8"))
+    assert {name: spec[name] for name in ("route", "inhibitRules")} == converted
+
+    source = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
+    (ours,) = source["route"]["routes"]
+    assert len(converted["inhibitRules"]) == len(source["inhibit_rules"]) > 8
+    assert [one["receiver"] for one in converted["route"]["routes"]] == [
+        one["receiver"] for one in ours["routes"]
+    ]
+    assert [len(one["matchers"]) for one in converted["route"]["routes"]] == [
+        len(one["matchers"]) for one in ours["routes"]
+    ]
+    assert [one.get("continue") for one in converted["route"]["routes"]] == [
+        one.get("continue") for one in ours["routes"]
+    ]
+
+
+def test_texts_are_those_of_alerts() -> None:
+    """Word for word."""
+    _, texts = rendered(ticket=SLACK)
+    files = {path.name: path.read_text("utf-8") for path in (ROOT / "alerts" / "templates").glob("*.tmpl")}
+    assert {name: text.strip() for name, text in texts.items()} == {
+        name: text.strip() for name, text in files.items()
+    }
+
+
+@pytest.mark.parametrize(("given", "other"), [("page", "ticket"), ("ticket", "page")])
+def test_what_is_severe_always_reaches_somebody(given: str, other: str) -> None:
+    """A page silences the tickets of its subject: with one receiver, it gets both."""
+    spec, _ = rendered(**{given: SLACK})
+    receivers = {one["name"]: one for one in spec["receivers"]}  # type: ignore[attr-defined]
+    assert receivers[other] == {**SLACK, "name": other}
+    assert receivers["hints"] == {"name": "hints"}
+
+
+def test_receivers_are_the_users() -> None:
+    """Each gets its own."""
+    spec, _ = rendered(
+        page=PAGER, ticket=SLACK, watchdog={"webhookConfigs": [{"url": "https://example.com"}]}
+    )
+    receivers = {one.pop("name"): one for one in spec["receivers"]}  # type: ignore[attr-defined]
+    assert receivers["page"] == PAGER
+    assert receivers["ticket"] == SLACK
+    assert receivers["watchdog"] == {"webhookConfigs": [{"url": "https://example.com"}]}
+
+
+def test_vllm_has_a_job_of_its_own() -> None:
+    """Its series must not be taken for the exporter's."""
+    selector = {"selector": {"matchLabels": {"app": "vllm"}}}
+    (monitor,) = render(merged(on("vllmPodMonitor"), {"vllmPodMonitor": selector}))
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "vllm", "action": "replace"}]
+
+
+def test_the_web_configuration_lies_where_the_flag_says() -> None:
+    """In the standalone pod and in its test."""
+    web = {"existingSecret": "web", "mountPath": "/etc/specdec", "key": "w.yml"}
+    objects = render(
+        merged(
+            on("standalone"),
+            {"image": {"repository": "x"}, "exporter": {"vllmUrls": ["http://a:8000"]}, "webConfig": web},
+        )
+    )
+    for kind in ("Deployment", "Pod"):
+        (one,) = [obj for obj in objects if obj["kind"] == kind]
+        spec = one["spec"]["template"]["spec"] if kind == "Deployment" else one["spec"]
+        (container,) = spec["containers"]
+        assert "--web.config.file=/etc/specdec/w.yml" in container["args"]
+        (mount,) = container["volumeMounts"]
+        assert mount["mountPath"] == "/etc/specdec"
+        assert [volume["name"] for volume in spec["volumes"]] == [mount["name"]]
+
+
+def test_the_test_pod_asks_the_service() -> None:
+    """By its name and port, with the command that the image has for it."""
+    objects = render(
+        merged(
+            on("standalone"),
+            {
+                "image": {"repository": "x"},
+                "exporter": {"vllmUrls": ["http://a:8000"]},
+                "standalone": {"service": {"port": 81}},
+                "imagePullSecrets": [{"name": "pull"}],
+            },
+        )
+    )
+    by_kind = {one["kind"]: one for one in objects}
+    (container,) = by_kind["Pod"]["spec"]["containers"]
+    assert container["args"] == [
+        "health",
+        f"--web.listen-address={by_kind['Service']['metadata']['name']}:81",
+    ]
+    for spec in (by_kind["Pod"]["spec"], by_kind["Deployment"]["spec"]["template"]["spec"]):
+        assert spec["imagePullSecrets"] == [{"name": "pull"}]
