@@ -41,7 +41,8 @@ class Listener:
     @property
     def addresses(self) -> list[str]:
         """Where it listens."""
-        return [f"{name[0]}:{name[1]}" for name in (bound.getsockname() for bound in self._sockets)]
+        found = (bound.getsockname() for bound in self._sockets)
+        return [f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}" for name in found]
 
     async def serve(
         self,
@@ -53,19 +54,30 @@ class Listener:
 
         Connections that exist, and those within their handshake, go on as they began. None is refused in
         between.
+
+        Raises:
+            OSError: it cannot be; everything stays as it was.
         """
         loop = asyncio.get_running_loop()
-        before = self._servers
-        self._servers = [
-            await loop.create_server(
-                factory,
-                sock=bound.dup(),
-                ssl=context,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=handshake_seconds if context else None,
-            )
-            for bound in self._sockets
-        ]
+        after: list[asyncio.Server] = []
+        try:
+            for bound in self._sockets:
+                server = await _server(loop, bound, factory, context, handshake_seconds)
+                after.append(server)
+            for server in after:
+                await server.start_serving()
+        except BaseException:
+            for server in after:
+                server.close()
+            raise
+        before, self._servers = self._servers, after
+        # asyncio drops a connection that it has accepted, but not begun with, when it closes the server. So
+        # these accept no more first, and are closed when what they accepted has begun.
+        for server in before:
+            for accepting in server.sockets:
+                loop.remove_reader(accepting.fileno())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         for server in before:
             server.close()
 
@@ -75,3 +87,26 @@ class Listener:
             server.close()
         for bound in self._sockets:
             bound.close()
+
+
+async def _server(
+    loop: asyncio.AbstractEventLoop,
+    bound: socket.socket,
+    factory: Factory,
+    context: ssl.SSLContext | None,
+    handshake_seconds: float | None,
+) -> asyncio.Server:
+    """Return what accepts on a socket of its own once it is started."""
+    accepting = bound.dup()
+    try:
+        return await loop.create_server(
+            factory,
+            sock=accepting,
+            ssl=context,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=handshake_seconds if context else None,
+            start_serving=False,
+        )
+    except BaseException:
+        accepting.close()
+        raise

@@ -6,12 +6,14 @@ with a new address. So the files are looked at before each connection, and read 
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import logs
+from .events import Event
 from .tls import trusting
 
 if TYPE_CHECKING:
@@ -29,14 +31,24 @@ class UpstreamTLS:
         self._config = config
         self._seen = self._look()
         self._context = tls_context(config)
+        self._refused: tuple[tuple[int, ...], ...] | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return the settings in force. Files that cannot be used, or are half written, change nothing."""
+        """Return the settings in force. Files that cannot be used, or are half written, change nothing.
+
+        The log tells once of each version of the files that cannot be used.
+        """
         seen = self._look()
-        if seen != self._seen:
-            with contextlib.suppress(ValueError):  # and the next connection tries again
-                self._context = tls_context(self._config)
-                self._seen = seen
+        if seen == self._seen:
+            self._refused = None
+            return self._context
+        try:
+            self._context = tls_context(self._config)
+            self._seen = seen
+        except ValueError as error:  # and the next connection tries again
+            if seen != self._refused:
+                self._refused = seen
+                logs.write([Event(logging.WARNING, "certificates not reloaded", {"error": str(error)})])
         return self._context
 
     def _look(self) -> tuple[tuple[int, ...], ...]:

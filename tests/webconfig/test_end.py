@@ -51,12 +51,27 @@ def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
         assert "Traceback" not in exporter.log()
 
 
-def test_sigterm_while_a_file_hangs(pki: Pki) -> None:
+#: A disk that does not answer any more once a file is there.
+HANGING = """
+import os, time
+before = os.open
+def hanging(path, *args, **more):
+    while str(path).endswith("server.key") and os.path.exists(os.environ["HANGS"]):
+        open(os.environ["HANGS"] + ".seen", "w").close()
+        time.sleep(60)
+    return before(path, *args, **more)
+os.open = hanging
+"""
+
+
+def test_sigterm_while_a_file_hangs(pki: Pki, tmp_path: Path) -> None:
     """A disk that does not answer holds up neither requests nor the end."""
-    with guarded(pki, {"tls_server_config": TLS}) as exporter:
-        (pki.folder / "server.key").unlink()
-        os.mkfifo(pki.folder / "server.key")  # whoever opens it to read waits for a writer
-        time.sleep(2.5)
+    (tmp_path / "sitecustomize.py").write_text(HANGING)
+    hangs = tmp_path / "hangs"
+    env = {"PYTHONPATH": str(tmp_path), "HANGS": str(hangs)}
+    with guarded(pki, {"tls_server_config": TLS}, env=env) as exporter:
+        hangs.touch()
+        eventually((tmp_path / "hangs.seen").exists)
         assert ask(exporter, "/metrics", client_context(pki)).seconds < 1.0
         code, seconds = exporter.terminate()
 

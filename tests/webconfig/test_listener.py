@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 
 import pytest
@@ -81,6 +82,8 @@ async def test_an_address_that_is_taken() -> None:
     """It is an error of the system, with its number."""
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(OSError, match="address already in use"),
+        pytest.raises(OSError, match="address already in use") as caught,
     ):
         await Listener.open("127.0.0.1", taken.getsockname()[1])
+
+    assert caught.value.errno == errno.EADDRINUSE

@@ -139,14 +139,17 @@ class TestCertificates:
     def test_an_answer_under_way_is_finished(self, pki: Pki) -> None:
         """Whoever waits for an answer while the settings change gets it, even if it is the last one."""
         good = client_context(pki, pki.clients.issue("prometheus.example"))
-        document = {"tls_server_config": MUTUAL, "basic_auth_users": {"alice": hashed("one", 13)}}
+        document = {
+            "tls_server_config": MUTUAL,
+            "basic_auth_users": {"alice": hashed("one", 4).replace("$04", "$15")},
+        }
         with guarded(pki, document) as exporter:
             found: list[int] = []
             threads = [
                 threading.Thread(
                     target=lambda n=n: found.append(_status(exporter, good, user=("alice", str(n))))
                 )
-                for n in range(5)
+                for n in range(3)  # one being checked, and as many waiting as one address may have
             ]
             for thread in threads:
                 thread.start()
@@ -158,7 +161,7 @@ class TestCertificates:
             assert _status(exporter, good) == 0
 
         assert waited >= 1
-        assert found == [401] * 5
+        assert found == [401] * 3
 
     def test_one_after_the_other(self, pki: Pki) -> None:
         """A certificate that comes a while before its key is no error."""

@@ -19,6 +19,7 @@ from vllm_specdec_exporter.webconfig.authentication import (
     TooBusyError,
     parse_header,
 )
+from vllm_specdec_exporter.webconfig.turns import MAX_OF_ONE_PEER
 from vllm_specdec_exporter.webconfig.worker import Worker
 from webconfig.https import ask, basic, connect, guarded
 from webconfig.pki import Pki, hashed
@@ -163,10 +164,10 @@ class TestCost:
 
         assert first > 0.05
         assert statistics.median(later) < first / 4
-        assert min(wrong) > first / 2
-        assert 0.5 < statistics.median(unknown) / statistics.median(wrong) < 2
+        assert min(wrong) > 3 * statistics.median(later)
+        assert 1 / 3 < statistics.median(unknown) / statistics.median(wrong) < 3
         assert alive >= 2, "the guesses had ended before anything was asked meanwhile"
-        assert max(meanwhile) < first
+        assert max(meanwhile) < max(first, *wrong)
 
     def test_too_many_at_once(self, pki: Pki) -> None:
         """A flood of guesses is turned away, while who is known is answered."""
@@ -189,7 +190,7 @@ class TestCost:
 
         assert (known.status, known.seconds < 0.5) == (200, True)
         assert set(found) == {401, 503}
-        assert found.count(401) >= MAX_WAITING
+        assert found.count(401) >= MAX_OF_ONE_PEER + 1
 
 
 class TestAuthenticator:
@@ -247,7 +248,7 @@ class TestAuthenticator:
         """No more than so many wait; those who do not wait take no place."""
         known = Authenticator(Worker("test"))
         known.use([("alice", hashed("x", 9))])
-        guesses = [known.allows(basic("alice", f"{n}")) for n in range(MAX_WAITING + 3)]
+        guesses = [known.allows(basic("alice", f"{n}"), f"{n}") for n in range(MAX_WAITING + 3)]
         found = await asyncio.gather(*guesses, return_exceptions=True)
 
         assert found[:MAX_WAITING] == [False] * MAX_WAITING

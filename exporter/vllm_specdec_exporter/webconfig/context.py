@@ -6,9 +6,9 @@ import contextlib
 import ipaddress
 import json
 import ssl
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import files
 from .fields import WebConfigError
 from .tlssection import ClientAuth, TLSSettings
 
@@ -105,12 +105,10 @@ def _load_authorities(context: ssl.SSLContext, name: str) -> None:
 
 def _check_pem(key: str, name: str) -> None:
     """Say which file it is that is none; OpenSSL would not."""
-    try:
-        content = Path(name).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        msg = f"tls_server_config.{key}: {json.dumps(name)}: cannot be read: {reason}"
-        raise WebConfigError(msg) from error
+    content, reason = files.read(name)
+    if content is None:
+        msg = f"tls_server_config.{key}: {json.dumps(name)}: {reason}"
+        raise WebConfigError(msg)
     if b"-----BEGIN " not in content:
         msg = f"tls_server_config.{key}: {json.dumps(name)}: nothing in the PEM format in it"
         raise WebConfigError(msg)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from aiohttp import web
 
@@ -14,23 +13,21 @@ from .. import logs
 from ..events import Event
 from ..result import Reload
 from .authentication import Authenticator, TooBusyError
-from .context import alternative_names
+from .doors import Doors, same_tls
 from .fields import WebConfigError
+from .turns import peer_of
 from .worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from aiohttp.typedefs import Handler
 
-    from ..listener import Factory, Listener
+    from ..listener import Listener
     from .source import Contents, Loaded, Source
 
 #: Seconds from one look at the files to the next.
 LOOK_SECONDS = 1.0
-
-#: Seconds that a client may take for its part of a TLS handshake.
-HANDSHAKE_SECONDS = 10.0
 
 #: What probes of Kubernetes ask, which cannot carry a password.
 OPEN_PATHS = frozenset({"/-/healthy", "/-/ready"})
@@ -58,8 +55,10 @@ class Guard:
         self._authenticator = Authenticator(self._hasher)
         self._authenticator.use(loaded.config.users)
         self._watch: asyncio.Task[None] | None = None
-        self._asked: WeakSet[asyncio.Transport] = WeakSet()
-        self._retired: WeakSet[asyncio.Transport] = WeakSet()
+        self._doors = Doors(loaded)
+        self._refused: Contents | None = None
+        self._suspect: Contents | None = None
+        self._said = ""
 
     def attach(self, app: web.Application) -> None:
         """Put it before every answer of `app`."""
@@ -68,7 +67,7 @@ class Guard:
 
     async def start(self, listener: Listener, server: web.Server) -> None:
         """Serve on `listener`, and follow what is in the files from now on."""
-        await self._serve(listener, server)
+        await self._doors.open(self._loaded, listener, server)
         logs.write([Event(logging.INFO, "web configuration", self._summary())])
         self._watch = asyncio.create_task(self._follow(listener, server), name="web configuration")
 
@@ -91,39 +90,36 @@ class Guard:
             "users": len(config.users),
         }
 
-    # --- connections
-
-    async def _serve(self, listener: Listener, server: web.Server) -> None:
-        tls = self._loaded.config.tls
-        factory: Factory = server
-        if tls is not None and tls.client_allowed_sans:
-            allowed = tls.client_allowed_sans
-            factory = lambda: _Doorman(server, allowed)  # noqa: E731
-        await listener.serve(factory, self._loaded.context, HANDSHAKE_SECONDS)
+    # --- files
 
     async def _follow(self, listener: Listener, server: web.Server) -> None:
-        refused: Contents | None = None
-        suspect: Contents | None = None
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            contents = await self._reader.run(self._source.look)
-            if contents == self._loaded.contents:
-                refused = suspect = None
-                self._tell(Reload(successful=True, success_timestamp_seconds=self._read_at))
-                continue
-            if contents == refused:
-                continue
-            if contents != suspect:
-                # Files may be half written, or not fit together yet: they count once they stand still.
-                suspect = contents
-                continue
             try:
-                loaded = await self._reader.run(self._load)
-            except WebConfigError as error:
-                refused = contents
+                await self._look(listener, server)
+            except Exception as error:  # noqa: BLE001 - no descriptor or no memory left now: the next round may have
                 self._refuse(error)
-            else:
-                await self._take(loaded, listener, server)
+
+    async def _look(self, listener: Listener, server: web.Server) -> None:
+        contents = await self._reader.run(self._source.look)
+        if contents == self._loaded.contents:
+            self._refused = self._suspect = None
+            self._succeed()
+            return
+        if contents == self._refused:
+            return
+        if contents != self._suspect:
+            # Files may be half written, or not fit together yet: they count once they stand still.
+            self._suspect = contents
+            return
+        try:
+            loaded = await self._reader.run(self._load)
+        except WebConfigError as error:
+            self._refused = contents
+            self._said = ""  # each version that is refused has a line
+            self._refuse(error)
+        else:
+            await self._take(loaded, listener, server)
 
     def _load(self) -> Loaded:
         """Runs in the reader."""
@@ -135,40 +131,25 @@ class Guard:
         return loaded
 
     async def _take(self, loaded: Loaded, listener: Listener, server: web.Server) -> None:
-        before, self._loaded = self._loaded, loaded
+        if not same_tls(loaded, self._loaded):
+            await self._doors.open(loaded, listener, server)
+        self._loaded = loaded
         self._authenticator.use(loaded.config.users)
-        if (loaded.config.tls, loaded.contents.digests[1:]) != (
-            before.config.tls,
-            before.contents.digests[1:],
-        ):
-            await self._serve(listener, server)
-            # Connections that were let in by the settings before end with what they are being answered.
-            self._retire(server.connections, at_once=_clients(loaded) != _clients(before))
         self._read_at = time.time()
-        self._tell(Reload(successful=True, success_timestamp_seconds=self._read_at))
+        self._succeed()
         logs.write([Event(logging.INFO, "web configuration reloaded", self._summary())])
 
-    def _retire(self, connections: Iterable[web.RequestHandler], *, at_once: bool) -> None:
-        """Let connections that the settings before let in end with their next answer.
+    def _succeed(self) -> None:
+        self._said = ""
+        self._tell(Reload(successful=True, success_timestamp_seconds=self._read_at))
 
-        Args:
-            connections: which.
-            at_once: whether those that wait for another request end now: their clients may be let in no more.
-        """
-        for connection in connections:
-            if connection.transport is None:
-                continue
-            self._retired.add(connection.transport)
-            # Whoever has just connected is about to ask. What is under way, aiohttp tells nobody.
-            waits = connection.transport in self._asked and not getattr(
-                connection, "_request_in_progress", False
-            )
-            if at_once and waits:
-                connection.force_close()
-
-    def _refuse(self, error: WebConfigError) -> None:
+    def _refuse(self, error: Exception) -> None:
         self._tell(Reload(successful=False, success_timestamp_seconds=self._read_at))
-        fields: dict[str, object] = {"file": self._source.path, "error": str(error)}
+        why = str(error) or type(error).__name__
+        if why == self._said:
+            return
+        self._said = why
+        fields: dict[str, object] = {"file": self._source.path, "error": why}
         logs.write([Event(logging.ERROR, "web configuration not reloaded", fields)])
 
     # --- requests
@@ -176,13 +157,14 @@ class Guard:
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.transport is not None:
-            self._asked.add(request.transport)
+            self._doors.note_request(request.transport)
         resource = request.match_info.route.resource
         is_open = resource is not None and resource.canonical in OPEN_PATHS
         if is_open or not self._authenticator.needed:
             return await handler(request)
         try:
-            if await self._authenticator.allows(request.headers.get("Authorization")):
+            header, peer = request.headers.get("Authorization"), peer_of(request.remote or "")
+            if await self._authenticator.allows(header, peer, lambda: request.transport is None):
                 return await handler(request)
         except TooBusyError:
             headers = {"Retry-After": "5"}
@@ -191,7 +173,7 @@ class Guard:
         return web.Response(status=401, text="user name and password are needed\n", headers=challenge)
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        if request.transport in self._retired:
+        if request.transport is not None and self._doors.is_retired(request.transport):
             response.force_close()
             response.headers["Connection"] = "close"  # aiohttp wrote it before it asked for more
         for name, value in self._loaded.config.headers:
@@ -199,28 +181,3 @@ class Guard:
                 response.headers.add(name, value)  # beside the status page's own: a browser keeps to both
             else:
                 response.headers.setdefault(name, value)
-
-
-def _clients(loaded: Loaded) -> tuple[object, ...]:
-    """What decides on clients by their certificates."""
-    tls = loaded.config.tls
-    if tls is None:
-        return ()
-    return tls.client_auth, tls.client_allowed_sans, dict(loaded.contents.digests).get(tls.client_ca_file)
-
-
-class _Doorman(asyncio.Protocol):
-    """Looks at the certificate of a client before anything else does, and shows others the door."""
-
-    def __init__(self, inner: Factory, allowed: frozenset[str]) -> None:
-        self._inner = inner
-        self._allowed = allowed
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        if self._allowed.isdisjoint(alternative_names(transport.get_extra_info("peercert"))):
-            transport.abort()
-            return
-        protocol = self._inner()
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import yamltext
+from . import files, yamltext
 from .context import make_context
 from .document import WebConfig, parse
 from .fields import WebConfigError
 
 if TYPE_CHECKING:
     import ssl
-
-#: Bytes that a file may have: far more than any certificate bundle, far less than what would hurt.
-MAX_BYTES = 4 << 20
 
 #: How often files that change while they are read are read again.
 _ATTEMPTS = 5
@@ -104,11 +101,5 @@ class Source:
 
 def _read(path: str) -> tuple[bytes | None, str]:
     """Return what is in a file and its digest, or nothing and why."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        return None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    if len(content) > MAX_BYTES:
-        return None, f"larger than {MAX_BYTES >> 20} MiB"
-    return content, hashlib.sha256(content).hexdigest()
+    content, reason = files.read(path)
+    return content, reason if content is None else hashlib.sha256(content).hexdigest()

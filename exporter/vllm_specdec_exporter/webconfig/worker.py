@@ -32,16 +32,12 @@ class Worker:
         self._pending: set[asyncio.Future[Any]] = set()
         self._stopped = False
 
-    @property
-    def waiting(self) -> int:
-        """How many wait for a result."""
-        return len(self._pending)
-
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Return what `function` returns, or raise what it raises.
 
         Raises:
             StoppedError: `stop` was called, before or meanwhile.
+            RuntimeError: `function` raised what is no `Exception`.
         """
         if self._stopped:
             raise StoppedError
@@ -53,8 +49,8 @@ class Worker:
                 if not future.cancelled():
                     found = function(*args)
                     _tell(loop, future, found, None)
-            except Exception as error:  # noqa: BLE001 - handed over to whoever asked
-                _tell(loop, future, None, error)
+            except BaseException as error:  # noqa: BLE001 - whoever asked is told: a panic in Rust is one too
+                _tell(loop, future, None, _exception(error))
 
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -87,6 +83,15 @@ class Worker:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+
+
+def _exception(error: BaseException) -> Exception:
+    """Return what whoever asked can bear: the others would end the event loop, or go past every handler."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    found = RuntimeError(f"{type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found
 
 
 def _tell(

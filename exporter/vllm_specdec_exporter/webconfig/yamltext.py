@@ -12,15 +12,31 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 
+#: Words for nothing, where they are not in quotes.
+_NULLS = frozenset({"~", "null", "Null", "NULL"})
+
+
 class _Loader(yaml.BaseLoader):
-    """Knows no types, and takes no key twice."""
+    """Knows no types, and takes no key twice. A null is the same as nothing written, an empty text."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(problem=f"{twice!r} is given twice")
+        seen = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(problem=f"{key.value!r} is given twice")
+                seen.add(key.value)
+            _blank(value)  # not the key: somebody may be called so
         return super().construct_mapping(node, deep)
+
+    def construct_document(self, node: Any) -> Any:
+        _blank(node)
+        return super().construct_document(node)
+
+
+def _blank(node: Any) -> None:
+    if isinstance(node, yaml.ScalarNode) and node.style is None and node.value in _NULLS:
+        node.value = ""
 
 
 def read(text: bytes) -> object:

@@ -1,0 +1,124 @@
+"""Doors: every connection comes in by the rules in force, and goes when they are in force no more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from .context import alternative_names
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ..listener import Listener
+    from .source import Loaded
+
+#: Seconds that a client may take for its part of a TLS handshake.
+HANDSHAKE_SECONDS = 10.0
+
+#: Seconds that a client may take from there to the end of its first request's headers.
+REQUEST_SECONDS = 10.0
+
+
+class Doors:
+    """Lets connections in, and knows by which web configuration each came in.
+
+    Args:
+        loaded: the one in force.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._entered: WeakKeyDictionary[asyncio.Transport, Loaded] = WeakKeyDictionary()
+        self._asked: WeakSet[asyncio.Transport] = WeakSet()
+        self._retired: WeakSet[asyncio.Transport] = WeakSet()
+
+    async def open(self, loaded: Loaded, listener: Listener, server: web.Server) -> None:
+        """Let in whom `loaded` lets in, and nobody else, from now on.
+
+        Connections that came in by other rules end with what they are being answered. Where the rules on
+        clients are others, those that are not being answered end now.
+
+        Raises:
+            OSError: it cannot be; what was in force stays.
+        """
+        before, self._loaded = self._loaded, loaded
+        try:
+            await listener.serve(lambda: _Doorman(self, server, loaded), loaded.context, HANDSHAKE_SECONDS)
+        except BaseException:
+            self._loaded = before
+            raise
+        finally:
+            self._sift(server)
+
+    def note_request(self, transport: asyncio.Transport) -> None:
+        """Note that a request came over a connection."""
+        self._asked.add(transport)
+
+    def is_retired(self, transport: asyncio.Transport) -> bool:
+        """Tell whether a connection ends with its next answer."""
+        return transport in self._retired
+
+    def admits(self, transport: asyncio.Transport, loaded: Loaded) -> bool:
+        """Tell whether a client may come in that has shown what `loaded` asks for."""
+        if clients(loaded) != clients(self._loaded):
+            return False  # it was asked by rules that are in force no more
+        tls = loaded.config.tls
+        allowed = tls.client_allowed_sans if tls else frozenset()
+        if allowed and allowed.isdisjoint(alternative_names(transport.get_extra_info("peercert"))):
+            return False
+        self._entered[transport] = loaded
+        if not same_tls(loaded, self._loaded):
+            self._retired.add(transport)
+        asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._hurry, ref(transport))
+        return True
+
+    def _hurry(self, weak: ref[asyncio.Transport]) -> None:
+        transport = weak()
+        if transport is not None and transport not in self._asked:
+            transport.abort()
+
+    def _sift(self, server: web.Server) -> None:
+        for connection in server.connections:
+            transport = connection.transport
+            loaded = self._entered.get(transport) if transport is not None else None
+            if transport is None or loaded is None or same_tls(loaded, self._loaded):
+                continue
+            self._retired.add(transport)
+            # What is under way, aiohttp tells nobody.
+            if clients(loaded) != clients(self._loaded) and not getattr(
+                connection, "_request_in_progress", False
+            ):
+                connection.force_close()
+
+
+def same_tls(one: Loaded, other: Loaded) -> bool:
+    """Tell whether two speak TLS alike, with the same files."""
+    return (one.config.tls, one.contents.digests[1:]) == (other.config.tls, other.contents.digests[1:])
+
+
+def clients(loaded: Loaded) -> tuple[object, ...]:
+    """Return what decides on clients by their certificates."""
+    tls = loaded.config.tls
+    if tls is None:
+        return ()
+    return tls.client_auth, tls.client_allowed_sans, dict(loaded.contents.digests).get(tls.client_ca_file)
+
+
+class _Doorman(asyncio.Protocol):
+    """Looks at a connection before anything else does, and shows those the door that may not come in."""
+
+    def __init__(self, doors: Doors, server: web.Server, loaded: Loaded) -> None:
+        self._doors = doors
+        self._server = server
+        self._loaded = loaded
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if not self._doors.admits(transport, self._loaded):
+            transport.abort()
+            return
+        protocol = self._server()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)

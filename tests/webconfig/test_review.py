@@ -1,0 +1,374 @@
+"""What goes wrong around the web configuration: descriptors, memory, devices, floods, panics."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+from service.harness import eventually
+from vllm_specdec_exporter.listener import Listener
+from vllm_specdec_exporter.webconfig import guard as guard_module
+from vllm_specdec_exporter.webconfig import yamltext
+from vllm_specdec_exporter.webconfig.authentication import Authenticator, TooBusyError
+from vllm_specdec_exporter.webconfig.document import WebConfig, parse
+from vllm_specdec_exporter.webconfig.fields import WebConfigError
+from vllm_specdec_exporter.webconfig.guard import Guard
+from vllm_specdec_exporter.webconfig.source import Source
+from vllm_specdec_exporter.webconfig.turns import MAX_OF_ONE_PEER, MAX_WAITING, Turns, peer_of
+from vllm_specdec_exporter.webconfig.worker import Worker
+from webconfig.https import TLS, address_of, basic, guarded, write
+from webconfig.pki import hashed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from service.harness import RunningExporter
+    from vllm_specdec_exporter.result import Reload
+    from webconfig.pki import Pki
+
+
+class TestFollowing:
+    @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+    async def test_a_round_that_fails(
+        self, pki: Pki, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+    ) -> None:
+        """It changes nothing, is told once, and the next second tries again."""
+        monkeypatch.setattr(guard_module, "LOOK_SECONDS", 0.02)
+        caplog.set_level("INFO", "vllm_specdec_exporter")
+        path = write(pki.folder / "web.yml", {"basic_auth_users": {"alice": hashed("one")}})
+        told: list[Reload] = []
+        source = Source(str(path))
+        guard = Guard(source, source.load(), told.append)
+        app = web.Application()
+        guard.attach(app)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        assert runner.server is not None
+        listener = await Listener.open("127.0.0.1", 0)
+        await guard.start(listener, runner.server)
+        serve, failures = listener.serve, [0]
+
+        async def fails(*_args: Any) -> None:
+            failures[0] += 1
+            raise error
+
+        async def status() -> int:
+            reader, writer = await asyncio.open_connection(*listener.addresses[0].split(":"))
+            writer.write(b"GET /nothing HTTP/1.0\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            return int(answer.split()[1]) if answer.startswith(b"HTTP") else 0
+
+        def lines() -> list[str]:
+            return [record.getMessage() for record in caplog.records]
+
+        try:
+            monkeypatch.setattr(listener, "serve", fails)
+            # It opens the doors, were half of it taken.
+            write(path, {"tls_server_config": TLS})
+            await _until(lambda: failures[0] >= 3)
+            assert told[-1].successful is False
+            assert lines().count("web configuration not reloaded") == 1
+            assert await status() == 401
+            monkeypatch.setattr(listener, "serve", serve)
+            await _until(lambda: told[-1].successful)
+            assert lines()[-1] == "web configuration reloaded"
+            assert await status() == 0
+        finally:
+            await guard.stop()
+            listener.close()
+            await runner.cleanup()
+
+    async def test_a_listener_that_fails_half_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One of several sockets cannot be served: the old goes on, on all, and nothing is left open."""
+        listener = await Listener.open("", 0)
+        assert len(listener.addresses) == 2
+        await listener.serve(lambda: _Says(b"old"))
+        open_before = _descriptors()
+        loop = asyncio.get_running_loop()
+        create, calls = loop.create_server, [0]
+
+        async def create_server(*args: Any, **more: Any) -> asyncio.Server:
+            calls[0] += 1
+            if calls[0] == 2:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return await create(*args, **more)
+
+        monkeypatch.setattr(loop, "create_server", create_server)
+        with pytest.raises(OSError, match="Too many open files"):
+            await listener.serve(lambda: _Says(b"new"))
+        monkeypatch.undo()
+        await asyncio.sleep(0)
+
+        assert _descriptors() == open_before
+        assert [await _hear(address) for address in listener.addresses for _ in range(3)] == [b"old"] * 6
+        await listener.serve(lambda: _Says(b"new"))
+        assert [await _hear(address) for address in listener.addresses for _ in range(3)] == [b"new"] * 6
+        listener.close()
+
+    async def test_addresses(self) -> None:
+        """An IPv6 address stands in brackets, as in a URL."""
+        listener = await Listener.open("::1", 0)
+        [address] = listener.addresses
+        listener.close()
+
+        assert address.startswith("[::1]:")
+
+
+class _Says(asyncio.Protocol):
+    def __init__(self, word: bytes) -> None:
+        self._word = word
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._word)
+        transport.close()
+
+
+async def _hear(address: str) -> bytes:
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection("::1" if ":" in host else "127.0.0.1", int(port))
+    word = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return word
+
+
+async def _until(condition: Callable[[], bool], within: float = 10.0) -> None:
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 - of what is tested, no event is told
+            await asyncio.sleep(0.01)
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+class TestFiles:
+    @pytest.mark.parametrize("key", ["cert_file", "key_file", "client_ca_file"])
+    @pytest.mark.parametrize("kind", ["device", "pipe", "large"])
+    def test_no_certificates(self, pki: Pki, key: str, kind: str) -> None:
+        """A device without an end, a pipe without a writer, a disk image: one line names the file, soon."""
+        path = "/dev/zero" if kind == "device" else str(pki.folder / "odd")
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "large":
+            os.truncate(write(Path(path), "x"), 5 << 20)
+        tls = {
+            **TLS,
+            "client_auth_type": "RequireAndVerifyClientCert",
+            "client_ca_file": "clients.pem",
+            key: path,
+        }
+        source = Source(str(write(pki.folder / "web.yml", {"tls_server_config": tls})))
+        begin = time.monotonic()
+        with pytest.raises(WebConfigError) as caught:
+            source.load()
+
+        reason = "larger than 4 MiB" if kind == "large" else "not a regular file"
+        assert str(caught.value) == f'tls_server_config.{key}: "{path}": {reason}'
+        assert time.monotonic() - begin < 2
+
+    def test_folders_are_closed(self, pki: Pki) -> None:
+        """What cannot be read is asked every second: nothing stays open."""
+        tls = {**TLS, "cert_file": ".", "key_file": "/dev/null"}
+        source = Source(str(write(pki.folder / "web.yml", {"tls_server_config": tls})))
+        before = _descriptors()
+        for _ in range(20):
+            source.look()
+
+        assert _descriptors() == before
+
+    def test_many_keys(self) -> None:
+        """A file of the size that is allowed takes a time in proportion to its size."""
+
+        def seconds(count: int) -> float:
+            text = "".join(f"u{n}: x\n" for n in range(count)).encode()
+            begin = time.process_time()
+            assert len(yamltext.read(text)) == count  # type: ignore[arg-type]
+            return time.process_time() - begin
+
+        seconds(100)
+        assert seconds(16_000) < 20 * seconds(2_000)
+
+    def test_twice(self) -> None:
+        """The key that is there twice is named, in whichever mapping."""
+        with pytest.raises(WebConfigError, match="'b' is given twice"):
+            yamltext.read(b"x: {a: 1, b: 2, 'b': 3}")
+
+    @pytest.mark.parametrize("null", ["~", "null", "Null", "NULL", ""])
+    def test_null(self, null: str) -> None:
+        """Nothing, in any of YAML's words, is the same as left out; in quotes, or as a name, it is a word."""
+        text = f"tls_server_config: {null}\nhttp_server_config: {null}\nbasic_auth_users: {null}\n"
+
+        assert parse(yamltext.read(text.encode())) == WebConfig()
+        assert parse(yamltext.read(null.encode())) == WebConfig()
+        with pytest.raises(WebConfigError, match=r"^tls_server_config: settings are expected"):
+            parse(yamltext.read(b"tls_server_config: '~'"))
+
+    def test_null_names(self) -> None:
+        """Somebody may be called so."""
+        one = hashed("x")
+
+        assert parse(yamltext.read(f"basic_auth_users: {{null: {one}}}".encode())).users == (("null", one),)
+
+    def test_null_lets_nobody_in(self) -> None:
+        """A list of names that was emptied, and left as a null, is no leave for everybody."""
+        text = (
+            b"tls_server_config: {cert_file: a, key_file: b, client_ca_file: c, "
+            b"client_auth_type: RequireAndVerifyClientCert, client_allowed_sans: ~}"
+        )
+        with pytest.raises(WebConfigError, match="client_allowed_sans: empty"):
+            parse(yamltext.read(text))
+
+
+class TestWorker:
+    async def test_a_panic(self) -> None:
+        """What is no `Exception`, as a panic in Rust, is told to who asked as one; the next is served."""
+
+        class PanicError(BaseException):
+            pass
+
+        def panics(error: BaseException) -> None:
+            raise error
+
+        worker = Worker("test")
+        for error in (PanicError("oops"), SystemExit(3), KeyboardInterrupt(), StopIteration()):
+            with pytest.raises(RuntimeError, match=type(error).__name__) as caught:
+                await asyncio.wait_for(worker.run(panics, error), 5)
+            assert caught.value.__cause__ is error
+        assert await asyncio.wait_for(worker.run(int), 5) == 0
+        worker.stop()
+
+
+class TestTurns:
+    def test_one_peer_after_the_other(self) -> None:
+        """Who asked much waits behind who asked once."""
+        turns = Turns[str]()
+        for item in ("a1", "a2", "b1", "c1", "c2"):
+            assert turns.put(item[0], item) is None
+
+        assert [turns.next() for _ in range(6)] == ["a1", "b1", "c1", "a2", "c2", None]
+
+    def test_one_peer_too_often(self) -> None:
+        """It is turned away, and nobody else is."""
+        turns = Turns[int]()
+        for number in range(MAX_OF_ONE_PEER):
+            turns.put("a", number)
+        with pytest.raises(TooBusyError):
+            turns.put("a", 9)
+
+        assert turns.put("b", 10) is None
+
+    def test_full(self) -> None:
+        """Who has none waiting takes the place of one who has more, and of nobody else."""
+        turns = Turns[str]()
+        for number in range(MAX_WAITING // 2):
+            turns.put(f"{number}", f"first {number}")
+            turns.put(f"{number}", f"second {number}")
+        displaced = {turns.put(f"new {number}", "new") for number in range(MAX_WAITING // 2)}
+
+        assert displaced == {f"second {number}" for number in range(MAX_WAITING // 2)}
+        with pytest.raises(TooBusyError):
+            turns.put("newest", "x")
+        with pytest.raises(TooBusyError):
+            turns.put("0", "x")
+        assert sum(turns.next() is not None for _ in range(MAX_WAITING + 1)) == MAX_WAITING
+
+    @pytest.mark.parametrize(
+        ("address", "peer"),
+        [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("fe80::1%eth0", "fe80::/64"),
+            ("", ""),
+        ],
+    )
+    def test_peers(self, address: str, peer: str) -> None:
+        """Whoever has a network of addresses is one peer all the same."""
+        assert peer_of(address) == peer
+
+
+class TestFlood:
+    def test_a_right_password_gets_in(self, pki: Pki) -> None:
+        """Many wrong passwords from one address do not keep out a right one from another."""
+        users = ["alice", "bob", "carol", "dave"]
+        one = hashed("right", 11)
+        with guarded(pki, {"basic_auth_users": dict.fromkeys(users, one)}) as exporter:
+            ended, found = threading.Event(), list[int]()
+
+            def guess(who: int) -> None:
+                number = 0
+                while not ended.is_set():
+                    number += 1
+                    found.append(_status(exporter, "alice", f"wrong {who} {number}", "127.0.0.1"))
+                    ended.wait(0.02)
+
+            guesses = [threading.Thread(target=guess, args=(n,)) for n in range(3 * MAX_WAITING)]
+            for thread in guesses:
+                thread.start()
+            eventually(lambda: found.count(503) > 10 and 401 in found)
+            begin = time.monotonic()
+            right = [_status(exporter, user, "right", "127.0.0.2") for user in users]
+            seconds = time.monotonic() - begin
+            ended.set()
+            for thread in guesses:
+                thread.join()
+
+        assert right == [200] * 4
+        assert seconds < 8
+        assert set(found) == {401, 503}
+
+    async def test_clients_that_have_gone(self) -> None:
+        """Nothing is computed for who does not wait any more; who brought the same and waits is answered."""
+        known = Authenticator(Worker("test"))
+        known.use([("alice", hashed("right", 9))])
+        checked: list[bytes] = []
+        matches = known._matches
+
+        def noted(hashed: bytes | None, password: bytes) -> bool:
+            checked.append(password)
+            return matches(hashed, password)
+
+        known._matches = noted  # type: ignore[method-assign]
+        found = await asyncio.gather(
+            known.allows(basic("alice", "first"), "a"),
+            known.allows(basic("alice", "left"), "b", lambda: True),
+            known.allows(basic("alice", "right"), "c", lambda: True),
+            known.allows(basic("alice", "right"), "d"),
+            return_exceptions=True,
+        )
+
+        assert checked == [b"first", b"right"]
+        assert [found[0], type(found[1]), *found[2:]] == [False, TooBusyError, True, True]
+
+    async def test_an_error_ends_nothing(self) -> None:
+        """A check that fails in a way nobody thought of is told, and the next is served."""
+        known = Authenticator(Worker("test"))
+        known.use([("alice", hashed("x"))])
+        known._users[b"bob"] = b"no hash at all"
+        found = await asyncio.gather(
+            known.allows(basic("bob", "x")), known.allows(basic("alice", "x")), return_exceptions=True
+        )
+
+        assert isinstance(found[0], ValueError)
+        assert found[1] is True
+
+
+def _status(exporter: RunningExporter, user: str, password: str, source: str) -> int:
+    """Ask from an address of this machine's."""
+    coded = base64.b64encode(f"{user}:{password}".encode()).decode()
+    with socket.create_connection(address_of(exporter), timeout=20, source_address=(source, 0)) as raw:
+        raw.sendall(f"GET /metrics HTTP/1.0\r\nAuthorization: Basic {coded}\r\n\r\n".encode())
+        return int(raw.recv(100).split()[1])
