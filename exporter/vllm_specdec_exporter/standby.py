@@ -183,14 +183,17 @@ class _Stand:
             return
         assert self._runner.server is not None  # set up
         address, web_config = self._where()
+        listener = None
         try:
             listener = await Listener.open(*address)
+            await listener.serve(self._runner.server, _tls(web_config))
         except (OSError, UnicodeError) as error:
+            if listener is not None:
+                listener.close()
             if self._said != str(error):
                 self._said = str(error)
                 logs.write([Event(logging.ERROR, "standing by without an answer", {"error": self._said})])
             return
-        await listener.serve(self._runner.server, _tls(web_config))
         self._listener = listener
 
     def _where(self) -> tuple[tuple[str, int], str]:

@@ -15,6 +15,7 @@ import pytest
 
 from prometheus.exporter_process import COMMAND, answers, clean_environment, exporter
 from prometheus_server import free_port
+from service.harness import FaultyServer, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,14 +59,16 @@ class Sidecar:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Sidecar]]:
-    """Start the exporter with flags and environment on a port that may be given."""
+    """Start the exporter, on a port that may be given or where its flags make it listen."""
     with contextlib.ExitStack() as stack:
 
-        def begin(*flags: str, port: int = 0, **variables: str) -> Sidecar:
-            address = f"127.0.0.1:{port or free_port()}"
+        def begin(*flags: str, port: int = 0, address: str = "", **variables: str) -> Sidecar:
+            if not address:
+                address = f"127.0.0.1:{port or free_port()}"
+                flags = (f"--web.listen-address={address}", *flags)
             log = tmp_path / "log"
             process = subprocess.Popen(
-                [COMMAND, f"--web.listen-address={address}", *flags],
+                [COMMAND, *flags],
                 stdout=subprocess.DEVNULL,
                 stderr=stack.enter_context(log.open("wb")),
                 env=clean_environment(**variables),
@@ -85,12 +88,17 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Sidecar]]:
         (["--vllm.url=https://127.0.0.1:1", "--vllm.ca-file=/nowhere.pem"], "/nowhere.pem"),
         (["--web.config.file=/nowhere.yml"], "/nowhere.yml"),
         (["--no-such-flag"], "--no-such-flag"),
+        (["--cost.file={deep}"], "deep.yml"),
     ],
-    ids=["value", "file", "certificates", "web-config", "flag"],
+    ids=["value", "file", "certificates", "web-config", "flag", "deep"],
 )
-def test_wrong_settings_do_not_end_it(start: Callable[..., Sidecar], wrong: list[str], told: str) -> None:
+def test_wrong_settings_do_not_end_it(
+    start: Callable[..., Sidecar], tmp_path: Path, wrong: list[str], told: str
+) -> None:
     """It lives, answers the probes, tells the metrics that its configuration is none, and the log why."""
-    sidecar = start("--startup.on-error=wait", *wrong)
+    deep = tmp_path / "deep.yml"
+    deep.write_text("[" * 2000)
+    sidecar = start("--startup.on-error=wait", *(word.replace("{deep}", str(deep)) for word in wrong))
     sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/healthy"))
 
     metrics = sidecar.metrics()
@@ -183,6 +191,44 @@ def test_a_port_that_is_taken(start: Callable[..., Sidecar]) -> None:
         sidecar.becomes(lambda: "cannot listen" in sidecar.log)
         assert sidecar.process.poll() is None
     sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/ready"))
+
+    assert sidecar.end() == 0
+
+
+def test_reloading_while_the_port_is_taken(start: Callable[..., Sidecar]) -> None:
+    """SIGHUP then changes nothing: it does not end, and does not poll twice as often later."""
+    healthy = answer(b"vllm:num_requests_running 0\n")
+    with FaultyServer(healthy) as vllm, socket.create_server(("127.0.0.1", 0)) as other:
+        flags = ("--startup.on-error=wait", f"--vllm.url={vllm.url}", "--poll.interval=1s")
+        sidecar = start(*flags, port=other.getsockname()[1])
+        sidecar.becomes(lambda: "cannot listen" in sidecar.log)
+        sidecar.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        other.close()
+        sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/ready"))
+        before = len(vllm.requests)
+        time.sleep(5.5)
+        assert 2 <= len(vllm.requests) - before <= 8
+        assert sidecar.end() == 0
+
+
+def test_the_address_of_a_file_with_another_fault(start: Callable[..., Sidecar], tmp_path: Path) -> None:
+    """Whatever else is wrong, it answers where the file says that it listens."""
+    address = f"127.0.0.1:{free_port()}"
+    file = tmp_path / "config.yml"
+    file.write_text(f"web: {{listen_address: '{address}'}}\npoll: {{interval: soon}}\n")
+    sidecar = start("--startup.on-error=wait", f"--config.file={file}", address=address)
+    sidecar.becomes(lambda: answers(f"http://{address}/-/healthy"))
+
+    assert sidecar.end() == 0
+
+
+def test_wrong_settings_and_a_taken_port(start: Callable[..., Sidecar]) -> None:
+    """It answers once the port is free."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        sidecar = start("--startup.on-error=wait", "--spec.config={", port=other.getsockname()[1])
+        sidecar.becomes(lambda: "without an answer" in sidecar.log)
+    sidecar.becomes(lambda: answers(f"http://{sidecar.address}/-/healthy"))
 
     assert sidecar.end() == 0
 
