@@ -10,7 +10,12 @@ NAMES = Section(
     "Names",
     "What the objects are called. All stand in the release's namespace unless told otherwise.",
     (
-        Value("nameOverride", "", NAME, "Instead of the chart's name in names and labels."),
+        Value(
+            "nameOverride",
+            "",
+            NAME,
+            "Instead of the chart's name in names and labels. Not to be changed later: the standalone Deployment is found by it.",
+        ),
         Value(
             "fullnameOverride", "", NAME, "Instead of release and chart name; at most 44 characters are used."
         ),

@@ -217,6 +217,16 @@ REFUSED = {
         )
         for argument in ("--web.listen-address=:1", "--web.config.file=/x")
     },
+    **{
+        f"{argument} behind the annotations' back": (
+            merged(INJECTION, at(exporter__extraArgs=[argument, "x"])),
+            (
+                f"exporter.extraArgs has {argument}: set exporter.vllmUrls and exporter.specConfig instead, "
+                "which annotations of pods can replace"
+            ),
+        )
+        for argument in ("--vllm.url", "--spec.config")
+    },
     "another start": (
         merged(INJECTION, at(exporter__extraArgs=["--startup.on-error=exit"])),
         (

@@ -67,6 +67,9 @@
 {{- if or (hasPrefix "--config.check" .) (eq "--help" .) (eq "-h" .) (eq "--version" .) }}
 {{- fail (printf "%s has %s, with which the exporter ends at once: remove it" $path .) }}
 {{- end }}
+{{- if or (hasPrefix "--vllm.url" .) (hasPrefix "--spec.config" .) }}
+{{- fail (printf "%s has %s: set exporter.vllmUrls and exporter.specConfig instead, which annotations of pods can replace" $path .) }}
+{{- end }}
 {{- if hasPrefix "--startup.on-error" . }}
 {{- fail (printf "%s has %s: a sidecar waits and the standalone exporter exits, and neither can be changed: remove it" $path .) }}
 {{- end }}
