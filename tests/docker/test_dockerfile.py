@@ -124,4 +124,6 @@ def test_compose_builds_this_version() -> None:
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
     image = compose["x-exporter-image"]
     assert image["image"] == f"vllm-specdec-exporter:{__version__}"
-    assert image["build"]["args"] == {"VERSION": __version__}
+    exporter = compose["services"]["exporter"]
+    assert exporter["image"] == image["image"]
+    assert exporter["build"]["args"] == {"VERSION": __version__}
