@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from .listen_address import loopback_hosts
 from .options import ConfigError, add_flags
-from .web_options import CONFIG_FILE_VARIABLE, WEB_OPTIONS, web_values
+from .web_options import WEB_OPTIONS, add_config_file, web_values
 
 if TYPE_CHECKING:
     import argparse
@@ -46,12 +46,7 @@ class Finding:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the flags of `health`: those of `serve` that say where it listens."""
-    parser.add_argument(
-        "--config.file",
-        dest="config_file",
-        metavar="FILE",
-        help=f"The exporter's YAML file of settings. [${CONFIG_FILE_VARIABLE}]",
-    )
+    add_config_file(parser)
     add_flags(parser, WEB_OPTIONS)
 
 

@@ -19,7 +19,7 @@ from .exporter import Exporter
 from .option_table import OPTIONS
 from .options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from .server import create_app
-from .web_options import CONFIG_FILE_VARIABLE, WebConfigFileError
+from .web_options import CONFIG_FILE_VARIABLE, WebConfigFileError, add_config_file
 
 if TYPE_CHECKING:
     import argparse
@@ -36,12 +36,7 @@ _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the flags of `serve`."""
-    parser.add_argument(
-        "--config.file",
-        dest="config_file",
-        metavar="FILE",
-        help=f"YAML file of settings. [${CONFIG_FILE_VARIABLE}]",
-    )
+    add_config_file(parser)
     parser.add_argument(
         "--config.check",
         dest="config_check",

@@ -10,6 +10,7 @@ from .listen_address import parse_listen_address
 from .options import ENVIRONMENT_PREFIX, ConfigError, Option, gather
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
 
 #: Names the YAML file of settings, as --config.file does.
@@ -32,6 +33,16 @@ WEB_CONFIG_FILE = Option(
 
 #: What says how the exporter is reached.
 WEB_OPTIONS = (LISTEN_ADDRESS, WEB_CONFIG_FILE)
+
+
+def add_config_file(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flag that names the file of settings."""
+    parser.add_argument(
+        "--config.file",
+        dest="config_file",
+        metavar="FILE",
+        help=f"YAML file of settings. [${CONFIG_FILE_VARIABLE}]",
+    )
 
 
 def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[tuple[str, int], str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from .value import Section, Value
 
@@ -129,8 +129,3 @@ def tables(sections: Sequence[Section]) -> Iterator[str]:
 
 def _short(default: Any) -> str:
     return json.dumps(default, ensure_ascii=False).replace("|", "\\|")
-
-
-def defaults(sections: Sequence[Section]) -> Mapping[str, Any]:
-    """Return every default by its path."""
-    return {value.path: value.default for value in _values(sections)}

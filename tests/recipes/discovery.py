@@ -69,31 +69,19 @@ def _texts(kind: str, texts: Mapping[str, str]) -> dict[str, str]:
 def pod_monitor(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the Prometheus operator makes of a PodMonitor."""
     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-    spec = obj["spec"]
-    return [
-        _scrape(
-            f"podMonitor/{name}/{number}",
-            [
-                *_running(),
-                *_selected(spec["selector"]),
-                _keep("pod_container_port_name", endpoint["port"]),
-                *_targets(),
-                {"target_label": "job", "replacement": name},
-                {"target_label": "endpoint", "replacement": endpoint["port"]},
-                *(_relabelling(rule) for rule in endpoint.get("relabelings") or ()),
-            ],
-        )
-        for number, endpoint in enumerate(spec["podMetricsEndpoints"])
-    ]
+    return _of_operator("podMonitor", name, obj["spec"], "relabelings")
 
 
 def vm_pod_scrape(obj: Mapping[str, Any], namespace: str = "monitoring") -> list[dict[str, Any]]:
     """What the VictoriaMetrics operator makes of a VMPodScrape."""
-    name = f"{namespace}/{obj['metadata']['name']}"
-    spec = obj["spec"]
+    return _of_operator("podScrape", f"{namespace}/{obj['metadata']['name']}", obj["spec"], "relabelConfigs")
+
+
+def _of_operator(kind: str, name: str, spec: Mapping[str, Any], relabelling: str) -> list[dict[str, Any]]:
+    """Return a configuration for each endpoint; the two operators differ in names alone."""
     return [
         _scrape(
-            f"podScrape/{name}/{number}",
+            f"{kind}/{name}/{number}",
             [
                 *_running(),
                 *_selected(spec["selector"]),
@@ -101,7 +89,7 @@ def vm_pod_scrape(obj: Mapping[str, Any], namespace: str = "monitoring") -> list
                 *_targets(),
                 {"target_label": "job", "replacement": name},
                 {"target_label": "endpoint", "replacement": endpoint["port"]},
-                *(_relabelling(rule) for rule in endpoint.get("relabelConfigs") or ()),
+                *(_relabelling(rule) for rule in endpoint.get(relabelling) or ()),
             ],
         )
         for number, endpoint in enumerate(spec["podMetricsEndpoints"])

@@ -9,26 +9,7 @@ import socket
 import pytest
 
 from vllm_specdec_exporter.listener import Listener
-
-
-class _Says(asyncio.Protocol):
-    """Says one word to whoever connects, and hangs up."""
-
-    def __init__(self, word: bytes) -> None:
-        self._word = word
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._word)
-        transport.close()
-
-
-async def _hear(port: int) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    word = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    return word
+from webconfig.saying import Says, hear
 
 
 async def test_exchange() -> None:
@@ -36,18 +17,18 @@ async def test_exchange() -> None:
     listener = await Listener.open("127.0.0.1", 0)
     port = int(listener.addresses[0].rpartition(":")[2])
     heard: list[bytes] = []
-    await listener.serve(lambda: _Says(b"0"))
+    await listener.serve(lambda: Says(b"0"))
 
     async def connect() -> None:
         while not ended.is_set():
-            heard.append(await _hear(port))
+            heard.append(await hear(f"127.0.0.1:{port}"))
 
     ended = asyncio.Event()
     clients = [asyncio.create_task(connect()) for _ in range(8)]
     for number in range(1, 101):
-        await listener.serve(lambda number=number: _Says(b"%d" % number))  # type: ignore[misc]
+        await listener.serve(lambda number=number: Says(b"%d" % number))  # type: ignore[misc]
         await asyncio.sleep(0.002)
-        assert await _hear(port) == b"%d" % number
+        assert await hear(f"127.0.0.1:{port}") == b"%d" % number
     ended.set()
     await asyncio.gather(*clients)
     listener.close()
@@ -56,13 +37,13 @@ async def test_exchange() -> None:
     assert b"" not in heard
     assert len(set(heard)) > 50
     with pytest.raises(ConnectionRefusedError):
-        await _hear(port)
+        await hear(f"127.0.0.1:{port}")
 
 
 async def test_several_addresses() -> None:
     """An empty host is every address, each told as it is listened on."""
     listener = await Listener.open("", 0)
-    await listener.serve(lambda: _Says(b"hello"))
+    await listener.serve(lambda: Says(b"hello"))
     heard = {}
     for address in listener.addresses:
         host, _, port = address.rpartition(":")

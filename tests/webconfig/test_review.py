@@ -28,6 +28,7 @@ from vllm_specdec_exporter.webconfig.turns import MAX_OF_ONE_PEER, MAX_WAITING, 
 from vllm_specdec_exporter.webconfig.worker import Worker
 from webconfig.https import TLS, address_of, basic, guarded, write
 from webconfig.pki import hashed
+from webconfig.saying import Says, hear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +94,7 @@ class TestFollowing:
         """One of several sockets cannot be served: the old goes on, on all, and nothing is left open."""
         listener = await Listener.open("", 0)
         assert len(listener.addresses) == 2
-        await listener.serve(lambda: _Says(b"old"))
+        await listener.serve(lambda: Says(b"old"))
         open_before = _descriptors()
         loop = asyncio.get_running_loop()
         create, calls = loop.create_server, [0]
@@ -106,14 +107,14 @@ class TestFollowing:
 
         monkeypatch.setattr(loop, "create_server", create_server)
         with pytest.raises(OSError, match="Too many open files"):
-            await listener.serve(lambda: _Says(b"new"))
+            await listener.serve(lambda: Says(b"new"))
         monkeypatch.undo()
         await asyncio.sleep(0)
 
         assert _descriptors() == open_before
-        assert [await _hear(address) for address in listener.addresses for _ in range(3)] == [b"old"] * 6
-        await listener.serve(lambda: _Says(b"new"))
-        assert [await _hear(address) for address in listener.addresses for _ in range(3)] == [b"new"] * 6
+        assert [await hear(address) for address in listener.addresses for _ in range(3)] == [b"old"] * 6
+        await listener.serve(lambda: Says(b"new"))
+        assert [await hear(address) for address in listener.addresses for _ in range(3)] == [b"new"] * 6
         listener.close()
 
     async def test_addresses(self) -> None:
@@ -123,25 +124,6 @@ class TestFollowing:
         listener.close()
 
         assert address.startswith("[::1]:")
-
-
-class _Says(asyncio.Protocol):
-    def __init__(self, word: bytes) -> None:
-        self._word = word
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._word)
-        transport.close()
-
-
-async def _hear(address: str) -> bytes:
-    host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection("::1" if ":" in host else "127.0.0.1", int(port))
-    word = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    return word
 
 
 async def _until(condition: Callable[[], bool], within: float = 10.0) -> None:
