@@ -1,0 +1,19 @@
+"""Where seeds come from: the recorded answers and the documented examples that the repository has anyway."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+#: Recorded answers.
+DATA = Path(__file__).parents[1] / "data"
+#: The documentation, whose examples are seeds.
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def fenced(name: str, language: str) -> list[bytes]:
+    """Return the examples in a language that a page of the documentation has."""
+    found = re.findall(
+        rf"^```{language}\n(.*?)^```$", (DOCS / name).read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return [example.encode() for example in found]

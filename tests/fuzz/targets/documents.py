@@ -1,0 +1,199 @@
+"""Documents: any bytes of a file that operators or models bring are read, or refused by its own error.
+
+The first byte of an input says which file (`_KINDS`): cost profiles, the web configuration, a baseline, a
+model's ``config.json``, a scenario of the simulator. The refusal is one line, and that of the web
+configuration quotes no hash of a password.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from fuzz.seeds import fenced
+from vllm_specdec_exporter.baseline.document import BaselineError, decode, encode
+from vllm_specdec_exporter.economics.profiles import BUILTIN, ProfileError, parse_profiles
+from vllm_specdec_exporter.plan.architecture import ArchitectureError, read_architecture
+from vllm_specdec_exporter.plan.families import FAMILIES
+from vllm_specdec_exporter.plan.model import from_architecture
+from vllm_specdec_exporter.plan.size import PRECISIONS
+from vllm_specdec_exporter.simulator.scenario import ScenarioError, parse_scenario
+from vllm_specdec_exporter.webconfig import document as web_document
+from vllm_specdec_exporter.webconfig.fields import WebConfigError
+from vllm_specdec_exporter.webconfig.yamltext import read as read_texts
+from vllm_specdec_exporter.yaml_file import YAMLFileError, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Modules whose branches guide the fuzzer.
+INSTRUMENTED = (
+    "vllm_specdec_exporter.baseline.document",
+    "vllm_specdec_exporter.economics.cost",
+    "vllm_specdec_exporter.economics.profiles",
+    "vllm_specdec_exporter.plan.architecture",
+    "vllm_specdec_exporter.plan.quantization",
+    "vllm_specdec_exporter.plan.parameters",
+    "vllm_specdec_exporter.simulator.scenario",
+    "vllm_specdec_exporter.webconfig.document",
+    "vllm_specdec_exporter.webconfig.fields",
+    "vllm_specdec_exporter.webconfig.tlssection",
+    "vllm_specdec_exporter.webconfig.yamltext",
+    "vllm_specdec_exporter.yaml_file",
+)
+
+#: Of a whole bcrypt hash, which is a secret of a kind.
+_HASH = "$2y$10$" + "s3cr3t" * 8 + "abcde"
+_MARK = "s3cr3ts3cr3t"
+
+
+def plain(data: bytes) -> bytes:
+    """Return an input as a regression case has it: as it is."""
+    return data
+
+
+def check(data: bytes) -> None:
+    """Raise unless the reader of one kind of file keeps its promises."""
+    if data[:1] not in _KINDS:
+        return
+    read, refusal = _KINDS[data[:1]]
+    try:
+        read(data[1:])
+    except refusal as error:
+        message = str(error)
+        assert message, "a refusal without a message"
+        assert "\n" not in message, f"more than one line: {message!r}"
+        assert data[:1] != b"5" or _MARK not in message, f"a hash in {message!r}"
+
+
+def _hashes(text: bytes) -> None:
+    """What stands where a hash belongs, in a file that is broken around it."""
+    parts = (text.decode("utf-8", "replace").split("\x1e") + [""] * 3)[:3]
+    name, before, behind = (part.replace(_MARK, "").replace("\n", "") for part in parts)
+    # In quotes that begin in the name, or before a colon, it would be a part of the name, which is shown.
+    name, behind = name.replace("'", "").replace('"', ""), behind.replace(":", "")
+    _web(f"basic_auth_users:\n  {name}: {before}{_MARK}{behind}\n".encode())
+
+
+def _profiles(text: bytes) -> None:
+    for profile in parse_profiles(read_yaml(text)).values():
+        assert profile.step_cost(3, 8.0) >= 0, f"{profile} takes no time"
+
+
+def _web(text: bytes) -> None:
+    found = web_document.parse(read_texts(text), "/etc/exporter")
+    assert all(":" not in name and hashed.startswith("$2") for name, hashed in found.users)
+
+
+def _baseline(text: bytes) -> None:
+    found = decode(text)
+    assert decode(encode(found)) == found, "a baseline that is not read as it was written"
+
+
+def _config(text: bytes) -> None:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    model = from_architecture(read_architecture(document), PRECISIONS["bf16"])
+    assert 0 < model.active_parameters <= model.parameters, f"{model.active_parameters} of {model.parameters}"
+
+
+def _scenario(text: bytes) -> None:
+    for phase in parse_scenario(read_yaml(text), "fuzz").phases:
+        assert phase.seconds is None or phase.seconds > 0
+
+
+_KINDS = {
+    b"0": (_profiles, (ProfileError, YAMLFileError)),
+    b"1": (_web, WebConfigError),
+    b"2": (_baseline, BaselineError),
+    b"3": (_config, ArchitectureError),
+    b"4": (_scenario, (ScenarioError, YAMLFileError)),
+    b"5": (_hashes, WebConfigError),
+}
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield the examples of the documentation, and one of each kind that uses every key."""
+    for name, kind in (("cost-profiles.md", b"0"), ("web-configuration.md", b"1"), ("simulator.md", b"4")):
+        yield from (kind + example for example in fenced(name, "yaml"))
+    yield from (kind + b"{[" for kind in _KINDS)
+    yield b"5alice\x1e$2y$10$\x1e"
+    yield b"5a: b\x1e*\x1e]"
+    yield b"1basic_auth_users:\n  alice: " + _HASH.encode() + b"\n"
+    yield (
+        b"1tls_server_config: {cert_file: a, key_file: b, client_auth_type: RequireAndVerifyClientCert,"
+        b" client_ca_file: c, client_allowed_sans: [x], min_version: TLS12, max_version: TLS13,"
+        b" cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256], curve_preferences: [X25519],"
+        b" prefer_server_cipher_suites: no}\n"
+        b"http_server_config: {http2: true, headers: {X-Frame-Options: deny}}\n"
+    )
+    histogram = {"bounds": [0.01, 0.1], "counts": [1, 3], "count": 4, "sum": 0.5}
+    bucket = {
+        "requests_running": 1.5,
+        "seconds": 60,
+        "generation_tokens": 600,
+        "requests": 4,
+        "latencies": {
+            "time_per_output_token": histogram,
+            "end_to_end": None,
+            "time_to_first_token": histogram,
+        },
+    }
+    names = ("model_name", "upstream_version", "dialect", "recorded_at")
+    recorded = {"format": "vllm-specdec-baseline/1", **dict.fromkeys(names, "x"), "buckets": [bucket]}
+    yield b"2" + json.dumps(recorded).encode()
+    yield b"2" + json.dumps({**recorded, "buckets": [bucket, {**bucket, "requests_running": 3}]}).encode()
+    keys = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "intermediate_size")
+    sizes: dict[str, object] = dict.fromkeys(keys, 64) | {
+        "max_position_embeddings": 512,
+        "torch_dtype": "bfloat16",
+    }
+    latent = dict.fromkeys(
+        ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "q_lora_rank"), 8
+    )
+    experts = {
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+        "mlp_only_layers": [0],
+    }
+    for family in FAMILIES:
+        yield b"3" + json.dumps({"model_type": family, **sizes}).encode()
+    yield (
+        b"3" + json.dumps({"text_config": {"model_type": next(iter(FAMILIES)), **sizes, **experts}}).encode()
+    )
+    yield b"3" + json.dumps({"model_type": "deepseek_v3", **sizes, **latent, **experts}).encode()
+    quantized = {"quantization_config": {"quant_method": "compressed-tensors", "bits": 4}, "layer_types": []}
+    yield b"3" + json.dumps({"model_type": next(iter(FAMILIES)), **sizes, **quantized}).encode()
+
+
+def dictionary() -> list[bytes]:
+    """Return tokens that a mutator may put in."""
+    syntax = [
+        "!!bool ",
+        "!!int ",
+        "&a ",
+        "*a",
+        "<<: ",
+        "? ",
+        "---\n",
+        "1e400",
+        ".inf",
+        "NaN",
+        "Infinity",
+        "9" * 400,
+    ]
+    keys = [
+        "profiles:",
+        "target:",
+        "draft:",
+        "fixed: 1",
+        "methods: [a]",
+        "size_ratio:",
+        "typical_k:",
+        "phases:",
+    ]
+    web = ["basic_auth_users:", "tls_server_config:", "http_server_config:", "headers:", _HASH, "$2y$31$"]
+    return [text.encode() for text in (*syntax, *keys, *web, *list(BUILTIN)[:4])]

@@ -1,0 +1,351 @@
+"""The exposition parser: any bytes are read, or refused for a reason that holds.
+
+The first byte of an input says how the rest is meant, so that one corpus reaches classic text and
+OpenMetrics, with latencies and without. With `COMPACT`, single bytes stand for the long sample names and
+label fragments that a mutator would never guess; regression cases are written out plainly instead.
+
+What is promised:
+
+- A `Reading`, `MalformedExposition` or `Unrecognized`; nothing else.
+- Where the text keeps to the format (`_SAMPLE`) and prometheus_client's parser takes every line of it,
+  exactly its samples are read: none invented, none lost, with the same labels and values.
+- Such a text is refused only for what it says: a counter that cannot be, a series twice, … (`_excuse`).
+- The order of lines and of labels does not matter, and neither does whether latencies are read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+from collections import defaultdict
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from fuzz.seeds import DATA
+from vllm_specdec_exporter.dialects import DIALECTS, Unrecognized, read
+from vllm_specdec_exporter.dialects._dialect import (
+    MAX_DEFECTS,
+    MAX_ENGINES,
+    MAX_LABEL,
+    MAX_POSITIONS,
+    MAX_VALUE,
+)
+from vllm_specdec_exporter.dialects._latencies import histogram_names
+from vllm_specdec_exporter.exposition import MAX_LINE, MAX_LINES, Line, MalformedExposition, Selection
+from vllm_specdec_exporter.reading import EngineReading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from vllm_specdec_exporter.reading import Reading
+
+#: What the first byte of an input says, as bits of its number; ``0`` to ``7`` say it in plain sight.
+LATENCIES, OPENMETRICS, COMPACT = 1, 2, 4
+_CONTENT_TYPES = ("text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0; charset=utf-8")
+
+#: Characters of a refusal: two quotes of 120 characters, each of which may be spelled ``\\U0001f600``.
+MAX_MESSAGE = 3000
+
+#: Modules whose branches guide the fuzzer.
+INSTRUMENTED = (
+    "vllm_specdec_exporter.exposition",
+    "vllm_specdec_exporter.dialects",
+    "vllm_specdec_exporter.dialects._dialect",
+    "vllm_specdec_exporter.dialects._latencies",
+)
+
+_COUNTED = {name for dialect in DIALECTS for name in dialect.names()}
+_TIMED = {name for dialect in DIALECTS for name in histogram_names(dialect)}
+_SELECTIONS = (Selection(_COUNTED), Selection(_COUNTED | _TIMED))
+
+_FRAGMENTS = [
+    *('{model_name="', '",engine="', '",position="', '",le="', '",pid="', '"} ', "\n# TYPE ", "\n# HELP "),
+    *(
+        "# EOF\n",
+        ' # {trace_id="a"} 1',
+        "NaN",
+        "+Inf",
+        "1e18",
+        "\\n",
+        "\\\\",
+        '\\"',
+        'engine="0"',
+        "position=",
+    ),
+]
+_FREE = [byte for byte in range(256) if (byte < 0x20 and byte not in b"\t\n\r") or byte >= 0x80]
+_WORDS = dict(zip(_FREE, [text.encode() for text in (*_FRAGMENTS, *sorted(_COUNTED | _TIMED))], strict=False))
+_SPELLED = [_WORDS.get(byte, bytes((byte,))) for byte in range(256)]
+
+# The text format as Prometheus documents it, a line at a time. What Go takes for a number is narrower than
+# what Python does: no surrounding space, no signed NaN, nothing out of range.
+_LABEL_TEXT = rb'[a-zA-Z_][a-zA-Z0-9_]*[ \t]*=[ \t]*"(?:[^"\\\n\0]|\\[^\n\0])*"[ \t]*'
+_NUMBER = rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?[iI]nf|NaN"
+_SAMPLE = re.compile(
+    rb"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)"
+    rb"(?:[ \t]*\{[ \t]*((?:" + _LABEL_TEXT + rb"(?:,[ \t]*" + _LABEL_TEXT + rb")*,?)?)[ \t]*\}[ \t]*|[ \t]+)"
+    rb"(" + _NUMBER + rb")(?:[ \t]+-?[0-9]{1,18})?[ \t]*"
+)
+_EXEMPLAR = re.compile(rb' # \{[^}\n"]*(?:"[^"\\\n]*"[^}\n"]*)*\} [0-9.]+(?: [0-9.]+)?\Z')
+
+
+def plain(data: bytes) -> bytes:
+    """Return an input with its words written out, as a regression case has it."""
+    if not data or not data[0] & COMPACT:
+        return data
+    text = b"".join(map(_SPELLED.__getitem__, data[1:]))
+    return b"%d%b" % (data[0] & (LATENCIES | OPENMETRICS), text)
+
+
+def check(data: bytes) -> None:
+    """Raise unless the parser keeps its promises for one input."""
+    data = plain(data)
+    if not data:
+        return
+    latencies, openmetrics = bool(data[0] & LATENCIES), bool(data[0] & OPENMETRICS)
+    body, content_type = data[1:], _CONTENT_TYPES[openmetrics]
+    refusal: ValueError | None = None
+    reading: Reading | None = None
+    try:
+        reading = read(body, content_type, latencies=latencies)
+    except (MalformedExposition, Unrecognized) as error:
+        refusal = error
+    if refusal is not None:
+        assert str(refusal).isprintable(), f"a message that steers a terminal: {refusal!r}"
+        assert len(str(refusal)) < MAX_MESSAGE, f"a message of {len(str(refusal))} characters"
+    samples = reference(body, openmetrics=openmetrics)
+    if samples is not None:
+        names = _COUNTED | _TIMED if latencies else _COUNTED
+        wanted = [sample for sample in samples if sample.name in names]
+        if reading is None:
+            assert _excuse(wanted, body, openmetrics=openmetrics) or _only_foreign(refusal, wanted), (
+                f"refused without need: {refusal}"
+            )
+        else:
+            _agree(list(_SELECTIONS[latencies].lines(body)), wanted)
+            _sums(reading, wanted)
+    if reading is not None:
+        _order(reading, body, latencies=latencies)
+
+
+# --- what prometheus_client makes of it
+
+
+def reference(body: bytes, *, openmetrics: bool) -> list[Line] | None:
+    """Return the samples of a text that a Prometheus server would take, ``None`` of any other."""
+    if body and not body.endswith(b"\n"):
+        if not (openmetrics and body.endswith(b"\n# EOF")):
+            return None
+        body += b"\n"
+    if openmetrics and not body.endswith(b"# EOF\n"):
+        return None
+    samples = []
+    for line in body.split(b"\n"):
+        sample = _sample(line, openmetrics)
+        if sample is None:
+            return None
+        if sample is not _NOTHING:
+            samples.append(sample)
+    return samples
+
+
+_NOTHING = Line("", (), 0.0)
+
+
+@lru_cache(maxsize=1 << 15)
+def _sample(line: bytes, openmetrics: bool) -> Line | None:
+    """Return the sample of a line, `_NOTHING` where it has none, ``None`` where a server would refuse it."""
+    content = line.lstrip(b" \t")
+    if not content or content.startswith(b"#"):
+        return None if b"\0" in line else _NOTHING
+    if openmetrics:
+        line = _EXEMPLAR.sub(b"", line)
+    match = _SAMPLE.fullmatch(line)
+    if match is None:
+        return None
+    try:
+        (family,) = text_string_to_metric_families(line.decode() + "\n")
+        (found,) = family.samples
+        value = float(found.value)
+    except (ValueError, OverflowError):
+        return None
+    if math.isinf(value) and b"nf" not in match[3]:
+        return None  # out of range, which Go refuses
+    return Line(found.name, tuple(sorted(found.labels.items())), value)
+
+
+def _agree(ours: list[Line], theirs: list[Line]) -> None:
+    """Nothing is invented and nothing lost."""
+    assert len(ours) == len(theirs), f"{len(ours)} samples instead of {len(theirs)}: {ours} {theirs}"
+    for mine, other in zip(ours, theirs, strict=True):
+        same = mine.value == other.value or (math.isnan(mine.value) and math.isnan(other.value))
+        same = same and (mine.name, mine.labels) == (other.name, other.labels)
+        assert same, f"{mine} instead of {other}"
+
+
+def _excuse(wanted: list[Line], body: bytes, *, openmetrics: bool) -> str:
+    """Return why a text of good form may be refused nevertheless; empty where nothing excuses it."""
+    start = body[:256].lstrip().lower()
+    seen = set()
+    engines = set()
+    for name, labels, value in ((line.name, line.labels, line.value) for line in wanted):
+        by_name = dict(labels)
+        model, engine = by_name.get("model_name", ""), by_name.get("engine", "")
+        engines.add((model, engine))
+        series = (name.replace(":", "_", 1), labels)
+        if series in seen:
+            return "a series twice"
+        seen.add(series)
+        if not 0 <= value <= MAX_VALUE:
+            return "a value that cannot be"
+        if max(len(model), len(engine)) > MAX_LABEL:
+            return "a long label"
+        position = by_name.get("position", "")
+        if name.endswith("_per_pos_total") and not re.fullmatch("[0-9]{1,3}", position, re.ASCII):
+            return "no position"
+        if name.endswith("_per_pos_total") and int(position) >= MAX_POSITIONS:
+            return "a position that cannot be"
+        if name.endswith("_bucket") and not _is_bound(by_name.get("le", "")):
+            return "no bound"
+    if len(engines) > MAX_ENGINES or len(wanted) > MAX_LINES:
+        return "too much"
+    if any(len(line) > MAX_LINE for line in body.split(b"\n")):
+        return "a long line"
+    return "a page" if start.startswith((b"<!doctype", b"<html")) else ""
+
+
+def _is_bound(text: str) -> bool:
+    try:
+        return float(text) >= 0
+    except ValueError:
+        return False
+
+
+def _only_foreign(refusal: ValueError | None, wanted: list[Line]) -> bool:
+    names = {line.name for line in wanted}
+    return isinstance(refusal, Unrecognized) and not any(dialect.recognises(names) for dialect in DIALECTS)
+
+
+def _sums(reading: Reading, wanted: list[Line]) -> None:
+    """Every counter is the sum of its samples, engine by engine; no series counts twice, no engine is new."""
+    dialect = next(dialect for dialect in DIALECTS if dialect.name == reading.dialect)
+    expected: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    seen = set()
+    for line in wanted:
+        labels = dict(line.labels)
+        sums = expected[labels.get("model_name", ""), labels.get("engine", "")]
+        field = dialect.fields.get(line.name)
+        if field:
+            assert (field, line.labels) not in seen, f"{line.name}{line.labels} counts twice"
+            seen.add((field, line.labels))
+            sums[""] = sums[field[0]] = sums[field[0]] + line.value
+        timed, part = dialect.histogram_fields.get(line.name, ("", ""))
+        if part == "sum":
+            sums[timed] += line.value
+    written = {key for key, sums in expected.items() if "" in sums}
+    assert written == {(e.key.model_name, e.key.engine) for e in reading.engines}, "other engines"
+    for engine in reading.engines:
+        sums = expected[engine.key.model_name, engine.key.engine]
+        for attribute in ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"):
+            value = getattr(engine.counters, attribute)
+            assert (value is None) == (attribute not in sums), f"{attribute} is {value}"
+            assert value is None or _close(value, sums[attribute]), f"{attribute}: {value}, {sums[attribute]}"
+        positions = engine.counters.accepted_tokens_per_position
+        if positions:
+            total = sums["accepted_tokens_per_position"]
+            assert _close(sum(positions), total), f"positions: {positions}, {total}"
+        for attribute in dialect.histograms if engine.latencies else ():
+            histogram = getattr(engine.latencies, attribute)
+            total = sums.get(attribute, 0.0)
+            assert _close(histogram.sum if histogram else 0.0, total), f"{attribute}: {histogram}, {total}"
+
+
+# --- what does not matter
+
+
+def _order(reading: Reading, body: bytes, *, latencies: bool) -> None:
+    """The lines backwards, with their labels backwards, are read alike; so they are without latencies."""
+    lines = list(_SELECTIONS[latencies].lines(body))
+    text = "".join(_written(lines[::-1])).encode()
+    again = read(text, latencies=latencies)
+    assert again == reading or _same(again, reading), f"{again} instead of {reading}"
+    if latencies:
+        bare = read(body, latencies=False)
+        cut = replace(reading, engines=tuple(replace(e, latencies=None) for e in reading.engines))
+        assert bare == cut, f"{bare} instead of {cut}"
+
+
+def _written(lines: Iterable[Line]) -> Iterator[str]:
+    for line in lines:
+        pairs = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in reversed(line.labels))
+        yield f"{line.name}{{{','.join(pairs)}}} {line.value!r}\n"
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
+def _same(one: object, other: object) -> bool:
+    """Tell whether two readings say the same: sums may differ in their last digit, defects in their order."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or _close(one, other)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, EngineReading) and isinstance(other, EngineReading):
+        some = len(one.defects) == len(other.defects) == MAX_DEFECTS  # which they are is a matter of order
+        one, other = (replace(e, defects=() if some else tuple(sorted(e.defects))) for e in (one, other))
+    fields = getattr(one, "__dataclass_fields__", None)
+    if fields and type(one) is type(other):
+        return all(_same(getattr(one, name), getattr(other, name)) for name in fields)
+    return one == other
+
+
+def _close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9)
+
+
+# --- where to begin
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield the recorded answers in small pieces: the lines of interest, a few at a time, packed."""
+    names = _COUNTED | _TIMED
+    texts = [path.read_bytes() for path in sorted((DATA / "upstream").glob("*.txt"))]
+    texts += [path.read_bytes() for path in sorted((DATA / "captures").glob("*/metrics-final.txt"))]
+    texts += [
+        gzip.decompress(path.read_bytes()) for path in sorted((DATA / "captures/rendered").glob("*.gz"))
+    ]
+    for text in texts:
+        rows = [row for row in text.split(b"\n") if re.split(rb"[{ ]", row, maxsplit=1)[0].decode() in names]
+        counted = [row for row in rows if re.split(rb"[{ ]", row, maxsplit=1)[0].decode() in _COUNTED]
+        for part in (counted[:10], counted[-10:], rows[:12], rows[-12:]):
+            joined = b"\n".join(part) + b"\n"
+            yield b"0" + joined
+            yield b"5" + _packed(joined)
+            yield b"7" + _packed(joined + b"# EOF\n")
+
+
+def _packed(text: bytes) -> bytes:
+    for byte, word in sorted(_WORDS.items(), key=lambda item: -len(item[1])):
+        text = text.replace(word, bytes((byte,)))
+    return text
+
+
+def dictionary() -> list[bytes]:
+    """Return tokens that a mutator may put in."""
+    return [
+        *_WORDS.values(),
+        b"{",
+        b"}",
+        b'="',
+        b'",',
+        b"_created",
+        b"\r\n",
+        b"\n  ",
+        b"e+09",
+        b"-1",
+        b"<html",
+    ]

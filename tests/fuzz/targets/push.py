@@ -1,0 +1,102 @@
+"""Pushes: any body is counted in full, or refused, and nothing of what it says is repeated.
+
+What is promised: accepted and rejected requests add up to those in the body; else `PushError`. A message
+names fields, types and numbers; of the texts in a body it has none (`MARK` stands for one). What is accepted
+is within what the tallies take.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+from tap.streams import RECORD
+from vllm_specdec_exporter.per_request.push import MOST_REQUESTS, PushError, read_push
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Modules whose branches guide the fuzzer.
+INSTRUMENTED = (
+    "vllm_specdec_exporter.per_request.push",
+    "vllm_specdec_exporter.per_request.record",
+)
+
+#: Stands for a prompt, a user, a key: for what is nobody's business.
+MARK = "s3cr3t"
+
+
+def plain(data: bytes) -> bytes:
+    """Return an input as a regression case has it: as it is."""
+    return data
+
+
+def check(data: bytes) -> None:
+    """Raise unless a push keeps the promises for one body."""
+    try:
+        pushed = read_push(data, 1e9)
+    except PushError as error:
+        refusal = error
+    else:
+        _check_counts(data, pushed)
+        return
+    assert MARK not in str(refusal), f"content in {refusal}"
+    assert refusal.count >= 1, f"a refusal of {refusal.count}"
+    assert refusal.count == 1 or refusal.count > MOST_REQUESTS, f"a refusal of {refusal.count}"
+
+
+def _check_counts(data: bytes, pushed: object) -> None:
+    observations, errors, warnings = pushed.observations, pushed.errors, pushed.warnings
+    # Nobody looks at the UTF-8 of what is skipped. Of fields with one name the last counts, for both readers.
+    try:
+        count = len(json.loads(data.decode("utf-8", "replace"))["requests"])
+    except RecursionError:  # Python's reader gives up before the other does
+        return
+    assert len(observations) + len(errors) == count, f"{len(observations)} and {len(errors)} of {count}"
+    assert count <= MOST_REQUESTS, f"{count} requests"
+    places = [place for place, _ in errors]
+    assert places == sorted(set(places)), f"places {places}"
+    assert len(warnings) <= len(observations), f"{len(warnings)} warnings of {len(observations)}"
+    for place, message in (*errors, *warnings):
+        assert 0 <= place < count, f"place {place} of {count}"
+        assert MARK not in message, f"content in {message}"
+        assert message, "an error without a message"
+        assert message.isprintable(), f"a message that steers a terminal: {message!r}"
+    for observation in observations:
+        numbers = (observation.temperature, observation.ttft_seconds, observation.tpot_seconds)
+        assert all(n is None or (math.isfinite(n) and n >= 0) for n in numbers), f"{observation}"
+        tokens = observation.completion_tokens
+        assert tokens is None or 0 <= tokens < 2**53, f"{tokens} tokens"
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield pushes of every form, good and bad."""
+    good = {
+        "model": f"org/{MARK}",
+        "temperature": 0.7,
+        "request_type": MARK,
+        "tenant": MARK,
+        "stream": True,
+        "completion_tokens": 212,
+        "time_to_first_token_seconds": 0.1,
+        "time_per_output_token_seconds": 0.01,
+        "prompt": MARK,
+        "speculative_decoding": RECORD,
+    }
+    yield json.dumps({"requests": [good, {}]}).encode()
+    yield json.dumps({"requests": [dict.fromkeys(good, MARK)]}).encode()
+    for name in good:
+        yield json.dumps({"requests": [{name: good[name]}, {name: -1}, {name: [MARK]}]}).encode()
+    for name in RECORD:
+        yield json.dumps({"requests": [{"speculative_decoding": {**RECORD, name: [MARK]}}]}).encode()
+    yield json.dumps({"requests": [{}] * (MOST_REQUESTS + 1)}, separators=(",", ":")).encode()
+    yield json.dumps({"requests": {MARK: MARK}}).encode()
+    yield b'{"requests":[],"requests":[{}]}'
+
+
+def dictionary() -> list[bytes]:
+    """Return tokens that a mutator may put in."""
+    fields = ["requests", "model", "temperature", "completion_tokens", "speculative_decoding", *RECORD, MARK]
+    values = ["null", "1e400", "-0", "NaN", "9007199254740992", '"\\ud800"', "[]", "{}", "true", "1e-400"]
+    return [text.encode() for text in (*(f'"{name}":' for name in fields), *values, "\ufeff", "\\u0000")]

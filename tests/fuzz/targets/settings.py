@@ -1,0 +1,243 @@
+"""Settings: any file, environment or flag becomes values, or a `ConfigError` that names the place.
+
+The first byte of an input says what the rest is (`_KINDS`). What is promised:
+
+- Values and a configuration, or `ConfigError` (of the text itself `YAMLFileError`); nothing else, no hang.
+- The message is one line that names where the value came from.
+- What was accepted can be reckoned with.
+- What stands where a secret belongs is in no message, and in nothing that is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from vllm_specdec_exporter.config import build
+from vllm_specdec_exporter.duration import format_duration, parse_duration
+from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.options import ConfigError, gather
+from vllm_specdec_exporter.target import parse_target
+from vllm_specdec_exporter.values import file
+from vllm_specdec_exporter.yaml_file import YAMLFileError, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: Modules whose branches guide the fuzzer.
+INSTRUMENTED = (
+    "vllm_specdec_exporter.config",
+    "vllm_specdec_exporter.duration",
+    "vllm_specdec_exporter.listen_address",
+    "vllm_specdec_exporter.options",
+    "vllm_specdec_exporter.request_options",
+    "vllm_specdec_exporter.speculation",
+    "vllm_specdec_exporter.target",
+    "vllm_specdec_exporter.thresholds",
+    "vllm_specdec_exporter.values",
+    "vllm_specdec_exporter.yaml_file",
+    "vllm_specdec_exporter.per_request.classification",
+    "vllm_specdec_exporter.per_request.grouping",
+)
+
+SECRET = "s3cr3t"
+_FILE = "settings.yml"
+
+
+def _no_file(_text: str) -> str:
+    msg = "cannot be read: no file is opened here"
+    raise ValueError(msg)
+
+
+#: The table without what opens files by names that a fuzzer makes up.
+_TABLE = tuple(replace(option, parse=_no_file) if option.parse is file else option for option in OPTIONS)
+_VARIABLES = {option.name: option.variable for option in _TABLE}
+
+
+def plain(data: bytes) -> bytes:
+    """Return an input as a regression case has it: as it is."""
+    return data
+
+
+def check(data: bytes) -> None:
+    """Raise unless settings keep their promises for one input."""
+    kind, text = data[:1], data[1:]
+    if kind in _KINDS:
+        _KINDS[kind](text)
+
+
+def _check_file(text: bytes) -> None:
+    document, refusal = _read(text)
+    if not refusal:
+        _configure({}, document)
+
+
+def _check_environment(text: bytes) -> None:
+    """Names of settings and their texts, with a unit separator between, and record separators around."""
+    environment = {}
+    for record in text.split(b"\x1e")[:4]:
+        name, _, value = record.partition(b"\x1f")
+        variable = _VARIABLES.get(name.decode("latin-1"))
+        variable = variable or list(_VARIABLES.values())[sum(name) % len(_VARIABLES)]
+        environment[variable] = value.decode("utf-8", "surrogateescape").replace("\0", "")
+    _configure(environment, None)
+
+
+def _check_secrets(text: bytes) -> None:
+    parts = (text.decode("utf-8", "replace").replace("\0", "").split("\x1e") + [""] * 4)[:4]
+    before, left, right, behind = (part.replace(SECRET, "") for part in parts)
+    for url in (
+        f"http://{before}:{left}{SECRET}{right}@{behind.replace('@', '')}",
+        f"{before}?api_key={left.replace('&', '')}{SECRET}",
+    ):
+        _hidden({"VLLM_SPECDEC_EXPORTER_VLLM_URL": url.replace(",", "")})
+        with contextlib.suppress(ValueError):
+            assert SECRET not in parse_target(url).name, f"{url} is called {parse_target(url).name}"
+    header = f"{before.replace(':', '')}:{left}{SECRET}{right}".replace("\n", "")
+    _hidden({"VLLM_SPECDEC_EXPORTER_VLLM_HEADER": header})
+    # A file that is broken around a secret: its line is not quoted, nor a secret that begins like an alias.
+    for value in (f'{before}"Authorization: Bearer {left}{SECRET}{right}{behind}', f"{left}{SECRET}{right}"):
+        _, refusal = _read(f"vllm:\n  header: {value}\n".encode("utf-8", "surrogateescape"))
+        assert SECRET not in refusal, f"a secret in {refusal}"
+
+
+def _check_texts(text: bytes) -> None:
+    words = text.decode("utf-8", "replace")
+    try:
+        seconds = parse_duration(words)
+    except ValueError:
+        pass
+    else:
+        if seconds < 1e11:  # ten thousand years: more is not exact to the millisecond
+            assert math.isclose(parse_duration(format_duration(seconds)), seconds, abs_tol=1e-3), words
+    try:
+        target = parse_target(words)
+    except ValueError:
+        return
+    assert parse_target(target.name).name == target.name, f"{words!r} is shown as {target.name!r}"
+
+
+def _configure(environment: Mapping[str, str], document: object) -> Mapping[str, object]:
+    """Return what is shown of the settings, none where they are refused; check the refusal."""
+    try:
+        values, shown = gather(_TABLE, {}, environment, document, _FILE)
+        _finite(values)
+        settings = build(values, shown).settings
+    except ConfigError as error:
+        message = str(error)
+        assert message, "a refusal without a message"
+        assert "\n" not in message, f"more than one line: {message!r}"
+        assert "\x1b" not in message, f"a message that steers a terminal: {message!r}"
+        assert _names_its_place(message), f"no place in {message!r}"
+        return {"refused": message}
+    json.dumps(shown)
+    k = settings.speculation.num_speculative_tokens or 1
+    assert math.isfinite(settings.profile.step_cost(k, 8.0)), (
+        f"a step of K={k} takes no time that can be told"
+    )
+    return shown
+
+
+def _finite(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        assert not any(isinstance(n, float) and not math.isfinite(n) for n in numbers), f"{name}: {value}"
+
+
+def _names_its_place(message: str) -> bool:
+    return _FILE in message or any(o.flag in message or o.variable in message for o in _TABLE)
+
+
+def _hidden(environment: Mapping[str, str]) -> None:
+    shown = _configure(environment, None)
+    assert SECRET not in json.dumps(shown, ensure_ascii=False), f"{environment} shows as {shown}"
+
+
+def _read(text: bytes) -> tuple[object, str]:
+    """Return the document, and why there is none."""
+    try:
+        return read_yaml(text), ""
+    except YAMLFileError as error:
+        refusal = str(error)
+    assert refusal, "a refusal without a message"
+    assert "\n" not in refusal, f"more than one line: {refusal!r}"
+    return None, refusal
+
+
+_KINDS = {b"0": _check_file, b"1": _check_environment, b"2": _check_secrets, b"3": _check_texts}
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield every setting in a file and in the environment, and what is usual of each kind."""
+    examples = {
+        "vllm.url": "http://user:pass@127.0.0.1:8000/metrics?token=abc",
+        "vllm.header": "Authorization: Bearer abc",
+        "vllm.insecure-skip-verify": "true",
+        "judgement.window": "1m",
+        "poll.timeout": "2s",
+        "spec.config": '{"method": "eagle3", "num_speculative_tokens": 3, "model": "a/b",'
+        ' "num_speculative_tokens_per_batch_size": [[1, 64, 3], [65, 512, 0]]}',
+        "cost.draft-size-ratio": "1:9",
+        "cost.draft-memory": "16GB",
+        "cost.gpu-memory": "160GiB",
+        "threshold": "harmful_speedup=1.1",
+        "tap.listen-address": "127.0.0.1:9852",
+        "tap.upstream": "http://127.0.0.1:8000",
+        "requests.type": "code=model:*coder*",
+        "requests.tenant": "acme",
+        "requests.tenant-header": "X-Tenant",
+    }
+    for option in _TABLE:
+        default = option.default if isinstance(option.default, str) else ",".join(option.default or ())
+        text = examples.get(option.name, default)
+        yield f"1{option.name}\x1f{text}".encode()
+        nested = ""
+        for depth, part in enumerate(option.key.split(".")):
+            nested += f"\n{'  ' * depth}{part}:"
+        yield f"0{nested} {json.dumps(text)}\n".encode()
+        yield f"0{nested} [{text}]\n".encode()
+    yield b"0vllm: {url: [http://a:1, 'unix:/run/a.sock']}\npoll: {interval: 5s}\nwindow: [30s, 5m]\n"
+    yield b"0a: &a [1, *b]\nb: &b {x: !!timestamp 2020-01-01, <<: *a}\n"
+    yield b"2user\x1ep@ss\x1e/%\x1ehost:8000/metrics"
+    yield b"2X-Key\x1e\x1e\x1e"
+    yield from (
+        b"3" + text for text in (b"1h30m", b"500ms", b"unix:/a.sock:/metrics?x=1", b"https://[::1]:1/a/")
+    )
+
+
+def dictionary() -> list[bytes]:
+    """Return tokens that a mutator may put in."""
+    words = [part for option in _TABLE for part in (option.name + "\x1f", *option.key.split("."))]
+    syntax = [
+        "!!bool ",
+        "!!int ",
+        "!!binary ",
+        "&a ",
+        "*a",
+        "<<: ",
+        "? ",
+        "- |\n",
+        "---\n",
+        "%YAML 1.1\n",
+        "\\u2028",
+    ]
+    more = [
+        "unix:/",
+        "://",
+        "@",
+        "%40",
+        "[::1]",
+        "1e400",
+        ".inf",
+        ".nan",
+        "\x1e",
+        "0x",
+        "ms",
+        "GiB",
+        "=",
+        "\ud7ff",
+    ]
+    return [text.encode() for text in (*dict.fromkeys(words), *syntax, *more)]

@@ -1,0 +1,151 @@
+"""Settings and documents as people write them, and then damaged: the promises of the targets hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuzz.seeds import fenced
+from fuzz.targets import documents, settings
+from vllm_specdec_exporter.config import load
+from vllm_specdec_exporter.options import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OPTIONS = [(option.key, option.default) for option in settings._TABLE]
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.dates()
+    | st.text(max_size=12)
+    | st.binary(max_size=4)
+)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(scalars, inner, max_size=3)
+)
+damages = st.lists(st.tuples(st.integers(0, 500), st.text(max_size=3), st.integers(0, 3)), max_size=3)
+
+
+def damaged(text: str, places: list[tuple[int, str, int]]) -> bytes:
+    """A text with some characters put in, left out and replaced."""
+    for place, new, gone in places:
+        at = place % (len(text) + 1)
+        text = text[:at] + new + text[at + gone :]
+    return text.encode("utf-8", "surrogatepass")
+
+
+def nested(key: str, value: object) -> dict[str, object]:
+    """A document that sets one setting."""
+    first, _, rest = key.partition(".")
+    return {first: nested(rest, value) if rest else value}
+
+
+@given(st.sampled_from(OPTIONS), anything, damages)
+def test_any_value_of_any_setting(
+    option: tuple[str, object], value: object, places: list[tuple[int, str, int]]
+) -> None:
+    """Values of every YAML type in the place of every setting, whole and damaged."""
+    text = yaml.safe_dump(nested(option[0], value), allow_unicode=True)
+    settings.check(b"0" + damaged(text, places))
+
+
+@given(st.lists(st.tuples(st.sampled_from([key for key, _ in OPTIONS]), st.text(max_size=20)), max_size=3))
+def test_any_text_in_the_environment(found: list[tuple[str, str]]) -> None:
+    """Any text in any variable."""
+    records = (f"{key.replace('_', '-')}\x1f{text}" for key, text in found)
+    settings.check(b"1" + "\x1e".join(records).encode("utf-8", "surrogatepass"))
+
+
+pieces = st.text(st.sampled_from(list("@:/?#&=%[]{}'\",*!-| \tab1")), max_size=8)
+
+
+@given(pieces, pieces, pieces, pieces)
+def test_secrets_are_hidden(before: str, left: str, right: str, behind: str) -> None:
+    """In addresses, headers and broken files, with what means something to their grammars around it."""
+    settings.check("\x1e".join(["2" + before, left, right, behind]).encode())
+
+
+@given(pieces, pieces, pieces)
+def test_hashes_are_hidden(name: str, before: str, behind: str) -> None:
+    """Likewise in a web configuration."""
+    documents.check("\x1e".join(["5" + name, before, behind]).encode())
+
+
+EXAMPLES = [("0", "cost-profiles.md"), ("1", "web-configuration.md"), ("4", "simulator.md")]
+
+
+@pytest.mark.parametrize(("kind", "page"), EXAMPLES)
+@given(data=st.data())
+def test_documented_examples_that_are_damaged(kind: str, page: str, data: st.DataObject) -> None:
+    """The examples that people begin with, with mistakes in them."""
+    example = data.draw(st.sampled_from(fenced(page, "yaml"))).decode()
+    documents.check(kind.encode() + damaged(example, data.draw(damages)))
+
+
+@given(
+    st.sampled_from([seed for seed in documents.seeds() if seed[:1] in b"23" and seed[-1:] == b"}"]),
+    st.data(),
+)
+def test_json_with_other_values(seed: bytes, data: st.DataObject) -> None:
+    """Baselines and configurations of models, with any JSON in any place."""
+    document = json.loads(seed[1:])
+    place = document
+    while True:
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not (isinstance(place[key], dict | list) and place[key]) or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(
+        st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.just([[]]) | st.just({})
+    )
+    documents.check(seed[:1] + json.dumps(document).encode())
+
+
+def test_a_file_is_read_like_that(tmp_path: Path) -> None:
+    """The targets read texts; the file of settings goes the same way."""
+    path = tmp_path / "settings.yml"
+    path.write_text(f"vllm: {{header: !!bool {settings.SECRET}}}\n")
+    with pytest.raises(ConfigError, match=r"not of its type in line 1, column 16$") as caught:
+        load({}, {}, str(path))
+    assert settings.SECRET not in str(caught.value)
+
+
+def _chain(value: bytes) -> bytes:
+    rows = [b"%c: &%c [%b]" % (98 + n, 98 + n, b", ".join([b"*%c" % (97 + n)] * 9)) for n in range(9)]
+    return b"a: &a " + value + b"\n" + b"\n".join(rows) + b"\n"
+
+
+_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 4, "intermediate_size": 4}
+_SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 10_000, "vocab_size": 4}
+_DENSE = {"model_type": "qwen3_moe", **_SIZES, **_MOE, "mlp_only_layers": [99_999] * 400_000}
+
+BOMBS = {
+    "aliases, as a value": (settings, b"0" + _chain(b"[x, x]") + b"window: *j\n"),
+    "aliases, as keys and values": (settings, b"0" + _chain(b"{x: x}") + b"spec: {config: {method: *j}}\n"),
+    "a long text, often": (settings, b"0" + _chain(b"x" * 10_000) + b"vllm: {url: *e}\n"),
+    "nested": (settings, b"0window: " + b"[" * 50_000),
+    "nested JSON": (settings, b"1spec.config\x1f" + b"[" * 500_000),
+    "aliases, of profiles": (documents, b"0" + _chain(b"[x, x]") + b"profiles: *j\n"),
+    "aliases, of users": (documents, b"1" + _chain(b"[x, x]") + b"basic_auth_users: {x: *j}\n"),
+    "a long list of layers": (documents, b"3" + json.dumps(_DENSE).encode()),
+    "a nested configuration": (documents, b"3" + b'{"model_type":' * 100_000),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_nothing_hangs(name: str) -> None:
+    """Small files that mean a great deal are refused, or read, at once."""
+    module, text = BOMBS[name]
+    started = time.monotonic()
+    module.check(text)
+    assert time.monotonic() - started < 20
