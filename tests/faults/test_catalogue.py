@@ -1,0 +1,52 @@
+"""The catalogue is whole: every fault has its test, every test its fault, and docs/faults.md says so."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from faults.catalogue import AREAS, DOCUMENT, document, text
+
+HERE = Path(__file__).parent
+
+
+def _tests(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text())
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+
+
+def test_every_fault_has_one_test_and_every_test_one_fault() -> None:
+    promised = Counter(f"{area.name}/{fault.name}" for area in AREAS for fault in area.faults)
+    injected = Counter(
+        f"{path.stem.removeprefix('test_')}/{name.removeprefix('test_')}"
+        for path in HERE.glob("test_*.py")
+        if path != Path(__file__)
+        for name in _tests(path)
+    )
+    assert promised == injected
+    assert set(promised.values()) == {1}
+
+
+def test_the_document_is_current() -> None:
+    """`make generate` writes it."""
+    assert DOCUMENT.read_text() == text(document())
+
+
+def test_the_check_tells_one_that_is_not() -> None:
+    """What `make check-generated` goes by can fail."""
+    program = (
+        "import sys; from pathlib import Path; from faults import catalogue; "
+        "catalogue.DOCUMENT = Path(sys.argv[1]); sys.exit(catalogue.main(['--check']))"
+    )
+    for file, code in ((DOCUMENT, 0), (Path(__file__), 1), (HERE / "none.md", 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(file)], cwd=HERE.parent, capture_output=True, check=False
+        )
+        assert done.returncode == code, done.stderr

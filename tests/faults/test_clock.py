@@ -1,0 +1,104 @@
+"""Faults of time: the wall clock jumps, the process is stopped."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.rig import Rig, Surroundings, assert_alive, connect, get, read_answer, rigged
+from service.harness import Metrics, eventually, hang, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def clocked(surroundings: Surroundings) -> Iterator[tuple[Rig, Surroundings]]:
+    with rigged("--window", "30s", env=surroundings.env) as rig:
+        yield rig, surroundings
+
+
+def _span(metrics: Metrics) -> float:
+    return metrics.value("window_span_seconds") or 0.0
+
+
+def _jump(rig: Rig, surroundings: Surroundings, seconds: float) -> None:
+    """Let the wall clock jump, and see that windows go on by the time that really passes."""
+    exporter = rig.exporter
+    before = exporter.wait_for(lambda m: m if _span(m) > 1 else None)
+    begin = time.monotonic()
+    surroundings.shift_clock(seconds)
+    polled = len(rig.server.polls())
+    eventually(lambda: len(rig.server.polls()) >= polled + 4)
+    after = exporter.metrics()
+    passed = time.monotonic() - begin
+    assert after.value("up") == 1
+    assert after.errors() == {}
+    assert after.value("engine_resets_total") == before.value("engine_resets_total")
+    assert _span(before) < _span(after) < _span(before) + passed + 1.0
+    stamp = after.value("last_success_timestamp_seconds")
+    assert abs(stamp - (time.time() + seconds)) < 30
+    for rate in after.values("drafts_per_second").values():
+        assert rate >= 0
+    assert_alive(exporter)
+
+
+def test_wall_clock_forward(clocked: tuple[Rig, Surroundings]) -> None:
+    rig, surroundings = clocked
+    _jump(rig, surroundings, 6 * HOUR)
+    _jump(rig, surroundings, 0.0)
+
+
+def test_wall_clock_back(clocked: tuple[Rig, Surroundings]) -> None:
+    rig, surroundings = clocked
+    _jump(rig, surroundings, -6 * HOUR)
+    _jump(rig, surroundings, 0.0)
+
+
+def _stop(rig: Rig, seconds: float) -> None:
+    """Stop the process for so long."""
+    rig.exporter.send(signal.SIGSTOP)
+    deadline = time.monotonic() + seconds
+    eventually(lambda: time.monotonic() >= deadline)
+    rig.exporter.send(signal.SIGCONT)
+
+
+def test_stopped_for_long(rig: Rig) -> None:
+    exporter = rig.exporter
+    before = exporter.wait_for(lambda m: m if _span(m) > 1 else None)
+    with connect(exporter.url) as scraper:
+        rig.server.behaviour = hang()
+        exporter.send(signal.SIGSTOP)
+        scraper.sendall(get("/metrics"))  # waits there when the process goes on, before anything else
+        deadline = time.monotonic() + 2.5
+        eventually(lambda: time.monotonic() >= deadline)
+        exporter.send(signal.SIGCONT)
+        after = Metrics(read_answer(scraper).partition(b"\r\n\r\n")[2].decode())
+    assert after.value("up") == 0
+    assert after.of_engines() == set()
+    rig.server.behaviour = replay(start=40)
+    again = exporter.wait_for(lambda m: m if m.value("up") == 1 else None)
+    assert again.errors()["stale"] >= before.errors().get("stale", 0)
+    exporter.wait_for(lambda m: m.values("window_span_seconds"))
+    assert_alive(exporter)
+
+
+def test_stopped_for_a_moment(rig: Rig) -> None:
+    exporter = rig.exporter
+    before = exporter.wait_for(lambda m: m if _span(m) > 1 else None)
+    begin = time.monotonic()
+    _stop(rig, 1.0)
+    polled = len(rig.server.polls())
+    eventually(lambda: len(rig.server.polls()) >= polled + 2)
+    after = exporter.metrics()
+    assert after.value("up") == 1
+    assert after.errors() == before.errors()
+    # The second that was missed is in the window, and beats that passed are not made up for.
+    assert _span(before) + 1.0 < _span(after) < _span(before) + (time.monotonic() - begin) + 1.0
+    assert len(rig.server.polls()) - polled <= 4
+    assert_alive(exporter)

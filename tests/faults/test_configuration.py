@@ -1,0 +1,131 @@
+"""The configuration changes while the exporter is at work."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from faults.rig import assert_alive
+from service.harness import FaultyServer, eventually, hang, replay, running_exporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.harness import Metrics, RunningExporter
+
+POLL = {"interval": "400ms", "timeout": "380ms"}
+
+
+def _settings(*servers: FaultyServer, **more: Any) -> dict[str, Any]:
+    return {"vllm": {"url": [server.url for server in servers]}, "poll": POLL, "window": ["30s"], **more}
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[FaultyServer, FaultyServer]]:
+    with FaultyServer(replay()) as one, FaultyServer(replay()) as other:
+        yield one, other
+
+
+@contextlib.contextmanager
+def _configured(*servers: FaultyServer, **more: Any) -> Iterator[RunningExporter]:
+    flags = ("--web.listen-address", "127.0.0.1:0")
+    with running_exporter(*flags, config=_settings(*servers, **more), fast=False) as exporter:
+        yield exporter
+
+
+def _reload(exporter: RunningExporter, settings: object) -> None:
+    exporter.configure(settings)
+    reloaded = exporter.post("/-/reload")
+    assert reloaded.status == 200, reloaded.text
+    assert reloaded.seconds < 3.0
+    assert exporter.metrics().value("config_last_reload_successful") == 1
+    assert_alive(exporter)
+
+
+def _span(metrics: Metrics, **labels: str) -> float:
+    return max(metrics.values("window_span_seconds", **labels).values(), default=0.0)
+
+
+def test_reload_while_polls_hang(servers: tuple[FaultyServer, FaultyServer]) -> None:
+    one, other = servers
+    one.behaviour = other.behaviour = hang()
+    slow = {"interval": "30s", "timeout": "20s"}
+    with _configured(one, other, poll=slow) as exporter:
+        eventually(lambda: one.connections)
+        one.behaviour = other.behaviour = replay()
+        _reload(exporter, _settings(one, other))
+        exporter.wait_until_up()
+
+
+def test_reload_of_nonsense(servers: tuple[FaultyServer, FaultyServer]) -> None:
+    one, _ = servers
+    with _configured(one) as exporter:
+        before = exporter.wait_for(lambda m: m if _span(m) > 0.5 else None)
+        exporter.configure("poll: {interval: soon}\n")
+        refused = exporter.post("/-/reload")
+        assert refused.status == 500
+        assert "poll.interval" in refused.text
+        during = exporter.wait_for(lambda m: m if _span(m) > _span(before) else None)
+        assert during.value("up") == 1
+        assert during.value("config_last_reload_successful") == 0
+        assert len(exporter.log_lines("configuration not reloaded")) == 1
+        _reload(exporter, _settings(one))
+
+
+def test_target_removed(servers: tuple[FaultyServer, FaultyServer]) -> None:
+    one, other = servers
+    with _configured(one, other) as exporter:
+        exporter.wait_until_up()
+        exporter.wait_for(lambda m: _span(m, target=one.url) > 0.5)
+        span = _span(exporter.metrics(), target=one.url)
+        _reload(exporter, _settings(one))
+        after = exporter.metrics()
+        assert after.labels("up") == [{}]
+        assert other.url not in exporter.get("/metrics").text
+        assert _span(after) >= span  # what stays goes on
+        asked = len(other.polls())
+        polled = len(one.polls())
+        eventually(lambda: len(one.polls()) >= polled + 3)
+        assert len(other.polls()) <= asked + 1
+
+
+def test_target_added(servers: tuple[FaultyServer, FaultyServer]) -> None:
+    one, other = servers
+    with _configured(one) as exporter:
+        exporter.wait_for(lambda m: _span(m) > 0.5)
+        _reload(exporter, _settings(one, other))
+        assert _span(exporter.metrics(), target=one.url) > 0.5
+        after = exporter.wait_for(lambda m: m if set(m.values("up").values()) == {1.0} else None)
+        assert {labels["target"] for labels in after.labels("up")} == {one.url, other.url}
+        assert after.value("engine_resets_total", target=one.url) == 0
+        exporter.wait_for(lambda m: _span(m, target=one.url) > 0.5)
+
+
+def test_interval_changed(servers: tuple[FaultyServer, FaultyServer]) -> None:
+    one, _ = servers
+    with _configured(one) as exporter:
+        before = exporter.wait_for(lambda m: m if _span(m) > 0.5 else None)
+        _reload(exporter, _settings(one, poll={"interval": "1500ms", "timeout": "1s"}))
+        assert _span(exporter.metrics()) >= _span(before)
+        polled, begin = len(one.polls()), time.monotonic()
+        eventually(lambda: len(one.polls()) >= polled + 2)
+        assert time.monotonic() - begin > 1.3
+        after = exporter.metrics()
+        assert _span(after) > _span(before)
+        assert after.errors() == {}
+        assert after.value("engine_resets_total") == 0
+
+
+def test_threshold_changed(servers: tuple[FaultyServer, FaultyServer]) -> None:
+    one, _ = servers
+    with _configured(one, threshold={"minimum_drafts": 50}) as exporter:
+        span = exporter.wait_for(lambda m: _span(m) if _span(m) > 0.5 else None)
+        assert exporter.metrics().value("threshold", name="minimum_drafts") == 50
+        _reload(exporter, _settings(one, threshold={"minimum_drafts": 10_000_000}))
+        assert _span(exporter.metrics()) >= span
+        after = exporter.wait_for(lambda m: m if m.one_hot("activity") == ["warming_up"] else None)
+        assert after.value("threshold", name="minimum_drafts") == 10_000_000
+        assert _span(after) >= span

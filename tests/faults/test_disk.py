@@ -1,0 +1,396 @@
+"""Faults of files: gone, half written, exchanged, on a full disk; and of the log that nobody takes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from act.receiver import act
+from act.webhook import alert_document, body_of, calls_in, recorder
+from faults.rig import PROMPT, STEADY, assert_alive, limited, vllm
+from prometheus_server import free_port
+from service.harness import (
+    COMMAND,
+    FaultyServer,
+    Metrics,
+    answer,
+    environment,
+    eventually,
+    parse_logfmt,
+    replay,
+    request,
+    running_exporter,
+)
+from webconfig.https import ask, guarded, write
+from webconfig.pki import Pki, hashed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from act.receiver import Act
+    from service.harness import RunningExporter
+
+# --- the configuration file
+
+
+def _settings(server: FaultyServer, drafts: int) -> dict[str, Any]:
+    return {"vllm": {"url": server.url}, "threshold": {"minimum_drafts": drafts}}
+
+
+def _drafts(exporter: RunningExporter) -> float | None:
+    return exporter.metrics().value("threshold", name="minimum_drafts")
+
+
+def _assert_refused(exporter: RunningExporter, before: float) -> None:
+    """A reload is refused, in words, and everything goes on as before."""
+    refused = exporter.post("/-/reload")
+    assert refused.status == 500
+    assert refused.text.startswith("not reloaded: ")
+    metrics = exporter.metrics()
+    assert metrics.value("config_last_reload_successful") == 0
+    assert _drafts(exporter) == before
+    assert exporter.log_lines("configuration not reloaded")
+    exporter.wait_until_up()
+    assert_alive(exporter)
+
+
+def _assert_taken(exporter: RunningExporter, after: float) -> None:
+    assert exporter.post("/-/reload").status == 200
+    assert exporter.metrics().value("config_last_reload_successful") == 1
+    assert _drafts(exporter) == after
+
+
+def test_configuration_gone() -> None:
+    with (
+        FaultyServer(replay()) as server,
+        running_exporter(*STEADY, config=_settings(server, 50)) as exporter,
+    ):
+        exporter.wait_until_up()
+        exporter.config_file.unlink()
+        _assert_refused(exporter, 50)
+        exporter.configure(_settings(server, 70))
+        _assert_taken(exporter, 70)
+
+
+def test_configuration_unreadable() -> None:
+    with (
+        FaultyServer(replay()) as server,
+        running_exporter(*STEADY, config=_settings(server, 50)) as exporter,
+    ):
+        exporter.wait_until_up()
+        exporter.config_file.unlink()
+        exporter.config_file.mkdir()  # nobody can read that, whoever he is
+        _assert_refused(exporter, 50)
+        exporter.config_file.rmdir()
+        exporter.configure(_settings(server, 70))
+        _assert_taken(exporter, 70)
+
+
+def test_configuration_half_written() -> None:
+    with (
+        FaultyServer(replay()) as server,
+        running_exporter(*STEADY, config=_settings(server, 50)) as exporter,
+    ):
+        exporter.wait_until_up()
+        whole = yaml.safe_dump(_settings(server, 70))
+        exporter.configure(whole[: whole.index("minimum") + 3])
+        _assert_refused(exporter, 50)
+        exporter.configure(whole)
+        _assert_taken(exporter, 70)
+
+
+def test_configuration_link_swapped(tmp_path: Path) -> None:
+    with FaultyServer(replay()) as server:
+        for name, drafts in (("..1", 50), ("..2", 70)):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "config.yml").write_text(yaml.safe_dump(_settings(server, drafts)))
+        (tmp_path / "..data").symlink_to("..1")
+        file = tmp_path / "config.yml"
+        file.symlink_to("..data/config.yml")
+        with running_exporter(*STEADY, "--config.file", str(file)) as exporter:
+            exporter.wait_until_up()
+            assert _drafts(exporter) == 50
+            (tmp_path / "..new").symlink_to("..2")
+            (tmp_path / "..new").replace(tmp_path / "..data")
+            _assert_taken(exporter, 70)
+            (tmp_path / "..2" / "config.yml").unlink()
+            _assert_refused(exporter, 70)
+
+
+# --- the token file
+
+
+@contextlib.contextmanager
+def _with_token(file: Path) -> Iterator[tuple[FaultyServer, RunningExporter]]:
+    with (
+        FaultyServer(replay()) as server,
+        running_exporter(
+            "--vllm.url", server.url, "--vllm.bearer-token-file", str(file), *STEADY
+        ) as exporter,
+    ):
+        exporter.wait_until_up()
+        yield server, exporter
+
+
+def _assert_not_asked(server: FaultyServer, exporter: RunningExporter) -> None:
+    """Polls fail for want of a token, before the server is asked."""
+    failed = exporter.wait_for(lambda m: m if m.errors().get("credentials", 0) >= 1 else None)
+    asked = server.connections
+    least = failed.errors()["credentials"] + 2
+    during = exporter.wait_for(lambda m: m if m.errors()["credentials"] >= least else None)
+    assert during.value("up") == 0
+    assert during.of_engines() == set()
+    assert set(during.errors()) == {"credentials"}
+    assert server.connections == asked
+    assert_alive(exporter)
+
+
+def test_token_removed(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    with _with_token(file) as (server, exporter):
+        file.unlink()
+        _assert_not_asked(server, exporter)
+        file.write_text("first\n")
+        exporter.wait_until_up()
+
+
+def test_token_empty(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    with _with_token(file) as (server, exporter):
+        file.write_text("")
+        _assert_not_asked(server, exporter)
+        file.write_text("second\n")
+        exporter.wait_until_up()
+        assert server.polls()[-1].headers["authorization"] == "Bearer second"
+
+
+def test_token_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    with _with_token(file) as (server, exporter):
+        assert server.polls()[-1].headers["authorization"] == "Bearer first"
+        new = tmp_path / "new"
+        new.write_text("second\n")
+        new.replace(file)
+        eventually(lambda: server.polls()[-1].headers["authorization"] == "Bearer second")
+        assert exporter.metrics().errors() == {}
+        assert_alive(exporter)
+
+
+# --- the web configuration
+
+
+def test_web_configuration_emptied(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    user = ("alice", "secret")
+    document = {"basic_auth_users": {"alice": hashed("secret")}}
+    with guarded(pki, document) as exporter:
+        assert ask(exporter, "/metrics").status == 401
+        (tmp_path / "web.yml").write_text("")  # what a full disk leaves of a file
+        eventually(lambda: exporter.log_lines("web configuration not reloaded"))
+        assert ask(exporter, "/metrics").status == 401
+        said = Metrics(ask(exporter, "/metrics", user=user).text)
+        assert said.value("config_last_reload_successful") == 0
+        assert ask(exporter, "/-/healthy").status == 200
+        write(tmp_path / "web.yml", document)
+        eventually(
+            lambda: (
+                Metrics(ask(exporter, "/metrics", user=user).text).value("config_last_reload_successful") == 1
+            )
+        )
+
+
+# --- disks that take nothing
+
+
+def test_no_room_to_write() -> None:
+    with FaultyServer(replay()) as server, _logging_to_pipe(server) as (process, url, reader):
+        with limited(process.pid, resource.RLIMIT_FSIZE, 0):
+            assert request(f"{url}/-/reload", "POST").status == 200
+            polled = len(server.polls())
+            eventually(lambda: len(server.polls()) >= polled + 3)
+            metrics = Metrics(request(f"{url}/metrics").text)
+            assert metrics.value("up") == 1
+            assert metrics.errors() == {}
+        _assert_answers(process, url)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert b"Traceback" not in _read(reader)
+
+
+def test_act_state_disk_full(tmp_path: Path) -> None:
+    state, record = tmp_path / "state.json", tmp_path / "record"
+    script = recorder(tmp_path / "script", record)
+    alerts = body_of(alert_document())
+    with act("--execute", "--script", str(script), "--state.file", str(state)) as receiver:
+        written = len(receiver.said())
+        # The line on it still fits into what takes standard error, the state does not fit into its file.
+        with limited(receiver.process.pid, resource.RLIMIT_FSIZE, written + 200):
+            assert receiver.post(alerts).status == 200
+            eventually(lambda: "--state.file" in receiver.said())
+            assert "cannot be written" in receiver.said()
+            eventually(lambda: _events(receiver, "skipped") == 1)
+            assert _events(receiver, "acted") + _events(receiver, "failed") == 0
+            assert receiver.get("/-/healthy").status == 200
+        assert receiver.post(alerts).status == 200
+        eventually(lambda: record.exists() and len(calls_in(record)) == 1)
+        eventually(lambda: _events(receiver, "acted") == 1)
+        assert state.exists()
+        assert receiver.stop() == 0
+
+
+def _events(receiver: Act, kind: str) -> float:
+    """How many alerts that ask to switch off came to this."""
+    metrics = Metrics(receiver.get("/metrics").text)
+    return metrics.value("act_events_total", event=kind, action="disable") or 0.0
+
+
+# --- the log
+
+
+@contextlib.contextmanager
+def _logging_to(server: FaultyServer, stream: int | None, *flags: str) -> Iterator[tuple[Any, str]]:
+    """Run an exporter that logs much to a descriptor, or with standard error closed."""
+    url = f"http://127.0.0.1:{free_port()}"
+    words = [COMMAND, "--vllm.url", server.url, *STEADY, "--web.listen-address", url.removeprefix("http://")]
+    if stream is None:
+        words = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *words]
+    process = subprocess.Popen(
+        [*words, *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stream if stream is not None else subprocess.DEVNULL,
+        env=environment(),
+    )
+    try:
+        eventually(lambda: _is_up(url))
+        yield process, url
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def _is_up(url: str) -> bool:
+    try:
+        return Metrics(request(f"{url}/metrics").text).value("up") == 1
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _logging_to_pipe(server: FaultyServer, *flags: str) -> Iterator[tuple[Any, str, int]]:
+    reader, writer = os.pipe()
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, reader)
+        with _logging_to(server, writer, *flags) as (process, url):
+            os.close(writer)
+            yield process, url, reader
+
+
+def _read(reader: int) -> bytes:
+    """Read all that is in a pipe until nothing comes for a moment, or it ends."""
+    found = b""
+    while select.select([reader], [], [], 1.0)[0]:
+        block = os.read(reader, 1 << 16)
+        if not block:
+            break
+        found += block
+    return found
+
+
+def _assert_answers(process: subprocess.Popen[bytes], url: str) -> None:
+    assert process.poll() is None
+    healthy = request(f"{url}/-/healthy")
+    assert (healthy.status, healthy.text) == (200, "healthy\n")
+    assert healthy.seconds < PROMPT
+
+
+def _assert_goes_on(server: FaultyServer, process: subprocess.Popen[bytes], url: str) -> None:
+    """Polls, probes and scrapes go on; SIGTERM ends it at once, with the usual exit code."""
+    polled = len(server.polls())
+    eventually(lambda: len(server.polls()) >= polled + 4)
+    metrics = Metrics(request(f"{url}/metrics").text)
+    assert metrics.value("up") == 1
+    assert metrics.errors() == {}
+    _assert_answers(process, url)
+
+
+def _end(process: subprocess.Popen[bytes]) -> tuple[int, float]:
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    return process.wait(10), time.monotonic() - begin
+
+
+def test_log_reader_stops() -> None:
+    # A line for each engine, more than the pipe and the exporter's own buffer hold within a second.
+    many = answer(vllm(engines=100))
+    with FaultyServer(many) as server, _logging_to_pipe(server, "--log.interval", "20ms") as found:
+        process, url, reader = found
+        eventually(lambda: _in_pipe(reader) >= _PIPE)
+        _assert_goes_on(server, process, url)
+        lines = _read_until(reader, b"left out")
+        for line in lines.decode().split("\n")[:-1]:
+            parse_logfmt(line)
+        code, seconds = _end(process)
+        assert code == 0
+        assert seconds < PROMPT
+
+
+#: A pipe of the usual 64 KiB is as good as full.
+_PIPE = 48 * 1024
+
+
+def _in_pipe(reader: int) -> int:
+    """Bytes that wait in a pipe."""
+    return struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, bytes(4)))[0]
+
+
+def _read_until(reader: int, text: bytes) -> bytes:
+    """Read until a text comes."""
+    found = b""
+    while text not in found:
+        assert select.select([reader], [], [], 10.0)[0], found[-500:]
+        found += os.read(reader, 1 << 16)
+    return found
+
+
+def test_log_reader_gone() -> None:
+    with FaultyServer(replay()) as server:
+        reader, writer = os.pipe()
+        with _logging_to(server, writer, "--log.interval", "50ms") as (process, url):
+            os.close(writer)
+            os.close(reader)
+            _assert_goes_on(server, process, url)
+            assert _end(process)[0] == 0
+
+
+def test_log_disk_full() -> None:
+    with FaultyServer(replay()) as server:
+        full = os.open("/dev/full", os.O_WRONLY)
+        with _logging_to(server, full, "--log.interval", "50ms") as (process, url):
+            os.close(full)
+            _assert_goes_on(server, process, url)
+            assert _end(process)[0] == 0
+
+
+def test_log_closed() -> None:
+    with (
+        FaultyServer(replay()) as server,
+        _logging_to(server, None, "--log.interval", "50ms") as (process, url),
+    ):
+        _assert_goes_on(server, process, url)
+        assert _end(process)[0] == 0

@@ -1,0 +1,65 @@
+"""Faults of the machine: no memory, no descriptors."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from faults.rig import assert_alive, connect, get, limited, read_answer, rigged
+from service.harness import Metrics, answer, eventually, replay
+
+MIB = 1024 * 1024
+
+
+def _address_space(pid: int) -> int:
+    """Bytes of address space that a process has."""
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmSize" in line]
+    return int(line.split()[1]) * 1024
+
+
+def test_memory_exhausted() -> None:
+    with rigged() as rig:
+        exporter = rig.exporter
+        # Enough for what arrives, and not for what is made of it.
+        with limited(exporter.pid, resource.RLIMIT_AS, _address_space(exporter.pid) + 24 * MIB):
+            rig.server.behaviour = answer(b"# x\n" * (4 * MIB - 9))
+            during = exporter.wait_for(lambda m: m if m.errors().get("internal") else None)
+            assert during.value("up") == 0
+            assert during.of_engines() == set()
+            assert_alive(exporter)
+            # Answers of the usual size need no more than there is.
+            rig.server.behaviour = replay()
+            exporter.wait_until_up()
+        assert any("MemoryError" in line.get("traceback", "") for line in exporter.log_lines())
+        assert_alive(exporter)
+
+
+def test_descriptors_exhausted() -> None:
+    with rigged() as rig:
+        exporter = rig.exporter
+        with connect(exporter.url) as kept, connect(exporter.url) as other:
+            for connection in (kept, other):
+                connection.sendall(get("/-/ready"))
+                assert b"200 OK" in read_answer(connection)
+            used = len(list(Path(f"/proc/{exporter.pid}/fd").iterdir()))
+            with limited(exporter.pid, resource.RLIMIT_NOFILE, used):
+
+                def scraped() -> Metrics:
+                    kept.sendall(get("/metrics"))
+                    return Metrics(read_answer(kept).partition(b"\r\n\r\n")[2].decode())
+
+                eventually(lambda: scraped().errors().get("unreachable", 0) >= 2)
+                during = scraped()
+                assert during.value("up") == 0
+                assert during.of_engines() == set()
+                other.sendall(get("/-/healthy"))
+                assert read_answer(other).endswith(b"healthy\n")
+                # Whoever comes now waits, and is answered when there are descriptors again.
+                waiting = connect(exporter.url)
+                waiting.sendall(get("/-/healthy"))
+            with waiting:
+                assert read_answer(waiting).endswith(b"healthy\n")
+        exporter.wait_until_up()
+        assert_alive(exporter)
+        assert "Traceback" not in exporter.log()
+        assert len([line for line in exporter.log_lines() if line["level"] in ("warning", "error")]) <= 3

@@ -1,0 +1,131 @@
+"""Ports that somebody else has."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faults.rig import STEADY, assert_alive
+from prometheus_server import free_port
+from service.harness import (
+    COMMAND,
+    FaultyServer,
+    RunningExporter,
+    environment,
+    eventually,
+    replay,
+    request,
+    running_exporter,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Longer than from one attempt to the next.
+PATIENCE = 20.0
+
+
+@contextlib.contextmanager
+def _taken() -> Iterator[tuple[socket.socket, str]]:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other, f"127.0.0.1:{other.getsockname()[1]}"
+
+
+def _run(*flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *flags], env=environment(), capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+@contextlib.contextmanager
+def _sidecar(address: str, *flags: str) -> Iterator[RunningExporter]:
+    """Run the exporter as a sidecar that need not listen yet."""
+    words = [COMMAND, "--startup.on-error=wait", "--web.listen-address", address, *STEADY, *flags]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environment()
+            )
+        try:
+            yield RunningExporter(process, log, Path(folder, "config.yml"), f"http://{address}")
+        finally:
+            process.kill()
+            process.wait(10)
+
+
+def _answers(exporter: RunningExporter) -> bool:
+    assert exporter.process.poll() is None, exporter.log()
+    try:
+        return request(f"{exporter.url}/config").status == 200
+    except OSError:
+        return False
+
+
+def test_taken_at_start() -> None:
+    with _taken() as (_, address):
+        done = _run("--web.listen-address", address, "--vllm.url", "http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert f'--web.listen-address "{address}": cannot listen: Address already in use' in done.stderr
+
+
+def test_taken_for_a_sidecar() -> None:
+    with FaultyServer(replay()) as server, contextlib.ExitStack() as stack:
+        other, address = stack.enter_context(_taken())
+        exporter = stack.enter_context(_sidecar(address, "--vllm.url", server.url))
+        [line] = eventually(lambda: exporter.log_lines("cannot start, standing by"))
+        assert "Address already in use" in line["error"]
+        assert exporter.process.poll() is None
+        other.close()
+        eventually(lambda: _answers(exporter), PATIENCE)
+        exporter.wait_until_up()
+        assert_alive(exporter)
+        assert len(exporter.log_lines("cannot start, standing by")) == 1
+
+
+def test_taken_until_sigterm() -> None:
+    with _taken() as (_, address), _sidecar(address) as exporter:
+        eventually(lambda: exporter.log_lines("cannot start, standing by"))
+        code, seconds = exporter.terminate()
+        assert code == 0
+        assert seconds < 5.0
+
+
+def test_tap_taken() -> None:
+    with _taken() as (_, address):
+        flags = ("--web.listen-address", "127.0.0.1:0", "--vllm.url", "http://127.0.0.1:1")
+        done = _run(*flags, "--tap.listen-address", address)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f'--tap.listen-address "{address}": cannot listen: Address already in use' in done.stderr
+
+
+def test_tap_taken_for_a_sidecar() -> None:
+    with FaultyServer(replay()) as server, contextlib.ExitStack() as stack:
+        other, tap = stack.enter_context(_taken())
+        address = f"127.0.0.1:{free_port()}"
+        flags = ("--vllm.url", server.url, "--tap.listen-address", tap)
+        exporter = stack.enter_context(_sidecar(address, *flags))
+        eventually(lambda: _answers(exporter))
+        exporter.wait_until_up()
+        assert exporter.metrics().value("tap_listening") == 0
+        assert_alive(exporter)
+        other.close()
+        exporter.wait_for(lambda m: m.value("tap_listening") == 1, within=PATIENCE)
+        assert request(f"http://{tap}/metrics").status == 200  # vLLM's, through the tap
+
+
+def test_taken_by_itself() -> None:
+    with running_exporter("--vllm.url", "http://127.0.0.1:1") as first:
+        address = first.url.removeprefix("http://")
+        done = _run("--web.listen-address", address, "--vllm.url", "http://127.0.0.1:1")
+        assert done.returncode == 1
+        assert_alive(first)
+        assert first.terminate(signal.SIGTERM)[0] == 0

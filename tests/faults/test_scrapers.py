@@ -1,0 +1,214 @@
+"""Clients of the exporter that misbehave: probes and other scrapers are answered all the while."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.rig import PROMPT, Rig, assert_alive, connect, get, memory, read_answer, vllm
+from service.harness import answer, eventually, request
+from vllm_specdec_exporter.admission import MOST_CONNECTIONS, REQUEST_SECONDS
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from service.harness import RunningExporter
+
+MIB = 1024 * 1024
+
+
+@contextlib.contextmanager
+def _crowd(exporter: RunningExporter, count: int, receive_buffer: int = 0) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(connect(exporter.url, receive_buffer)) for _ in range(count)]
+
+
+def _ended(connection: socket.socket) -> bool:
+    """Tell whether the other side has ended a connection that it had nothing to say on."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1 << 16) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    finally:
+        connection.settimeout(10)
+
+
+def test_never_reads(rig: Rig) -> None:
+    with _crowd(rig.exporter, 200, receive_buffer=4096) as crowd:
+        for scraper in crowd:
+            scraper.sendall(get("/metrics"))
+        assert_alive(rig.exporter)
+        assert memory(rig.exporter) < 150 * MIB
+    assert_alive(rig.exporter)
+
+
+def test_asks_and_never_reads(rig: Rig) -> None:
+    rig.server.behaviour = answer(vllm(engines=50))
+    rig.exporter.wait_for(lambda m: len(m.values("drafts_total")) == 50)
+    with _crowd(rig.exporter, 8, receive_buffer=4096) as crowd:  # one address may have ten requests
+        for scraper in crowd:
+            scraper.sendall(get("/metrics") * 200)
+        eventually(lambda: _stands_still(rig.exporter))
+        assert_alive(rig.exporter)
+        assert memory(rig.exporter) < 150 * MIB
+    assert_alive(rig.exporter)
+
+
+def _stands_still(exporter: RunningExporter) -> bool:
+    """Tell whether the process has little to do: the answers that nobody takes are not made."""
+    begin = _cpu_seconds(exporter)
+    time.sleep(0.5)
+    return _cpu_seconds(exporter) - begin < 0.25
+
+
+def _cpu_seconds(exporter: RunningExporter) -> float:
+    [value] = exporter.metrics().samples["process_cpu_seconds_total"].values()
+    return value
+
+
+@dataclass(frozen=True)
+class Dawdling:
+    """Clients that never come to the end of a request, until they were shown the door.
+
+    Attributes:
+        silent: seconds that those lasted who said nothing.
+        slow: seconds that those lasted who sent headers, a byte at a time.
+        scrapes: seconds that others' scrapes took meanwhile.
+    """
+
+    silent: list[float]
+    slow: list[float]
+    scrapes: list[float]
+
+
+@pytest.fixture(scope="module")
+def dawdling(shared: Rig) -> Dawdling:
+    exporter = shared.exporter
+    scrapes = []
+    with _crowd(exporter, 60) as silent, _crowd(exporter, 60) as slow:
+        begin = time.monotonic()
+        for client in slow:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nX-Padding: ")
+        lasted: dict[socket.socket, float] = {}
+        while len(lasted) < 120:
+            now = time.monotonic() - begin
+            assert now < REQUEST_SECONDS + 10, f"{120 - len(lasted)} are still there"
+            for client in (*silent, *slow):
+                if client not in lasted and _ended(client):
+                    lasted[client] = now
+            for client in slow:
+                if client not in lasted:
+                    with contextlib.suppress(ConnectionError):
+                        client.sendall(b"x")
+            scrapes.append(exporter.get("/metrics").seconds)
+            time.sleep(0.5)
+        return Dawdling([lasted[c] for c in silent], [lasted[c] for c in slow], scrapes)
+
+
+def test_half_open(dawdling: Dawdling, rig: Rig) -> None:
+    assert min(dawdling.silent) > REQUEST_SECONDS - 1
+    assert max(dawdling.scrapes) < PROMPT
+    assert_alive(rig.exporter)
+
+
+def test_slow_headers(dawdling: Dawdling, rig: Rig) -> None:
+    assert min(dawdling.slow) > REQUEST_SECONDS - 1
+    assert max(dawdling.scrapes) < PROMPT
+    assert_alive(rig.exporter)
+
+
+def test_too_many_connections(rig: Rig) -> None:
+    with _crowd(rig.exporter, MOST_CONNECTIONS + 20) as crowd:
+        # At once, not only when they have been silent for too long.
+        eventually(lambda: sum(map(_ended, crowd[:30])) >= 20, REQUEST_SECONDS / 2)
+        # The newest are served; whoever waited for longest without a word had to go.
+        crowd[-1].sendall(get("/-/ready"))
+        assert read_answer(crowd[-1]).endswith(b"ready\n")
+        assert_alive(rig.exporter)
+    assert_alive(rig.exporter)
+
+
+def _status_of(rig: Rig, words: bytes) -> int:
+    """Send this; return the status of the answer, 0 for none."""
+    with connect(rig.exporter.url) as client:
+        found = b""
+        with contextlib.suppress(ConnectionError):
+            client.sendall(words)
+        with contextlib.suppress(ConnectionError):
+            while b"\r\n" not in found:
+                block = client.recv(1 << 16)
+                if not block:
+                    break
+                found += block
+    return int(found.split(b" ")[1]) if found else 0
+
+
+def test_huge_header(rig: Rig) -> None:
+    assert _status_of(rig, get("/metrics", "X-Padding: " + "x" * 200_000)) in (0, 400, 431)
+    assert_alive(rig.exporter)
+
+
+def test_huge_url(rig: Rig) -> None:
+    assert _status_of(rig, get("/metrics?name[]=" + "x" * 200_000)) in (0, 400, 414)
+    assert_alive(rig.exporter)
+
+
+def test_no_http(rig: Rig) -> None:
+    for words in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), b"nonsense\r\n\r\n"):
+        assert _status_of(rig, words) in (0, 400)
+    assert_alive(rig.exporter)
+
+
+def test_pipelined(rig: Rig) -> None:
+    with connect(rig.exporter.url) as client:
+        client.sendall((get("/-/ready") + get("/-/healthy")) * 19 + get("/-/ready", "Connection: close"))
+        found = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    bodies = [line for line in found.split(b"\n") if line.endswith((b"ready", b"healthy"))]
+    assert bodies == [b"ready", b"healthy"] * 19 + [b"ready"]
+    assert_alive(rig.exporter)
+
+
+def test_wrong_method(rig: Rig) -> None:
+    reloaded = rig.exporter.metrics().value("config_last_reload_success_timestamp_seconds")
+    for method, path in (("POST", "/metrics"), ("DELETE", "/config"), ("GET", "/-/reload"), ("PUT", "/")):
+        assert request(f"{rig.exporter.url}{path}", method).status == 405
+    assert _status_of(rig, b"BREW /metrics HTTP/1.1\r\nHost: x\r\n\r\n") in (400, 405)
+    assert rig.exporter.metrics().value("config_last_reload_success_timestamp_seconds") == reloaded
+    assert_alive(rig.exporter)
+
+
+def test_aborts(rig: Rig) -> None:
+    before = len(rig.exporter.log_lines())
+    for _ in range(50):
+        with connect(rig.exporter.url, receive_buffer=4096) as scraper:
+            scraper.sendall(get("/metrics") * 5)
+            scraper.recv(100)
+    assert_alive(rig.exporter)
+    told = {line["level"] for line in rig.exporter.log_lines()[before:]}
+    assert told <= {"info"}
+
+
+def test_stampede(rig: Rig) -> None:
+    with _crowd(rig.exporter, 500) as crowd:
+        for scraper in crowd:
+            scraper.sendall(get("/metrics", "Connection: close"))
+        seconds: list[float] = []
+        asking = threading.Thread(target=lambda: seconds.append(rig.exporter.get("/-/healthy").seconds))
+        asking.start()
+        statuses = [int(read_answer(scraper).split(b" ")[1]) for scraper in crowd]
+        asking.join()
+    assert set(statuses) <= {200, 503}
+    assert statuses.count(200) >= 40
+    assert seconds[0] < 5.0
+    assert_alive(rig.exporter)
+    assert json.loads(rig.exporter.get("/api/v1/snapshot").body)["targets"][0]["up"] is True

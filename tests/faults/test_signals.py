@@ -1,0 +1,146 @@
+"""Signals, at inconvenient moments and in numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.rig import COUNTED, STEADY, Rig, assert_alive, connect, get, grown, rigged, vllm
+from prometheus_server import free_port
+from service.harness import (
+    COMMAND,
+    FaultyServer,
+    answer,
+    environment,
+    eventually,
+    hang,
+    replay,
+    running_exporter,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Seconds within which the process ends, with half a second of grace for whoever is being answered.
+AT_ONCE = 2.0
+
+
+@pytest.fixture
+def own() -> Iterator[Rig]:
+    """An exporter that may be ended."""
+    with rigged() as rig:
+        yield rig
+
+
+def _assert_ended(rig: Rig, code: int, seconds: float) -> None:
+    assert code == 0
+    assert seconds < AT_ONCE
+    assert rig.exporter.log_lines()[-1]["msg"] == "stopping"
+    assert "Traceback" not in rig.exporter.log()
+
+
+def test_sigterm_during_poll() -> None:
+    with FaultyServer(hang()) as server:
+        flags = ("--poll.interval", "30s", "--poll.timeout", "20s")
+        with running_exporter("--vllm.url", server.url, *flags) as exporter:
+            eventually(server.polls)
+            code, seconds = exporter.terminate()
+            _assert_ended(Rig(server, exporter), code, seconds)
+
+
+def test_sigterm_during_scrape(own: Rig) -> None:
+    with connect(own.exporter.url, receive_buffer=4096) as scraper:
+        scraper.sendall(get("/metrics") * 200)  # and reads nothing
+        own.exporter.wait_until_up()
+        code, seconds = own.exporter.terminate()
+    _assert_ended(own, code, seconds)
+
+
+def test_sigterm_twice(own: Rig) -> None:
+    own.exporter.send(signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):
+        own.exporter.send(signal.SIGTERM)
+    code, seconds = own.exporter.terminate()
+    _assert_ended(own, code, seconds)
+
+
+def test_sigint(own: Rig) -> None:
+    own.server.behaviour = hang()
+    code, seconds = own.exporter.terminate(signal.SIGINT)
+    _assert_ended(own, code, seconds)
+
+
+def test_sighup_storm(own: Rig) -> None:
+    exporter = own.exporter
+    exporter.wait_for(lambda m: (m.value("window_span_seconds", window="30s") or 0) > 1)
+    for _ in range(300):
+        exporter.send(signal.SIGHUP)
+        time.sleep(0.001)
+    eventually(lambda: exporter.log_lines("configuration reloaded"))
+    assert_alive(exporter)
+    # What was known still is.
+    assert (exporter.metrics().value("window_span_seconds", window="30s") or 0) > 1
+    # One poll loop is left.
+    time.sleep(1.0)
+    polled, begin = len(own.server.polls()), time.monotonic()
+    eventually(lambda: len(own.server.polls()) >= polled + 5)
+    assert time.monotonic() - begin > 5 * 0.4 * 0.6
+    after = exporter.metrics()
+    assert after.value("up") == 1
+    assert after.value("engine_resets_total") == 0
+    assert after.value("config_last_reload_successful") == 1
+    assert "Traceback" not in exporter.log()
+
+
+def test_sigpipe(own: Rig) -> None:
+    exporter = own.exporter
+    for _ in range(5):
+        exporter.send(signal.SIGPIPE)
+    for _ in range(20):
+        with connect(exporter.url, receive_buffer=4096) as scraper:
+            scraper.sendall(get("/metrics") * 20)  # and goes away
+    exporter.wait_until_up()
+    assert_alive(exporter)
+    assert "Traceback" not in exporter.log()
+
+
+def test_sigkill() -> None:
+    with FaultyServer(answer(vllm())) as server:
+        address = f"127.0.0.1:{free_port()}"
+        flags = ("--vllm.url", server.url, *STEADY, "--web.listen-address", address)
+        with running_exporter(*flags) as exporter:
+            exporter.wait_until_up()
+            exporter.send(signal.SIGKILL)
+            assert exporter.process.wait(10) == -signal.SIGKILL
+        server.behaviour = answer(vllm(grown(COUNTED, 2)))
+        with running_exporter(*flags) as again:
+            again.wait_until_up()
+            after = again.metrics()
+            # Counters are the server's own, so that nothing is lost and nothing is counted twice.
+            assert after.value("drafts_total") == 2000
+            # Windows, advice and the counts of this process's own begin anew.
+            assert (after.value("window_drafts", window="5m") or 0) == 0
+            assert after.one_hot("recommendation") == ["insufficient_data"]
+            assert after.one_hot("activity") in (["warming_up"], ["idle"])
+            assert after.value("engine_resets_total") == 0
+            assert_alive(again)
+
+
+def test_sigterm_before_it_serves() -> None:
+    with FaultyServer(replay()) as server:
+        words = [COMMAND, "--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0"]
+        for pause in (0.0, 0.1, 0.2, 0.3, 0.4):
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment()
+            )
+            time.sleep(pause)
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=10)
+            # Before Python has come to the program, the signal ends it as any other.
+            assert process.returncode in (0, -signal.SIGTERM), said
+            assert b"Traceback" not in said

@@ -1,0 +1,284 @@
+"""Faults of the server behind: nothing is served of one that cannot be read, and it comes back by itself."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.rig import COUNTED, Rig, assert_alive, grown, memory, new_errors, rigged, vllm
+from service.harness import (
+    Behaviour,
+    FaultyServer,
+    Peer,
+    answer,
+    capture,
+    drip,
+    eventually,
+    flood,
+    hang,
+    head,
+    raw,
+    sequence,
+    status,
+)
+from vllm_specdec_exporter.reading import Counters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.harness import Metrics
+
+BODY = capture()
+HALF = len(BODY) // 2
+WHOLE = head(Content_Type="text/plain", Content_Length=len(BODY)) + BODY
+MIB = 1024 * 1024
+
+#: What the process may take at most: its own 60 MB, and an answer of 16 MiB with the pieces that it is in.
+MOST_MEMORY = 150 * MIB
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[Rig]:
+    """An exporter that gives even a busy machine the time to carry many megabytes."""
+    with rigged("--poll.interval", "2s", "--poll.timeout", "1900ms") as rig:
+        yield rig
+
+
+# --- no answer
+
+
+def test_refused(rig: Rig) -> None:
+    rig.breaks(None, "refused")
+
+
+def test_closes_at_once(rig: Rig) -> None:
+    rig.breaks(raw(reads_request=False), "reset")
+
+
+def test_hangs_before_headers(rig: Rig) -> None:
+    rig.breaks(hang(), "timeout")
+
+
+def test_hangs_within_body(rig: Rig) -> None:
+    rig.breaks(hang(WHOLE[:HALF]), "timeout")
+
+
+def test_drips(rig: Rig) -> None:
+    rig.breaks(drip(head(Content_Length=len(BODY)), b"#", 1.0), "timeout")
+
+
+def test_resets_within_body(rig: Rig) -> None:
+    rig.breaks(raw(WHOLE[:HALF], 0.05, reset=True), "malformed")
+
+
+def test_truncated(rig: Rig) -> None:
+    rig.breaks(raw(WHOLE[:HALF]), "malformed")
+
+
+# --- another status
+
+
+def test_unauthorized(rig: Rig) -> None:
+    rig.breaks(status("401 Unauthorized", WWW_Authenticate='Basic realm="vllm"'), "http_status")
+
+
+def test_forbidden(rig: Rig) -> None:
+    rig.breaks(status("403 Forbidden"), "http_status")
+
+
+def test_not_found(rig: Rig) -> None:
+    rig.breaks(status("404 Not Found"), "http_status")
+
+
+def test_server_error(rig: Rig) -> None:
+    rig.breaks(status("500 Internal Server Error"), "http_status")
+
+
+def test_unavailable(rig: Rig) -> None:
+    rig.breaks(status("503 Service Unavailable", Retry_After=3600), "http_status")
+
+
+def test_error_with_metrics(rig: Rig) -> None:
+    rig.breaks(answer(BODY, "503 Service Unavailable"), "http_status")
+
+
+def test_redirect(rig: Rig) -> None:
+    with FaultyServer(answer(BODY)) as elsewhere:
+        rig.breaks(status("302 Found", Location=f"{elsewhere.url}/metrics"), "redirect")
+        assert elsewhere.connections == 0
+
+
+# --- no metrics
+
+
+def test_html(rig: Rig) -> None:
+    rig.breaks(answer(b"<!DOCTYPE html>\n<title>Log in</title>\n", content_type="text/html"), "malformed")
+
+
+def test_wrong_content_type(rig: Rig) -> None:
+    before = rig.mend()
+    rig.server.behaviour = answer(vllm(), content_type="application/json")
+    during = rig.exporter.wait_for(lambda m: m if m.value("drafts_total") == 1000 else None)
+    assert during.value("up") == 1
+    assert new_errors(before, during) == set()
+
+
+def test_empty(rig: Rig) -> None:
+    rig.breaks(answer(b""), "unrecognized")
+
+
+def test_binary(rig: Rig) -> None:
+    rig.breaks(answer(bytes(reversed(range(256))) * 64), "malformed")
+
+
+def test_http_garbage(rig: Rig) -> None:
+    rig.breaks(raw(b"SSH-2.0-OpenSSH_9.2p1\r\n", reads_request=False), "malformed")
+
+
+def test_endless_headers(rig: Rig) -> None:
+    rig.breaks(flood(b"HTTP/1.1 200 OK\r\n", b"X-Padding: xxxxxxxxxxxxxxxx\r\n" * 1000), "malformed")
+    assert memory(rig.exporter) < MOST_MEMORY
+
+
+def test_unasked_encoding(rig: Rig) -> None:
+    rig.breaks(answer(BODY, Content_Encoding="br"), "malformed")
+
+
+def test_half_written(rig: Rig) -> None:
+    rig.breaks(answer(BODY[: BODY.rindex(b"accepted") + 4]), "malformed")
+
+
+def test_other_software(rig: Rig) -> None:
+    resets = rig.exporter.metrics().value("engine_resets_total")
+    rig.exporter.wait_for(lambda m: (m.value("window_span_seconds") or 0) > 1)
+    rig.breaks(answer(b"# TYPE node_load1 gauge\nnode_load1 0.5\n"), "unrecognized")
+    # Another process may have answered meanwhile: no window reaches back across that.
+    anew = rig.exporter.wait_for(lambda m: m if m.value("window_span_seconds") else None)
+    assert anew.value("window_span_seconds") < 1.5
+    assert resets == anew.value("engine_resets_total")
+
+
+# --- too much
+
+
+def test_huge_body(patient: Rig) -> None:
+    patient.breaks(answer(b"#" * 79 + b"\n" + b"x" * (20 * MIB)), "too_large")
+    assert memory(patient.exporter) < MOST_MEMORY
+
+
+def test_gzip_bomb(patient: Rig) -> None:
+    patient.breaks(answer(gzip.compress(bytes(60 * MIB)), Content_Encoding="gzip"), "too_large")
+    assert memory(patient.exporter) < MOST_MEMORY
+
+
+def test_many_series(rig: Rig) -> None:
+    foreign = b"".join(b'other_total{code="%d",path="/v1"} 1\n' % number for number in range(100_000))
+    before = rig.mend()
+    rig.server.behaviour = answer(foreign + vllm())
+    during = rig.exporter.wait_for(lambda m: m if m.value("drafts_total") == 1000 else None)
+    assert_alive(rig.exporter)
+    assert len(rig.exporter.get("/metrics").body) < MIB
+    assert new_errors(before, during) == set()
+
+
+def test_many_engines(rig: Rig) -> None:
+    rig.breaks(answer(vllm(engines=1000)), "malformed")
+
+
+def test_label_churn(rig: Rig) -> None:
+    asked = 0
+
+    async def churn(peer: Peer) -> None:
+        nonlocal asked
+        asked += 1
+        await answer(vllm(model=f"model-{asked}")).run(peer)
+
+    rig.server.behaviour = Behaviour(churn)
+    eventually(lambda: asked >= 6)
+    models = rig.exporter.metrics().labels("drafts_total")
+    assert len(models) == 1
+    assert models[0]["model_name"] in (f"model-{asked}", f"model-{asked - 1}")
+
+
+# --- impossible values
+
+
+def _with_drafts(value: str) -> bytes:
+    return vllm().replace(b" 1000\n", f" {value}\n".encode())
+
+
+def test_nan_counter(rig: Rig) -> None:
+    rig.breaks(answer(_with_drafts("NaN")), "malformed")
+
+
+def test_negative_counter(rig: Rig) -> None:
+    rig.breaks(answer(_with_drafts("-1")), "malformed")
+
+
+def test_huge_counter(rig: Rig) -> None:
+    rig.breaks(answer(_with_drafts("1e300")), "malformed")
+
+
+def test_duplicate_samples(rig: Rig) -> None:
+    rig.breaks(answer(vllm() + vllm()), "malformed")
+
+
+# --- another life of the server
+
+
+def _assert_sane(metrics: Metrics) -> None:
+    """No rate is negative and no share above 1."""
+    for name, samples in metrics.samples.items():
+        if name.startswith("process_"):
+            continue
+        for labels, value in samples.items():
+            assert value >= 0, (name, labels, value)
+            assert not name.endswith("acceptance_ratio") or value <= 1, (name, labels, value)
+
+
+def test_restart(rig: Rig) -> None:
+    bodies = [vllm(grown(COUNTED, n)) for n in range(5, 9)]
+    rig.server.behaviour = sequence(bodies)
+    before = rig.exporter.wait_for(lambda m: m if (m.value("window_drafts") or 0) >= 2000 else None)
+    resets = before.value("engine_resets_total", model_name="m")
+    rig.server.behaviour = answer(vllm())
+    after = rig.exporter.wait_for(
+        lambda m: m if m.value("drafts_total") == 1000 and m.value("window_drafts") is not None else None
+    )
+    assert after.value("up") == 1
+    assert after.value("engine_resets_total") == resets + 1
+    assert after.value("window_drafts") == 0
+    _assert_sane(after)
+    assert rig.exporter.log_lines("counters started anew")
+
+
+def test_k_changes(rig: Rig) -> None:
+    def drafted(drafts: int, positions: tuple[int, ...]) -> bytes:
+        accepted = sum(positions)
+        return vllm(Counters(drafts, drafts * len(positions), accepted, positions, accepted + drafts))
+
+    for positions in ((800, 500, 200, 100), (80, 40), (900, 800, 700, 600, 500, 400)):
+        rig.server.behaviour = answer(drafted(positions[0] + 100, positions))
+        drafts = positions[0] + 100
+        during = rig.exporter.wait_for(
+            lambda m, drafts=drafts: m if m.value("drafts_total") == drafts else None
+        )
+        kept = during.values("accepted_tokens_per_position_total")
+        assert list(kept.values()) == list(positions)
+        assert during.value("up") == 1
+        _assert_sane(during)
+
+
+def test_engines_merge(rig: Rig) -> None:
+    def engines(metrics: Metrics) -> set[str]:
+        return {labels["engine"] for labels in metrics.labels("drafts_total")}
+
+    rig.server.behaviour = answer(vllm(engines=2))
+    rig.exporter.wait_for(lambda m: engines(m) == {"0", "1"})
+    rig.server.behaviour = answer(vllm(grown(COUNTED, 2)))
+    after = rig.exporter.wait_for(lambda m: m if engines(m) == {"0"} else None)
+    assert after.of_engines(engine="1") == set()
+    assert after.value("drafts_total", engine="0") == 2000
+    _assert_sane(after)
