@@ -1,0 +1,140 @@
+"""Print the notes of a release: the changelog's section of its version.
+
+    python release/notes.py v1.2.3
+
+Fails, and so stops a release, if the tag is not the package's version, or the changelog has nothing on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_specdec_exporter import __version__
+
+CHANGELOG = Path(__file__).parents[1] / "CHANGELOG.md"
+
+#: The kinds of changes of Keep a Changelog.
+KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+#: What is not released yet.
+UNRELEASED = "Unreleased"
+
+_HEADING = re.compile(r"^## \[(?P<name>[^\]]+)\](?: - (?P<date>\S+))?$")
+
+
+class ChangelogError(ValueError):
+    """The changelog is not in its form, or lacks a section; the message says what."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What changed in a version.
+
+    Attributes:
+        version: three numbers, or `UNRELEASED`.
+        date: ISO 8601; empty for what is not released.
+        body: Markdown; empty if nothing changed.
+    """
+
+    version: str
+    date: str
+    body: str
+
+
+def sections(text: str) -> list[Section]:
+    """Return the sections of a changelog, as they stand: the newest first.
+
+    Raises:
+        ChangelogError: it is not in the form of Keep a Changelog.
+    """
+    found: list[Section] = []
+    for part in re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]:
+        heading, _, body = part.partition("\n")
+        match = _HEADING.match(heading)
+        if match is None:
+            msg = f"{heading!r} is not of the form '## [1.2.3] - 2026-01-31' or '## [{UNRELEASED}]'"
+            raise ChangelogError(msg)
+        found.append(Section(match["name"], match["date"] or "", body.strip()))
+    _check_order(found)
+    for section in found:
+        _check_section(section)
+    return found
+
+
+def _check_order(found: list[Section]) -> None:
+    if not found or found[0].version != UNRELEASED:
+        msg = f"the first section is not [{UNRELEASED}]"
+        raise ChangelogError(msg)
+    numbers = [_numbers(section.version) for section in found[1:]]
+    if numbers != sorted(set(numbers), reverse=True):
+        msg = "the versions do not stand newest first, each once"
+        raise ChangelogError(msg)
+
+
+def _check_section(section: Section) -> None:
+    if section.version != UNRELEASED:
+        try:
+            datetime.date.fromisoformat(section.date)
+        except ValueError as error:
+            msg = f"[{section.version}] has no date of the form 2026-01-31"
+            raise ChangelogError(msg) from error
+    elif section.date:
+        msg = f"[{UNRELEASED}] has a date"
+        raise ChangelogError(msg)
+    kinds = re.findall(r"^### (.*)$", section.body, re.MULTILINE)
+    if len(set(kinds)) < len(kinds) or not set(kinds) <= set(KINDS):
+        msg = f"[{section.version}] has the headings {kinds}; each once, of {', '.join(KINDS)}"
+        raise ChangelogError(msg)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        msg = f"[{version}] is not three numbers as in 1.2.3"
+        raise ChangelogError(msg)
+    return tuple(int(number) for number in version.split("."))
+
+
+def notes(tag: str, version: str, changelog: str) -> str:
+    """Return the release notes of a tag, in Markdown.
+
+    Args:
+        tag: as pushed, with its `v`.
+        version: that of the package.
+        changelog: its text.
+
+    Raises:
+        ChangelogError: the tag is of another version, or there is nothing to say about it.
+    """
+    if tag != f"v{version}":
+        msg = f"the tag is {tag}, and the package's version {version}: wanted v{version}"
+        raise ChangelogError(msg)
+    section = next((one for one in sections(changelog) if one.version == version), None)
+    if section is None:
+        msg = f"no section [{version}]: name the one that is [{UNRELEASED}] so, with its date"
+        raise ChangelogError(msg)
+    if not re.search(r"^- \S", section.body, re.MULTILINE):
+        msg = f"the section [{version}] lists nothing"
+        raise ChangelogError(msg)
+    return section.body + "\n"
+
+
+def main() -> int:
+    """Print the notes; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tag", help="the tag of the release, such as v1.2.3")
+    args = parser.parse_args()
+    try:
+        text = notes(args.tag, __version__, CHANGELOG.read_text("utf-8"))
+    except ChangelogError as error:
+        sys.stderr.write(f"error: CHANGELOG.md: {error}\n")
+        return 1
+    sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""A copy of the tree for each file of tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from release.tree import ROOT, build, repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the sdist and the wheel of the repository as it is; only to be read."""
+    folder = tmp_path_factory.mktemp("built")
+    build(ROOT, folder)
+    return folder
+
+
+@pytest.fixture
+def tree(built: Path, tmp_path: Path) -> Path:
+    """A copy of the repository that a test may change."""
+    return repository(built, tmp_path / "tree")

@@ -1,0 +1,268 @@
+"""Wheel and sdist: the same bytes everywhere, complete, with nothing else inside, and installable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sysconfig
+import tarfile
+import zipfile
+from email import message_from_bytes
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+from trove_classifiers import classifiers
+
+from release.tree import ROOT, build, python, run, succeed, unpack
+from vllm_specdec_exporter import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = "vllm_specdec_exporter"
+DIST_INFO = f"{PACKAGE}-{__version__}.dist-info"
+#: What is at the top of an sdist: all that the Makefile and the documents need.
+TOP = {
+    *(".dockerignore", ".env", ".github", ".gitignore", ".pre-commit-config.yaml"),
+    *(
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "Dockerfile",
+        "LICENSE",
+        "Makefile",
+        "PKG-INFO",
+        "README.md",
+        "SECURITY.md",
+    ),
+    *("alerts", "bench", "dashboards", "docker-compose.yml", "docs", "exporter", "helm", "pyproject.toml"),
+    *("release", "requirements", "tests"),
+}
+#: What work leaves behind in a tree.
+STRAY = (
+    "node_modules/one/index.js",
+    "tests/helm/node_modules/two/index.js",
+    "tests/dashboards/render/build/bundle.js",
+    "dist/old.whl",
+    "build/lib/old.py",
+    ".venv/lib/one.py",
+    ".venv-vllm/lib/two.py",
+    ".hypothesis/examples/one",
+    "tests/.pytest_cache/one",
+    "exporter/.mypy_cache/one.json",
+    "docs/.ruff_cache/one",
+    f"exporter/{PACKAGE}/__pycache__/cli.cpython-311.pyc",
+    f"exporter/{PACKAGE}.egg-info/PKG-INFO",
+)
+#: The kinds of files that the package reads.
+SUFFIXES = {".css", ".json", ".py", ".txt", ".typed", ".yaml", ".yml"}
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files in a folder, by name."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Iterator[zipfile.ZipFile]:
+    """The wheel, opened."""
+    (path,) = built.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Metadata:
+    """The wheel's metadata, which has to be valid."""
+    return Metadata.from_email(wheel.read(f"{DIST_INFO}/METADATA"), validate=True)
+
+
+# --- the same bytes
+
+
+def test_an_unpacked_sdist_gives_the_same_sdist_and_wheel(built: Path, tmp_path: Path) -> None:
+    """In another folder, by a user with another umask, zone and hash seed, with files of another time."""
+    (sdist,) = built.glob("*.tar.gz")
+    root = unpack(sdist, tmp_path / "elsewhere")
+    for path in root.rglob("*"):
+        path.chmod(0o700 if path.is_dir() or os.access(path, os.X_OK) else 0o600)
+        os.utime(path, (1e9, 1e9))
+    for name in STRAY:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("stray")
+    before = os.umask(0o077)
+    try:
+        build(root, tmp_path / "again", TZ="Asia/Tokyo", LC_ALL="C", PYTHONHASHSEED="7")
+    finally:
+        os.umask(before)
+    assert digests(tmp_path / "again") == digests(built)
+
+
+def test_dist_makes_everything_that_is_released(tree: Path) -> None:
+    """`make dist`: built twice and compared, with a bill of materials and checksums that hold."""
+    succeed(["release/dist.sh", python()[0]], tree, SOURCE_DATE_EPOCH="1234567890")
+    stem = f"{PACKAGE}-{__version__}"
+    names = {f"{stem}.tar.gz", f"{stem}-py3-none-any.whl", f"{stem}.cdx.json"}
+    assert {path.name for path in (tree / "dist").iterdir()} == names | {"SHA256SUMS"}
+    listed = [line.split() for line in (tree / "dist" / "SHA256SUMS").read_text().splitlines()]
+    assert {name: digest for digest, name in listed} == {
+        name: digest for name, digest in digests(tree / "dist").items() if name in names
+    }
+
+
+def test_dist_refuses_what_two_builds_disagree_on(tree: Path) -> None:
+    """Here a file that an sdist does not carry on."""
+    lines = (tree / ".gitignore").read_text("utf-8")
+    (tree / ".gitignore").write_text(lines + "/exporter/vllm_specdec_exporter/py.typed\n", encoding="utf-8")
+    project = tree / "pyproject.toml"
+    kept = 'artifacts = ["/exporter/vllm_specdec_exporter/py.typed"]\n'
+    heading = "[tool.hatch.build.targets.wheel]\n"
+    text = project.read_text("utf-8")
+    assert heading in text
+    project.write_text(text.replace(heading, heading + kept), encoding="utf-8")
+    done = run(["release/dist.sh", python()[0]], tree)
+    assert done.returncode != 0
+    assert "whl" in done.stdout + done.stderr
+    assert not (tree / "dist" / "SHA256SUMS").exists()
+
+
+# --- what is inside
+
+
+def test_the_sdist_holds_all_that_work_needs_and_nothing_that_it_leaves(built: Path) -> None:
+    """Sources, documents, tests, tools; no installed package, cache or build."""
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+    names = [PurePosixPath(member.name).relative_to(f"{PACKAGE}-{__version__}") for member in members]
+    assert {name.parts[0] for name in names} == TOP
+    left = {"node_modules", "__pycache__", ".venv", ".git", "dist", "build"}
+    assert not [
+        name for name in names if left & {*name.parts} or any(part.endswith("_cache") for part in name.parts)
+    ]
+    assert all(member.isfile() for member in members)
+    assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
+
+
+def test_the_wheel_holds_the_package_rules_and_dashboards(wheel: zipfile.ZipFile) -> None:
+    """All of them, and nothing that is not read at run time."""
+    inside = {name for name in wheel.namelist() if not name.startswith(f"{DIST_INFO}/")}
+    source = ROOT / "exporter"
+    package = {
+        path.relative_to(source).as_posix()
+        for path in (source / PACKAGE).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    rules = {f"{PACKAGE}/rules/{path.name}" for path in (ROOT / "alerts" / "rules").iterdir()}
+    dashboards = {f"{PACKAGE}/dashboards/{path.name}" for path in (ROOT / "dashboards" / "json").iterdir()}
+    assert rules
+    assert dashboards
+    assert inside == package | rules | dashboards
+    assert {PurePosixPath(name).suffix for name in inside} <= SUFFIXES
+    assert f"{PACKAGE}/py.typed" in inside
+
+
+def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile, metadata: Metadata) -> None:
+    """For every platform, with the licence, one command, and classifiers that exist."""
+    assert metadata.name == "vllm-specdec-exporter"
+    assert str(metadata.version) == __version__
+    assert metadata.license_expression == "Apache-2.0"
+    assert wheel.read(f"{DIST_INFO}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert metadata.license_files == ["LICENSE"]
+    assert set(metadata.classifiers or ()) <= classifiers
+    assert metadata.summary
+    assert str(metadata.requires_python) == ">=3.11"
+    tags = message_from_bytes(wheel.read(f"{DIST_INFO}/WHEEL"))
+    assert (tags["Root-Is-Purelib"], tags["Tag"]) == ("true", "py3-none-any")
+    entry = wheel.read(f"{DIST_INFO}/entry_points.txt").decode()
+    assert entry.split() == ["[console_scripts]", "vllm-specdec-exporter", "=", f"{PACKAGE}.cli:main"]
+
+
+def test_the_wheel_shows_the_readme(metadata: Metadata) -> None:
+    """As Markdown, in whole."""
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.description == (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_wheel_needs_what_is_locked(metadata: Metadata) -> None:
+    """Every run-time dependency is in the lock file, in a version that the metadata allows."""
+    pins = dict(
+        line.removesuffix(" \\").split("==")
+        for line in (ROOT / "requirements" / "runtime.txt").read_text("utf-8").splitlines()
+        if "==" in line and not line.startswith((" ", "#"))
+    )
+    needed = [one for one in metadata.requires_dist or () if one.marker is None]
+    assert len(needed) >= 6
+    assert all(isinstance(one, Requirement) and one.specifier.contains(pins[one.name]) for one in needed)
+
+
+# --- installed
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of commands of a fresh environment with the wheel, installed by its hash.
+
+    What it needs is that of the tests' environment, where the package itself is not to be found: a path file
+    in a folder that a path file names is not read.
+    """
+    folder = tmp_path_factory.mktemp("installed")
+    (path,) = built.glob("*.whl")
+    lock = folder / "lock.txt"
+    lock.write_text(f"{path.as_uri()} --hash=sha256:{digests(built)[path.name]}\n")
+    succeed(python("-m", "venv", "--without-pip", folder / "venv"), folder)
+    interpreter = folder / "venv" / "bin" / "python"
+    (site,) = (folder / "venv").glob("lib/python3.*/site-packages")
+    (site / "needs.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    options = (
+        "--no-index",
+        "--no-deps",
+        "--require-hashes",
+        "--no-compile",
+        "--disable-pip-version-check",
+        "--quiet",
+    )
+    succeed(python("-m", "pip", "--python", interpreter, "install", *options, "-r", lock), folder)
+    return folder / "venv" / "bin"
+
+
+def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
+    """It is the wheel's, not that of the tree."""
+    program = installed / "vllm-specdec-exporter"
+    assert (
+        succeed([program, "--version"], tmp_path, PYTHONPATH="") == f"vllm-specdec-exporter {__version__}\n"
+    )
+    code = "import vllm_specdec_exporter as found; print(found.__file__)"
+    where = succeed([installed / "python", "-c", code], tmp_path, PYTHONPATH="").strip()
+    assert Path(where).is_relative_to(installed.parent)
+
+
+def test_the_installed_package_brings_rules_and_dashboards(installed: Path, tmp_path: Path) -> None:
+    """Which the commands `demo` and `dashboards` read."""
+    program = installed / "vllm-specdec-exporter"
+    succeed([program, "dashboards", "--out", tmp_path / "out"], tmp_path, PYTHONPATH="")
+    written = {
+        path.name: json.loads(path.read_text("utf-8"))["uid"] for path in (tmp_path / "out").glob("*.json")
+    }
+    sources = {path.name for path in (ROOT / "dashboards" / "json").glob("*.json")}
+    assert written.keys() == sources
+    assert len(set(written.values())) == len(sources)
+
+
+def test_a_wheel_of_other_bytes_is_refused(built: Path, tmp_path: Path) -> None:
+    """By its hash: what is released can be pinned."""
+    (path,) = built.glob("*.whl")
+    other = tmp_path / path.name
+    shutil.copy(path, other)
+    with other.open("ab") as file:
+        file.write(b"\0")
+    lock = tmp_path / "lock.txt"
+    lock.write_text(f"{other.as_uri()} --hash=sha256:{digests(built)[path.name]}\n")
+    options = ("--no-index", "--no-deps", "--require-hashes", "--disable-pip-version-check")
+    done = run(python("-m", "pip", "install", "--target", tmp_path / "none", *options, "-r", lock), tmp_path)
+    assert done.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in done.stdout + done.stderr

@@ -1,0 +1,123 @@
+"""The changelog is in the form of Keep a Changelog, and no release goes without its section."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from release.tree import ROOT, python, run, script, succeed
+from vllm_specdec_exporter import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+notes = script("notes")
+
+TWO = """# Changelog
+
+What it follows.
+
+## [Unreleased]
+
+### Fixed
+
+- Not yet out.
+
+## [1.10.0] - 2026-03-04
+
+### Added
+
+- Ten.
+  In two lines.
+
+### Security
+
+- Safer.
+
+## [1.9.0] - 2026-02-03
+
+### Added
+
+- Nine.
+"""
+
+
+def test_ours_is_in_form() -> None:
+    """And what is in it is either not released, or of a version up to the present one."""
+    unreleased, *released = notes.sections((ROOT / "CHANGELOG.md").read_text("utf-8"))
+    assert unreleased.version == notes.UNRELEASED
+    present = [int(number) for number in __version__.split(".")]
+    for section in released:
+        assert [int(number) for number in section.version.split(".")] <= present
+    assert unreleased.body or released[0].version == __version__
+
+
+def test_the_notes_are_the_section_of_the_version() -> None:
+    """Without its heading, and without those before and after."""
+    assert notes.notes("v1.10.0", "1.10.0", TWO) == (
+        "### Added\n\n- Ten.\n  In two lines.\n\n### Security\n\n- Safer.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "said"),
+    [
+        ("v1.10.0", "1.11.0", "wanted v1.11.0"),
+        ("1.10.0", "1.10.0", "wanted v1.10.0"),
+        ("v1.10.0.1", "1.10.0", "wanted v1.10.0"),
+        ("v1.11.0", "1.11.0", "no section [1.11.0]"),
+        ("v1.1.0", "1.1.0", "no section [1.1.0]"),
+    ],
+)
+def test_no_release_of_another_version_or_without_a_section(tag: str, version: str, said: str) -> None:
+    """The message says what to do."""
+    with pytest.raises(notes.ChangelogError) as caught:
+        notes.notes(tag, version, TWO)
+    assert said in str(caught.value)
+
+
+def test_no_release_of_nothing() -> None:
+    """A section that lists nothing is none."""
+    with pytest.raises(notes.ChangelogError, match="lists nothing"):
+        notes.notes("v1.9.0", "1.9.0", TWO.replace("- Nine.\n", ""))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("## [1.9.0] - 2026-02-03", "## 1.9.0 - 2026-02-03", "not of the form"),
+        ("## [1.9.0] - 2026-02-03", "## [1.9.0] - 3rd of February", "not of the form"),
+        ("## [1.9.0] - 2026-02-03", "## [1.9.0] - 2026-02-31", "no date"),
+        ("## [1.9.0] - 2026-02-03", "## [1.9.0]", "no date"),
+        ("## [1.9.0]", "## [1.9]", "three numbers"),
+        ("## [1.9.0]", "## [1.11.0]", "newest first"),
+        ("## [1.9.0]", "## [1.10.0]", "newest first"),
+        ("## [Unreleased]", "## [Unreleased] - 2026-04-01", "has a date"),
+        ("## [Unreleased]", "## [1.11.0] - 2026-04-01", "the first section"),
+        ("### Security", "### Better", "headings"),
+        ("### Security", "### Added", "headings"),
+    ],
+)
+def test_another_form_is_an_error(old: str, new: str, said: str) -> None:
+    """Which names the section."""
+    assert TWO.count(old) == 1
+    with pytest.raises(notes.ChangelogError) as caught:
+        notes.sections(TWO.replace(old, new))
+    assert said in str(caught.value)
+
+
+def test_a_release_prints_its_notes_or_fails(tree: Path) -> None:
+    """As the workflow runs it, before and after the section is named."""
+    changelog = tree / "CHANGELOG.md"
+    text = changelog.read_text("utf-8")
+    head, _, _ = text.partition("## [")
+    changelog.write_text(f"{head}## [Unreleased]\n\n### Added\n\n- One thing.\n", encoding="utf-8")
+    done = run(python("release/notes.py", f"v{__version__}"), tree)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"no section [{__version__}]" in done.stderr
+    changelog.write_text(
+        f"{head}## [Unreleased]\n\n## [{__version__}] - 2026-01-31\n\n### Added\n\n- One thing.\n",
+        encoding="utf-8",
+    )
+    assert succeed(python("release/notes.py", f"v{__version__}"), tree) == "### Added\n\n- One thing.\n"

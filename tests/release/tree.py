@@ -1,0 +1,89 @@
+"""Copies of the repository: what an sdist holds, unpacked."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+_SECONDS = 100.0
+
+
+def environment(root: Path, **more: str) -> dict[str, str]:
+    """Return an environment in which the package is that of a tree, and no other."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GIT_", "MAKE"))
+    }
+    kept.pop("SOURCE_DATE_EPOCH", None)
+    return {
+        **kept,
+        "PYTHONPATH": str(root / "exporter"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # A target of the Makefile may use the environment of the tests, and never make it anew.
+        "MAKEFLAGS": "--assume-old=.venv/.installed",
+        **more,
+    }
+
+
+def run(command: Sequence[str | Path], root: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a tree, with further variables; return what it did."""
+    return subprocess.run(
+        command, cwd=root, env=environment(root, **more), capture_output=True, text=True, timeout=_SECONDS
+    )
+
+
+def succeed(command: Sequence[str | Path], root: Path, **more: str) -> str:
+    """Run a command in a tree that has to succeed; return what it printed."""
+    done = run(command, root, **more)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def build(root: Path, into: Path, *targets: str, **more: str) -> None:
+    """Build what the build backend makes of a tree: sdist and wheel, or only some."""
+    chosen = [word for target in targets for word in ("-t", target)]
+    succeed([sys.executable, "-m", "hatchling", "build", *chosen, "-d", into], root, **more)
+
+
+def unpack(sdist: Path, folder: Path) -> Path:
+    """Unpack an sdist; return its only folder."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (root,) = folder.iterdir()
+    return root
+
+
+def repository(built: Path, folder: Path) -> Path:
+    """Return a copy of the repository below a folder, from the sdist in another."""
+    (sdist,) = built.glob("*.tar.gz")
+    root = unpack(sdist, folder)
+    # What an sdist adds. The backend would take the version from there.
+    (root / "PKG-INFO").unlink()
+    return root
+
+
+def script(name: str) -> ModuleType:
+    """Return a script of the folder release/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"release_{name}", ROOT / "release" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Where dataclasses look up the names in annotations.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def python(*words: str | Path) -> list[str | Path]:
+    """Return a command of the Python of the tests."""
+    return [sys.executable, *words]
