@@ -11,6 +11,7 @@ from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
 from grafana_panels.promql import INTERVAL, KNOWN, exporters, gauge, total
 from grafana_panels.table import Column, joined
 from grafana_panels.target import now, over_time
+from grafana_panels.tiles import A_MINUTE
 from grafana_panels.variables import SERVER, TARGET
 from grafana_panels.verdict import VERDICTS
 
@@ -144,12 +145,7 @@ polls: list[Panel] = [
             "a version the exporter does not know; tls, credentials: its configuration. The reasons are listed in docs/metrics.md."
         ),
         targets=[over_time(f"60 * ({rate_of('poll_errors_total', 'reason')} > 0)", "{{reason}}")],
-        unit="suffix:/min",
-        decimals=1,
-        least=0,
-        soft_most=1,
-        stack=True,
-        fill=25,
+        **A_MINUTE,
         no_value="none",
     ),
     TimeSeries(

@@ -33,6 +33,7 @@ class Dashboard(core.Dashboard):
         title: what it is called.
         description: the question that it answers.
         sections: headings, each with its panels; an empty heading has no row.
+        folded: headings below which nothing is shown until somebody clicks them; they come last.
         variables: what can be chosen.
         marks: annotations.
         links: to other dashboards.
@@ -42,6 +43,7 @@ class Dashboard(core.Dashboard):
     title: str = ""
     description: str = ""
     sections: Sequence[tuple[str, Sequence[Panel]]] = ()
+    folded: Sequence[str] = ()
     variables: Sequence[Json] = ()
     marks: Sequence[Json] = ()
     links: Sequence[Json] = ()
@@ -57,7 +59,7 @@ class Dashboard(core.Dashboard):
                 "editable": False,
                 "graphTooltip": 1,
                 "links": list(self.links),
-                "panels": list(_laid_out(self.sections)),
+                "panels": list(_laid_out(self.sections, self.folded)),
                 "refresh": "30s",
                 "schemaVersion": SCHEMA_VERSION,
                 "tags": [TAG],
@@ -76,22 +78,34 @@ def encode(dashboard: Dashboard) -> str:
     return json.dumps(_without_nulls(plain), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _laid_out(sections: Iterable[tuple[str, Sequence[Panel]]]) -> Iterator[Panel | Row]:
-    """Yield the panels with ids and places: from left to right, a new line where one does not fit."""
+def _laid_out(
+    sections: Iterable[tuple[str, Sequence[Panel]]], folded: Sequence[str]
+) -> Iterator[Panel | Row]:
+    """Yield the panels with ids and places: from left to right, a new line where one does not fit.
+
+    A folded row holds its panels, in the places that they have once it is opened.
+    """
     y, number = 0, 0
     for heading, panels in sections:
+        row = None
         if heading:
             number += 1
-            yield Row(title=heading, id=number, gridPos=_place(0, y, COLUMNS, 1))
+            row = Row(title=heading, id=number, gridPos=_place(0, y, COLUMNS, 1))
             y += 1
-        x, tallest = 0, 0
+        x, tallest, placed = 0, 0, list[Panel]()
         for panel in panels:
             if x + panel.width > COLUMNS:
                 x, y, tallest = 0, y + tallest, 0
             number += 1
-            yield attr.evolve(panel, id=number, gridPos=_place(x, y, panel.width, panel.rows))
+            placed.append(attr.evolve(panel, id=number, gridPos=_place(x, y, panel.width, panel.rows)))
             x, tallest = x + panel.width, max(tallest, panel.rows)
         y += tallest
+        if row is not None and heading in folded:
+            yield attr.evolve(row, folded=placed)
+            continue
+        if row is not None:
+            yield row
+        yield from placed
 
 
 def _place(x: int, y: int, width: int, height: int) -> Json:

@@ -320,19 +320,24 @@ class Text(Panel):
 
 @attr.s(auto_attribs=True, kw_only=True)
 class Row(core.Panel):
-    """A heading that can be folded; what stands below belongs to it."""
+    """A heading that can be folded; what stands below belongs to it.
+
+    Attributes:
+        folded: the panels below it that are not shown at first.
+    """
 
     id: int | None = None
     gridPos: Json | None = None  # noqa: N815 - grafanalib's name
     title: str = ""
+    folded: list[Panel] = attr.ib(factory=list)
 
     def to_json_data(self) -> Json:
         """Return Grafana's JSON."""
         return {
-            "collapsed": False,
+            "collapsed": bool(self.folded),
             "gridPos": self.gridPos,
             "id": self.id,
-            "panels": [],
+            "panels": self.folded,
             "title": self.title,
             "type": "row",
         }

@@ -79,16 +79,16 @@ def per_request(select: str = ENGINE, keep: str = "", *, now: bool = False) -> s
     return f"{total(tokens + keep)} / ({total(running + keep)} > 0)"
 
 
-def counted(series: str, select: str, by: str = "", **matchers: str) -> str:
+def counted(series: str, select: str, by: str = "", *, over: str = INTERVAL, **matchers: str) -> str:
     """Return the rate of any counter, summed."""
     own = "".join(f',{label}="{value}"' for label, value in matchers.items())
-    return total(f"rate({series}{{{select}{own}}}[{INTERVAL}])", by)
+    return total(f"rate({series}{{{select}{own}}}[{over}])", by)
 
 
-def quantile(histogram: str, select: str, share: float, by: str = "") -> str:
+def quantile(histogram: str, select: str, share: float, by: str = "", *, over: str = INTERVAL) -> str:
     """Return a quantile of any histogram; without observations there is none, rather than NaN."""
     labels = f"le, {by}" if by else "le"
-    return f"histogram_quantile({share:g}, {counted(histogram + '_bucket', select, labels)}) >= 0"
+    return f"histogram_quantile({share:g}, {counted(histogram + '_bucket', select, labels, over=over)}) >= 0"
 
 
 class Flow:
@@ -189,12 +189,13 @@ def harmonic(value: str, weight: str, by: str = "", own: str = "") -> str:
     return f"{made} / ({spent} > 0)"
 
 
-def survival(select: str = ENGINE) -> str:
-    """Return the share of drafts accepted at each position, of the engines that draft so far."""
-    accepted = f"rate({gauge('accepted_tokens_per_position_total', select)}[{INTERVAL}])"
-    drafts = f"rate({gauge('drafts_total', select)}[{INTERVAL}])"
+def survival(position: int | None = None, *, over: str = INTERVAL) -> str:
+    """Return the share of drafts accepted at each position or at one, of the engines that draft so far."""
+    own, by = ({}, "position") if position is None else ({"position": str(position)}, "")
+    accepted = f"rate({gauge('accepted_tokens_per_position_total', **own)}[{over}])"
+    drafts = f"rate({gauge('drafts_total')}[{over}])"
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
-    return f"sum by (position) ({accepted}) / (sum by (position) ({reached}) > 0)"
+    return f"{total(accepted, by)} / ({total(reached, by)} > 0)"
 
 
 def to_the_end() -> str:

@@ -16,6 +16,8 @@ BREAK_EVEN = weighted(windowed("break_even_acceptance_length"), DRAFTS)
 TIMES: Json = {"unit": "suffix:×", "decimals": 2}
 RATIO: Json = {"unit": "percentunit", "decimals": 0, "least": 0, "most": 1}
 LENGTH: Json = {"unit": "short", "decimals": 2}
+#: Events a minute by kind, one upon the other; a single one does not fill the panel.
+A_MINUTE: Json = {"unit": "suffix:/min", "decimals": 1, "least": 0, "soft_most": 1, "stack": True, "fill": 25}
 
 #: As many positions and K as have a bar.
 MOST_BARS = 16

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .target import DATASOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from .field import Json
 
@@ -102,6 +102,28 @@ def query(
         **({"regex": regex} if regex else {}),
         "sort": sort,
         "type": "query",
+    }
+
+
+def choice(name: str, label: str, values: Sequence[str], first: str) -> Json:
+    """Return a variable with values of its own, of which one is chosen.
+
+    Args:
+        name: of the variable.
+        label: its heading.
+        values: what there is to choose.
+        first: what is chosen at first.
+    """
+    return {
+        "current": {"selected": True, "text": first, "value": first},
+        "hide": 0,
+        "includeAll": False,
+        "label": label,
+        "multi": False,
+        "name": name,
+        "options": [{"selected": value == first, "text": value, "value": value} for value in values],
+        "query": ",".join(values),
+        "type": "custom",
     }
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "questions",
     "resolve",
     "timing",
+    "unfolded",
 ]
 
 #: Panels that ask nothing.
@@ -52,6 +53,21 @@ def panels(dashboard: Json) -> list[Json]:
             found.append(panel)
         found.extend(inner for inner in panel.get("panels", ()) if inner["type"] not in SILENT)
     return found
+
+
+def unfolded(dashboard: Json) -> Json:
+    """Return a dashboard as it looks once somebody has opened its last row.
+
+    Raises:
+        DashboardError: another row is folded, below which Grafana would move everything down.
+    """
+    *above, last = dashboard["panels"]
+    if any(panel.get("collapsed") for panel in above):
+        msg = f"{dashboard['uid']}: a row is folded that is not the last one"
+        raise DashboardError(msg)
+    if not last.get("collapsed"):
+        return dashboard
+    return {**dashboard, "panels": [*above, {**last, "collapsed": False, "panels": []}, *last["panels"]]}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Twelve questions of operators, and how the dashboards answer them: docs/dashboards.md has them for people.
+"""Thirteen questions of operators, and how the dashboards answer them: docs/dashboards.md has them, too.
 
 Each is asked of a world where the answer is known. `answer` gets what the panel shows, and says what a person
 would read off it.
@@ -221,6 +221,13 @@ def watched(view: View) -> str:
     return ", ".join(sorted({view.word(line[-1][1]) for line in view.lines().values()}))
 
 
+def losing_kinds(view: View) -> str:
+    """Read the rows of which more than half of the requests lose."""
+    rows = view.rows("request_type", "temperature")
+    lose = {key: values[1] for key, values in rows.items() if values[1] is not None and values[1] > 0.5}
+    return ", ".join(f"{kind} at {heat}" for kind, heat in sorted(lose, key=lambda key: -(lose[key] or 0)))
+
+
 def measured(view: View) -> str:
     """Read whether the measured line is above break-even."""
     lines = view.lines()
@@ -304,5 +311,13 @@ QUESTIONS = (
         "Who answered when?",
         watched,
         "✖ EXPORTER DOWN",
+    ),
+    Asked(
+        "Who loses while the mean looks healthy?",
+        "requests",
+        "requests",
+        "Which requests lose?",
+        losing_kinds,
+        "story at 1+, story at 0.7-1",
     ),
 )

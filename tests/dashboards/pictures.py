@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from browser import Browser
-from dashboards.grafana import Viewing
+from dashboards.grafana import Viewing, unfolded
 from dashboards.live import dashboards
 from dashboards.rendering import look, render
 from dashboards.worlds import open_world
@@ -43,12 +43,14 @@ class Scene:
         dashboard: the end of the uid.
         theme: light or dark.
         values: of variables; the others are All.
+        opened: whether the row that is folded at first has been opened.
     """
 
     world: str
     dashboard: str
     theme: str = "light"
     values: tuple[tuple[str, str], ...] = ()
+    opened: bool = False
 
     @property
     def picture(self) -> str:
@@ -68,7 +70,6 @@ MORE = (
     ("measured", "cost"),
     ("loads", "load"),
     ("measured", "load"),
-    ("requests", "requests"),
 )
 #: What every dashboard is shown in.
 WORLDS = ("healthy", "harmful", "idle", "exporter-down")
@@ -85,6 +86,7 @@ def scenes() -> Iterator[Scene]:
     yield Scene("healthy", "payoff", "dark")
     for world, uid in MORE:
         yield Scene(world, uid)
+    yield Scene("requests", "requests", opened=True)
 
 
 async def draw(world: World, wanted: Sequence[Scene], folder: Path, width: int = WIDTH) -> list[Report]:
@@ -96,7 +98,9 @@ async def draw(world: World, wanted: Sequence[Scene], folder: Path, width: int =
             viewing = Viewing(
                 start, world.end, dict(scene.values), pixels=width, scrape_interval=world.interval
             )
-            document = look(world.prometheus, dashboards()[scene.dashboard], viewing, theme=scene.theme)
+            dashboard = dashboards()[scene.dashboard]
+            shown = unfolded(dashboard) if scene.opened else dashboard
+            document = look(world.prometheus, shown, viewing, theme=scene.theme)
             found.append(await render(document, folder, page, name=scene.picture))
     return found
 

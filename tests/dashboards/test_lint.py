@@ -46,6 +46,7 @@ BLUE_OVERRIDE = {
     "matcher": {"id": "byName", "options": "position 0"},
     "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": "#2171B5"}}],
 }
+BY_REQUEST = RATE.replace("drafts_total", "request_drafts_total").replace(',engine=~"$engine"', "")
 RUNNING = f"sum(vllm:num_requests_running{{{VLLM}}})"
 
 # fmt: off
@@ -351,6 +352,7 @@ EXAMPLES: dict[str, Examples] = {
         (line(RATE.replace("$__rate_interval", "5m")), "rate over 300s"),
         (line(RATE.replace("$__rate_interval", "$__range")), "rate over $__range"),
         (line(RATE.replace("rate(", "increase(").replace("$__rate_interval", "$window")), "over $window"),
+        (line(RATE.replace("$__rate_interval", "$over")), "rate over $over"),
         good=(line(f"max_over_time({GAUGE}[5m])"),),
     ),
     "one_number": bad(
@@ -416,6 +418,13 @@ EXAMPLES: dict[str, Examples] = {
         (line('ALERTS{alertname=~"VLLMSpecDecode.+"}'), 'lacks model_name=~"$model_name"'),
         (line("model:vllm_specdec_drafts:rate5m"), 'lacks namespace=~"$namespace"'),
         bad_put(f"{INSTANCE}.query.query", "label_values(vllm_specdec_up, instance)", 'lacks job=~"$job"'),
+        (
+            dashboard(
+                put(f"{VARIABLES}.9", {"name": "temperature", "type": "custom"}),
+                put(f"{LINE}.targets.0.expr", BY_REQUEST),
+            ),
+            'lacks temperature=~"$temperature"',
+        ),
         good=(
             line(RATE.replace('pod=~"$pod"', 'pod=~"${pod}|$pod"')),
             dashboard(*VLLM_JOBS, put(f"{LINE}.targets.0.expr", RUNNING)),
@@ -566,6 +575,17 @@ def test_old_names_of_vllm_are_none_that_the_captures_show() -> None:
     short = [name.removeprefix("vllm:") for name in known.VLLM]
     written = text.replace("queries/hits_total", "queries_total gpu_prefix_cache_hits_total")
     assert [name for name in short if name not in written] == []
+
+
+def test_panels_that_are_folded_into_a_row_are_checked_and_asked_as_the_others() -> None:
+    found = dashboard(put(f"{LINE}.targets.0.expr", "up{"))
+    (line_,) = [panel for panel in found.panels if panel.title == "Drafts"]
+    row = {**found.body["panels"][0], "collapsed": True, "panels": [line_.body]}
+    others = [body for body in found.body["panels"][1:] if body is not line_.body]
+    folded = lint.Dashboard({**found.body, "panels": [row, *others]})
+    for check in ("target_promql", "panel_title"):
+        assert [str(one) for one in lint.said(check, folded)] == [str(one) for one in lint.said(check, found)]
+    assert list(lint.said("target_promql", folded))
 
 
 def test_panels_that_only_touch_do_not_overlap() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dashboards.grafana import panels
 from dashboards.live import dashboards
 from dashboards.pictures import PICTURES, Scene, draw, scenes
 from dashboards.worlds import open_world, shared_folder
@@ -27,7 +28,14 @@ EMPTY = {
     ("exporter", "Why do polls fail?"): "none does",
 }
 #: What the dashboard of requests shows without an exporter that tells them apart.
-BY_VLLM = {"Is there per-request data?", "Length of answers", "Length of prompts", "Requests by how they end"}
+BY_VLLM = {
+    "Data by request?",
+    "Acceptance of all drafts",
+    "Is all traffic observed?",
+    "Length of answers",
+    "Length of prompts",
+    "Requests by how they end",
+}
 SCENES = sorted(scenes(), key=lambda scene: scene.world)
 
 
@@ -67,7 +75,7 @@ def anywhere(test: object) -> object:
 
 def says_why(panel: PanelReport, uid: str) -> bool:
     """Tell whether an empty panel shows the words that it has for that."""
-    config = next(one for one in dashboards()[uid]["panels"] if one["id"] == panel.id)
+    config = next(one for one in panels(dashboards()[uid]) if one["id"] == panel.id)
     words = config["fieldConfig"]["defaults"]["noValue"]
     return any(words in line for line in panel.lines) or words in panel.text.replace("\n", " ")
 
@@ -98,7 +106,7 @@ def test_where_all_is_well_no_panel_is_empty(drawn: dict[tuple[Scene, int], Repo
     empty = {panel.title for panel in drawn[scene, WIDTHS[0]].panels if panel.empty}
     if uid == "requests":
         assert BY_VLLM.isdisjoint(empty)
-        assert "NO: means only" in drawn[scene, WIDTHS[0]].panel("Is there per-request data?").text
+        assert "NO: means only" in drawn[scene, WIDTHS[0]].panel("Data by request?").text
     else:
         assert {title for title in empty if (uid, title) not in EMPTY} == set()
 

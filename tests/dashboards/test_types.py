@@ -75,6 +75,13 @@ def test_what_grafana_does_not_know_is_noticed(path: str, value: Any, words: str
     assert any(words in one for one in found), found
 
 
+def test_what_grafana_does_not_know_is_noticed_in_a_folded_panel() -> None:
+    document = dashboard(put(f"{TABLE}.fieldConfig.overrides.0.properties.0.id", "units")).body
+    row, *others = document["panels"]
+    folded = {**document, "panels": [{**row, "collapsed": True, "panels": others}]}
+    assert any("units" in one for one in misfits(folded))
+
+
 def test_a_query_without_a_data_source_is_noticed() -> None:
     """Without its type nobody knows what its keys mean."""
     found = misfits(
@@ -116,7 +123,8 @@ def test_reading_and_writing_changes_nothing_and_adds_only_defaults(found: lint.
         key: value for key, value in once.items() if key in found.body and not isinstance(value, dict | list)
     }
     assert kept == {key: found.body[key] for key in kept}
-    assert [panel["title"] for panel in once["panels"] if "title" in panel] == [
+    panels = [one for outer in once["panels"] for one in (outer, *outer.get("panels", ()))]
+    assert [panel["title"] for panel in panels if "title" in panel] == [
         panel.title for panel in found.all_panels if "title" in panel.body
     ]
 

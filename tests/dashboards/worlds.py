@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alerts.promtool import alert_names
-from dashboards import worlds_requests, worlds_write
+from dashboards import worlds_write
 from dashboards.worlds_catalogue import WORLDS
 from dashboards.worlds_pods import Storage, scrape
 from dashboards.worlds_rules import evaluate
@@ -102,8 +102,6 @@ def make(spec: WorldSpec, folder: Path, now: float) -> tuple[Storage, Storage]:
     storage = Storage(now - step * np.arange(scrapes - 1, -1, -1, dtype=float))
     pods = spec.pods(folder)
     scrape(storage, pods, spec.every, _kept, spec.seed)
-    if spec.requests:
-        worlds_requests.add(storage, pods)
     storage.series = {key: np.ascontiguousarray(rows) for key, rows in storage.series.items()}
     return storage, evaluate(storage, alert_names() | _asked(), spec.evaluated)
 

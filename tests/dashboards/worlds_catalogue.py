@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboards.worlds_baseline import record
 from dashboards.worlds_pods import Pod, Server, spec_config
+from dashboards.worlds_requests import KINDS, UNRECORDED, RequestTraffic
 from dashboards.worlds_traffic import Phase, Traffic, traffic
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ class WorldSpec:
         pods: makes its pods; it gets a folder for files that an exporter needs.
         about: what is the matter, in a few words.
         hours: how long.
-        requests: whether there are series by request.
         every: ticks between two scrapes.
         evaluated: scrapes between two evaluations of the rules.
         seed: of its randomness.
@@ -35,7 +35,6 @@ class WorldSpec:
     pods: Callable[[Path], tuple[Pod, ...]]
     about: str
     hours: float = HOURS
-    requests: bool = False
     every: int = 2
     evaluated: int = 2
     seed: int = 1
@@ -75,6 +74,11 @@ BUSY = traffic(acceptance=(0.85, 0.80, 0.72), clients=40)
 QUIET = traffic(acceptance=(0.78, 0.70, 0.64), clients=2)
 SILENT = traffic("idle")
 DRAFT_MODEL = spec_config("draft_model", 3, model="meta-llama/Llama-3.1-8B-Instruct")
+ZONES = {
+    "disable_acceptance_ratio": 0.50,
+    "break_even_acceptance_ratio": 0.65,
+    "poor_request_acceptance_ratio": 0.50,
+}
 NGRAM = spec_config("ngram", 16, prompt_lookup_max=4)
 
 
@@ -157,12 +161,26 @@ def _rollout(_: Path) -> tuple[Pod, ...]:
     )
 
 
-def _variable_drafts(_: Path) -> tuple[Pod, ...]:
-    weights = (0.3, 0.2, 0.1, 0.1, *(0.02,) * 8, *(0.035,) * 4)
-    drafts = traffic(
-        "variable_drafts", 16, acceptance=(0.9,), position_decay=1.0, draft_length_weights=weights
+#: How often n-gram drafts of 1 to 16 tokens are found.
+LENGTHS = (0.3, 0.2, 0.1, 0.1, *(0.02,) * 8, *(0.035,) * 4)
+
+
+def variable_drafts(clients: int = 24) -> Traffic:
+    """Return traffic with such drafts."""
+    return traffic(
+        "variable_drafts",
+        16,
+        acceptance=(0.9,),
+        position_decay=1.0,
+        draft_length_weights=LENGTHS,
+        clients=clients,
     )
-    return (pod(0, all_the_time(drafts), config=NGRAM),)
+
+
+def _variable_drafts(_: Path) -> tuple[Pod, ...]:
+    """An exporter that sees requests, too, of a vLLM that was not told to give records of them."""
+    silent = RequestTraffic(answers=UNRECORDED)
+    return (pod(0, all_the_time(variable_drafts()), config=NGRAM, requests=silent),)
 
 
 def _loads(_: Path) -> tuple[Pod, ...]:
@@ -175,9 +193,24 @@ def _loads(_: Path) -> tuple[Pod, ...]:
 
 
 def _requests(_: Path) -> tuple[Pod, ...]:
-    """An exporter that tells requests apart, see `worlds_requests`; long drafts, too."""
-    deep = traffic(k=16, acceptance=(0.92,), position_decay=1.0)
-    return (pod(0, all_the_time(deep), config=spec_config("suffix", 16)),)
+    """Exporters that tell requests apart, see `worlds_requests`; long drafts, and drafts of any length.
+
+    Requests are judged by the zones of a draft model: by those of cheap drafters nearly nothing loses.
+    """
+    zones = {"threshold": [f"{name}={value}" for name, value in ZONES.items()]}
+    deep = traffic(k=16, acceptance=(0.92,), position_decay=1.0, clients=2)
+    return (
+        pod(0, all_the_time(deep), config=spec_config("suffix", 16), flags=zones, requests=RequestTraffic()),
+        pod(
+            0,
+            all_the_time(variable_drafts(clients=3)),
+            model=QWEN,
+            name="coder",
+            config=NGRAM,
+            flags=zones,
+            requests=RequestTraffic(KINDS[:5], LENGTHS, seed=2),
+        ),
+    )
 
 
 def _unlabelled(_: Path) -> tuple[Pod, ...]:
@@ -236,7 +269,7 @@ WORLDS: dict[str, WorldSpec] = {
     "rollout": WorldSpec(_rollout, "new pods with another K"),
     "variable-drafts": WorldSpec(_variable_drafts, "n-gram drafts of any length"),
     "loads": WorldSpec(_loads, "rising load", hours=2.5),
-    "requests": WorldSpec(_requests, "series by request", requests=True),
+    "requests": WorldSpec(_requests, "series by request"),
     "unlabelled": WorldSpec(_unlabelled, "no cluster, namespace or pod"),
     "two-clusters": WorldSpec(_two_clusters, "the same in two clusters, one losing"),
     "measured": WorldSpec(_measured, "with a baseline and the cost of memory"),

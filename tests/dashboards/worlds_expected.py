@@ -27,7 +27,13 @@ DRAFTING = GENERATING - _in("bypassed", "off")
 #: It has drafted within the last hours.
 DRAFTED = EVERYWHERE - _in("off")
 #: Alerts fire now.
-ALERTED = _in("harmful", "exporter-down", "bypassed", "two-clusters", "measured", "saturated", "day")
+ALERTED = _in(
+    "harmful", "exporter-down", "bypassed", "two-clusters", "measured", "saturated", "day", "requests",
+    "variable-drafts",
+)  # fmt: skip
+#: The exporter sees requests, and their answers tell of speculation, too.
+OBSERVED = _in("requests", "variable-drafts")
+RECORDED = _in("requests")
 
 EXPECTED: dict[str, frozenset[str]] = {
     "acceptance: Acceptance quality": DRAFTING,
@@ -67,7 +73,7 @@ EXPECTED: dict[str, frozenset[str]] = {
     "cost: Return on speculation": _in("measured"),
     "cost: What would each K give?": DRAFTING - _in("variable-drafts"),
     "cost: K in use and K advised": DRAFTED,
-    "cost: Which K at which load?": DRAFTING - _in("variable-drafts"),
+    "cost: Which K at which load?": DRAFTING - _in("variable-drafts", "requests"),
     "cost: At which load does it pay?": EVERYWHERE,
     "cost: Speedup against running requests": EVERYWHERE,
     "cost: Acceptance against break-even": DRAFTED,
@@ -133,22 +139,41 @@ EXPECTED: dict[str, frozenset[str]] = {
     "payoff: Which model loses?": POLLED,
     "payoff: Which pod or engine loses?": POLLED,
     "payoff: Which alerts fire?": ALERTED,
-    "requests: Is there per-request data?": EVERYWHERE,
-    "requests: Share of the tokens that lose": _in("requests"),
-    "requests: P10 of acceptance by request": _in("requests"),
-    "requests: Requests with data": _in("requests"),
-    "requests: Acceptance by temperature": _in("requests"),
-    "requests: Acceptance by type of request": _in("requests"),
-    "requests: Acceptance of requests": _in("requests"),
-    "requests: Quantiles of acceptance by request": _in("requests"),
-    "requests: Who gains, who loses?": _in("requests"),
-    "requests: Time per output token by type": _in("requests"),
-    "requests: Time to first token by type": _in("requests"),
-    "requests: Requests by temperature": _in("requests"),
-    "requests: Requests by type": _in("requests"),
+    "requests: Data by request?": EVERYWHERE,
+    "requests: Is the workload mixed?": RECORDED,
+    "requests: How much loses?": RECORDED,
+    "requests: P10 of acceptance": RECORDED,
+    "requests: Requests with data": OBSERVED,
+    "requests: Answers with a record": OBSERVED,
+    "requests: Which requests lose?": RECORDED,
+    "requests: Acceptance by temperature": RECORDED,
+    "requests: Acceptance by type of request": RECORDED,
+    "requests: Acceptance of requests": RECORDED,
+    "requests: Quantiles of acceptance by request": RECORDED,
+    "requests: Requests by what speculation does to them": OBSERVED,
+    "requests: Tokens by what speculation does to them": OBSERVED,
+    "requests: Which type loses, and since when?": RECORDED,
+    "requests: Which temperature loses, and since when?": RECORDED,
+    "requests: What does the exporter judge?": OBSERVED,
+    "requests: Acceptance where a position was drafted": RECORDED,
+    "requests: Acceptance of all drafts": DRAFTED - _in("idle", "bypassed"),
+    "requests: How far do drafts reach?": RECORDED,
+    "requests: Acceptance where a position was drafted, over time": RECORDED,
+    "requests: Accepted tokens per draft by request": RECORDED,
+    "requests: Time per output token by type": OBSERVED,
+    "requests: Time to first token by type": OBSERVED,
+    "requests: Requests by temperature": OBSERVED,
+    "requests: Requests by type": OBSERVED,
+    "requests: Is all traffic observed?": EVERYWHERE,
+    "requests: What do answers tell of speculation?": OBSERVED,
+    "requests: Why is a request not observed?": OBSERVED,
+    "requests: Requests and connections of the tap": OBSERVED,
+    "requests: Why do connections to vLLM fail?": OBSERVED,
     "requests: Length of answers": EVERYWHERE,
     "requests: Length of prompts": EVERYWHERE,
     "requests: Requests by how they end": EVERYWHERE,
+    "requests: Whose requests lose?": RECORDED,
+    "requests: Which tenant loses, and since when?": RECORDED,
 }
 
 #: Targets that no world answers, with the reason.

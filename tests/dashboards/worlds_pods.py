@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dashboards.worlds_requests import RequestTraffic, Seen
 from dashboards.worlds_traffic import TICK, Counts, Key, Labels, Phase, answer, count, together
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.collector import ResultCollector
@@ -69,6 +70,7 @@ class Pod:
         servers: what it watches.
         labels: of both scrape targets, such as `namespace`.
         flags: of the exporter, as `config.load` takes them.
+        requests: what its first server is asked, if the exporter sees requests.
         scraped: whether Prometheus reaches the exporter, by minutes before the end.
         there: whether the pod exists, likewise; without it there is no target.
     """
@@ -77,6 +79,7 @@ class Pod:
     servers: tuple[Server, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
+    requests: RequestTraffic | None = None
     scraped: Callable[[float], bool] = lambda _minutes: True
     there: Callable[[float], bool] = lambda _minutes: True
 
@@ -229,6 +232,10 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
         for target, client in zip(config.upstream.targets, clients, strict=True)
     ]
     texts = [_texts(counts, wanted) for counts in counted]
+    seen = None
+    if pod.requests:
+        model = next(iter(pod.servers[0].stories))[0]
+        seen = Seen(pod.requests, model, config.settings.thresholds)
     reload = Reload(successful=True, success_timestamp_seconds=start - 30.0)
     target = {**pod.labels, "job": JOB, "instance": pod.address}
     up = np.array([pod.scraped((float(storage.times[-1]) - time) / 60) for time in storage.times])
@@ -239,6 +246,8 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             body = answer(counts, text, tick)
             client.body = body if len(body) > 1 else None
             await poller.poll()
+        if seen:
+            seen.go_on(TICK, clock.now, start + clock.now)
         number = (tick + 1) // every - 1
         if (tick + 1) % every or not up[number]:
             continue
@@ -249,6 +258,7 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             targets=tuple(poller.result(clock.now) for poller in pollers),
             thresholds=dict(config.settings.thresholds.items()),
             reload=reload,
+            requests=seen.result(clock.now) if seen else None,
         )
         samples = _expose(storage, result, target, number)
         _process(storage, target, number, start, clock.now)

@@ -159,17 +159,17 @@ def quantile_of(engines: list[Grown], quantile: float) -> int:
 # --- tables and annotations
 
 
-def answers_of_rows(world: World, title: str, column: str) -> list[Any]:
+def answers_of_rows(world: World, title: str, column: str, uid: str = "payoff", **values: Value) -> list[Any]:
     """Return the rows of a table that have a value in a column."""
-    panel = panel_of("payoff", title)
+    panel = panel_of(uid, title)
     (names,) = [
         transformation["options"]["renameByName"]
         for transformation in panel["transformations"]
         if "renameByName" in transformation["options"]
     ]
     (ref,) = [name.removeprefix("Value #") for name, shown in names.items() if shown == column]
-    viewing = Viewing(world.end - 10_800, world.end, {}, scrape_interval=world.interval)
-    result: list[Any] = execute(world.prometheus, live.dashboards()["payoff"], panel, viewing)[ref]["result"]
+    viewing = Viewing(world.end - 10_800, world.end, values, scrape_interval=world.interval)
+    result: list[Any] = execute(world.prometheus, live.dashboards()[uid], panel, viewing)[ref]["result"]
     return result
 
 

@@ -1,27 +1,31 @@
-"""Per-request series of an exporter that has them, as the dashboard of requests expects them.
+"""Requests one by one, as an exporter's tap sees them: what each drafted, had accepted and waited for.
 
-No exporter publishes these so far; names and labels are those of dashboards/grafana_panels/per_request.py.
-Two types of request share a server: code, whose drafts are good, and stories, whose drafts are bad when hot.
+The counting is the exporter's own, from the observation on. A world is made of kinds of requests that
+share a server: code, whose drafts are good, and stories, whose drafts are bad when hot.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dashboards.worlds_pods import JOB
+from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.classification import Classification
+from vllm_specdec_exporter.per_request.observation import Observation, Source
+from vllm_specdec_exporter.per_request.record import DraftRecord
+from vllm_specdec_exporter.per_request.result import RequestsResult, TapResult
+from vllm_specdec_exporter.per_request.settings import RequestSettings
+from vllm_specdec_exporter.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.tap.relay import ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from dashboards.worlds_pods import Pod, Storage
-
-ACCEPTANCE_BOUNDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-SECONDS_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+    from vllm_specdec_exporter.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -30,76 +34,177 @@ class Kind:
 
     Attributes:
         request_type: what they ask for.
-        temperature: bucket of their temperature.
-        outcome: what speculation does to them.
+        temperature: theirs, None where they name none.
         per_minute: how many.
-        acceptance: mean acceptance ratio.
-        tokens: generated for each.
+        chance: that a drafted token is accepted once those before it are, on average over requests.
+        tokens: generated for each, on average.
         per_token: seconds per output token.
         first_token: seconds to the first token.
+        tenant: whose they are.
+        adapter: the model that they name, if it is not the server's own.
     """
 
     request_type: str
-    temperature: str
-    outcome: str
+    temperature: float | None
     per_minute: float
-    acceptance: float
+    chance: float
     tokens: int
     per_token: float
     first_token: float
+    tenant: str
+    adapter: str = ""
 
 
+#: An adapter that clients name as their model: no engine does.
+ADAPTER = "support-lora"
+#: Of a server whose drafts are long: acceptance is a ratio of 0.8, of 0.6, and of 0.3 with K=16.
 KINDS = (
-    Kind("code", "0.0-0.3", "gains", 60, 0.82, 300, 0.008, 0.08),
-    Kind("code", "0.7-1.0", "break_even", 12, 0.55, 300, 0.012, 0.08),
-    Kind("story", "0.7-1.0", "loses", 30, 0.22, 600, 0.03, 0.15),
+    Kind("code", 0.0, 28, 0.975, 300, 0.008, 0.08, "acme"),
+    Kind("code", 0.8, 8, 0.95, 300, 0.012, 0.08, "acme"),
+    Kind("extraction", 0.0, 12, 0.985, 120, 0.007, 0.3, "globex"),
+    Kind("chat", None, 16, 0.945, 350, 0.014, 0.1, "globex"),
+    Kind("chat", 0.7, 12, 0.93, 350, 0.015, 0.1, "initech"),
+    Kind("story", 0.9, 18, 0.84, 220, 0.028, 0.15, "initech"),
+    Kind("story", 1.3, 6, 0.68, 220, 0.034, 0.15, "somebody"),
+    Kind("support", 0.2, 5, 0.95, 200, 0.012, 0.1, "acme", ADAPTER),
 )
+#: How many requests have what in their answers: a record with steps, one without, one of nothing, none.
+RECORDED = {"detailed": 0.86, "summary": 0.06, "not_drafted": 0.03, "none": 0.04, "malformed": 0.01}
+#: The same of a server that was not told to give records.
+UNRECORDED = {"none": 1.0}
+#: Requests that one in so many is: pushed, passed on without being looked at, and pushed in vain.
+_PUSHED, _ABORTED, _REJECTED = 12, 40, 150
+#: Seconds between two times at which the server refuses connections, as while it loads.
+_GONE_EVERY = 2700.0
+_TENANTS = frozenset({"acme", "globex", "initech"})
 
 
-def add(storage: Storage, pods: Sequence[Pod]) -> None:
-    """Add the series of all pods, whose servers have one model each."""
-    for pod in pods:
-        model = next(iter(pod.servers[0].stories))[0]
-        target = {**pod.labels, "job": JOB, "instance": pod.address, "model_name": model}
-        for number, kind in enumerate(KINDS):
-            _add(storage, target, kind, np.random.default_rng(number))
+@dataclass(frozen=True)
+class RequestTraffic:
+    """What a server is asked.
+
+    Attributes:
+        kinds: kinds of requests.
+        lengths: relative frequency of drafts of 1, 2, 3 ... tokens.
+        answers: share of the requests by what their answers tell.
+        seed: of its randomness.
+    """
+
+    kinds: tuple[Kind, ...] = KINDS
+    lengths: tuple[float, ...] = (*(0.0,) * 15, 1.0)
+    answers: Mapping[str, float] = field(default_factory=lambda: RECORDED)
+    seed: int = 1
 
 
-def _add(storage: Storage, target: Mapping[str, str], kind: Kind, random: np.random.Generator) -> None:
-    minutes = float(storage.times[1] - storage.times[0]) / 60
-    counts = random.poisson(kind.per_minute * minutes, len(storage.times))
-    own = {**target, "temperature": kind.temperature, "request_type": kind.request_type}
-    outcome = {**own, "outcome": kind.outcome}
-    totals = np.cumsum(counts).astype(float)
-    _put(storage, "vllm_specdec_request_outcomes_total", outcome, totals)
-    _put(storage, "vllm_specdec_request_generation_tokens_total", outcome, totals * kind.tokens)
-    spread = kind.acceptance * 20
-    acceptance = [random.beta(spread, 20 - spread, count) for count in counts]
-    per_token = [random.lognormal(np.log(kind.per_token), 0.3, count) for count in counts]
-    first_token = [random.lognormal(np.log(kind.first_token), 0.3, count) for count in counts]
-    histogram(storage, "vllm_specdec_request_acceptance_ratio", own, acceptance, ACCEPTANCE_BOUNDS)
-    histogram(storage, "vllm_specdec_request_time_per_output_token_seconds", own, per_token, SECONDS_BOUNDS)
-    histogram(storage, "vllm_specdec_request_time_to_first_token_seconds", own, first_token, SECONDS_BOUNDS)
+class Seen:
+    """What an exporter's tap has seen of a server.
+
+    Args:
+        traffic: what the server is asked.
+        model: by which name.
+        thresholds: those in force.
+    """
+
+    def __init__(self, traffic: RequestTraffic, model: str, thresholds: Thresholds) -> None:
+        tenants = Classification(tenant_header="x-tenant", tenants=_TENANTS)
+        self.book = Book(RequestSettings(classification=tenants), thresholds)
+        self._traffic, self._model = traffic, model
+        self._random = np.random.default_rng(traffic.seed)
+        self._steps = _steps(traffic.lengths)
+        self._number = 0
+        self._unobserved = dict.fromkeys(UNOBSERVED, 0)
+        self._errors = dict.fromkeys(ERRORS, 0)
+
+    def go_on(self, seconds: float, clock: float, wall: float) -> None:
+        """Let time pass.
+
+        Args:
+            seconds: how long.
+            clock: what the exporter's clock shows in the end.
+            wall: Unix time in the end.
+        """
+        for observation in self._requests(seconds, wall):
+            self._number += 1
+            if self._number % _ABORTED == 0:
+                self._unobserved["aborted"] += 1
+                continue
+            source = Source.TAP if self._number % _PUSHED else Source.PUSH
+            self.book.add(observation, source, clock)
+            self.book.push_rejected_total += self._number % _REJECTED == 0
+        if clock % _GONE_EVERY < seconds:
+            self._errors["refused"] += 3
+
+    def result(self, clock: float) -> RequestsResult:
+        """Return what the exporter knows of requests."""
+        tap = TapResult(
+            address=":9851",
+            upstream="127.0.0.1:8000",
+            connections=12 + self._number % 7,
+            connections_total=self._number // 6 + sum(self._errors.values()),
+            requests_total=self._number - self._number // _PUSHED,
+            upstream_errors_total=dict(self._errors),
+            unobserved_total=dict(self._unobserved),
+        )
+        return self.book.result(clock, {}, tap)
+
+    def _requests(self, seconds: float, wall: float) -> Iterator[Observation]:
+        for kind in self._traffic.kinds:
+            for _ in range(self._random.poisson(kind.per_minute * seconds / 60)):
+                yield self._request(kind, wall)
+
+    def _request(self, kind: Kind, wall: float) -> Observation:
+        random = self._random
+        answers = self._traffic.answers
+        state = str(random.choice(list(answers), p=list(answers.values())))
+        tokens = max(2, int(random.gamma(4, kind.tokens / 4)))
+        return Observation(
+            time=wall,
+            model_name=kind.adapter or self._model,
+            temperature=kind.temperature,
+            request_type=kind.request_type,
+            tenant=kind.tenant,
+            stream=True,
+            completion_tokens=tokens,
+            record=self._record(kind, state, tokens),
+            malformed=state == "malformed",
+            ttft_seconds=random.lognormal(np.log(kind.first_token), 0.3),
+            tpot_seconds=random.lognormal(np.log(kind.per_token), 0.3),
+        )
+
+    def _record(self, kind: Kind, state: str, tokens: int) -> DraftRecord | None:
+        if state in ("none", "malformed"):
+            return None
+        if state == "not_drafted":
+            return DraftRecord(0, 0, 0)
+        # Requests of a kind differ in the tokens that are refused, not in those that are accepted.
+        refused = self._random.gamma(12, (1 - kind.chance) / 12)
+        drafted, accepted = self._steps
+        chances = _chances(1 - min(0.98, refused), self._traffic.lengths, self._steps)
+        drafts = max(1, round(tokens / (1 + float(chances @ accepted))))
+        counts = self._random.multinomial(drafts, chances)
+        steps = {(int(drafted[at]), int(accepted[at])): int(counts[at]) for at in np.flatnonzero(counts)}
+        return DraftRecord(
+            drafts,
+            int(counts @ drafted),
+            int(counts @ accepted),
+            steps=steps if state == "detailed" else {},
+        )
 
 
-def histogram(
-    storage: Storage,
-    name: str,
-    labels: Mapping[str, str],
-    observed: Sequence[NDArray[np.float64]],
-    bounds: Sequence[float],
-) -> None:
-    """Add a histogram of what was observed before each scrape."""
-    for bound in bounds:
-        below = np.array([(values <= bound).sum() for values in observed])
-        _put(storage, f"{name}_bucket", {**labels, "le": f"{bound:g}"}, np.cumsum(below).astype(float))
-    count = np.cumsum([len(values) for values in observed]).astype(float)
-    _put(storage, f"{name}_bucket", {**labels, "le": "+Inf"}, count)
-    _put(storage, f"{name}_count", labels, count)
-    _put(storage, f"{name}_sum", labels, np.cumsum([values.sum() for values in observed]))
+Steps = tuple["NDArray[np.int64]", "NDArray[np.int64]"]
 
 
-def _put(storage: Storage, name: str, labels: Mapping[str, str], rows: NDArray[np.float64]) -> None:
-    key = (name, tuple(sorted((label, value) for label, value in labels.items() if value)))
-    known = storage.series.get(key)
-    storage.series[key] = rows if known is None else known + rows
+def _steps(lengths: Sequence[float]) -> Steps:
+    """Return all that can happen to a draft: how many tokens it has, and how many are accepted."""
+    pairs = [(length, accepted) for length in range(1, len(lengths) + 1) for accepted in range(length + 1)]
+    drafted, accepted = np.array(pairs).T
+    return drafted, accepted
+
+
+def _chances(chance: float, lengths: Sequence[float], steps: Steps) -> NDArray[np.float64]:
+    """Return how often each of these happens."""
+    drafted, accepted = steps
+    of_length = np.array(lengths)[drafted - 1] / sum(lengths)
+    refused = np.where(accepted < drafted, 1 - chance, 1.0)
+    found: NDArray[np.float64] = of_length * chance**accepted * refused
+    return found / found.sum()

@@ -21,7 +21,12 @@ from .queries import Query
 _ONE_HOT = frozenset(
     {row.full_name for row in METRICS if getattr(row.expand, "__qualname__", "").startswith("one_hot.")}
 )
-_YES_NO = frozenset({"up", f"{PREFIX}up", f"{PREFIX}config_last_reload_successful"})
+_YES_NO = frozenset(
+    {
+        "up",
+        *(f"{PREFIX}{name}" for name in ("up", "config_last_reload_successful", "request_workload_mixed")),
+    }
+)
 _ALWAYS_1 = frozenset({f"{PREFIX}info", f"{PREFIX}build_info", "ALERTS"})
 _SAME = frozenset(
     {"label_replace", "label_join", "sort", "sort_desc", "last_over_time", "max_over_time", "min_over_time"}

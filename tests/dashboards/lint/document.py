@@ -152,8 +152,12 @@ class Dashboard:
 
     @property
     def all_panels(self) -> tuple[Panel, ...]:
-        """Its panels, rows' headings among them."""
-        return tuple(Panel(body) for body in self.body.get("panels", ()))
+        """Its panels, rows' headings among them, and what is folded into these."""
+        return tuple(
+            Panel(body)
+            for outer in self.body.get("panels", ())
+            for body in (outer, *(outer.get("panels", ()) if outer.get("type") == "row" else ()))
+        )
 
     @property
     def panels(self) -> tuple[Panel, ...]:

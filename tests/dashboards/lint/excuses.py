@@ -46,6 +46,7 @@ _UNITS = "no unit of Grafana's says what is counted, which the sign in its place
 _HOUR = "counts of an hour, which say more of rare events than a rate"
 _BOTH = "as far back as the requests that it is divided by, whatever the zoom: a tile is of now"
 _OPEN = "as many as there are: told apart by name, and no colour judges"
+_JUDGED = "a quantile or a share of the requests of a minute is chance: over what the exporter judges by"
 _NEAR_1 = "what matters is the distance from 1, which an axis from 0 would flatten"
 
 EXCUSES: tuple[Excuse, ...] = (
@@ -105,11 +106,17 @@ EXCUSES: tuple[Excuse, ...] = (
     ),
     Excuse("target_rate_interval", "compare", "Tokens per second of a request", "300s", _BOTH),
     Excuse("target_rate_interval", "load", "Tokens per second", "300s", _BOTH),
+    Excuse("target_rate_interval", "requests", "*", "$over", _JUDGED),
+    Excuse(
+        "query_counters", "requests", "variable *", "vllm_specdec_request_outcomes_total",
+        "only its labels are asked for",
+    ),
     *(
         Excuse("colour_modes", dashboard, "*", f"{{{{{label}}}}} has", _OPEN)
         for dashboard, label in (
             ("payoff", "model_name"), ("exporter", "target"), ("exporter", "reason"),
             ("exporter", "window"), ("requests", "request_type"), ("requests", "temperature"),
+            ("requests", "reason"), ("requests", "tenant"),
         )
     ),
     Excuse("query_matching", "*", "*", "they differ in basis:", "an engine has one basis at a time"),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import promql_parser as promql
 
-from alerts.lint import ROOT, Bundle, raw_metrics, read_bundle, records, shape
 from alerts.lint import TARGET as TARGET_LABELS
+from alerts.lint import Bundle, raw_metrics, read_bundle, records, shape
 from alerts.lint.expressions import selector_name
 from alerts.lint.shapes import selected
 
@@ -43,9 +43,6 @@ VLLM: Mapping[str, tuple[frozenset[str], str]] = {
 }
 #: Series of alerts that are pending or firing: that they are, and since when.
 ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
-#: Where the series by request are named that no exporter publishes so far; and the labels they will have.
-PENDING = ROOT / "dashboards" / "grafana_panels" / "per_request.py"
-PENDING_LABELS = TARGET_LABELS | {"model_name", "temperature", "request_type", "outcome", "le"}
 
 
 @cache
@@ -55,18 +52,9 @@ def bundle() -> Bundle:
 
 
 @cache
-def pending() -> frozenset[str]:
-    """Return the series by request that dashboards wait for."""
-    named = re.findall(r'"(vllm_specdec_request_\w+)"', PENDING.read_text("utf-8"))
-    histograms = [name for name in named if not name.endswith("_total")]
-    suffixed = {name + suffix for name in histograms for suffix in ("_bucket", "_count", "_sum")}
-    return frozenset(suffixed.union(set(named) - set(histograms)))
-
-
-@cache
 def unknown_to_rules() -> frozenset[str]:
     """Return the series that dashboards may ask for and rules may not."""
-    return frozenset({*PROMETHEUS, *VLLM, *ALERTS}) | pending()
+    return frozenset({*PROMETHEUS, *VLLM, *ALERTS})
 
 
 def exists(name: str) -> bool:
@@ -83,8 +71,6 @@ def labels(selector: promql.VectorSelector) -> frozenset[str]:
         return TARGET_LABELS
     if name in VLLM:
         return TARGET_LABELS | VLLM[name][0]
-    if name in pending():
-        return PENDING_LABELS
     return selected(selector, bundle()).all_labels
 
 
@@ -94,7 +80,7 @@ def origin(name: str) -> str:
         return "alert"
     if name in records(bundle()):
         return "record"
-    if name in PROMETHEUS or name in pending():
+    if name in PROMETHEUS:
         return "exporter"
     if name in VLLM:
         return "server"

@@ -39,8 +39,9 @@ def misfits(document: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     read = _deepened(sdk.Dashboard.from_json(dict(document)), sdk.Dashboard, "", found)
     found += _lost(document, _plain(read), "")
-    for panel in document.get("panels", ()):
-        found += _override_misfits(panel)
+    for outer in document.get("panels", ()):
+        for panel in (outer, *outer.get("panels", ())):
+            found += _override_misfits(panel)
     return found
 
 

@@ -30,10 +30,11 @@ DURATIONS = {
     "__interval": timedelta(seconds=15, milliseconds=2),
     "__range": timedelta(hours=3, milliseconds=3),
     "window": timedelta(minutes=5, milliseconds=4),
+    "over": timedelta(minutes=30, milliseconds=5),
 }
 _NUMBERS = {"__interval_ms": 15000, "__range_ms": 10800000, "__range_s": 10800}
 #: Variables that Grafana has by itself.
-BUILT_IN = frozenset({*DURATIONS, *_NUMBERS, "__from", "__to", "__dashboard"} - {"window"})
+BUILT_IN = frozenset({*DURATIONS, *_NUMBERS, "__from", "__to", "__dashboard"} - {"window", "over"})
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)""")
 _LABEL_VALUES = re.compile(r"label_values\(\s*(?:(?P<selector>.+),\s*)?(?P<label>\w+)\s*\)", re.DOTALL)
 _QUERY_RESULT = re.compile(r"query_result\((?P<expr>.+)\)", re.DOTALL)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import promql_parser as promql
 
 from alerts.lint import shape
-from alerts.lint.expressions import names, nodes, selector_name
+from alerts.lint.expressions import nodes, selector_name
 from alerts.lint.metrics import unknown
 
 from . import known
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from .queries import Query
 
 #: Labels that a variable of the same name narrows down.
-NARROWED = ("cluster", "namespace", "job", "instance", "pod", "model_name", "engine", "window")
+NARROWED = (
+    "cluster", "namespace", "job", "instance", "pod", "model_name", "engine", "window", "temperature",
+    "request_type",
+)  # fmt: skip
 #: Of vLLM's own series, which are scraped at another port as another job.
 SERVER = {"job": "vllm_job", "instance": "vllm_instance"}
 #: Of alerts: each is of another level, and an alert of a model has no engine that a variable could choose.
@@ -35,10 +38,6 @@ def known_series(query: Query, dashboard: Dashboard) -> list[str]:
         if name in known.unknown_to_rules():
             there = known.labels(selector)
             found += [f"{name} has no label {m.name}" for m in matchers(selector) if m.name not in there]
-    for node in nodes(query.tree, promql.AggregateExpr):
-        if names(node) & known.pending() and node.modifier:
-            missing = set(node.modifier.labels) - known.PENDING_LABELS
-            found += [f"{', '.join(sorted(missing))}: no label of series by request"] if missing else []
     return found
 
 
@@ -46,7 +45,7 @@ def known_labels(query: Query, dashboard: Dashboard) -> list[str]:
     """A query that shows labels shows those that its series have."""
     legend = query.target.legend if query.target else ""
     found = shape(query.tree, known.bundle())
-    if found is None or found.origin in known.ALERTS or names(query.tree) & known.pending():
+    if found is None or found.origin in known.ALERTS:
         return []
     asked = [part.partition("}}")[0].strip() for part in legend.split("{{")[1:]]
     missing = [label for label in asked if not found.has(label)]

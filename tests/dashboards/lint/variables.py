@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 WINDOWS = tuple(window.name for window in DEFAULT_WINDOWS)
 #: Labels that every series has, and those that may be absent.
 KINDS = ("custom", "datasource", "query", "textbox")
-SURE, OPTIONAL = ("job", "instance"), ("cluster", "namespace", "pod", "model_name", "engine")
+SURE = ("job", "instance")
+OPTIONAL = ("cluster", "namespace", "pod", "model_name", "engine", "temperature", "request_type")
 
 
 def template_datasource(dashboard: Dashboard) -> list[str]:

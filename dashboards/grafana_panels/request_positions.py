@@ -1,0 +1,87 @@
+"""Panels of positions as requests tell of them, beside what vLLM counts of all drafts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .field import Json, fixed, positions
+from .palette import BLUE, GREY, POSITIONS
+from .panel import BarGauge, Heatmap, Panel, TimeSeries
+from .per_request import PER_DRAFT, buckets_of, of_all_drafts, reach, where_drafted
+from .target import PromTarget, buckets, now, over_time
+from .tiles import MOST_BARS, RATIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ABSENT = "no detailed records"
+DRAFTS = "no drafts seen"
+
+#: Bars of positions, three such panels in a row.
+_BARS: Json = {**RATIO, "width": 8, "rows": 10}
+
+
+def _each(ratio: Callable[[int], str]) -> list[PromTarget]:
+    """Return a query for each position that has a bar."""
+    return [now(ratio(position), f"position {position}") for position in range(MOST_BARS)]
+
+
+along: list[Panel] = [
+    BarGauge(
+        title="Acceptance where a position was drafted",
+        description=(
+            "How often each position was accepted among the drafts that were long enough to have it (`vllm_specdec_request_accepted_per_position_total` over `vllm_specdec_request_drafted_per_position_total`), from requests with detailed records. "
+            "This tells what a longer draft would give: where bars stay high far out, raise K."
+        ),
+        targets=_each(where_drafted),
+        color=fixed(BLUE),
+        no_value=ABSENT,
+        **_BARS,
+    ),
+    BarGauge(
+        title="Acceptance of all drafts",
+        description=(
+            "How often each position was accepted among all drafts, as vLLM counts (`vllm_specdec_accepted_tokens_per_position_total` over `vllm_specdec_drafts_total`). A draft too short to have a position counts against it: "
+            "if drafts vary, as with n-gram or a K schedule, far positions look worse than they are, so go by the bars beside."
+        ),
+        targets=_each(of_all_drafts),
+        color=fixed(GREY),
+        no_value=DRAFTS,
+        **_BARS,
+    ),
+    BarGauge(
+        title="How far do drafts reach?",
+        description=(
+            "Share of the drafts that have each position, from `vllm_specdec_request_drafted_per_position_total`. Where all bars are full, drafts never vary and the two panels beside agree; "
+            "where they fall, that is the bias of the middle one."
+        ),
+        targets=_each(reach),
+        color=fixed(BLUE),
+        no_value=ABSENT,
+        **_BARS,
+    ),
+    TimeSeries(
+        title="Acceptance where a position was drafted, over time",
+        description=(
+            "The same over time (`vllm_specdec_request_accepted_per_position_total` over `vllm_specdec_request_drafted_per_position_total`); dark is near, light is far, and the rest is grey. "
+            "Lines that fall while the length of drafts changes nothing here: it is the drafts, so look for a release."
+        ),
+        targets=[over_time(where_drafted(), "position {{position}}")],
+        **RATIO,
+        overrides=positions(POSITIONS, GREY),
+        no_value=ABSENT,
+        rows=9,
+    ),
+    Heatmap(
+        title="Accepted tokens per draft by request",
+        description=(
+            "How many requests had how many tokens accepted per draft on average, from `vllm_specdec_request_accepted_tokens_per_draft_bucket`. A band at the bottom besides one at the top: "
+            "requests for which drafts are for nothing, see *Which requests lose?*"
+        ),
+        targets=[buckets(buckets_of(PER_DRAFT))],
+        unit="short",
+        label="accepted",
+        no_value=ABSENT,
+        rows=9,
+    ),
+]

@@ -1,0 +1,359 @@
+"""The dashboard of requests shows what was counted of them, whatever is chosen.
+
+Reckoned again from the counters as they were scraped, over the half hour that its shares are over.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from alerts.pushing import TOKEN, pushing
+from dashboards.grafana import DashboardError, Viewing, interpolate, resolve, unfolded
+from dashboards.live import dashboards, look
+from dashboards.worlds import World, open_world, shared_folder
+from dashboards.worlds_catalogue import LLAMA, QWEN, ZONES
+from dashboards.worlds_pods import JOB, VLLM_JOB
+from dashboards.worlds_reckoning import answers, answers_of_rows, newest, panel_of, tile, value
+from dashboards.worlds_requests import ADAPTER, KINDS, RECORDED
+from prometheus.exporter_process import exporter, simulator
+from prometheus_server import PrometheusServer
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dashboards.grafana import Json, Value
+
+pytestmark = pytest.mark.timeout(300)
+
+UID = "requests"
+#: What Grafana's temperature and type say of each kind of request.
+ROWS = {
+    ("code", "0"), ("code", "0.7-1"), ("extraction", "0"), ("chat", "unset"), ("chat", "0.5-0.7"),
+    ("story", "0.7-1"), ("story", "1+"), ("support", "0-0.5"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with open_world("requests", shared_folder(tmp_path_factory)) as opened:
+        yield opened
+
+
+def grown(world: World, name: str, scrapes: int, **labels: str) -> float:
+    """Return what counters with these labels have grown by over the last scrapes, all together."""
+    found = list(world.scraped.select(f"vllm_specdec_{name}", **labels))
+    assert found, (name, labels)
+    return float(sum(rows[-1] - rows[-1 - scrapes] for _, rows in found))
+
+
+def is_ratio_of(
+    world: World, shown: float, of: tuple[str, dict[str, str]], to: tuple[str, dict[str, str]]
+) -> None:
+    """Hold a ratio to the counters of half an hour.
+
+    The sample at its very beginning counts up to Prometheus 2, and does not from 3 on.
+    """
+    windows = [round(1800 / world.interval) - less for less in (0, 1)]
+    expected = [grown(world, of[0], n, **of[1]) / grown(world, to[0], n, **to[1]) for n in windows]
+    assert any(shown == pytest.approx(one, rel=1e-9) for one in expected), (shown, expected)
+
+
+def rows(world: World, column: str, **values: Value) -> dict[tuple[str, str], float]:
+    """Return a column of the table of kinds of requests."""
+    return {
+        (row["metric"]["request_type"], row["metric"]["temperature"]): float(row["value"][1])
+        for row in answers_of_rows(world, "Which requests lose?", column, UID, **values)
+    }
+
+
+# --- the table of kinds
+
+
+def test_every_kind_of_request_is_a_row_with_every_column(world: World) -> None:
+    table = panel_of(UID, "Which requests lose?")
+    columns = table["transformations"][1]["options"]["renameByName"]
+    for name, column in columns.items():
+        if name.startswith("Value"):
+            assert set(rows(world, column)) == ROWS, column
+
+
+@pytest.mark.parametrize(("kind", "heat"), sorted(ROWS))
+def test_a_row_is_a_ratio_of_sums_over_all_models_and_pods(world: World, kind: str, heat: str) -> None:
+    own = {"request_type": kind, "temperature": heat}
+    outcomes = "request_outcomes_total"
+    is_ratio_of(
+        world, rows(world, "Lose")[kind, heat], (outcomes, {**own, "outcome": "loses"}), (outcomes, own)
+    )
+    is_ratio_of(
+        world,
+        rows(world, "Acceptance")[kind, heat],
+        ("request_accepted_tokens_total", own),
+        ("request_draft_tokens_total", own),
+    )
+
+
+def test_a_mean_that_looks_healthy_hides_rows_of_which_nearly_all_requests_lose(world: World) -> None:
+    together = tile(world, UID, "P10 of acceptance", "together")
+    lose = rows(world, "Lose")
+    assert together > Thresholds().healthy_acceptance_ratio
+    assert {key for key, share in lose.items() if share > 0.8} == {("story", "0.7-1"), ("story", "1+")}
+    assert tile(world, UID, "P10 of acceptance", "P10") < ZONES["poor_request_acceptance_ratio"]
+    assert tile(world, UID, "Is the workload mixed?", "mixed") == 1
+
+
+def test_parts_of_all_rejected_tokens_add_up_to_all(world: World) -> None:
+    parts = rows(world, "Of all rejected")
+    assert sum(parts.values()) == pytest.approx(1)
+    assert max(parts, key=parts.__getitem__)[0] == "story"
+
+
+def test_quantiles_lie_within_the_bucket_of_the_true_one(world: World) -> None:
+    """Half of the requests are below P50, as far as buckets of a tenth tell."""
+    for (kind, heat), found in rows(world, "P50").items():
+        own = {"request_type": kind, "temperature": heat}
+        bounds = sorted(
+            {labels["le"] for labels, _ in world.scraped.select(f"{ACCEPTANCE}_bucket", **own)}, key=float
+        )
+        shares = [grown_bucket(world, own, le) / grown_bucket(world, own, "+Inf") for le in bounds]
+        at = next(i for i, share in enumerate(shares) if share >= 0.5)
+        assert (float(bounds[at - 1]) if at else 0.0) <= found <= float(bounds[at]), (kind, heat)
+
+
+ACCEPTANCE = "vllm_specdec_request_acceptance_ratio"
+
+
+def grown_bucket(world: World, own: dict[str, str], le: str) -> float:
+    """Return how many requests fell into a bucket within half an hour."""
+    return grown(world, "request_acceptance_ratio_bucket", round(1800 / world.interval), **own, le=le)
+
+
+# --- what is chosen
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"model_name": (LLAMA,)}, ROWS - {("support", "0-0.5")}),
+        ({"model_name": (ADAPTER,)}, {("support", "0-0.5")}),
+        ({"temperature": ("1+",)}, {("story", "1+")}),
+        ({"temperature": ("0", "unset")}, {("code", "0"), ("extraction", "0"), ("chat", "unset")}),
+        ({"request_type": ("chat",)}, {("chat", "unset"), ("chat", "0.5-0.7")}),
+        ({"pod": ("coder-0",), "request_type": ("story",)}, set()),
+        ({"engine": ("0",)}, ROWS),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
+)
+def test_a_choice_leaves_the_requests_that_it_names(
+    world: World, chosen: dict[str, Value], expected: set[tuple[str, str]]
+) -> None:
+    assert set(rows(world, "Lose", **chosen)) == expected
+
+
+def test_models_that_only_clients_name_can_be_chosen(world: World) -> None:
+    """An adapter is a model to those who ask, and none to the engine."""
+    viewing = Viewing(world.end - 10_800, world.end, {}, scrape_interval=world.interval)
+    known = resolve(world.prometheus, dashboards()[UID], viewing)
+    assert set(known["model_name"].options) == {LLAMA, QWEN, ADAPTER}
+    assert set(known["temperature"].options) == {heat for _, heat in ROWS}
+    assert set(known["request_type"].options) == {kind.request_type for kind in KINDS}
+
+
+def test_a_click_on_a_row_chooses_its_type_or_temperature_and_keeps_the_rest(world: World) -> None:
+    viewing = Viewing(world.end - 10_800, world.end, {"model_name": (LLAMA,)}, scrape_interval=world.interval)
+    known = resolve(world.prometheus, dashboards()[UID], viewing)
+    table = panel_of(UID, "Which requests lose?")
+    links = {
+        override["matcher"]["options"]: item["value"][0]["url"]
+        for override in table["fieldConfig"]["overrides"]
+        for item in override["properties"]
+        if item["id"] == "links"
+    }
+    url = links["Temperature"]
+    kept, _, own = url.replace("${__url_time_range}", "from=1").rpartition("&")
+    assert own == "var-temperature=${__data.fields.Temperature:percentencode}"
+    assert "var-model_name=meta-llama%2FLlama-3.3-70B-Instruct" in interpolate(kept, known)
+    assert "var-temperature" not in interpolate(kept, known)
+    assert "var-request_type=$__all" in interpolate(kept, known)
+
+
+def test_a_longer_time_to_look_over_takes_more_requests(world: World) -> None:
+    """Shares are over what *Ratios over* says, whatever the range."""
+    short, long = (tile(world, UID, "How much loses?", "requests", over=over) for over in ("5m", "1h"))
+    assert short != long
+    assert long == pytest.approx(tile(world, UID, "How much loses?", "requests"), abs=0.02)
+
+
+# --- positions
+
+
+def bars(world: World, title: str, **values: Value) -> list[float]:
+    """Return the bars of a panel, one for each position."""
+    found = answers(world, UID, title, **values)
+    return [value(found[f"position {at}"]) for at in range(16)]
+
+
+def test_where_drafts_vary_vllms_count_understates_far_positions_and_the_records_do_not(world: World) -> None:
+    """n-gram drafts of any length, whose tokens are accepted alike wherever they are."""
+    chosen: dict[str, Value] = {"model_name": (QWEN,)}
+    true, pooled = (
+        bars(world, title, **chosen)
+        for title in ("Acceptance where a position was drafted", "Acceptance of all drafts")
+    )
+    reach = bars(world, "How far do drafts reach?", **chosen)
+    assert reach[0] == 1
+    assert reach[8] < 0.4
+    assert pooled[8] < 0.5 * true[8]
+
+
+@pytest.mark.parametrize("position", [0, 3, 15])
+def test_a_bar_is_exact_among_the_drafts_that_have_the_position(world: World, position: int) -> None:
+    own = {"position": str(position)}
+    is_ratio_of(
+        world,
+        bars(world, "Acceptance where a position was drafted")[position],
+        ("request_accepted_per_position_total", own),
+        ("request_drafted_per_position_total", own),
+    )
+    is_ratio_of(
+        world,
+        bars(world, "How far do drafts reach?")[position],
+        ("request_drafted_per_position_total", own),
+        ("request_drafted_per_position_total", {"position": "0"}),
+    )
+
+
+def test_where_all_drafts_are_full_all_reach_the_end(world: World) -> None:
+    assert bars(world, "How far do drafts reach?", model_name=(LLAMA,)) == [1] * 16
+
+
+# --- what is observed
+
+
+def word(title: str, code: float) -> str:
+    """Return what a tile says."""
+    (mapping,) = panel_of(UID, title)["fieldConfig"]["defaults"]["mappings"]
+    return str(mapping["options"][f"{code:g}"]["text"])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("requests", "▲ YES"), ("variable-drafts", "● NO RECORDS"), ("healthy", "NO: means only")],
+)
+def test_the_first_tile_says_whether_requests_are_seen_and_tell_of_speculation(
+    name: str, said: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with open_world(name, shared_folder(tmp_path_factory)) as world:
+        assert word("Data by request?", tile(world, UID, "Data by request?", "per-request data")) == said
+
+
+def test_shares_of_what_answers_tell_are_of_all_requests(world: World) -> None:
+    (found,) = answers(world, UID, "What do answers tell of speculation?").values()
+    shares = newest(found, "record")
+    assert set(shares) == {"detailed", "summary", "nothing drafted", "no record", "malformed"}
+    assert sum(shares.values()) == pytest.approx(1)
+    recorded = 1 - RECORDED["none"] - RECORDED["malformed"]
+    assert tile(world, UID, "Answers with a record", "with a record") == pytest.approx(recorded, abs=0.02)
+    assert shares["no record"] + shares["malformed"] == pytest.approx(1 - recorded, abs=0.02)
+
+
+def test_what_is_observed_stands_beside_what_vllm_finished(world: World) -> None:
+    found = answers(world, UID, "Is all traffic observed?")
+    assert set(found) == {"observed", "finished by vLLM"}
+    assert 0.5 < value(found["observed"]) / value(found["finished by vLLM"]) < 1.5
+
+
+# --- tenants
+
+
+def test_tenants_are_rows_and_those_nobody_wrote_down_are_one(world: World) -> None:
+    lose = {
+        row["metric"]["tenant"]: float(row["value"][1])
+        for row in answers_of_rows(world, "Whose requests lose?", "Lose", UID)
+    }
+    assert set(lose) == {"acme", "globex", "initech", "other"}
+    tenant = "tenant_requests_total"
+    for name, shown in lose.items():
+        is_ratio_of(world, shown, (tenant, {"tenant": name, "outcome": "loses"}), (tenant, {"tenant": name}))
+
+
+def test_the_row_of_tenants_is_folded_and_the_last_one() -> None:
+    """Most services tell no tenants apart: their panels ask nothing until somebody opens the row."""
+    dashboard = dashboards()[UID]
+    folded = [panel for panel in dashboard["panels"] if panel.get("collapsed")]
+    assert folded == dashboard["panels"][-1:]
+    assert [panel["title"] for panel in folded[0]["panels"]] == [
+        "Whose requests lose?",
+        "Which tenant loses, and since when?",
+    ]
+
+
+def test_an_opened_row_has_its_panels_below_it_where_they_were_saved() -> None:
+    opened: list[Json] = unfolded(dashboards()[UID])["panels"]
+    row = next(panel for panel in opened if panel["type"] == "row" and "Tenants" in panel["title"])
+    below = opened[opened.index(row) + 1 :]
+    assert not row["collapsed"]
+    assert not row["panels"]
+    assert {panel["gridPos"]["y"] for panel in below} == {row["gridPos"]["y"] + 1}
+
+
+def test_only_the_last_row_can_be_opened_without_moving_others() -> None:
+    row: dict[str, Any] = {"type": "row", "collapsed": True, "panels": []}
+    with pytest.raises(DashboardError, match="not the last one"):
+        unfolded({"uid": "x", "panels": [row, row]})
+
+
+# --- a live exporter
+
+
+#: What nobody tells of an exporter to which requests are pushed without their steps.
+UNTOLD = {
+    "Acceptance where a position was drafted",
+    "Acceptance where a position was drafted, over time",
+    "How far do drafts reach?",
+    "Requests and connections of the tap",
+    "Why do connections to vLLM fail?",
+    "Why is a request not observed?",
+    "Whose requests lose?",
+    "Which tenant loses, and since when?",
+}
+#: Of the classic histograms alone.
+HEATMAPS = {"Acceptance of requests", "Accepted tokens per draft by request"}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A vLLM and an exporter to which requests are pushed: half of them accept 25 of 30 tokens, half 6."""
+    token = tmp_path_factory.mktemp("push") / "token"
+    token.write_text(TOKEN, encoding="utf-8")
+    with (
+        simulator() as vllm,
+        exporter("--vllm.url", vllm, "--push.bearer-token-file", str(token)) as found,
+        pushing(found),
+    ):
+        yield vllm.removeprefix("http://"), found
+
+
+@pytest.mark.parametrize(
+    ("flags", "without"),
+    [((), set()), (("--enable-feature=native-histograms",), HEATMAPS)],
+    ids=["classic histograms", "native ones in their place"],
+)
+def test_a_live_exporter_is_shown_from_either_form_of_histogram(
+    address: tuple[str, str], flags: tuple[str, ...], without: set[str]
+) -> None:
+    vllm, pushed = address
+    jobs = {JOB: pushed, VLLM_JOB: vllm}
+    with PrometheusServer(jobs, interval="1s", flags=flags) as prometheus:
+        for counter in ("vllm_specdec_request_outcomes", "vllm_specdec_drafts", "vllm:request_success"):
+            # Lines have their points at whole seconds.
+            prometheus.wait_for(f"sum(rate({counter}_total[10s] offset 2s)) > 0", 60)
+        now = time.time()
+        shown = look(prometheus, Viewing(now - 30, now, scrape_interval=1), only=f"vllm-specdec-{UID}")
+        assert [wrong for one in shown for wrong in one.wrong()] == []
+        assert {one.title for one in shown if one.empty} == UNTOLD | without
+        (p10,) = (one.results["A"] for one in shown if one.title == "P10 of acceptance")
+        assert 0.1 < value(p10) <= 0.211
