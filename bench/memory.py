@@ -1,60 +1,81 @@
-"""Child process of the benchmark: polls as fast as it can and prints its resident memory as JSON.
-
-Arguments: the server's URL, how many polls, and every how many polls to look.
-"""
+"""Memory over days of virtual time: one process polls as fast as it can, by a clock of its own."""
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import itertools
 import json
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from answers import BODIES, ONE_ENGINE, body, upstream, write_growing
+from page import table
+from processes import HERE, MIB, environment
+from section import Goal, Section
 
-from vllm_specdec_exporter import config, serve  # `serve`: what the real process imports
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.exporter import Exporter
-from vllm_specdec_exporter.server import create_app
-
-
-def resident_kib() -> int:
-    """Return this process's resident memory in KiB."""
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+#: Seconds of virtual time between two polls.
+POLL_SECONDS = 5.0
+_GROWTH = 0.02
 
 
-async def main(url: str, polls: int, step: int) -> None:
-    """Poll and report. The clock advances five seconds a poll, so that the windows are full."""
-    ticks = itertools.count(step=5)
-    now = 0.0
+def section(polls: int, restarts: int) -> Section:
+    """Measure resident memory over many polls, and over restarts that change the labels each time."""
+    real = body(BODIES[ONE_ENGINE])
+    rows, ratios, goals = [], {}, []
+    with tempfile.TemporaryDirectory() as name:
+        steady, churning = Path(name, "steady"), Path(name, "churning")
+        write_growing(steady)
+        churning.write_bytes(real.replace(b"tiny-llama", b"model-{label}"))
+        for key, what, path, count in (
+            ("steady", f"{polls:,} polls", steady, polls),
+            ("churn", f"{restarts:,} restarts with new labels, 10 polls each", churning, restarts * 10),
+        ):
+            with upstream(str(path)) as url:
+                seen = _child(url, count, count // 10)
+            early, late = seen[1]["resident"] / MIB, seen[-1]["resident"] / MIB
+            ratios[f"memory.{key}"] = late / early
+            rows.append(
+                (
+                    what,
+                    f"{count * POLL_SECONDS / 3600:.0f} h",
+                    f"{early:.1f} MiB",
+                    f"{late:.1f} MiB",
+                    f"{late - early:+.1f} MiB",
+                    *(f"{seen[1][part]} → {seen[-1][part]}" for part in ("descriptors", "tasks", "objects")),
+                )
+            )
+            goals.append(
+                Goal(
+                    f"memory over {what}",
+                    f"growth below {_GROWTH:.0%}",
+                    f"{late / early - 1:+.1%}",
+                    late / early - 1 < _GROWTH,
+                )
+            )
+    head = (
+        "over",
+        "virtual time",
+        "after a tenth",
+        "at the end",
+        "growth",
+        "descriptors",
+        "tasks",
+        "objects",
+    )
+    lines = (
+        (
+            "Exporter, HTTP server and bare client in one process, whose clock goes on by "
+            f"{POLL_SECONDS:.0f} s a poll; every third poll is scraped. Counts are after a tenth and at "
+            "the end; objects are those that Python's garbage collector tracks."
+        ),
+        "",
+        *table(head, rows),
+    )
+    return Section("Memory over days of virtual time", lines, ratios, tuple(goals))
 
-    def clock() -> float:
-        return now
 
-    exporter = Exporter(lambda: config.load({"vllm.url": [url]}, {}), clock=clock)
-    runner = web.AppRunner(create_app(exporter))
-    await runner.setup()
-    registry = CollectorRegistry()
-    registry.register(ResultCollector(exporter.latest))
-    poller = exporter._pollers[0]
-    seen = {}
-    for done in range(polls + 1):
-        if done % step == 0:
-            gc.collect()
-            seen[done] = resident_kib()
-        now = float(next(ticks))
-        await poller.poll()
-        assert poller.latest.up, poller.latest.failure
-        if done % 3 == 0:
-            generate_latest(registry)
-    await poller.close()
-    await runner.cleanup()
-    sys.stdout.write(json.dumps(seen))
-
-
-assert serve
-asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+def _child(url: str, polls: int, step: int) -> list[dict[str, int]]:
+    command = [sys.executable, str(HERE / "memory_child.py"), url, str(polls), str(step)]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment()).stdout
+    seen: list[dict[str, int]] = json.loads(out)
+    return seen

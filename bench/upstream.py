@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 
@@ -16,15 +17,18 @@ async def main(bodies: list[bytes]) -> None:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal requests
-        head = await reader.readuntil(b"\r\n\r\n")
-        if not bodies:
-            await asyncio.sleep(3600)
-            return
-        requests += b" /metrics" in head
-        text = bodies[requests % len(bodies)].replace(b"{label}", b"%d" % (requests // 10))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(text))
-        writer.write(text)
-        await writer.drain()
+        with contextlib.suppress(OSError, EOFError):  # whoever asked may leave at any time
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not bodies:
+                await asyncio.sleep(3600)
+                return
+            requests += b" /metrics" in head
+            text = bodies[requests % len(bodies)].replace(b"{label}", b"%d" % (requests // 10))
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(text)
+            )
+            writer.write(text)
+            await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)

@@ -1,0 +1,139 @@
+"""Whether something has become worse: ratios of a run beside the committed ones. Pure.
+
+Only ratios of things that were measured within one run are compared, so the machine matters little. Each has
+a tolerance of its own, by how much it differs from run to run when nothing has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+
+class Better(StrEnum):
+    """Which way is better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class Status(StrEnum):
+    """What became of a ratio."""
+
+    AS_EXPECTED = "as expected"
+    IMPROVED = "better"
+    REGRESSION = "REGRESSION"
+    MISSING = "MISSING"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def fails(self) -> bool:
+        """Whether a run must not pass with it."""
+        return self not in (Status.AS_EXPECTED, Status.IMPROVED)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a ratio is expected to be.
+
+    Attributes:
+        what: over what.
+        value: the ratio.
+        tolerance: relative; beyond it the ratio has changed.
+        better: which way is better.
+    """
+
+    what: str
+    value: float
+    tolerance: float
+    better: Better
+
+    def status(self, found: float) -> Status:
+        """Tell what became of it; what is no number is worse than any."""
+        change = found / self.value - 1
+        if self.better is Better.HIGHER:
+            change = -change
+        if not change <= self.tolerance:
+            return Status.REGRESSION
+        return Status.IMPROVED if change < -self.tolerance else Status.AS_EXPECTED
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A ratio beside what it is expected to be; one of both may be lacking."""
+
+    name: str
+    status: Status
+    found: float | None = None
+    expected: Expectation | None = None
+
+
+def parse(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Expectation]:
+    """Return the expectations of a document.
+
+    Raises:
+        ValueError: a value or a tolerance that nothing can be compared with.
+    """
+    found = {name: Expectation(**{**row, "better": Better(row["better"])}) for name, row in document.items()}
+    for name, one in found.items():
+        if not (one.value > 0 and 0 < one.tolerance < 1):
+            raise ValueError(f"{name}: a value above 0 and a tolerance between 0 and 1 are expected")
+    return found
+
+
+def compare(
+    found: Mapping[str, float], expected: Mapping[str, Expectation], measured: Iterable[str]
+) -> list[Comparison]:
+    """Compare ratios with what is expected of the sections that were measured.
+
+    Args:
+        found: ratios by name: ``section.ratio``.
+        expected: likewise.
+        measured: names of sections; a ratio of one of these that was not found is missing.
+    """
+    sections = set(measured)
+    rows = []
+    for name in sorted({*found, *(n for n in expected if n.partition(".")[0] in sections)}):
+        want, have = expected.get(name), found.get(name)
+        if want is None:
+            status = Status.UNKNOWN
+        elif have is None:
+            status = Status.MISSING
+        else:
+            status = want.status(have)
+        rows.append(Comparison(name, status, have, want))
+    return rows
+
+
+def accepted(
+    found: Mapping[str, float], document: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return the document with the ratios that were found in place of those expected.
+
+    Raises:
+        ValueError: a ratio that the document does not have: its meaning and tolerance are people's to say.
+    """
+    unknown = sorted(set(found) - set(document))
+    if unknown:
+        raise ValueError(f"not in the table, add what they are and their tolerance: {', '.join(unknown)}")
+    return {
+        name: {**row, "value": float(f"{found[name]:.4g}") if name in found else row["value"]}
+        for name, row in document.items()
+    }
+
+
+def shown(rows: Iterable[Comparison]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of a table: what, found, expected, tolerance, status."""
+    for row in rows:
+        want = row.expected
+        yield (
+            f"`{row.name}`: {want.what}" if want else f"`{row.name}`",
+            "" if row.found is None else f"{row.found:.3g}",
+            f"{want.value:.3g}, {want.better} is better" if want else "",
+            f"{want.tolerance:.0%}" if want else "",
+            f"**{row.status}**" if row.status.fails else str(row.status),
+        )

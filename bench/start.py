@@ -1,0 +1,83 @@
+"""Time and memory from the start of the process to its first answer."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+from answers import BODIES, ONE_ENGINE, upstream
+from page import table
+from processes import MIB, Usage, environment, exporter
+from section import Goal, Section
+
+_SECONDS, _RESIDENT_MIB = 1.0, 45.0
+#: What any exporter on aiohttp carries, as a process that has just started.
+_BARE = """
+import resource, sys, time
+import aiohttp.web, prometheus_client, yaml
+usage = resource.getrusage(resource.RUSAGE_SELF)
+status = open("/proc/self/status").read()
+print(usage.ru_utime + usage.ru_stime, int(status.partition("VmRSS:")[2].split()[0]) * 1024)
+"""
+
+
+def section(times: int) -> Section:
+    """Start the exporter some times, in turn with a Python that imports what it stands on."""
+    seconds, memory, cpu, bare_cpu, bare_memory = [], [], [], [], []
+    with upstream(str(BODIES[ONE_ENGINE])) as url:
+        for turn in range(times + 1):
+            with exporter("--vllm.url", url) as running:
+                time.sleep(0.5)
+                usage = Usage.of(running.pid)
+            bare = _bare()
+            if turn:  # the first one wrote the byte code
+                seconds.append(running.seconds)
+                memory.append(usage.resident_bytes)
+                cpu.append(usage.cpu_seconds)
+                bare_cpu.append(bare[0])
+                bare_memory.append(bare[1])
+    took, resident = statistics.median(seconds), statistics.median(memory) / MIB
+    rows = [
+        ("time to the first answer", f"{took:.2f} s", ""),
+        (
+            "processor time until half a second later",
+            f"{statistics.median(cpu):.2f} s",
+            f"{statistics.median(bare_cpu):.2f} s",
+        ),
+        ("resident memory then", f"{resident:.1f} MiB", f"{statistics.median(bare_memory) / MIB:.1f} MiB"),
+    ]
+    lines = (
+        (
+            "Beside it a Python that only imports aiohttp's server, prometheus_client and PyYAML, "
+            f"on which the exporter stands. The median of {times} starts each."
+        ),
+        "",
+        *table(("what", "the exporter", "imports alone"), rows),
+    )
+    return Section(
+        "Start",
+        lines,
+        {
+            "start.cpu": statistics.median(cpu) / statistics.median(bare_cpu),
+            "start.memory": statistics.median(memory) / statistics.median(bare_memory),
+        },
+        (
+            Goal("time to the first answer", f"below {_SECONDS:.0f} s", f"{took:.2f} s", took < _SECONDS),
+            Goal(
+                "resident memory after the start",
+                f"below {_RESIDENT_MIB:.0f} MiB",
+                f"{resident:.1f} MiB",
+                resident < _RESIDENT_MIB,
+            ),
+        ),
+    )
+
+
+def _bare() -> tuple[float, float]:
+    out = subprocess.run(
+        [sys.executable, "-c", _BARE], check=True, stdout=subprocess.PIPE, text=True, env=environment()
+    ).stdout
+    cpu, memory = map(float, out.split())
+    return cpu, memory

@@ -1,0 +1,103 @@
+"""The benchmark's comparison: what became worse is flagged, and what is expected changes on purpose alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from bench.bench_module import FOLDER, load
+
+regression = load("regression")
+Status = regression.Status
+
+TABLE: dict[str, dict[str, Any]] = {
+    "poll.cheaper": {"what": "theirs over ours", "value": 25.0, "tolerance": 0.1, "better": "higher"},
+    "soak.memory": {"what": "end over begin", "value": 1.0, "tolerance": 0.02, "better": "lower"},
+}
+EXPECTED = regression.parse(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "status"),
+    [
+        ("poll.cheaper", 25.0, "AS_EXPECTED"),
+        ("poll.cheaper", 22.6, "AS_EXPECTED"),
+        ("poll.cheaper", 22.4, "REGRESSION"),
+        ("poll.cheaper", 27.4, "AS_EXPECTED"),
+        ("poll.cheaper", 27.6, "IMPROVED"),
+        ("soak.memory", 1.0, "AS_EXPECTED"),
+        ("soak.memory", 1.019, "AS_EXPECTED"),
+        ("soak.memory", 1.021, "REGRESSION"),
+        ("soak.memory", 0.979, "IMPROVED"),
+        ("soak.memory", math.nan, "REGRESSION"),
+        ("poll.cheaper", math.nan, "REGRESSION"),
+        ("soak.memory", math.inf, "REGRESSION"),
+    ],
+)
+def test_a_ratio_is_judged_by_its_tolerance_and_by_which_way_is_better(
+    name: str, found: float, status: str
+) -> None:
+    """Beyond the tolerance it is a regression one way and an improvement the other; no number is worse."""
+    (row,) = regression.compare({name: found}, EXPECTED, [])
+    assert row.status is Status[status]
+
+
+def test_only_regressions_and_gaps_fail_a_run() -> None:
+    """An improvement passes: taking it over is a deliberate act, not a condition."""
+    assert {status.name for status in Status if status.fails} == {"REGRESSION", "MISSING", "UNKNOWN"}
+
+
+def test_a_ratio_that_a_measured_section_no_longer_gives_is_flagged() -> None:
+    """A check does not pass by going away; sections that were not measured are not asked."""
+    rows = {row.name: row.status for row in regression.compare({}, EXPECTED, ["poll"])}
+    assert rows == {"poll.cheaper": Status.MISSING}
+
+
+def test_a_ratio_that_nobody_expects_is_flagged() -> None:
+    """A new ratio needs a tolerance before it passes."""
+    (row,) = regression.compare({"load.new": 1.0}, EXPECTED, ["load"])
+    assert row.status is Status.UNKNOWN
+
+
+def test_accepting_takes_over_what_was_found_and_nothing_else() -> None:
+    """Values change to four digits; tolerances, meanings and what was not measured stay."""
+    after = regression.accepted({"poll.cheaper": 27.12345}, TABLE)
+    assert after == {
+        "poll.cheaper": {**TABLE["poll.cheaper"], "value": 27.12},
+        "soak.memory": TABLE["soak.memory"],
+    }
+
+
+def test_accepting_refuses_a_ratio_that_the_table_does_not_have() -> None:
+    """What it means and how much it varies is for people to say."""
+    with pytest.raises(ValueError, match=r"load\.new"):
+        regression.accepted({"load.new": 1.0}, TABLE)
+
+
+@pytest.mark.parametrize("change", [{"tolerance": 0.0}, {"tolerance": 1.0}, {"value": 0.0}])
+def test_a_table_against_which_nothing_can_fail_is_refused(change: dict[str, float]) -> None:
+    """Without a tolerance every run fails, with all of it none does, and nothing is relative to 0."""
+    with pytest.raises(ValueError, match=r"poll\.cheaper"):
+        regression.parse({"poll.cheaper": {**TABLE["poll.cheaper"], **change}})
+
+
+def test_a_regression_stands_out_in_the_table() -> None:
+    """Both numbers are there, and the status in bold."""
+    (row,) = regression.shown(regression.compare({"poll.cheaper": 12.34}, EXPECTED, []))
+    assert row == (
+        "`poll.cheaper`: theirs over ours",
+        "12.3",
+        "25, higher is better",
+        "10%",
+        "**REGRESSION**",
+    )
+
+
+def test_the_committed_table_can_be_used_and_names_sections() -> None:
+    """Each ratio belongs to a section that is measured."""
+    names = set(regression.parse(json.loads((FOLDER / "expected.json").read_text("utf-8"))))
+    assert names
+    assert {name.partition(".")[0] for name in names} <= set(load("run").ORDER)

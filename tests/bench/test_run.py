@@ -1,0 +1,109 @@
+"""The benchmark's command: its exit code, and what it writes, with made-up measurements."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench.bench_module import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+run = load("run")
+section = load("section")
+
+EXPECTED = {
+    "poll.cheaper": {"what": "theirs over ours", "value": 25.0, "tolerance": 0.1, "better": "higher"},
+    "start.memory": {"what": "ours over theirs", "value": 1.2, "tolerance": 0.1, "better": "lower"},
+}
+
+
+class Bench:
+    """The command in a folder of its own.
+
+    Attributes:
+        found: ratios that it is going to measure, by section.
+    """
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self._folder, self._patch = folder, patch
+        self.found: dict[str, dict[str, float]] = {}
+        for name in ("results", "expected"):
+            patch.setattr(run, name.upper(), folder / f"{name}.json")
+        patch.setattr(run, "PAGE", folder / "page.md")
+        patch.setattr(run, "measures", lambda _: {name: self._measure(name) for name in run.ORDER})
+        (folder / "expected.json").write_text(json.dumps(EXPECTED))
+
+    def _measure(self, name: str) -> Any:
+        goal = section.Goal(f"goal of {name}", "below 2", "3", met=False)
+        return lambda: section.Section(f"Title of {name}", (f"text of {name}",), self.found[name], (goal,))
+
+    def __call__(self, *words: str) -> int:
+        self._patch.setattr(sys, "argv", ["run.py", *words])
+        return int(run.main())
+
+    @property
+    def page(self) -> str:
+        """The page as it was written last."""
+        return (self._folder / "page.md").read_text("utf-8")
+
+    @property
+    def expected(self) -> Any:
+        """The table of ratios as it is now."""
+        return json.loads((self._folder / "expected.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """The command, where nothing has been measured yet."""
+    return Bench(tmp_path, monkeypatch)
+
+
+def test_a_run_as_expected_passes_and_writes_the_page(bench: Bench) -> None:
+    """Goals that are missed are told, and are not what fails a run."""
+    bench.found = {"poll": {"poll.cheaper": 26.0}}
+    assert bench("--only", "poll") == 0
+    assert "## Title of poll\n\ntext of poll\n" in bench.page
+    assert "| goal of poll | below 2 | 3 | **missed** |" in bench.page
+
+
+def test_a_regression_fails_the_run_and_is_named(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 1, the error names the ratio, and the page shows it."""
+    bench.found = {"poll": {"poll.cheaper": 12.0}}
+    assert bench("--only", "poll") == 1
+    assert capsys.readouterr().err == "error: poll.cheaper: REGRESSION\n"
+    assert "| 12 | 25, higher is better | 10% | **REGRESSION** |" in bench.page
+
+
+def test_sections_that_were_not_measured_stay_as_they_were(bench: Bench) -> None:
+    """The page keeps them in its order, with their goals and their day."""
+    bench.found = {"start": {"start.memory": 1.2}, "poll": {"poll.cheaper": 25.0}}
+    bench("--only", "start")
+    before = bench.page
+    bench("--only", "poll")
+    assert before[before.index("## Title of start") :] in bench.page
+    assert bench.page.index("## Title of poll") < bench.page.index("## Title of start")
+    assert "goal of start" in bench.page
+
+
+def test_what_is_expected_changes_only_when_told(bench: Bench) -> None:
+    """A better run leaves the table alone; `--accept` takes it over, and a later run is held to it."""
+    bench.found = {"poll": {"poll.cheaper": 40.0}}
+    assert bench("--only", "poll") == 0
+    assert bench.expected == EXPECTED
+    assert bench("--accept") == 0
+    assert bench.expected == {**EXPECTED, "poll.cheaper": {**EXPECTED["poll.cheaper"], "value": 40.0}}
+    bench.found = {"poll": {"poll.cheaper": 26.0}}
+    assert bench("--only", "poll") == 1
+
+
+def test_a_quick_look_writes_nothing(bench: Bench) -> None:
+    """Its numbers are too rough for the page, but it does compare."""
+    bench.found = {"poll": {"poll.cheaper": 12.0}}
+    assert bench("--only", "poll", "--quick") == 1
+    with pytest.raises(FileNotFoundError):
+        _ = bench.page
