@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from alert_rules import activity, availability, decisions, harm, objective, quality, recording
+from alert_rules import activity, availability, decisions, harm, objective, quality, recording, requests
 from alert_rules.catalogue import catalogue
 from alert_rules.yaml_text import GRAFANA, RUNBOOKS, document
 
@@ -28,6 +28,10 @@ FILES = {
     ),
     "activity.yml": ("Is speculation doing what it was set up to do?", (activity.group(),)),
     "quality.yml": ("Is what is drafted accepted, as it should be and as it was?", (quality.group(),)),
+    "requests.yml": (
+        "Do single requests lose, and does what looks at them work?",
+        tuple(requests.groups()),
+    ),
     "harm.yml": ("Does speculation hurt users?", (harm.group(),)),
     "decisions.yml": (
         "What should be changed? These carry the labels action and recommended_k.",

@@ -6,9 +6,8 @@ from dataclasses import fields
 
 from vllm_specdec_exporter.thresholds import Thresholds
 
-from .rule import EXPORTER_JOB, LOOK_BACK, PLACE, TARGET, Alert, Group
+from .rule import EXPORTER_JOB, IN, LOOK_BACK, PLACE, TARGET, Alert, Group
 
-_IN = "{{ with $labels.namespace }} in {{ . }}{{ end }}"
 _UP = f"up{{{EXPORTER_JOB}}}"
 _NAMESPACE = "cluster, namespace"
 
@@ -36,7 +35,7 @@ def _exporter() -> tuple[Alert, ...]:
             summary="No exporter of a namespace answers.",
             description=(
                 "None of the exporters"
-                + _IN
+                + IN
                 + " has answered Prometheus for 5 minutes: nobody watches whether speculation hurts users there."
             ),
             action=restart,
@@ -53,7 +52,7 @@ def _exporter() -> tuple[Alert, ...]:
             keep="5m",
             summary="An exporter does not answer.",
             description=(
-                "The exporter at " + PLACE + _IN + " has not answered Prometheus for 10 minutes; "
+                "The exporter at " + PLACE + IN + " has not answered Prometheus for 10 minutes; "
                 "others there do."
             ),
             action=restart,
@@ -129,7 +128,7 @@ def _upstream() -> tuple[Alert, ...]:
             summary="No exporter of a namespace can read its vLLM.",
             description=(
                 "Every exporter"
-                + _IN
+                + IN
                 + " has failed to read its vLLM for 10 minutes, and not only because there is nothing to connect to: nobody watches "
                 "whether speculation hurts users there."
             ),
@@ -147,7 +146,7 @@ def _upstream() -> tuple[Alert, ...]:
             keep="5m",
             summary="An exporter cannot read its vLLM.",
             description=(
-                "The exporter at " + PLACE + _IN + " has failed to read "
+                "The exporter at " + PLACE + IN + " has failed to read "
                 "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }} for 30 minutes."
             ),
             action=look,
@@ -167,7 +166,7 @@ def _upstream() -> tuple[Alert, ...]:
             keep="5m",
             summary="An exporter serves old data.",
             description=(
-                "The last successful poll of the exporter at " + PLACE + _IN + " was "
+                "The last successful poll of the exporter at " + PLACE + IN + " was "
                 "{{ $value | humanizeDuration }} ago, though it says that its vLLM is up."
             ),
             action="Compare the clocks of exporter and Prometheus; look for a cache in between; restart the exporter.",
@@ -185,7 +184,7 @@ def _upstream() -> tuple[Alert, ...]:
             keep="10m",
             summary="A server's metrics are of no dialect that the exporter knows.",
             description=(
-                "The exporter at " + PLACE + _IN + " gets metrics from "
+                "The exporter at " + PLACE + IN + " gets metrics from "
                 "{{ with $labels.target }}{{ . }}{{ else }}its server{{ end }}, but of no server that it knows."
             ),
             action=(
@@ -216,7 +215,7 @@ def _deployment() -> tuple[Alert, ...]:
             summary="A vLLM speculates without an exporter beside it.",
             description=(
                 "vLLM{{ with $labels.pod }} in pod {{ . }}{{ end }}"
-                + _IN
+                + IN
                 + " serves {{ $labels.model_name }} with "
                 "speculation, but no exporter is scraped there, though its neighbours have one."
             ),
@@ -249,7 +248,7 @@ def _configuration() -> tuple[Alert, ...]:
             keep="5m",
             summary="The rules lack thresholds to compare with.",
             description=(
-                "The exporter at {{ $labels.instance }}" + _IN + " is scraped, but Prometheus lacks some "
+                "The exporter at {{ $labels.instance }}" + IN + " is scraped, but Prometheus lacks some "
                 "of its vllm_specdec_threshold series, or vllm_specdec_info. Alerts that need them cannot fire."
             ),
             action="Let both series through metric relabelling, or bring exporter and rules to the same version.",
@@ -268,7 +267,7 @@ def _configuration() -> tuple[Alert, ...]:
             description=(
                 "The exporter at "
                 + PLACE
-                + _IN
+                + IN
                 + " could not read its newest configuration and goes on with the "
                 "one before; a sidecar that has none before it watches nothing."
             ),

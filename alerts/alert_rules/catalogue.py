@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from .rule import Alert, Group
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _HEAD = ("alert", "severity", "of", "for", "stays", "what is wrong", "what to do")
 #: Labels that tell apart rules of one name.
 _TELL_APART = ("reason", "against", "long_window")
+_LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
 
 
 def catalogue(parts: Iterable[tuple[str, Iterable[Group]]]) -> str:
@@ -48,6 +50,6 @@ def _table(alerts: Iterable[Alert]) -> Iterator[str]:
             alert.hold or "0s",
             alert.keep or ("dead band" if "ALERTS" in alert.expr else "0s"),
             alert.summary,
-            alert.action.replace("{{ $labels.recommended_k }}", "`recommended_k`"),
+            _LABEL.sub(r"`\1`", alert.action),
         )
         yield f"| {' | '.join(cells)} |"

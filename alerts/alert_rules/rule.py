@@ -141,11 +141,13 @@ SPEEDUP: dict[Level, str] = {
 _NAME = "{{ with $labels.model_name }}{{ . }}{{ else }}a model without a name{{ end }}"
 #: The pod, or else the address, of what an alert is about.
 PLACE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
+#: The namespace of what an alert is about, where it has one.
+IN = "{{ with $labels.namespace }} in {{ . }}{{ end }}"
 _SERVER = "{{ with $labels.target }} (server {{ . }}){{ end }}"
 
 #: Whom an alert of a level is about.
 WHO: dict[Level, str] = {
-    "model": _NAME + "{{ with $labels.namespace }} in {{ . }}{{ end }}",
+    "model": _NAME + IN,
     "instance": f"{_NAME} at {PLACE}{_SERVER}",
     "engine": f"{_NAME}, engine {{{{ $labels.engine }}}} at {PLACE}{_SERVER}",
     "": "",
@@ -169,6 +171,23 @@ def of_model(metric: str, form: str, words: str = "{}") -> str:
     """Return the template of a series of the alert's model, in words around `{}`; nothing where it is absent."""
     return (
         f'{{{{ with printf "{metric}{{{_MODEL_MATCHERS}}}" {_MODEL_LABELS} | query }}}}'
+        + words.replace("{}", f"{{{{ . | first | value | {form} }}}}")
+        + "{{ end }}"
+    )
+
+
+def of_target(query: str, form: str, words: str = "{}") -> str:
+    """Return the template of a query about the alert's exporter, in words around `{}`; nothing where it is absent.
+
+    Args:
+        query: PromQL, with `TARGET` where the matchers of the exporter belong.
+        form: how the value is written.
+        words: what stands around it.
+    """
+    matchers = "cluster=%q,namespace=%q,job=%q,instance=%q"
+    labels = "$labels.cluster $labels.namespace $labels.job $labels.instance"
+    return (
+        f"{{{{ with printf `{query.replace('TARGET', matchers)}` {labels} | query }}}}"
         + words.replace("{}", f"{{{{ . | first | value | {form} }}}}")
         + "{{ end }}"
     )

@@ -25,7 +25,12 @@ FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
     "LowerK": {"action": "decrease_k", "recommended_k": "2"},
     "SwitchMethod": {"action": "switch_method"},
     "Reenable": {"recommended_k": "3"},
+    "RequestTypeLoses": {"request_type": "summary"},
 }
+
+
+#: About an exporter itself, whatever it watches.
+OF_EXPORTER = frozenset({"TapUpstreamFailing", "RequestsUnrecorded", "ObservationsRejected"})
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ class Rule:
                 return frozenset(model | target | {"engine", "target"})
             case "instance" if self.name == "RulesBlind":
                 return frozenset(target - {"pod"})
+            case "instance" if self.name in OF_EXPORTER:
+                return frozenset(target)
             case "instance" if self.labels["subject"] == "monitoring":
                 return frozenset(target | {"target"})
             case "instance":

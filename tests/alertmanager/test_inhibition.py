@@ -210,6 +210,41 @@ def test_of_several_decisions_disable_remains(manager: AlertmanagerServer) -> No
     assert states == [False, *[True] * 5, *[False] * 4]
 
 
+@pytest.mark.parametrize("source", ["AcceptanceLow", "Disable", "MixedWorkload"])
+def test_that_some_requests_lose_is_not_news_while_the_mean_is_low_or_the_workload_mixed(
+    manager: AlertmanagerServer, source: str
+) -> None:
+    """What is to be routed away is told all the same, and other models are another matter."""
+    more = {"reason": "acceptance_ratio"} if source == "Disable" else {}
+    assert silenced(
+        manager,
+        alert(rule(source, level="model", **more)),
+        one("RequestsLose"),
+        one("RequestTypeLoses"),
+        one("RequestsLose", model_name="other"),
+    ) == [False, True, False, False]
+
+
+def test_one_engine_of_low_acceptance_does_not_silence_what_is_true_of_the_model(
+    manager: AlertmanagerServer,
+) -> None:
+    """Its requests are some of those that lose."""
+    assert silenced(manager, one("AcceptanceLow", level="engine"), one("RequestsLose")) == [False, False]
+
+
+def test_a_tap_that_fails_is_silent_only_with_its_own_exporter(manager: AlertmanagerServer) -> None:
+    """It names an exporter and no model: neither harm to a model nor another exporter is the same matter."""
+    assert silenced(
+        manager,
+        one("TapUpstreamFailing", "critical"),
+        one("Harmful", "critical"),
+        one("Harmful", "warning", "model"),
+        one("ExporterDown", "warning", instance="10.0.0.2:9850"),
+        one("TapUpstreamFailing", "critical", instance="10.0.0.2:9850"),
+        one("UpstreamUnreachable", "warning", target="http://b:8000"),
+    ) == [False, False, True, False, True, False]
+
+
 def test_places_without_cluster_and_namespace_are_places_too(manager: AlertmanagerServer) -> None:
     """Servers that are scraped by address: the same model is silenced, others and labelled ones are not."""
     bare = {"cluster": "", "namespace": ""}

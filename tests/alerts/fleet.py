@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.thresholds import Thresholds
 
+from .per_request import RequestPhase, observe
 from .world import JOB, Phase, ServerPhase, World, idle
 
 if TYPE_CHECKING:
@@ -140,6 +141,17 @@ SERVERS = (
         ),
     ),
 )
+#: What exporters see of single requests: two of one model, one of another, and one of an adapter, which
+#: vLLM does not name in its metrics.
+REQUESTS = (
+    (
+        LLAMA_1,
+        RequestPhase(END + 1, {"chat": {0.8: 6.0, 0.55: 2.0, 0.2: 1.0}, "summary": {0.15: 3.0, 0.9: 1.0}}),
+    ),
+    (LLAMA_2, RequestPhase(END + 1, {"chat": {0.95: 4.0, 0.35: 2.0}})),
+    (QWEN_1, RequestPhase(END + 1, {"chat": {0.04: 0.5}})),
+    ({**TINY, "model_name": "adapter"}, RequestPhase(END + 1, {"chat": {0.25: 1.0, 1.0: 9.0}})),
+)
 #: Of the second exporter of llama, and of those of the other models: some lower, some higher.
 OTHERS = replace(
     Thresholds(),
@@ -183,6 +195,10 @@ def build() -> World:
         for basis, speedup in (engine.others or {}).items():
             own = {**engine.labels, "basis": basis}
             world.put("vllm_specdec_speedup", own, JUDGED, [speedup] * (END + 1 - JUDGED))
+    for own, seen in REQUESTS:
+        labels = {name: value for name, value in own.items() if name in ("cluster", "pod")}
+        model, namespace, instance = own["model_name"], own.get("namespace", ""), own["instance"]
+        observe(world, seen, model=model, namespace=namespace, instance=instance, labels=labels)
     for labels, address, phase in SERVERS:
         world.server(
             phase,

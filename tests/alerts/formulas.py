@@ -7,9 +7,11 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from vllm_specdec_exporter.per_request.result import Outcome
 from vllm_specdec_exporter.thresholds import Thresholds
 
-from .fleet import ENGINES, LLAMA_1, OTHERS, QWEN_1, SERVERS, TINY, Engine
+from .fleet import ENGINES, LLAMA_1, OTHERS, QWEN_1, REQUESTS, SERVERS, TINY, Engine
+from .per_request import BOUNDS, outcome
 from .server import FIRST_TOKEN_BOUNDS, PER_OUTPUT_TOKEN_BOUNDS
 
 if TYPE_CHECKING:
@@ -121,14 +123,14 @@ def rates() -> dict[str, Values]:
 def thresholds() -> dict[str, Values]:
     """Return the thresholds in force: the lowest where exporters disagree."""
     usual, other = dict(Thresholds().items()), dict(OTHERS.items())
-    return {
-        f"model:vllm_specdec_{name}:threshold": {
-            _key(LLAMA_1, MODEL): min(value, other[name]),
-            _key(QWEN_1, MODEL): other[name],
-            _key(TINY, MODEL): other[name],
-        }
-        for name, value in usual.items()
-    }
+    found = {}
+    for name, value in usual.items():
+        of_requests = name in ("minimum_requests", "poor_request_acceptance_ratio", "mixed_requests_ratio")
+        labels = [one for one, _ in REQUESTS] if of_requests else [LLAMA_1, QWEN_1, TINY]
+        values = dict.fromkeys((_key(one, MODEL) for one in labels), other[name])
+        values[_key(LLAMA_1, MODEL)] = min(value, other[name])
+        found[f"model:vllm_specdec_{name}:threshold"] = values
+    return found
 
 
 def _by_model(of: Callable[[Phase], float | None]) -> dict[Key, list[float]]:
@@ -308,6 +310,59 @@ def servers() -> dict[str, Values]:
     return found
 
 
+def requests() -> dict[str, Values]:
+    """Return requests by outcome and by type, shares of them, and the tenth from below."""
+    outcomes: Values = defaultdict(float)
+    types: Values = defaultdict(float)
+    of_types: Values = defaultdict(float)
+    buckets: dict[Key, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    for labels, phase in REQUESTS:
+        for name, ratios in phase.requests.items():
+            for ratio, number in ratios.items():
+                one = outcome(ratio, Thresholds())
+                outcomes[_key(labels, MODEL, outcome=one)] += number
+                types[_key(labels, MODEL, outcome=one, request_type=name)] += number
+                of_types[_key(labels, MODEL, request_type=name)] += number
+                buckets[_key(labels, MODEL)][min(b for b in BOUNDS if ratio <= b)] += number
+    # Outcomes that no request has are there all the same.
+    for labels, phase in REQUESTS:
+        for one in Outcome:
+            outcomes[_key(labels, MODEL, outcome=one)] += 0
+            for name in phase.requests:
+                types[_key(labels, MODEL, outcome=one, request_type=name)] += 0
+    totals = {key: sum(shares.values()) for key, shares in buckets.items()}
+    name = "model:vllm_specdec_request"
+    return {
+        f"{name}_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
+        f"{name}_outcomes:increase30m": {key: 30 * number for key, number in totals.items()},
+        f"{name}_type_outcomes:rate30m": {key: number / 60 for key, number in types.items()},
+        f"{name}_type_outcomes:increase30m": {key: 30 * number for key, number in of_types.items()},
+        "model:vllm_specdec_losing_requests:ratio_rate30m": _share(outcomes, totals, Outcome.LOSES),
+        "model:vllm_specdec_gaining_requests:ratio_rate30m": _share(outcomes, totals, Outcome.GAINS),
+        "model:vllm_specdec_losing_requests_of_type:ratio_rate30m": _share(types, of_types, Outcome.LOSES),
+        f"{name}_acceptance_ratio_bucket:rate30m": {
+            tuple(sorted((*key, ("le", "+Inf" if bound == math.inf else str(bound))))): sum(
+                number for upper, number in shares.items() if upper <= bound
+            )
+            / 60
+            for key, shares in buckets.items()
+            for bound in (*BOUNDS, math.inf)
+        },
+        f"{name}_acceptance_ratio:p10_rate30m": {
+            key: _quantile(0.1, BOUNDS, shares) for key, shares in buckets.items()
+        },
+    }
+
+
+def _share(outcomes: Values, totals: Values, one: Outcome) -> Values:
+    """Return what share of the totals has an outcome."""
+    return {
+        key: number / totals[key]
+        for full, number in outcomes.items()
+        if ("outcome", one) in full and (key := tuple(pair for pair in full if pair[0] != "outcome"))
+    }
+
+
 def objective() -> dict[str, Values]:
     """Return the share of losing drafts, the same over all windows, and what is left of the error budget."""
     known = speedups()
@@ -327,7 +382,15 @@ def objective() -> dict[str, Values]:
 
 def all_values() -> dict[str, Values]:
     """Return what every record must hold at the end, by name; thresholds include those that no rule uses."""
-    return {**rates(), **engines(), **speedups(), **servers(), **objective(), **thresholds()}
+    return {
+        **rates(),
+        **engines(),
+        **speedups(),
+        **servers(),
+        **requests(),
+        **objective(),
+        **thresholds(),
+    }
 
 
 def text(key: Key) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from .per_request import RequestPhase, observe
 from .promtool import Query
 from .world import Phase, ServerPhase, World, idle
 
@@ -34,6 +35,16 @@ TERRIBLE_SERVER = ServerPhase(
     per_output_token={0.05: 0.9, 1.0: 0.1},
     preemptions=10,
 )
+#: The same of single requests, through a tap that does not get its connections.
+TERRIBLE_REQUESTS = RequestPhase(
+    HOUR,
+    {"chat": {0.8: 10.0}, "summary": {0.1: 8.0}},
+    rejected=5,
+    passed=18,
+    failed={"refused": 10, "timeout": 2},
+)
+#: A few requests lose, and all get through.
+GOOD_REQUESTS = RequestPhase(HOUR, {"chat": {0.8: 9.6, 0.3: 0.4}, "summary": {0.7: 5.0}}, passed=15)
 #: Whether an exporter without a server of its own is silent is asked with these gone.
 GAUGES = frozenset(
     f"vllm_specdec_{name}"
@@ -92,23 +103,26 @@ def replica(
     index: int,
     *phases: Phase,
     server: tuple[ServerPhase, ...] = (),
+    requests: tuple[RequestPhase, ...] = (),
     labels: Mapping[str, str] | None = None,
     start: int = 0,
     namespace: str = "chat",
 ) -> None:
-    """Add a pod with vLLM and its exporter."""
+    """Add a pod with vLLM and its exporter, and what it sees of single requests."""
     pod = {"pod": f"vllm-{index}", **(labels or {})}
     address = f"10.0.0.{index}"
     world.engine(*phases, instance=f"{address}:9850", labels=pod, start=start, namespace=namespace)
     if server:
         world.server(*server, instance=f"{address}:8000", labels=pod, start=start, namespace=namespace)
+    observe(world, *requests, instance=f"{address}:9850", labels=pod, start=start, namespace=namespace)
 
 
 def healthy_day() -> World:
     """27 hours of the same load on two replicas, vLLM scraped as well."""
     world = World()
     for index in (1, 2):
-        replica(world, index, Phase(27 * HOUR), server=(ServerPhase(27 * HOUR),))
+        requests = (replace(GOOD_REQUESTS, minutes=27 * HOUR),)
+        replica(world, index, Phase(27 * HOUR), server=(ServerPhase(27 * HOUR),), requests=requests)
     return world
 
 
@@ -118,7 +132,13 @@ def idle_night() -> World:
     world = World()
     for index in (1, 2):
         phases = (Phase(HOUR), idle(3 * HOUR), Phase(HOUR))
-        replica(world, index, *phases, server=(ServerPhase(HOUR), quiet, ServerPhase(HOUR)))
+        replica(
+            world,
+            index,
+            *phases,
+            server=(ServerPhase(HOUR), quiet, ServerPhase(HOUR)),
+            requests=(GOOD_REQUESTS, RequestPhase(3 * HOUR, passed=0), GOOD_REQUESTS),
+        )
     return world
 
 
@@ -132,6 +152,7 @@ def low_traffic() -> World:
             index,
             replace(TERRIBLE, minutes=3 * HOUR, drafts=4),
             server=(replace(TERRIBLE_SERVER, minutes=3 * HOUR, finished=finished),),
+            requests=(RequestPhase(3 * HOUR, {"chat": {0.8: 0.4}, "summary": {0.1: 0.4}}, {"none": 0.1}),),
         )
     return world
 
@@ -161,7 +182,12 @@ def restarts() -> World:
         after = 3 * HOUR
         phases = (Phase(before), Phase(8, unreachable=True), Phase(after, restart=True))
         server = (ServerPhase(before), ServerPhase(8, gone=True), ServerPhase(after, restart=True))
-        replica(world, index, *phases, server=server)
+        requests = (
+            replace(GOOD_REQUESTS, minutes=before),
+            RequestPhase(8, passed=0, failed={"refused": 15}),
+            replace(GOOD_REQUESTS, minutes=after),
+        )
+        replica(world, index, *phases, server=server, requests=requests)
     return world
 
 
@@ -171,9 +197,16 @@ def _rollout(before: Phase, after: Phase, *, apart: int) -> World:
     for index in (1, 2):
         change = 3 * HOUR + apart * (index - 1)
         rest = 6 * HOUR + 30 - change
-        replica(world, index, replace(before, minutes=change), server=(ServerPhase(change),))
-        new = replace(after, minutes=rest)
-        replica(world, 10 + index, new, server=(ServerPhase(rest),), start=change)
+        old, new = replace(before, minutes=change), replace(after, minutes=rest)
+        for number, phase, start in ((index, old, 0), (10 + index, new, change)):
+            replica(
+                world,
+                number,
+                phase,
+                server=(ServerPhase(phase.minutes),),
+                requests=(replace(GOOD_REQUESTS, minutes=phase.minutes),),
+                start=start,
+            )
     return world
 
 
@@ -267,8 +300,13 @@ def without_thresholds() -> World:
     """As bad as can be, and an exporter that publishes no thresholds."""
     world = World(without=frozenset({"vllm_specdec_threshold"}))
     for index in (1, 2):
-        phase = replace(TERRIBLE, minutes=2 * HOUR)
-        replica(world, index, phase, server=(replace(TERRIBLE_SERVER, minutes=2 * HOUR),))
+        replica(
+            world,
+            index,
+            replace(TERRIBLE, minutes=2 * HOUR),
+            server=(replace(TERRIBLE_SERVER, minutes=2 * HOUR),),
+            requests=(replace(TERRIBLE_REQUESTS, minutes=2 * HOUR, rejected=0),),
+        )
     return world
 
 
@@ -335,8 +373,10 @@ def two_clusters() -> World:
     for index in (1, 2):
         bad = (replace(TERRIBLE, minutes=100), gone)
         server = (replace(TERRIBLE_SERVER, minutes=100),)
-        replica(world, index, *bad, server=server, labels={"cluster": "a"})
-        replica(world, index, Phase(130), server=(ServerPhase(130),), labels={"cluster": "b"})
+        lost, well = replace(TERRIBLE_REQUESTS, minutes=100), replace(GOOD_REQUESTS, minutes=130)
+        replica(world, index, *bad, server=server, requests=(lost,), labels={"cluster": "a"})
+        well_server = (ServerPhase(130),)
+        replica(world, index, Phase(130), server=well_server, requests=(well,), labels={"cluster": "b"})
     return world
 
 
@@ -353,15 +393,17 @@ def blip() -> World:
     """A minute of everything bad, every half hour."""
     phases: list[Phase] = [Phase(HOUR)]
     server: list[ServerPhase] = [ServerPhase(HOUR, finished=_with_errors(0))]
+    requests: list[RequestPhase] = [GOOD_REQUESTS]
     for _ in range(4):
         phases += [replace(TERRIBLE, minutes=1), Phase(29)]
         server += [
             replace(TERRIBLE_SERVER, minutes=1, finished=_with_errors(1)),
             ServerPhase(29, finished=_with_errors(0)),
         ]
+        requests += [replace(TERRIBLE_REQUESTS, minutes=1), replace(GOOD_REQUESTS, minutes=29)]
     world = World()
     for index in (1, 2):
-        replica(world, index, *phases, server=tuple(server))
+        replica(world, index, *phases, server=tuple(server), requests=tuple(requests))
     return world
 
 
@@ -374,7 +416,9 @@ def lost_scrapes() -> World:
     world = World()
     for start, minutes in ((0, 90), (105, 90)):
         for index in (1, 2):
-            replica(world, index, Phase(minutes), server=(ServerPhase(minutes),), start=start)
+            requests = (replace(GOOD_REQUESTS, minutes=minutes),)
+            server = (ServerPhase(minutes),)
+            replica(world, index, Phase(minutes), server=server, requests=requests, start=start)
     return world
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 GENERATE = lint.ROOT / "alerts" / "generate.py"
 FILES = {
     f"{name}.yml"
-    for name in ("recording", "availability", "activity", "quality", "harm", "decisions", "objective")
+    for name in (
+        *("recording", "availability", "activity", "quality", "requests", "harm", "decisions", "objective"),
+    )
 }
 BUNDLE = lint.read_bundle()
 
@@ -91,6 +93,7 @@ def test_alerts_are_told_apart_by_subject_in_the_file_they_stand_in() -> None:
         "availability.yml": {"monitoring"},
         "activity.yml": {"activity", "acceptance"},
         "quality.yml": {"acceptance"},
+        "requests.yml": {"acceptance", "errors", "monitoring"},
         "harm.yml": {"payoff", "latency", "load", "errors"},
         "decisions.yml": {"decision"},
         "objective.yml": {"objective"},

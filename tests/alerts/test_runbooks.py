@@ -1,8 +1,9 @@
 """Runbooks: complete, true to the rules, and their queries and commands work.
 
-The queries run as they stand, placeholders included: a simulated server of the model `MODEL` and its exporter
-are scraped under the labels that the runbooks name. They must yield something there, so that a wrong label or
-a misspelt series is found. Where a query is empty in good times, a comment in it says so.
+The queries run as they stand, placeholders included: a simulated server of the model `MODEL` and its
+exporter, to which requests of two types are pushed, are scraped under the labels that the runbooks name. They
+must yield something there, so that a wrong label or a misspelt series is found. Where a query is empty in
+good times, a comment in it says so.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ import promql_parser
 import pytest
 import yaml
 
+from alerts.pushing import TOKEN, pushing
 from prometheus.exporter_process import COMMAND, clean_environment, exporter, simulator
-from prometheus_server import PrometheusServer, find_program
+from prometheus_server import PrometheusServer, find_program, free_port
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.thresholds import Thresholds
 
@@ -319,17 +321,21 @@ class Live:
 
 @pytest.fixture(scope="module")
 def live(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """Two engines of a speculating server, its exporter with a baseline, and a Prometheus with all rules."""
+    """Two engines of a speculating server, its exporter, to which requests are pushed, and a Prometheus."""
     files = rule_files()
     folder = tmp_path_factory.mktemp("prometheus")
-    itself = folder / "itself.json"
+    itself, token = folder / "itself.json", folder / "token"
+    token.write_text(TOKEN, encoding="utf-8")
     with (
         simulated(folder, 2, 24) as url,
         exporter(
             *("--vllm.url", url, "--poll.interval", "1s", "--poll.timeout", "900ms"),
             *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
             *("--spec.config", SCHEDULE, "--baseline.file", str(baseline)),
+            *("--tap.listen-address", f"127.0.0.1:{free_port()}"),
+            *("--push.bearer-token-file", str(token), "--requests.window", "60s"),
         ) as address,
+        pushing(address),
     ):
         config = {
             "rule_files": list(files),

@@ -125,6 +125,10 @@ class World:
         samples.extend([MISSING] * (minute - len(samples)))
         samples.extend(value if isinstance(value, str) else _number(value) for value in values)
 
+    def samples(self) -> dict[str, tuple[str, ...]]:
+        """Return every series with its samples, one a minute; `MISSING` where there is none."""
+        return {name: tuple(samples) for name, samples in self._samples.items()}
+
     def series(self) -> dict[str, str]:
         """Return every series in promtool's notation, runs of equal steps shortened."""
         return {name: " ".join(_shortened(samples)) for name, samples in self._samples.items()}

@@ -13,6 +13,8 @@ from vllm_specdec_exporter.baseline.match import QUANTILES
 from vllm_specdec_exporter.judgement.payoff import Basis
 from vllm_specdec_exporter.metric import Kind, Scope
 from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.per_request.observation import RecordState, Source
+from vllm_specdec_exporter.per_request.result import Outcome
 from vllm_specdec_exporter.reading import Latencies
 from vllm_specdec_exporter.result import REASONS
 from vllm_specdec_exporter.thresholds import Thresholds
@@ -61,6 +63,11 @@ _VALUES: Mapping[tuple[str, str], Values] = {
     ("threshold", "name"): frozenset(item.name for item in fields(Thresholds)),
     ("poll_errors_total", "reason"): frozenset(REASONS),
     ("speedup", "basis"): frozenset(basis.value for basis in Basis),
+    ("request_outcomes_total", "outcome"): frozenset(outcome.value for outcome in Outcome),
+    ("request_generation_tokens_total", "outcome"): frozenset(outcome.value for outcome in Outcome),
+    ("tenant_requests_total", "outcome"): frozenset(outcome.value for outcome in Outcome),
+    ("request_observations_total", "source"): frozenset(source.value for source in Source),
+    ("request_observations_total", "record"): frozenset(state.value for state in RecordState),
     ("latency_ratio", "latency"): frozenset(item.name for item in fields(Latencies)),
     ("latency_ratio", "percentile"): frozenset(f"{100 * quantile:g}" for quantile in QUANTILES),
 }
@@ -69,6 +76,11 @@ _SCOPES: Mapping[Scope, tuple[str, ...]] = {
     Scope.TARGET: ("target",),
     Scope.ENGINE: ("target", "model_name", "engine"),
     Scope.WINDOW: ("target", "model_name", "engine", "window"),
+    Scope.REQUESTS: (),
+    Scope.GROUP: ("model_name", "temperature", "request_type"),
+    Scope.TENANT: ("model_name", "tenant"),
+    Scope.MODEL: ("model_name",),
+    Scope.RECENT: ("model_name", "window"),
 }
 
 
@@ -81,6 +93,9 @@ def exporter_metrics() -> dict[str, Known]:
             found[f"{row.full_name}_bucket"] = Known(labels | {"le": None}, "exporter", counter=True)
             for suffix in ("_count", "_sum"):
                 found[row.full_name + suffix] = Known(labels, "exporter", counter=True)
+            if row.scope is Scope.GROUP:
+                # As a native histogram, where Prometheus scrapes those.
+                found[row.full_name] = Known(labels, "exporter", counter=True)
         else:
             found[row.full_name] = Known(labels, "exporter", row.kind is Kind.COUNTER)
     return found

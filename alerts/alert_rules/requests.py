@@ -1,0 +1,322 @@
+"""Do single requests lose, and does what looks at them work?
+
+A mean hides a minority: these count requests by what speculation does to each. All of it is silent where the
+exporter sees no requests, which needs its tap or a push.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .rule import (
+    COUNT,
+    IN,
+    LOOK_BACK,
+    MODEL,
+    PERCENT,
+    PLACE,
+    TARGET,
+    WHO,
+    Alert,
+    Group,
+    Record,
+    compare,
+    in_force,
+    of_model,
+    of_target,
+    this,
+    threshold,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Thresholds that only these rules compare with.
+THRESHOLDS = ("minimum_requests", "poor_request_acceptance_ratio", "mixed_requests_ratio")
+
+_OUTCOMES = "vllm_specdec_request_outcomes_total"
+_RATIO = "vllm_specdec_request_acceptance_ratio"
+_OF_TYPE = f"{MODEL}, request_type"
+#: Requests for which something was drafted: by outcome, by type and outcome, and by type.
+_BY_OUTCOME = "model:vllm_specdec_request_outcomes:rate30m"
+_BY_TYPE = "model:vllm_specdec_request_type_outcomes:rate30m"
+_OF_TYPE_COUNT = "model:vllm_specdec_request_type_outcomes:increase30m"
+_COUNT = "model:vllm_specdec_request_outcomes:increase30m"
+_P10 = "model:vllm_specdec_request_acceptance_ratio:p10_rate30m"
+_LOSING, _GAINING = (f"model:vllm_specdec_{which}_requests:ratio_rate30m" for which in ("losing", "gaining"))
+
+_ENOUGH = compare("model", _COUNT, ">=", "minimum_requests")
+_SAMPLE = of_model(_COUNT, COUNT, "{} requests in 30m")
+_MEAN = "{} of all draft tokens are accepted"
+
+#: Connections that the tap did not get, each of which a client was told by a 502.
+_NOT_CONNECTED = "vllm_specdec_tap_upstream_errors_total"
+
+
+def groups() -> Iterator[Group]:
+    """Yield the group of the records, and that of the alerts."""
+    yield Group("vllm-specdec.requests.rates", tuple(_records()))
+    yield Group(
+        "vllm-specdec.requests",
+        (_lose(), _mixed(), _type_loses(), _tap(), _unrecorded(), _rejected()),
+    )
+
+
+def _records() -> Iterator[Record]:
+    why = (
+        "As the other thresholds, but for every model that requests name: an alias or an adapter has no "
+        "vllm_specdec_info."
+    )
+    for name in THRESHOLDS:
+        yield Record(
+            threshold(name),
+            f"min by ({MODEL}) (\n"
+            f'  max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))\n'
+            f"  * on ({TARGET}) group_right ()\n"
+            f"  group by ({TARGET}, model_name) (present_over_time({_OUTCOMES}[{LOOK_BACK}]))\n"
+            ")",
+            why=why,
+        )
+        why = ""
+    yield Record(
+        _BY_TYPE,
+        f"sum by ({_OF_TYPE}, outcome) (rate({_OUTCOMES}[30m]))",
+        why="Requests for which something was drafted, by what speculation did to them.",
+    )
+    yield Record(_BY_OUTCOME, f"sum by ({MODEL}, outcome) ({_BY_TYPE})")
+    yield Record(
+        _OF_TYPE_COUNT,
+        f"sum by ({_OF_TYPE}) (increase({_OUTCOMES}[30m]))",
+        why="How much the shares rest on.",
+    )
+    yield Record(_COUNT, f"sum by ({MODEL}) ({_OF_TYPE_COUNT})")
+    for series, outcome in ((_LOSING, "loses"), (_GAINING, "gains")):
+        yield Record(
+            series,
+            f'sum by ({MODEL}) ({_BY_OUTCOME}{{outcome="{outcome}"}}) / (sum by ({MODEL}) ({_BY_OUTCOME}) > 0)',
+        )
+    yield Record(
+        "model:vllm_specdec_losing_requests_of_type:ratio_rate30m",
+        f'sum by ({_OF_TYPE}) ({_BY_TYPE}{{outcome="loses"}}) / (sum by ({_OF_TYPE}) ({_BY_TYPE}) > 0)',
+    )
+    yield Record(f"model:{_RATIO}_bucket:rate30m", f"sum by ({MODEL}, le) (rate({_RATIO}_bucket[30m]))")
+    yield Record(
+        _P10,
+        f"histogram_quantile(0.1, model:{_RATIO}_bucket:rate30m)\n"
+        "or\n"
+        f"histogram_quantile(0.1, sum by ({MODEL}) (rate({_RATIO}[30m])))",
+        why="A tenth of the requests has this acceptance ratio or less. Where native histograms are scraped in "
+        "place of the classic ones, from those.",
+    )
+
+
+def _mean(words: str = _MEAN) -> str:
+    """Return the template of the model's acceptance rate."""
+    return of_model("model:vllm_specdec_acceptance:ratio_rate30m", PERCENT, words)
+
+
+def _lose() -> Alert:
+    return Alert(
+        name="RequestsLose",
+        severity="warning",
+        subject="acceptance",
+        level="model",
+        expr=f"{compare('model', _P10, '<', 'poor_request_acceptance_ratio')}\nand {_ENOUGH}",
+        hold="15m",
+        keep="30m",
+        summary="A part of the requests loses by speculation.",
+        description=(
+            f"A tenth of the requests of {WHO['model']} had {this(PERCENT)} of their draft tokens accepted or less "
+            "over 30 minutes. By its acceptance, speculation does not pay for such a request, whatever the mean says."
+        ),
+        action="Find out which requests lose, by type and temperature, and route them to replicas without speculation.",
+        dashboard="requests",
+        value="P10 " + this(PERCENT),
+        threshold=in_force("poor_request_acceptance_ratio", PERCENT),
+        sample=_SAMPLE,
+        context=of_model(_LOSING, PERCENT, "{} of the requests lose") + _mean(f", {_MEAN}"),
+        why=(
+            "The tenth request from below, of all replicas together. Also where speculation as a whole is beneficial: that "
+            "some pay for it is what the mean does not say."
+        ),
+    )
+
+
+def _mixed() -> Alert:
+    limit = "mixed_requests_ratio"
+    return Alert(
+        name="MixedWorkload",
+        severity="warning",
+        subject="acceptance",
+        level="model",
+        expr=(
+            f"{compare('model', _LOSING, '>=', limit)}\n"
+            f"and ({compare('model', _GAINING, '>=', limit)})\n"
+            f"and {_ENOUGH}"
+        ),
+        hold="30m",
+        keep="1h",
+        summary="Some requests gain by speculation and some lose, so no mean describes them.",
+        description=(
+            f"{this(PERCENT)} of the requests of {WHO['model']} lose by speculation"
+            + of_model(_GAINING, PERCENT, ", and {} gain")
+            + ", over 30 minutes. The acceptance rate is a mean of both and describes neither."
+        ),
+        action=(
+            "Look in the runbook for the query that names the types that lose; route them to replicas without speculation, "
+            "and keep it for the rest."
+        ),
+        dashboard="requests",
+        value=this(PERCENT) + " lose" + of_model(_GAINING, PERCENT, ", {} gain"),
+        threshold=in_force(limit, PERCENT, "{} each"),
+        sample=_SAMPLE,
+        context=_mean(),
+        why="Another K or method helps one half at the cost of the other. Tuning by the mean goes wrong here.",
+    )
+
+
+def _type_loses() -> Alert:
+    losing = "model:vllm_specdec_losing_requests_of_type:ratio_rate30m"
+    return Alert(
+        name="RequestTypeLoses",
+        severity="warning",
+        subject="acceptance",
+        level="model",
+        expr=(
+            f'{losing}{{request_type!="other"}} > 0.5\n'
+            f"and ({_OF_TYPE_COUNT} >= on ({MODEL}) group_left () {threshold('minimum_requests')})\n"
+            f"unless on ({MODEL}) ({_LOSING} > 0.5)"
+        ),
+        hold="1h",
+        keep="2h",
+        summary="Most requests of one type lose by speculation, though the others do not.",
+        description=(
+            f"{this(PERCENT)} of the requests of type {{{{ $labels.request_type }}}} of {WHO['model']} have lost by "
+            "speculation for an hour; most of its other requests have not."
+        ),
+        action="Route requests of type {{ $labels.request_type }} to replicas without speculation.",
+        dashboard="requests",
+        value=this(PERCENT) + " of type {{ $labels.request_type }} lose",
+        threshold="50% of a type, and not of the model",
+        sample=_of_type(),
+        context=of_model(_LOSING, PERCENT, "{} of all requests lose") + _mean(f", {_MEAN}"),
+        why=(
+            "More than half of a type, while it is not so of the whole model: then the type can be routed away, and what is left "
+            "gains. What has no type of its own cannot be routed by it."
+        ),
+    )
+
+
+def _of_type() -> str:
+    """Return the template of the number of requests of the alert's type."""
+    matchers = "cluster=%q,namespace=%q,model_name=%q,request_type=%q"
+    labels = "$labels.cluster $labels.namespace $labels.model_name $labels.request_type"
+    return (
+        f'{{{{ with printf "{_OF_TYPE_COUNT}{{{matchers}}}" {labels} | query }}}}'
+        f"{{{{ . | first | value | {COUNT} }}}} requests of it in 30m{{{{ end }}}}"
+    )
+
+
+def _of_targets(name: str) -> str:
+    """Return a threshold by exporter: what has no model has no threshold of a model."""
+    return f'max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))'
+
+
+def _tap() -> Alert:
+    failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
+    limit = "failed_request_ratio"
+    return Alert(
+        name="TapUpstreamFailing",
+        severity="critical",
+        subject="errors",
+        level="instance",
+        expr=(
+            f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
+            f"> on ({TARGET}) group_left () {_of_targets(limit)}\n"
+            f"and on ({TARGET}) (min by ({TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
+        ),
+        hold="5m",
+        keep="10m",
+        summary="The tap cannot connect to a vLLM that is up: users get errors.",
+        description=(
+            "The tap of the exporter at "
+            + PLACE
+            + IN
+            + f" has failed to connect to vLLM for {this(PERCENT)} of its requests over 5 minutes, and answers them "
+            "with 502. vLLM itself is up: the exporter reads its metrics."
+        ),
+        action="Send the traffic to vLLM's own port; then compare --tap.upstream with the address that vLLM listens on.",
+        dashboard="requests",
+        value=this(PERCENT) + " of the requests",
+        threshold=of_target(f'vllm_specdec_threshold{{name="{limit}",TARGET}}', PERCENT),
+        sample=of_target(
+            f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
+        ),
+        why=(
+            "While a model loads, its metrics do not answer either: quiet until they have for 5 minutes, by when what was refused "
+            "before has left the window. An exporter that watches several must read them all: it is not known which is the tap's."
+        ),
+    )
+
+
+def _unrecorded() -> Alert:
+    without, readable = (
+        f'increase(vllm_specdec_request_observations_total{{record{operator}"none|malformed"}}[1h])'
+        for operator in ("=~", "!~")
+    )
+    return Alert(
+        name="RequestsUnrecorded",
+        severity="info",
+        subject="monitoring",
+        level="instance",
+        expr=(
+            f"sum without (source, record) ({without})\n"
+            f">= on ({TARGET}) group_left () {_of_targets('minimum_requests')}\n"
+            f"unless on ({TARGET}) (sum by ({TARGET}) ({readable}) > 0)\n"
+            f"and on ({TARGET}) (sum by ({TARGET}) (increase(vllm_specdec_drafts_total[1h])) > 0)"
+        ),
+        hold="30m",
+        keep="1h",
+        summary="Requests are seen, and no answer tells what speculation did for it.",
+        description=(
+            "The exporter at "
+            + PLACE
+            + IN
+            + f" has seen {this(COUNT)} requests within an hour, and not one answer had a record of speculation that it "
+            "can read, though vLLM drafts. Nothing can be said of single requests."
+        ),
+        action=(
+            "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics summary or detailed; let streams ask for "
+            "stream_options.include_usage, or set --tap.ask-for-usage true."
+        ),
+        dashboard="requests",
+        value=this(COUNT) + " requests in 1h, none with a record",
+        threshold=of_target(
+            'vllm_specdec_threshold{name="minimum_requests",TARGET}', COUNT, "none of {} requests or more"
+        ),
+    )
+
+
+def _rejected() -> Alert:
+    rejected = "increase(vllm_specdec_push_rejected_total[{}])"
+    return Alert(
+        name="ObservationsRejected",
+        severity="info",
+        subject="monitoring",
+        level="instance",
+        expr=f"{rejected.format('1h')}\nand {rejected.format('10m')} > 0",
+        hold="30m",
+        keep="30m",
+        summary="The exporter goes on rejecting requests that are pushed to it.",
+        description=(
+            "The exporter at "
+            + PLACE
+            + IN
+            + f" has rejected {this(COUNT)} pushed requests within an hour, and goes on: they are missing in all that is "
+            "said of single requests."
+        ),
+        action="Read why in the answers that the pushing program gets, and mend what it sends.",
+        dashboard="requests",
+        value=this(COUNT) + " rejected in 1h",
+        why="Within every 10 minutes for half an hour: one bad batch is not steady.",
+    )

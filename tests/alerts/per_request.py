@@ -1,0 +1,113 @@
+"""Series of single requests, as an exporter with a tap or a push has them, beside those of `World.engine`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.per_request.result import Outcome
+
+from .world import JOB, MODEL, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vllm_specdec_exporter.thresholds import Thresholds
+
+#: Upper bounds of the buckets of the acceptance ratio.
+BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0)
+REASONS = ("refused", "reset", "timeout", "tls", "unreachable")
+RECORDS = ("detailed", "summary", "not_drafted", "none", "malformed")
+
+#: A counter: its name without the prefix, and its own labels.
+Counter = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True)
+class RequestPhase:
+    """Some minutes of the requests that one exporter sees, the same all through.
+
+    Attributes:
+        minutes: how long; one sample each.
+        requests: by type, how many a minute have which acceptance ratio.
+        observed: further requests a minute by what their answers told; those above have a summary.
+        rejected: pushed requests a minute that could not be used.
+        passed: requests a minute that went through the tap; None, and there is no tap.
+        failed: connections a minute that the tap did not get, by reason.
+        restart: whether the counters begin anew.
+        gone: whether nothing can be scraped.
+    """
+
+    minutes: int
+    requests: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
+    observed: Mapping[str, float] = field(default_factory=dict)
+    rejected: float = 0
+    passed: float | None = None
+    failed: Mapping[str, float] = field(default_factory=dict)
+    restart: bool = False
+    gone: bool = False
+
+
+def outcome(ratio: float, thresholds: Thresholds) -> Outcome:
+    """Return what speculation does to a request of this acceptance ratio."""
+    if ratio < thresholds.disable_acceptance_ratio:
+        return Outcome.LOSES
+    return Outcome.GAINS if ratio > thresholds.break_even_acceptance_ratio else Outcome.BREAK_EVEN
+
+
+def observe(
+    world: World,
+    *phases: RequestPhase,
+    model: str = MODEL,
+    namespace: str = "chat",
+    instance: str = "10.0.0.1:9850",
+    labels: Mapping[str, str] | None = None,
+    start: int = 0,
+) -> None:
+    """Add what an exporter says of the requests of a model; the exporter itself comes with its engine.
+
+    Args:
+        world: what Prometheus has scraped.
+        phases: what happens, one after another.
+        model: as the answers name it.
+        namespace: where it runs; empty for no label.
+        instance: address of the exporter.
+        labels: further target labels, such as pod or cluster.
+        start: the minute at which the first request comes.
+    """
+    target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
+    totals: dict[Counter, float] = {}
+    minute = start
+    for phase in phases:
+        if phase.restart:
+            totals.clear()
+        for counter, step in () if phase.gone else _counters(phase, model, world.thresholds):
+            name, own = counter
+            before = totals.get(counter, 0.0)
+            samples = [before + step * i for i in range(phase.minutes)]
+            world.put(f"vllm_specdec_{name}", {**target, **dict(own)}, minute, samples)
+            totals[counter] = before + step * phase.minutes
+        minute += phase.minutes
+
+
+def _counters(phase: RequestPhase, model: str, thresholds: Thresholds) -> Iterator[tuple[Counter, float]]:
+    """Yield every counter with what it grows by in a minute."""
+    seen = dict.fromkeys(RECORDS, 0.0) | dict(phase.observed)
+    for name, ratios in phase.requests.items():
+        own = (("model_name", model), ("request_type", name), ("temperature", "0"))
+        for one in Outcome:
+            number = sum(n for ratio, n in ratios.items() if outcome(ratio, thresholds) is one)
+            yield ("request_outcomes_total", (*own, ("outcome", one.value))), number
+        for bound in (*BOUNDS, float("inf")):
+            le = "+Inf" if bound == float("inf") else str(bound)
+            number = sum(n for ratio, n in ratios.items() if ratio <= bound)
+            yield ("request_acceptance_ratio_bucket", (*own, ("le", le))), number
+        seen["summary"] += sum(ratios.values())
+    source = "push" if phase.passed is None else "tap"
+    for record, number in seen.items():
+        yield ("request_observations_total", (("source", source), ("record", record))), number
+    yield ("push_rejected_total", ()), phase.rejected
+    if phase.passed is not None:
+        yield ("tap_requests_total", ()), phase.passed
+        for reason in REASONS:
+            yield ("tap_upstream_errors_total", (("reason", reason),)), phase.failed.get(reason, 0.0)
