@@ -33,6 +33,8 @@ _ELSEWHERE = {
     "web.config.file",
     "startup.on-error",
 }
+#: The same, by how their names begin.
+_ELSEWHERE_ALL = ("tap.", "push.")
 
 _SCALAR = {"type": ["string", "number", "boolean"]}
 
@@ -41,7 +43,7 @@ def _settings() -> Schema:
     """Return the schema of `exporter.settings`: the exporter's own options, so that a wrong name is refused."""
     properties: dict[str, Any] = {}
     for option in OPTIONS:
-        if option.name in _ELSEWHERE:
+        if option.name in _ELSEWHERE or option.name.startswith(_ELSEWHERE_ALL):
             continue
         many = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
         properties[option.name] = (many if option.repeatable else _SCALAR) | {"description": option.help}
@@ -128,7 +130,8 @@ CONTAINER = Section(
             "exporter.resources",
             {"requests": {"cpu": "200m", "memory": "128Mi"}, "limits": {"cpu": "200m", "memory": "128Mi"}},
             OBJECT,
-            "Requests equal to limits, so that a Guaranteed pod stays Guaranteed. It uses some 45 MiB and 1 % of a core.",
+            "Requests equal to limits, so that a Guaranteed pod stays Guaranteed. It uses some 45 MiB and 1 % of a core. "
+            "With the tap it needs more: see [what it costs](../../docs/requests.md).",
         ),
         Value("exporter.allowBurstable", False, BOOLEAN, "Allow requests that differ from limits."),
         Value(
@@ -169,7 +172,7 @@ CONTAINER = Section(
             "",
             NAME,
             "Secret with a [web configuration](../../docs/web-configuration.md) (TLS, client certificates, passwords) "
-            "and what it refers to. It must be in the namespace of the pod: a Secret that is missing keeps the pod from starting, vLLM with it.",
+            "and what it refers to. It must be in the namespace of the pod; until it is there, the sidecar stands by.",
         ),
         Value(
             "webConfig.key",
@@ -263,6 +266,7 @@ STANDALONE = Section(
             "Kind of Service.",
         ),
         Value("standalone.service.port", 9850, PORT, "Port of the Service."),
+        Value("standalone.service.tapPort", 9852, PORT, "Port of the Service for clients, with `tap`."),
         Value("standalone.service.labels", {}, TEXT_MAP, "Labels of the Service."),
         Value("standalone.service.annotations", {}, TEXT_MAP, "Annotations of the Service."),
     ),

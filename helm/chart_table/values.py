@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .requests import PUSH, TAP
 from .sidecar import CONTAINER, INJECTION, STANDALONE
 from .telling import ALERTMANAGER, DASHBOARDS, MONITORS, RULES
 from .value import BOOLEAN, NAME, NAMESPACE, OBJECT, OBJECTS, PORT, TEXT_MAP, Section, Value
@@ -34,8 +35,14 @@ NETWORK = Section(
             "networkPolicy.ingressFrom",
             [],
             OBJECTS,
-            "Peers that may scrape, as in a NetworkPolicy's `from`; empty for all. "
+            "Peers that may scrape, and push, as in a NetworkPolicy's `from`; empty for all. "
             "Example: `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]`.",
+        ),
+        Value(
+            "networkPolicy.tapFrom",
+            [],
+            OBJECTS,
+            "Peers that may reach vLLM through the tap, where `tap` is enabled; empty for all.",
         ),
         Value(
             "networkPolicy.egress.enabled",
@@ -87,6 +94,8 @@ EXTRA = Section(
 SECTIONS = (
     NAMES,
     CONTAINER,
+    TAP,
+    PUSH,
     MONITORS,
     RULES,
     DASHBOARDS,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAME = "specdec-exporter"
 PORT_NAME = "specdec-metrics"
+TAP = "tap"
 
 
 def sidecar_of(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,9 +66,11 @@ def container_faults(container: Mapping[str, Any], port_name: str = PORT_NAME) -
         for probe in ("readinessProbe", "startupProbe")
         if container.get(probe)
     ]
-    (port,) = container["ports"]
+    port, *others = container["ports"]
     if port.get("name") != port_name or port.get("protocol", "TCP") != "TCP":
         found.append(f"the port is {port}")
+    if [other.get("name") for other in others] not in ([], [TAP]):
+        found.append(f"another port than the tap's: {others}")
     found += _probe_faults(container.get("livenessProbe") or {}, port["containerPort"])
     security = container.get("securityContext") or {}
     wanted = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from .value_cases import (
     RULES,
     SIDECAR,
     STANDALONE,
+    TAP,
+    TAP_ALONE,
     ValueCase,
     at,
     merged,
@@ -86,6 +90,42 @@ def test_an_unknown_specification_is_warned_of(values: Any) -> None:
     warning = "exporter.specConfig is empty"
     assert warning not in notes(values)
     assert warning in notes(merged(values, at(exporter__specConfig="")))
+
+
+def test_the_service_that_moves_to_the_tap_is_said() -> None:
+    """With its port, the order, and what stays at vLLM; in the standalone pod there is a Service already."""
+    assert "tap" not in notes(INJECTION)
+    text = notes(merged(INJECTION, TAP, at(tap__port=8443)))
+    assert '"path": "/spec/ports/0/targetPort", "value": 8443' in text
+    assert text.index("rollout status") < text.index("kubectl patch service")
+    assert "in front of http://127.0.0.1:8000" in text
+    assert "go on asking vLLM itself" in text
+    alone = notes(merged(STANDALONE, TAP_ALONE, at(standalone__service__tapPort=80)))
+    assert "in front of http://vllm-0.vllm.chat:8000" in alone
+    assert "service/specdec-vllm-specdec-exporter, port 80." in alone
+    assert "kubectl patch service" not in alone
+
+
+def test_the_patch_that_moves_a_service_is_one() -> None:
+    """What the notes print between quotes is JSON that changes a Service's first port."""
+    (patch,) = re.findall(r"--type=json -p '(.*)'", notes(merged(INJECTION, TAP)))
+    assert json.loads(patch) == [{"op": "replace", "path": "/spec/ports/0/targetPort", "value": 9852}]
+
+
+@pytest.mark.parametrize("values", [merged(STANDALONE, TAP_ALONE), merged(INJECTION, TAP)])
+def test_a_tap_with_the_resources_of_none_is_warned_of(values: Any) -> None:
+    """Every request passes it; who has thought of it is not told again."""
+    warning = "exporter.resources are those of an exporter without the tap"
+    assert warning in notes(values)
+    more = {"cpu": "1", "memory": "256Mi"}
+    assert warning not in notes(merged(values, at(exporter__resources={"requests": more, "limits": more})))
+
+
+def test_push_is_told_with_its_secret() -> None:
+    """Address, port and where the token is."""
+    text = notes(merged(INJECTION, at(push__existingSecret="gateway", push__key="bearer")))
+    assert "POST /api/v1/requests on port 9850, with the token of key bearer in Secret gateway" in text
+    assert "Push:" not in notes(INJECTION)
 
 
 def test_missing_addresses_are_said() -> None:

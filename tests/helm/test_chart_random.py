@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from .charts import CHART, RenderError, render, render_files
@@ -64,6 +64,7 @@ OPEN: dict[str, st.SearchStrategy[Any]] = {
     "exporter.securityContext": st.sampled_from([{}, {"runAsUser": 1000660000}]),
     "webConfig.key": st.sampled_from(["web-config.yml", "1e3"]),
     "webConfig.mountPath": st.sampled_from(["/etc/web", "/1"]),
+    "networkPolicy.tapFrom": st.sampled_from([[], [{"podSelector": VLLM_PODS}]]),
     "podMonitor.labels": LABELS,
     "dashboards.label": LABEL_NAME,
     "dashboards.labelValue": LABEL_VALUE,
@@ -155,7 +156,7 @@ PARTS = st.sets(
     st.sampled_from(
         [
             *("podMonitor", "vllmPodMonitor", "serviceMonitor", "prometheusRule", "alertmanagerConfig"),
-            *("dashboards", "dashboards.grafanaDashboard", "injection", "standalone", "networkPolicy"),
+            *("dashboards", "dashboards.grafanaDashboard", "injection", "standalone", "networkPolicy", "tap"),
         ]
     )
 )
@@ -177,6 +178,8 @@ def settled(values: dict[str, Any], parts: set[str]) -> dict[str, Any]:
     values = merged(values, at(vllmPodMonitor__selector=VLLM_PODS, podMonitor__selector=VLLM_PODS))
     values = merged(values, at(alertmanagerConfig__receivers__page=RECEIVERS["page"]))
     values = merged(values, at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000]}))
+    upstream = at(tap__upstream="http://vllm-0:8000", tap__port=9852, standalone__service__tapPort=8000)
+    values = merged(values, upstream, at(exporter__port=9850, standalone__service__port=9850))
     if "dashboards.grafanaDashboard" in parts:
         values = merged(values, on("dashboards"))
     values["dashboards"].pop("labels", None) if "dashboards" in values else None
@@ -188,12 +191,14 @@ OUTCOMES: Counter[str] = Counter()
 
 
 @settings(
-    max_examples=120,
+    max_examples=200,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,
-    phases=[Phase.generate],
+    phases=[Phase.explicit, Phase.generate],
 )
+# What is drawn depends on the modules that are imported: a kind that few draws make is made once surely.
+@example(values={}, parts={"injection"}, settle=True, release="specdec", namespace="monitoring")
 @given(
     values=values_of(SCHEMA),
     parts=PARTS,

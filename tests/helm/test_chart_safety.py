@@ -14,12 +14,26 @@ from .kubernetes_yaml import documents
 from .manifest_schemas import problems, title
 from .quantities import qos_class
 from .sidecar_shape import NAME, PORT_NAME, container_faults, sidecar_faults
-from .value_cases import CASES, EVERYTHING_ALONE, IMAGE, SIDECAR, STANDALONE, ValueCase, at, merged
+from .value_cases import (
+    CASES,
+    EVERYTHING_ALONE,
+    IMAGE,
+    SIDECAR,
+    STANDALONE,
+    TAP,
+    TAP_ALONE,
+    ValueCase,
+    at,
+    merged,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 EACH = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+
+#: Flags with files that a Secret would bring.
+FROM_SECRETS = ("--web.config.file=", "--tap.cert-file=", "--tap.key-file=", "--push.bearer-token-file=")
 
 #: The pod of a chart of somebody's own that has ours as a dependency.
 PARENT = """
@@ -69,7 +83,7 @@ def under(parent: Path, values: Any) -> dict[str, Any]:
     off = {
         part: {"enabled": False}
         for part, inner in values.items()
-        if isinstance(inner, dict) and "enabled" in inner
+        if isinstance(inner, dict) and "enabled" in inner and part != "tap"  # of the container
     }
     off = merged(
         IMAGE, values, off, {"dashboards": {"grafanaDashboard": {"enabled": False}}, "extraManifests": []}
@@ -131,7 +145,7 @@ def test_the_exporter_understands_its_flags(
 ) -> None:
     """The program itself checks what the chart makes of the values; files that a Secret would bring apart."""
     (container,) = under(parent, case.values)["initContainers"]
-    args = [one for one in container["args"] if not one.startswith("--web.config.file=")]
+    args = [one for one in container["args"] if not one.startswith(FROM_SECRETS)]
     if "specification-as-text" in case.name:
         assert main([*args, "--config.check"]) == 2
         assert "spec.config" in capsys.readouterr().err
@@ -172,6 +186,65 @@ def test_values_arrive_as_flags(parent: Path) -> None:
         "--web.config.file=/etc/vllm-specdec-exporter/web/web-config.yml",
         "--log.level=debug",
     ]
+
+
+def test_the_tap_and_push_arrive_as_flags(parent: Path) -> None:
+    """Their Secrets are mounted where the flags say; one that is missing does not hold the pod back."""
+    tap = {
+        "enabled": True,
+        "port": 8080,
+        "upstream": "http://127.0.0.1:8001",
+        "askForUsage": True,
+        "drainTimeout": "1m",
+        "tls": {"existingSecret": "certificate"},
+    }
+    pod = under(parent, {"tap": tap, "push": {"existingSecret": "gateway"}})
+    (container,) = pod["initContainers"]
+    assert container["args"][2:] == [
+        "--tap.listen-address=:8080",
+        "--tap.upstream=http://127.0.0.1:8001",
+        "--tap.ask-for-usage=true",
+        "--tap.drain-timeout=1m",
+        "--tap.cert-file=/etc/vllm-specdec-exporter/tap/tls.crt",
+        "--tap.key-file=/etc/vllm-specdec-exporter/tap/tls.key",
+        "--push.bearer-token-file=/etc/vllm-specdec-exporter/push/token",
+    ]
+    assert container["ports"][1] == {"name": "tap", "containerPort": 8080, "protocol": "TCP"}
+    assert {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]} == {
+        "/etc/vllm-specdec-exporter/tap": "specdec-tap-tls",
+        "/etc/vllm-specdec-exporter/push": "specdec-push",
+    }
+    assert all(mount["readOnly"] is True for mount in container["volumeMounts"])
+    assert {volume["name"]: volume["secret"] for volume in pod["volumes"]} == {
+        "specdec-tap-tls": {"secretName": "certificate", "optional": True},
+        "specdec-push": {"secretName": "gateway", "optional": True},
+    }
+
+
+def test_the_tap_changes_nothing_else_of_the_sidecar(parent: Path) -> None:
+    """No probe asks it, and nothing waits for it: flags and a port are all that there is of it."""
+    without, with_tap = (under(parent, values)["initContainers"][0] for values in ({}, TAP))
+    assert with_tap["args"][: len(without["args"])] == without["args"]
+    assert all(flag.startswith("--tap.") for flag in with_tap["args"][len(without["args"]) :])
+    assert with_tap["ports"][:1] == without["ports"]
+    assert {**with_tap, "args": None, "ports": None} == {**without, "args": None, "ports": None}
+
+
+@pytest.mark.parametrize(
+    ("drain", "seconds"), [("25s", 35), ("1500ms", 12), ("0s", 10), ("2m", 130), ("1ms", 11)]
+)
+def test_the_standalone_pod_may_take_its_time_to_end(drain: str, seconds: int) -> None:
+    """As long as the tap may wait for open connections; ten seconds without it."""
+    (pod,) = (
+        pod_spec(obj)
+        for obj in render(merged(STANDALONE, TAP_ALONE, at(tap__drainTimeout=drain)))
+        if obj["kind"] == "Deployment"
+    )
+    assert pod is not None
+    assert pod["terminationGracePeriodSeconds"] == seconds
+    (pod,) = (pod_spec(obj) for obj in render(STANDALONE) if obj["kind"] == "Deployment")
+    assert pod is not None
+    assert pod["terminationGracePeriodSeconds"] == 10
 
 
 @pytest.mark.parametrize(
@@ -284,29 +357,40 @@ def test_selectors_select_the_exporter_and_nothing_else(case: ValueCase) -> None
         spec = objects["ServiceMonitor"]["spec"]
         assert spec["selector"]["matchLabels"].items() <= objects["Service"]["metadata"]["labels"].items()
         assert spec["namespaceSelector"] == {"matchNames": [objects["Service"]["metadata"]["namespace"]]}
-        assert [endpoint["port"] for endpoint in spec["endpoints"]] == [
-            port["name"] for port in objects["Service"]["spec"]["ports"]
-        ]
+        scraped = [endpoint["port"] for endpoint in spec["endpoints"]]
+        assert scraped == [port["name"] for port in objects["Service"]["spec"]["ports"]][:1]
 
 
 @EACH
 def test_ports_agree(case: ValueCase) -> None:
-    """What others name is the container's port: by name in monitors, by number elsewhere."""
+    """What others name is the container's port: by name in monitors, by number elsewhere; never the tap's."""
     port = case.values.get("exporter", {}).get("port", 9850)
+    tap = case.values.get("tap", {})
+    taps = [tap.get("port", 9852)] if tap.get("enabled") else []
     for obj in rendered(case):
         if obj["kind"] == "PodMonitor" and not obj["metadata"]["name"].endswith("-vllm"):
             assert [endpoint["port"] for endpoint in obj["spec"]["podMetricsEndpoints"]] == [PORT_NAME]
         if obj["kind"] == "Service":
-            assert [one["targetPort"] for one in obj["spec"]["ports"]] == [port]
+            assert [one["targetPort"] for one in obj["spec"]["ports"]] == [port, *taps]
+            assert [one["name"] for one in obj["spec"]["ports"]][1:] == ["tap"] * len(taps)
         if obj["kind"] == "NetworkPolicy":
             assert obj["spec"]["ingress"][0]["ports"] == [{"port": port, "protocol": "TCP"}]
+            opened = [rule for rule in obj["spec"]["ingress"] if rule.get("ports") in tap_rules(taps)]
+            clients = case.values["networkPolicy"].get("tapFrom")
+            assert [rule.get("from") for rule in opened] == [clients] * len(taps)
         if obj["kind"] == "Deployment":
             (container,) = obj["spec"]["template"]["spec"]["containers"]
             # Not the sidecars' name: a PodMonitor would find it too, and count everything twice.
-            assert [(one["name"], one["containerPort"]) for one in container["ports"]] == [("metrics", port)]
+            named = [(one["name"], one["containerPort"]) for one in container["ports"]]
+            assert named == [("metrics", port), *(("tap", one) for one in taps)]
             for probe in ("livenessProbe", "readinessProbe"):
                 (way,) = (way for way in container[probe].values() if isinstance(way, dict))
                 assert way["port"] == port
+
+
+def tap_rules(ports: list[int]) -> list[list[dict[str, Any]]]:
+    """The ports that a rule of ingress for the tap has."""
+    return [[{"port": port, "protocol": "TCP"}] for port in ports]
 
 
 @EACH
@@ -355,7 +439,10 @@ def test_tls_changes_probes_and_monitors_together(web: dict[str, Any], scheme: s
     objects = {
         obj["kind"]: obj
         for obj in render(
-            merged(EVERYTHING_ALONE, {"webConfig": {"existingSecret": "", "tls": False, **web}})
+            merged(
+                EVERYTHING_ALONE,
+                {"webConfig": {"existingSecret": "", "tls": False, **web}, "push": {"existingSecret": ""}},
+            )
         )
     }
     (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]

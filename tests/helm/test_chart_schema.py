@@ -151,6 +151,15 @@ def test_a_wrong_type_is_refused_for_every_value(path: str) -> None:
         (at(injection__failurePolicy="Maybe"), "/injection/failurePolicy"),
         (at(networkPolicy__sidecar__keepOpen=["http"]), "/networkPolicy/sidecar/keepOpen"),
         (at(webConfig__mountPath="etc"), "/webConfig/mountPath"),
+        (at(exporter__settings={"tap.listen-address": ":1"}), "/exporter/settings"),
+        (at(tap__port=0), "/tap/port"),
+        (at(tap__upstream="127.0.0.1:8000"), "/tap/upstream"),
+        (at(tap__upstream="http://127.0.0.1:8000/v1"), "/tap/upstream"),
+        (at(tap__upstream="http://u:p@127.0.0.1:8000"), "/tap/upstream"),
+        (at(tap__upstream="unix:run/vllm.sock"), "/tap/upstream"),
+        (at(tap__drainTimeout="30"), "/tap/drainTimeout"),
+        (at(tap__tls__existingSecret="Not A Name"), "/tap/tls/existingSecret"),
+        (at(push__key=""), "/push/key"),
     ],
 )
 def test_nonsense_is_refused_by_name(values: dict, named: str) -> None:
@@ -181,7 +190,10 @@ def test_every_alert_group_board_and_option_can_be_named() -> None:
     elsewhere = {
         *("vllm.url", "spec.config", "threshold", "web.listen-address", "web.config.file"),
         "startup.on-error",  # the sidecar always waits
+        *("tap.listen-address", "tap.upstream", "tap.ask-for-usage", "tap.drain-timeout"),
+        *("tap.cert-file", "tap.key-file", "push.bearer-token-file"),
     }
+    assert elsewhere <= {option.name for option in OPTIONS}
     assert set(properties["prometheusRule"]["properties"]["disabled"]["properties"]) == alerts
     assert set(properties["prometheusRule"]["properties"]["groups"]["properties"]) == set(rules)
     assert set(properties["dashboards"]["properties"]["boards"]["properties"]) == boards
@@ -190,6 +202,17 @@ def test_every_alert_group_board_and_option_can_be_named() -> None:
     assert set(properties["exporter"]["properties"]["thresholds"]["properties"]) == {
         name for name, _ in Thresholds().items()
     }
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("tap.ask-for-usage", "askForUsage"), ("tap.drain-timeout", "drainTimeout")]
+)
+def test_what_the_tap_is_always_told_is_the_exporters_default(option: str, value: str) -> None:
+    """The chart decides nothing for it: the defaults are one."""
+    from vllm_specdec_exporter.option_table import OPTIONS
+
+    (default,) = [one.default for one in OPTIONS if one.name == option]
+    assert default == (VALUES["tap"][value] if value == "drainTimeout" else str(VALUES["tap"][value]).lower())
 
 
 def test_every_value_is_used_by_a_template() -> None:

@@ -19,7 +19,10 @@ from .value_cases import (
     RULES,
     SERVERS,
     SIDECAR,
+    SIDECAR_POLICY,
     STANDALONE,
+    TAP,
+    TAP_ALONE,
     at,
     merged,
     on,
@@ -54,6 +57,11 @@ UNEQUAL = (
 CUT_OFF = (
     "networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar.keepOpen is empty: "
     "that would cut vLLM off. Name its ports, such as [8000]"
+)
+NOT_BEHIND_ITS_BACK = "{} has {}: set tap and push instead, which ports, Services and volumes go by"
+ITSELF = (
+    "tap.port is the port of {}: the tap would stand before itself, or in vLLM's place. Give it another "
+    "one, and leave exporter.vllmUrls and tap.upstream to vLLM's own"
 )
 SERVER_PASSWORD = {"username": {"name": "s", "key": "u"}, "password": {"name": "s", "key": "p"}}
 
@@ -152,13 +160,19 @@ REFUSED = {
             "{matchLabels: {app: vllm}}"
         ),
     ),
-    "the exporter as vLLM": (
-        merged(
-            on("vllmPodMonitor"),
-            {"vllmPodMonitor": {"selector": {"matchLabels": {"a": "b"}}, "port": "specdec-metrics"}},
-        ),
-        "vllmPodMonitor.port is the exporter's port: name vLLM's own, and leave the exporter to podMonitor",
-    ),
+    **{
+        f"the exporter's {port} as vLLM": (
+            merged(
+                on("vllmPodMonitor"),
+                {"vllmPodMonitor": {"selector": {"matchLabels": {"a": "b"}}, "port": port}},
+            ),
+            (
+                "vllmPodMonitor.port is the exporter's port: name vLLM's own, and leave the exporter to "
+                "podMonitor"
+            ),
+        )
+        for port in ("specdec-metrics", "tap")
+    },
     **{
         f"{setting} of nothing": (
             merged(SIDECAR, {"webConfig": {setting: True}}),
@@ -199,6 +213,63 @@ REFUSED = {
             "networkPolicy.sidecar.podSelector to the labels of the pods with sidecars"
         ),
     ),
+    "two listeners on one port": (
+        merged(INJECTION, TAP, at(exporter__port=9852)),
+        "tap.port and exporter.port are both 9852: give the tap another one",
+    ),
+    "a tap before several servers": (
+        merged(STANDALONE, TAP),
+        "exporter.vllmUrls has 2 servers, and the tap stands before one: set tap.upstream to its address",
+    ),
+    **{
+        f"a tap at {url}": (merged(INJECTION, TAP, values), ITSELF.format(url))
+        for url, values in (
+            ("http://127.0.0.1:8000", at(tap__port=8000)),
+            ("https://localhost:9852/metrics", at(exporter__vllmUrls=["https://localhost:9852/metrics"])),
+            ("http://u:p@127.1.2.3:9852", at(exporter__vllmUrls=["http://u:p@127.1.2.3:9852"])),
+            ("http://[::1]:9852", at(tap__upstream="http://[::1]:9852")),
+            (
+                "http://0.0.0.0:8001/",
+                {
+                    "exporter": {"vllmUrls": ["http://127.0.0.1:8000", "http://0.0.0.0:8001/"]},
+                    "tap": {"port": 8001, "upstream": "http://127.0.0.1:8000"},
+                },
+            ),
+        )
+    },
+    "a Service with one port twice": (
+        merged(STANDALONE, TAP_ALONE, at(standalone__service__tapPort=9850)),
+        "standalone.service.port and standalone.service.tapPort are both 9850: give one of them another",
+    ),
+    "a port that is open and closed": (
+        merged(
+            SIDECAR,
+            TAP,
+            SIDECAR_POLICY,
+            {"networkPolicy": {"sidecar": {"keepOpen": [8000, 9852]}, "tapFrom": [{"podSelector": {}}]}},
+        ),
+        (
+            "networkPolicy.sidecar.keepOpen opens 9852 to everybody, which networkPolicy.tapFrom closes: "
+            "remove it from one of them"
+        ),
+    ),
+    **{
+        f"{argument} behind the chart's back": (
+            merged(INJECTION, at(exporter__extraArgs=[argument])),
+            NOT_BEHIND_ITS_BACK.format("exporter.extraArgs", argument),
+        )
+        for argument in ("--tap.listen-address=:1", "--push.bearer-token-file=/x")
+    },
+    **{
+        f"{name} behind the chart's back": (
+            merged(INJECTION, at(exporter__extraEnv=[{"name": name, "value": "x"}])),
+            NOT_BEHIND_ITS_BACK.format("exporter.extraEnv", name),
+        )
+        for name in (
+            "VLLM_SPECDEC_EXPORTER_TAP_LISTEN_ADDRESS",
+            "VLLM_SPECDEC_EXPORTER_PUSH_BEARER_TOKEN_FILE",
+        )
+    },
     "vLLM cut off": (
         merged(
             SIDECAR,
@@ -334,6 +405,21 @@ def test_a_scrape_may_take_all_of_its_interval(timeout: str) -> None:
     """Equal is fine, in whatever units."""
     (monitor,) = render(merged(SIDECAR, at(podMonitor__interval="15s", podMonitor__scrapeTimeout=timeout)))
     assert monitor["spec"]["podMetricsEndpoints"][0]["scrapeTimeout"] == timeout
+
+
+@pytest.mark.parametrize(
+    ("port", "url"),
+    [
+        (8000, "http://vllm.chat:8000"),
+        (80, "http://127.0.0.1:8000"),
+        (8000, "http://127.0.0.1:80001"),
+        (9852, "http://127.example.com:9852"),
+        (9852, "http://127.0.0.1:8000/v1:9852/"),
+    ],
+)
+def test_the_tap_may_have_the_port_of_another_machine(port: int, url: str) -> None:
+    """Only addresses of its own pod can be itself."""
+    assert render(merged(INJECTION, TAP, at(tap__port=port, exporter__vllmUrls=[url])))
 
 
 def test_every_message_has_a_case() -> None:

@@ -284,12 +284,15 @@ def test_quality_of_service(pod: dict[str, Any], expected: str) -> None:
     assert qos_class(pod) == expected
 
 
+PORTS = [{"name": "specdec-metrics", "containerPort": 9850}]
+
+
 def sound_sidecar() -> dict[str, Any]:
     return {
         "name": "specdec-exporter",
         "image": "a:1",
         "restartPolicy": "Always",
-        "ports": [{"name": "specdec-metrics", "containerPort": 9850}],
+        "ports": deepcopy(PORTS),
         "livenessProbe": {
             "httpGet": {"path": "/-/healthy", "port": 9850},
             "periodSeconds": 30,
@@ -320,6 +323,8 @@ def sound_sidecar() -> dict[str, Any]:
         ("livenessProbe/failureThreshold", 0, "patience"),
         ("ports/0/name", "metrics", "the port is"),
         ("ports/0/containerPort", 8000, "another container's"),
+        ("ports", [*PORTS, {"name": "tap", "containerPort": 8000}], "another container's"),
+        ("ports", [*PORTS, {"name": "more", "containerPort": 1}], "another port than the tap's"),
         ("resources", {}, "Burstable"),
         ("securityContext/runAsUser", 0, "root"),
         ("securityContext/readOnlyRootFilesystem", False, "readOnlyRootFilesystem"),

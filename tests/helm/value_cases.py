@@ -21,6 +21,8 @@ IMAGE = {"image": {"registry": "registry.example.com", "repository": "vllm-specd
 SPEC_CONFIG = {"exporter": {"specConfig": {"method": "eagle3", "num_speculative_tokens": 3}}}
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 SERVERS = ["http://vllm-0.vllm.chat:8000", "http://vllm-1.vllm.chat:8000"]
+#: Files of rules, without their ending.
+RULE_GROUPS = {path.stem for path in (CHART / "files" / "rules").glob("*.yml")}
 #: What Kubernetes takes as a name, and a YAML reader as a number or a switch.
 LOOKS_LIKE_ANOTHER_TYPE = ("1e3", "123", "true", "null", "0x1f", "no")
 
@@ -88,6 +90,10 @@ RULES = on("prometheusRule")
 DASHBOARDS = on("dashboards")
 ALERTMANAGER = merged(on("alertmanagerConfig"), at(alertmanagerConfig__receivers=RECEIVERS))
 WEB_CONFIG = at(webConfig__existingSecret="specdec-web", webConfig__tls=True)
+TAP = on("tap")
+#: In front of one of the two servers of `STANDALONE`.
+TAP_ALONE = merged(TAP, at(tap__upstream="http://vllm-0.vllm.chat:8000"))
+PUSH = at(push__existingSecret="specdec-push")
 SIDECAR_POLICY = merged(
     on("networkPolicy"), at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000]})
 )
@@ -98,6 +104,8 @@ EVERYTHING_BESIDE = merged(
     DASHBOARDS,
     ALERTMANAGER,
     WEB_CONFIG,
+    TAP,
+    PUSH,
     SIDECAR_POLICY,
     on("dashboards.grafanaDashboard", "vllmPodMonitor"),
     at(vllmPodMonitor__selector=VLLM_PODS, prometheusRule__grafanaUrl="https://grafana.example.org"),
@@ -109,6 +117,8 @@ EVERYTHING_ALONE = merged(
     DASHBOARDS,
     ALERTMANAGER,
     WEB_CONFIG,
+    TAP_ALONE,
+    PUSH,
     on(
         "serviceMonitor",
         "networkPolicy",
@@ -133,6 +143,7 @@ def _hand_written() -> Iterator[ValueCase]:
     yield ValueCase("everything-alone", EVERYTHING_ALONE)
     yield from _names()
     yield from _containers()
+    yield from _requests()
     yield from _monitors()
     yield from _bundle()
     yield from _policies()
@@ -232,6 +243,26 @@ def _containers() -> Iterator[ValueCase]:
     )
 
 
+def _requests() -> Iterator[ValueCase]:
+    certificate = {"existingSecret": "specdec-tap", "certKey": "chain.pem", "keyKey": "key.pem"}
+    for name, values, tap in (("standalone", STANDALONE, TAP_ALONE), ("injection", INJECTION, TAP)):
+        yield ValueCase(f"tap-{name}", merged(values, tap))
+        yield ValueCase(f"tap-over-tls-{name}", merged(values, tap, at(tap__tls=certificate)))
+        full = {
+            "port": 80,
+            "upstream": "https://vllm.chat:8443",
+            "askForUsage": True,
+            "drainTimeout": "1500ms",
+        }
+        yield ValueCase(f"tap-in-full-{name}", merged(values, tap, {"tap": full}))
+        yield ValueCase(f"tap-and-web-config-{name}", merged(values, tap, WEB_CONFIG))
+        yield ValueCase(f"certificate-without-tap-{name}", merged(values, at(tap__tls=certificate)))
+        yield ValueCase(f"push-{name}", merged(values, PUSH))
+        yield ValueCase(f"push-by-another-key-{name}", merged(values, PUSH, at(push__key="bearer")))
+    ports = at(standalone__service={"port": 80, "tapPort": 8000})
+    yield ValueCase("tap-at-vllms-port", merged(STANDALONE, TAP_ALONE, ports))
+
+
 def _monitors() -> Iterator[ValueCase]:
     full = {
         "labels": {"release": "kps"},
@@ -279,7 +310,7 @@ def _monitors() -> Iterator[ValueCase]:
 
 
 def _bundle() -> Iterator[ValueCase]:
-    for group in ("activity", "availability", "decisions", "harm", "objective", "quality"):
+    for group in sorted(RULE_GROUPS - {"recording"}):
         yield ValueCase(f"without-{group}", merged(RULES, {"prometheusRule": {"groups": {group: False}}}))
     described = {
         "labels": {"release": "kps"},
@@ -296,9 +327,7 @@ def _bundle() -> Iterator[ValueCase]:
         "extraGroups": [{"name": "own", "rules": [{"record": "own:up:sum", "expr": "sum(up)"}]}],
     }
     yield ValueCase("rules-in-full", merged(RULES, {"prometheusRule": described}))
-    off = dict.fromkeys(
-        ("activity", "availability", "decisions", "harm", "objective", "quality", "recording"), False
-    )
+    off = dict.fromkeys(RULE_GROUPS, False)
     yield ValueCase("no-rules-at-all", merged(RULES, {"prometheusRule": {"groups": off}}))
     boards = {
         "labels": {"a": "b"},
@@ -349,6 +378,12 @@ def _policies() -> Iterator[ValueCase]:
         "policy-standalone", merged(STANDALONE, on("networkPolicy"), policy, at(networkPolicy__egress=egress))
     )
     yield ValueCase("policy-both", merged(STANDALONE, SIDECAR_POLICY, policy))
+    clients = at(networkPolicy__tapFrom=[{"podSelector": {"matchLabels": {"app": "gateway"}}}])
+    yield ValueCase("policy-tap-sidecar", merged(SIDECAR, TAP, SIDECAR_POLICY, policy, clients))
+    yield ValueCase(
+        "policy-tap-standalone", merged(STANDALONE, TAP_ALONE, on("networkPolicy"), policy, clients)
+    )
+    yield ValueCase("policy-tap-of-everybody", merged(STANDALONE, TAP_ALONE, SIDECAR_POLICY, policy))
     chosen = {
         "labels": {"a": "b", "c": "true"},
         "namespaceSelector": {"matchLabels": {"d": "e"}},

@@ -35,9 +35,13 @@ def test_pod_of_the_example_gets_the_sidecar_with_its_flags() -> None:
     (added,) = admit(policy(values), template)["spec"]["initContainers"]
     assert added["args"] == [
         "--startup.on-error=wait",
+        "--tap.listen-address=:9852",
+        "--tap.ask-for-usage=false",
+        "--tap.drain-timeout=25s",
         "--vllm.url=http://127.0.0.1:8000",
         '--spec.config={"method": "eagle3", "num_speculative_tokens": 3}',
     ]
+    assert [port["name"] for port in added["ports"]] == ["specdec-metrics", "tap"]
 
 
 def test_label_on_the_deployment_alone_does_nothing() -> None:

@@ -17,6 +17,8 @@ from injection.kubectl_program import KubectlError, kustomize
 from injection.pods import DOWNLOAD, INJECTED, VLLM
 from injection.policy_server import admit
 from injection.rendered_policy import policy, sidecar
+from vllm_specdec_exporter import __version__
+from vllm_specdec_exporter.option_table import OPTIONS
 
 KUSTOMIZE = Path(__file__).parents[2] / "helm" / "kustomize"
 LABEL = {"vllm-specdec-exporter/inject": "enabled"}
@@ -43,13 +45,17 @@ def workload(kind: str, spec: dict[str, Any], labels: dict[str, str]) -> dict[st
     return made
 
 
-def build(folder: Path, *objects: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
-    """Return the objects as they are after the component."""
-    shutil.copytree(KUSTOMIZE / "component", folder / "component")
+def build(
+    folder: Path, *objects: dict[str, Any], components: tuple[str, ...] = ("component",), **more: Any
+) -> list[dict[str, Any]]:
+    """Return the objects as they are after the components."""
+    for component in components:
+        shutil.copytree(KUSTOMIZE / component, folder / component)
     overlay = folder / "overlay"
     overlay.mkdir()
     (overlay / "workloads.yaml").write_text(yaml.safe_dump_all(objects))
-    kustomization = {"resources": ["workloads.yaml"], "components": ["../component"], **more}
+    named = [f"../{component}" for component in components]
+    kustomization = {"resources": ["workloads.yaml"], "components": named, **more}
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return list(yaml.safe_load_all(kustomize(overlay)))
 
@@ -129,6 +135,95 @@ def test_policy_leaves_it_at_that(tmp_path: Path) -> None:
     assert admit(policy(), sent) == sent
 
 
+def tapped(kind: str, annotation: str = "true") -> dict[str, Any]:
+    """Return a labelled workload that says whether it wants the tap."""
+    spec: dict[str, Any] = {"containers": [VLLM]}
+    if kind == "Job":
+        spec["restartPolicy"] = "Never"
+    made = workload(kind, spec, LABEL)
+    made["metadata"]["annotations"] = {"vllm-specdec-exporter/tap": annotation}
+    return made
+
+
+TAP = {
+    "env": [{"name": "VLLM_SPECDEC_EXPORTER_TAP_LISTEN_ADDRESS", "value": ":9852"}],
+    "ports": [*sidecar()["ports"], {"name": "tap", "containerPort": 9852, "protocol": "TCP"}],
+}
+
+
+def by_key(container: dict[str, Any]) -> dict[str, Any]:
+    """Return a container with its ports in the order of their numbers, which is nothing to Kubernetes."""
+    return {**container, "ports": sorted(container["ports"], key=lambda port: int(port["containerPort"]))}
+
+
+@pytest.mark.parametrize("components", [("component", "tap"), ("tap", "component")], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_workload_that_asks_for_it_gets_the_tap(
+    kind: str, components: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A port and a variable, and nothing else; in whichever order the components stand."""
+    (made,) = build(tmp_path, tapped(kind), components=components)
+    (container,) = pod_spec(made)["initContainers"]
+    assert by_key(container) == {**sidecar(), **TAP}
+    assert [problem for version in KUBE_VERSIONS for problem in problems(made, version)] == []
+
+
+def test_the_taps_port_is_the_charts_and_its_variable_the_exporters() -> None:
+    """What the component writes out is what both know."""
+    (port,) = [port for port in sidecar({"tap": {"enabled": True}})["ports"] if port["name"] == "tap"]
+    assert port == TAP["ports"][-1]
+    variables = {option.variable: option for option in OPTIONS}
+    assert variables[TAP["env"][0]["name"]].parse(TAP["env"][0]["value"]) == ("", 9852)
+
+
+def test_flags_of_a_workload_leave_the_tap_alone(tmp_path: Path) -> None:
+    """They replace all flags of the component; the tap is none."""
+    container = {"name": "specdec-exporter", "args": ["--vllm.url=http://127.0.0.1:8200"]}
+    own = {
+        **{key: tapped("Deployment")[key] for key in ("apiVersion", "kind")},
+        "metadata": {"name": "vllm"},
+        "spec": {"template": {"spec": {"initContainers": [container]}}},
+    }
+    patches = [{"target": {"kind": "Deployment"}, "patch": yaml.safe_dump(own)}]
+    (made,) = build(tmp_path, tapped("Deployment"), components=("component", "tap"), patches=patches)
+    (added,) = pod_spec(made)["initContainers"]
+    assert added["args"] == container["args"]
+    assert added["env"] == TAP["env"]
+
+
+@pytest.mark.parametrize("annotation", ["false", "yes", ""])
+def test_other_workloads_get_no_tap(annotation: str, tmp_path: Path) -> None:
+    """Only `true` asks for it; and without the sidecar's label there is nothing to ask."""
+    sent = tapped("Deployment", annotation)
+    (made,) = build(tmp_path / "asked", sent, components=("component", "tap"))
+    assert pod_spec(made)["initContainers"] == [sidecar()]
+    bare = tapped("Deployment")
+    del bare["metadata"]["labels"]
+    assert build(tmp_path / "bare", bare, components=("component", "tap")) == [bare]
+
+
+def test_the_readmes_tap_is_executed(tmp_path: Path) -> None:
+    """It builds: the sidecar has the tap, and the Service leads there."""
+    text = (KUSTOMIZE / "README.md").read_text()
+    (kustomization,) = re.findall(
+        r"```yaml\n# kustomization.yaml, with the tap\n(.*?)```", text, flags=re.DOTALL
+    )
+    for component in ("component", "tap"):
+        shutil.copytree(KUSTOMIZE / component, tmp_path / "vllm-specdec-exporter" / component)
+    (tmp_path / "kustomization.yaml").write_text(kustomization)
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "vllm"},
+        "spec": {"selector": {"app": "vllm"}, "ports": [{"port": 80, "targetPort": 8000}]},
+    }
+    (tmp_path / "vllm.yaml").write_text(yaml.safe_dump_all([tapped("Deployment"), service]))
+    made = {obj["kind"]: obj for obj in yaml.safe_load_all(kustomize(tmp_path))}
+    (container,) = pod_spec(made["Deployment"])["initContainers"]
+    assert by_key(container)["ports"] == TAP["ports"]
+    assert made["Service"]["spec"]["ports"] == [{"port": 80, "targetPort": 9852}]
+
+
 def example() -> dict[str, dict[str, Any]]:
     """Return the example's objects by name."""
     return by_name(kustomize(KUSTOMIZE / "example"))
@@ -147,7 +242,7 @@ def test_example_adds_and_leaves() -> None:
         for obj in yaml.safe_load_all((KUSTOMIZE / "example/vllm.yaml").read_text())
     }
     assert made.keys() == sent.keys() == {"vllm", "vllm-prefill", "router"}
-    image = "registry.example.com/team/vllm-specdec-exporter:0.1.0"
+    image = f"registry.example.com/team/vllm-specdec-exporter:{__version__}"
     assert made["router"] == sent["router"]
     assert pod_spec(made["vllm"])["initContainers"] == [{**sidecar(), "image": image}]
     first, second = pod_spec(made["vllm-prefill"])["initContainers"]

@@ -16,12 +16,16 @@ from injection.rendered_policy import policy, sidecar, volumes
 from vllm_specdec_exporter.cli import main
 
 WEB = {"webConfig": {"existingSecret": "web", "tls": True}}
+TAP = {"tap": {"enabled": True, "tls": {"existingSecret": "certificate"}}}
+PUSH = {"push": {"existingSecret": "gateway"}}
 CHARTS: dict[str, dict[str, Any]] = {
     "default": {},
     "web-config": WEB,
     "client-certificates": {"webConfig": {"existingSecret": "web", "tls": True, "clientCertificates": True}},
     "digest": {"image": {"digest": f"sha256:{'0123456789abcdef' * 4}"}},
     "port": {"exporter": {"port": 9999}},
+    "tap": {"tap": {"enabled": True}},
+    "tap-over-tls": {**TAP, **PUSH},
     "everything": {
         **WEB,
         "imagePullSecrets": [{"name": "pull"}, {"name": "theirs"}],
@@ -155,6 +159,46 @@ def test_flags_of_annotations_are_the_exporter_s() -> None:
     annotations = {URL: "http://127.0.0.1:8200, http://127.0.0.1:8201", SPEC: '{"method": "eagle3"}'}
     admitted = admit(policy(), pod(metadata={"annotations": annotations}))
     assert main([*admitted["spec"]["initContainers"][0]["args"], "--config.check"]) == 0
+
+
+def asking(for_tap: str) -> dict[str, Any]:
+    """Return a pod that says by annotation whether it wants the tap."""
+    return pod(metadata={"annotations": {"vllm-specdec-exporter/tap": for_tap}})
+
+
+@pytest.mark.parametrize("values", [{}, WEB, {**WEB, **PUSH}], ids=["bare", "web-config", "and-push"])
+def test_a_pod_may_ask_for_the_tap(values: dict[str, Any]) -> None:
+    """Where the chart has it off: it gets what `tap.enabled` gives, certificate and volume with it."""
+    tls = {"tls": {"existingSecret": "certificate"}}
+    admitted = admit(policy({**values, "tap": tls}), asking("true"))["spec"]
+    assert admitted["initContainers"] == [sidecar({**values, **TAP})]
+    assert admitted["volumes"] == volumes({**values, **TAP})
+    assert {"name": "tap", "containerPort": 9852, "protocol": "TCP"} in admitted["initContainers"][0]["ports"]
+
+
+@pytest.mark.parametrize("said", ["false", "", "True", "yes"])
+def test_a_pod_may_do_without_the_tap(said: str) -> None:
+    """Where the chart has it on: no flag, port, mount or volume of it is left. Only `true` asks for it."""
+    assert admit(policy({**TAP, **PUSH}), asking(said)) == admit(policy(PUSH), asking(said))
+    assert "tap" not in str(admit(policy({**TAP, **PUSH}), asking(said))["spec"])
+
+
+def test_the_exporter_takes_the_flags_of_the_tap() -> None:
+    """As the policy puts them together."""
+    args = admit(policy(), asking("true"))["spec"]["initContainers"][0]["args"]
+    assert "--tap.listen-address=:9852" in args
+    assert main([*args, "--config.check"]) == 0
+
+
+@pytest.mark.parametrize("taken", [{"containerPort": 9852}, {"name": "tap", "containerPort": 1}], ids=str)
+def test_the_taps_port_must_be_free_where_there_is_one(taken: dict[str, Any]) -> None:
+    """A pod that has the port gets no sidecar with a tap, and one without as before."""
+    containers = [VLLM, {"name": "a", "image": "x", "ports": [taken]}]
+    assert unmet_condition(policy(TAP), pod(containers=containers)) == "port-tap-is-free"
+    assert unmet_condition(policy(), pod(containers=containers)) is None
+    wanted = {**asking("true"), "spec": {"containers": containers}}
+    assert unmet_condition(policy(), wanted) == "port-tap-is-free"
+    assert unmet_condition(policy(TAP), {**asking("false"), "spec": {"containers": containers}}) is None
 
 
 def test_volume_of_that_name_is_taken_as_it_is() -> None:

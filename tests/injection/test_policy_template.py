@@ -125,6 +125,10 @@ CASES: dict[str, dict[str, Any]] = {
     "default": {},
     "web-config": {"webConfig": {"existingSecret": "web", "tls": True}},
     "spec-config": {"exporter": {"specConfig": {"method": "eagle3", "num_speculative_tokens": 3}}},
+    "tap-and-push": {
+        "tap": {"enabled": True, "tls": {"existingSecret": "certificate"}},
+        "push": {"existingSecret": "gateway"},
+    },
     "pull-secrets": {"imagePullSecrets": [{"name": "pull"}, {"name": "other"}]},
 }
 

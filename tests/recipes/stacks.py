@@ -106,8 +106,12 @@ def merged(base: Any, patch: Any, name: str = "") -> Any:
 
 
 def workload(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """A Deployment, StatefulSet or Job makes pods of its template."""
-    return [_of_template(document["metadata"]["name"], document["spec"]["template"]) for document in recipe]
+    """A Deployment, StatefulSet or Job makes pods of its template; a Service makes none."""
+    return [
+        _of_template(document["metadata"]["name"], document["spec"]["template"])
+        for document in recipe
+        if document["kind"] != "Service"
+    ]
 
 
 def _of_template(name: str, template: Mapping[str, Any], *, serves: bool = True) -> Pod:

@@ -46,6 +46,7 @@ class Recipe:
 
 RECIPES = (
     Recipe("deployment.yaml", workload),
+    Recipe("deployment-with-tap.yaml", workload, differs=frozenset({"ports", "resources"})),
     Recipe("job.yaml", workload),
     Recipe("data-parallel/one-port.yaml", workload),
     Recipe("data-parallel/port-per-rank.yaml", workload, ("http://127.0.0.1:8000", "http://127.0.0.1:8001")),

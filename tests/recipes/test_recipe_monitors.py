@@ -125,6 +125,8 @@ ANNOTATED = {
     "port": ONE_PORT | {"prometheus.io/port": "8000"},
     "path": ONE_PORT | {"prometheus.io/port": "8000", "prometheus.io/path": "/metrics"},
 }
+#: The pod with the tap.
+TAPPED = f"vllm-{[recipe.path for recipe in RECIPES].index('deployment-with-tap.yaml')}"
 PLAIN = ("prometheus/kubernetes-sd.yml", "prometheus/annotations.yml")
 
 
@@ -140,6 +142,7 @@ def cases() -> dict[str, Case]:
     return {
         **{path: Case(scrape_configs(path), pods()) for path in PLAIN},
         **{name: Case(by_annotation, [pod_named("vllm-0", texts)]) for name, texts in ANNOTATED.items()},
+        "tap": Case(by_annotation, [pod_named(TAPPED, ONE_PORT)]),
         "careless": Case(careless, [pod_named("vllm-0", ONE_PORT)]),
         **{
             f"{phase} {path}": Case(scrape_configs(path), [pod_named("vllm-batch", ONE_PORT)], phase)
@@ -214,6 +217,18 @@ def test_annotations_scrape_nothing_twice(name: str, found: dict[str, Kept]) -> 
     assert sidecar["__url__"].endswith(f":{PORT}/metrics")
     assert (sidecar["job"], vllm["job"]) == (JOB, "kubernetes-pods")
     assert (sidecar["namespace"], sidecar["pod"]) == (vllm["namespace"], vllm["pod"]) == (NAMESPACE, "vllm-0")
+
+
+def test_annotations_leave_the_tap_alone(found: dict[str, Kept]) -> None:
+    """It relays vLLM's /metrics, which would count everything twice."""
+    ports = {port["name"] for kind in ("containers", "initContainers") for port in ports_of(TAPPED, kind)}
+    assert ports == {"http", "specdec-metrics", "tap"}
+    assert sorted(url.split(":")[2] for url in urls(found["tap"])) == ["8000/metrics", f"{PORT}/metrics"]
+
+
+def ports_of(name: str, kind: str) -> list[dict[str, Any]]:
+    """Return the ports of a pod's containers of a kind."""
+    return [port for container in pod_named(name).spec[kind] for port in container["ports"]]
 
 
 def test_annotations_alone_would_scrape_twice(found: dict[str, Kept]) -> None:

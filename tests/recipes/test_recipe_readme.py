@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 README = EXAMPLES / "README.md"
-_BLOCK = re.compile(r"(?:<!-- not executed: (?P<why>[^>]+) -->\n)?```sh\n(?P<code>.*?)```", re.DOTALL)
+_MARKER = r"(?:<!-- (?:checked, )?not run: (?P<why>[^>]+) -->\n)?"
+_BLOCK = re.compile(_MARKER + r"```sh\n(?P<code>.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True)

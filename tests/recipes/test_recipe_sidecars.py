@@ -12,11 +12,21 @@ import pytest
 
 from helm.api_rules import containers_of
 from helm.manifest_schemas import problems_everywhere
-from helm.quantities import qos_class
+from helm.quantities import qos_class, quantity
 from injection import rendered_policy
 from injection.policy_server import admit
 from recipes.sidecar import IMAGE, NAME, chart_sidecar, loaded, sidecar_of
-from recipes.stacks import EXAMPLES, STACKS, Pod, load, production_stack, refusals, stack, vllm_stack
+from recipes.stacks import (
+    EXAMPLES,
+    STACKS,
+    Pod,
+    load,
+    production_stack,
+    refusals,
+    stack,
+    vllm_stack,
+    workload,
+)
 from recipes.table import RECIPES, Recipe
 from vllm_specdec_exporter import __version__
 
@@ -202,6 +212,50 @@ def test_a_recipe_says_what_it_is(recipe: Recipe) -> None:
     assert "# Change: " in head
     assert re.search(r"# (Checked|Rendered) ", head)
     assert 3 <= head.count("\n") + 1 <= 10
+
+
+TAPPED = "deployment-with-tap.yaml"
+
+
+def test_the_tap_is_in_front_of_the_vllm_that_is_polled() -> None:
+    """Clients come to the tap's port; it relays to vLLM's own, where probes and polls go on asking."""
+    deployment, service = load(TAPPED)
+    (pod,) = workload([deployment, service])
+    sidecar, (vllm,) = sidecar_of(pod), pod.spec["containers"]
+    tap = loaded(sidecar["args"]).tap
+    assert tap is not None
+    assert tap.upstream.address == ("127.0.0.1", 8000, False)
+    assert service["spec"]["selector"].items() <= pod.labels.items()
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == [tap.listen[1]]
+    probes = [probe for name, probe in vllm.items() if name.endswith("Probe")]
+    assert {probe["httpGet"]["port"] for probe in probes} == {8000}
+    assert "--per-request-spec-decode-metrics=detailed" in vllm["args"]
+
+
+def test_the_sidecar_with_the_tap_is_the_charts_with_the_tap() -> None:
+    """Its port is the chart's, and it has more of everything than the sidecar without."""
+    (pod,) = workload(load(TAPPED))
+    found, expected = sidecar_of(pod), rendered_policy.sidecar({**IMAGE, "tap": {"enabled": True}})
+    assert found["ports"] == expected["ports"]
+    assert {key for key in expected if found[key] != expected[key]} == {"args", "resources"}
+    assert "--tap.listen-address=:9852" in {*found["args"]} & {*expected["args"]}
+    for name, amount in found["resources"]["limits"].items():
+        assert quantity(amount) > quantity(expected["resources"]["limits"][name])
+
+
+def test_the_tap_is_all_that_its_recipe_adds() -> None:
+    """It is the plain Deployment but for the tap, the Service, and what vLLM has to tell."""
+    (plain,) = load("deployment.yaml")
+    deployment, _ = load(TAPPED)
+    for container in containers_of(deployment["spec"]["template"]["spec"]):
+        container["args"] = [
+            argument
+            for argument in container["args"]
+            if not argument.startswith(("--tap.", "--per-request-spec-decode-metrics"))
+        ]
+        if container["name"] == NAME:
+            container |= {key: chart_sidecar()[key] for key in ("ports", "resources")}
+    assert deployment == plain
 
 
 def test_recipes_name_no_registry_but_the_example() -> None:

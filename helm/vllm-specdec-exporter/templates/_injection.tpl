@@ -40,14 +40,38 @@ floats, and must be printed as integers: 9850.0 is no port.
 {{- end -}}
 {{- end }}
 
-{{/* What the policy adds to a pod, by the list in its spec. */}}
+{{/*
+What the policy adds to a pod, by the list in its spec. The tap is in it whether it is enabled or not: an annotation
+may ask for it, and where nobody does, `withTap` takes it out again.
+*/}}
 {{- define "vllm-specdec-exporter.injection.additions" -}}
-{{- $container := include "vllm-specdec-exporter.sidecar" . | fromYaml -}}
-{{- $volumes := printf "volumes:\n%s" (include "vllm-specdec-exporter.volumes" . | default "[]") | fromYaml -}}
+{{- $all := dict "Values" (mustMergeOverwrite (deepCopy .Values) (dict "tap" (dict "enabled" true))) -}}
+{{- $container := include "vllm-specdec-exporter.sidecar" $all | fromYaml -}}
+{{- $volumes := printf "volumes:\n%s" (include "vllm-specdec-exporter.volumes" $all | default "[]") | fromYaml -}}
 {{- toYaml (dict
   "initContainers" (list $container)
   "volumes" $volumes.volumes
   "imagePullSecrets" .Values.imagePullSecrets) -}}
+{{- end }}
+
+{{/* Whether a pod gets the tap; CEL that may stand before variables exist. Takes the root context. */}}
+{{- define "vllm-specdec-exporter.injection.tap" -}}
+has(object.metadata.annotations) && "vllm-specdec-exporter/tap" in object.metadata.annotations
+? object.metadata.annotations["vllm-specdec-exporter/tap"] == "true"
+: {{ .Values.tap.enabled }}
+{{- end }}
+
+{{/* A list as CEL, without what is the tap's in pods that have none. Takes a dict: value, and indent, as above. */}}
+{{- define "vllm-specdec-exporter.injection.withTap" -}}
+{{- $ofTap := list "tap" "specdec-tap-tls" -}}
+{{- $some := false -}}
+{{- range .value -}}
+{{- $some = or $some (has .name $ofTap) -}}
+{{- end -}}
+{{- include "vllm-specdec-exporter.cel" . -}}
+{{- if $some -}}
+.filter(one, variables.tap || !(one.name in {{ toJson $ofTap }}))
+{{- end -}}
 {{- end }}
 
 {{/*
@@ -59,10 +83,15 @@ annotation stands in for the chart's flags of that name.
 {{- $container := first $additions.initContainers -}}
 {{- $fields := list "    \"args\": dyn(variables.args)" -}}
 {{- range $key, $value := omit $container "args" -}}
-{{- $fields = append $fields (printf "    %s: dyn(%s)" (toJson $key) (include "vllm-specdec-exporter.cel" (dict "value" $value "indent" "    "))) -}}
+{{- $template := ternary "vllm-specdec-exporter.injection.withTap" "vllm-specdec-exporter.cel" (has $key (list "ports" "volumeMounts")) -}}
+{{- $text := include $template (dict "value" $value "indent" "    ") -}}
+{{- $fields = append $fields (printf "    %s: dyn(%s)" (toJson $key) $text) -}}
 {{- end -}}
 - name: annotations
   expression: "has(object.metadata.annotations) ? object.metadata.annotations : {}"
+- name: tap
+  expression: |-
+    {{- include "vllm-specdec-exporter.injection.tap" . | nindent 4 }}
 - name: urlFlags
   expression: |-
     "vllm-specdec-exporter/vllm-url" in variables.annotations
@@ -81,14 +110,15 @@ annotation stands in for the chart's flags of that name.
   expression: |-
     variables.defaultFlags.filter(flag,
       !(size(variables.urlFlags) > 0 && flag.startsWith("--vllm.url=")) &&
-      !(size(variables.specFlags) > 0 && flag.startsWith("--spec.config="))) +
+      !(size(variables.specFlags) > 0 && flag.startsWith("--spec.config=")) &&
+      !(!variables.tap && flag.startsWith("--tap."))) +
     variables.urlFlags + variables.specFlags
 - name: initContainers
   {{- dict "expression" (printf "[\n  {\n%s\n  }\n]" (join ",\n" $fields)) | toYaml | nindent 2 }}
 {{- range $list := list "volumes" "imagePullSecrets" }}
 {{- with get $additions $list }}
 - name: {{ $list }}
-  {{- dict "expression" (include "vllm-specdec-exporter.cel" (dict "value" . "indent" "")) | toYaml | nindent 2 }}
+  {{- dict "expression" (include "vllm-specdec-exporter.injection.withTap" (dict "value" . "indent" "")) | toYaml | nindent 2 }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -111,7 +141,7 @@ sidecar so starts behind all other init containers and right before vLLM.
 
 {{/* What a pod must be for the policy to touch it; CEL, before variables exist. Each guards fields that may be absent. */}}
 {{- define "vllm-specdec-exporter.injection.conditions" -}}
-{{- $container := include "vllm-specdec-exporter.sidecar" . | fromYaml -}}
+{{- $container := first (include "vllm-specdec-exporter.injection.additions" . | fromYaml).initContainers -}}
 {{- $all := "(object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : []))" -}}
 - name: no-sidecar-yet
   expression: |-
@@ -120,6 +150,11 @@ sidecar so starts behind all other init containers and right before vLLM.
 {{- range $port := $container.ports }}
 - name: port-{{ $port.name }}-is-free
   expression: |-
+    {{- if eq $port.name "tap" }}
+    !(
+      {{- include "vllm-specdec-exporter.injection.tap" $ | nindent 6 }}
+    ) ||
+    {{- end }}
     !{{ $all }}.exists(container,
       has(container.ports) && container.ports.exists(port,
         port.containerPort == {{ $port.containerPort }} || (has(port.name) && port.name == {{ toJson $port.name }})))

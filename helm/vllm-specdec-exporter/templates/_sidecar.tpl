@@ -37,6 +37,12 @@ ports:
   - name: {{ ternary "specdec-metrics" "metrics" (eq (toString .sidecar) "true") }}
     containerPort: {{ $exporter.port }}
     protocol: TCP
+  {{- if .Values.tap.enabled }}
+  # Clients' way to vLLM. Probes and scrapes stay away from it: vLLM must not be restarted for the tap.
+  - name: tap
+    containerPort: {{ .Values.tap.port }}
+    protocol: TCP
+  {{- end }}
 livenessProbe:
   {{- if or .Values.webConfig.tls .Values.webConfig.clientCertificates }}
   # Whether it speaks TLS is a matter of the Secret: where that cannot be used, the exporter must not be restarted for it.
@@ -58,17 +64,34 @@ terminationMessagePolicy: FallbackToLogsOnError
 {{- if .Values.webConfig.existingSecret }}
 {{- $mounts = append $mounts (dict "name" "specdec-web-config" "mountPath" .Values.webConfig.mountPath "readOnly" true) }}
 {{- end }}
+{{- if and .Values.tap.enabled .Values.tap.tls.existingSecret }}
+{{- $mounts = append $mounts (dict "name" "specdec-tap-tls" "mountPath" "/etc/vllm-specdec-exporter/tap" "readOnly" true) }}
+{{- end }}
+{{- if .Values.push.existingSecret }}
+{{- $mounts = append $mounts (dict "name" "specdec-push" "mountPath" "/etc/vllm-specdec-exporter/push" "readOnly" true) }}
+{{- end }}
 {{- with $mounts }}
 volumeMounts:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* The volumes that the container mounts, as a list; nothing where there are none. */}}
+{{/*
+The volumes that the container mounts, as a list; nothing where there are none. A Secret that is missing never holds
+the pod back: the sidecar says so and stands by until it is there.
+*/}}
 {{- define "vllm-specdec-exporter.volumes" -}}
 {{- $volumes := .Values.exporter.extraVolumes }}
 {{- with .Values.webConfig.existingSecret }}
 {{- $volumes = append $volumes (dict "name" "specdec-web-config" "secret" (dict "secretName" . "optional" true)) }}
+{{- end }}
+{{- if .Values.tap.enabled }}
+{{- with .Values.tap.tls.existingSecret }}
+{{- $volumes = append $volumes (dict "name" "specdec-tap-tls" "secret" (dict "secretName" . "optional" true)) }}
+{{- end }}
+{{- end }}
+{{- with .Values.push.existingSecret }}
+{{- $volumes = append $volumes (dict "name" "specdec-push" "secret" (dict "secretName" . "optional" true)) }}
 {{- end }}
 {{- with $volumes }}
 {{- toYaml . }}
@@ -125,6 +148,25 @@ volumeMounts:
 {{- if .Values.webConfig.existingSecret }}
 {{- $args = append $args (printf "--web.config.file=%s/%s" .Values.webConfig.mountPath .Values.webConfig.key) }}
 {{- end }}
+{{- with .Values.tap }}
+{{- if .enabled }}
+{{- $args = append $args (printf "--tap.listen-address=:%d" (int .port)) }}
+{{- with .upstream }}
+{{- $args = append $args (printf "--tap.upstream=%s" .) }}
+{{- end }}
+{{- $args = append $args (printf "--tap.ask-for-usage=%t" .askForUsage) }}
+{{- $args = append $args (printf "--tap.drain-timeout=%s" .drainTimeout) }}
+{{- if .tls.existingSecret }}
+{{- $args = append $args (printf "--tap.cert-file=/etc/vllm-specdec-exporter/tap/%s" .tls.certKey) }}
+{{- $args = append $args (printf "--tap.key-file=/etc/vllm-specdec-exporter/tap/%s" .tls.keyKey) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with .Values.push }}
+{{- if .existingSecret }}
+{{- $args = append $args (printf "--push.bearer-token-file=/etc/vllm-specdec-exporter/push/%s" .key) }}
+{{- end }}
+{{- end }}
 {{- $args = concat $args $exporter.extraArgs }}
 {{- range $args }}
 {{- /* With one of these toYaml gives nothing at all, and every flag would be lost. */}}
@@ -133,4 +175,15 @@ volumeMounts:
 {{- end }}
 {{- end }}
 {{- toYaml $args }}
+{{- end }}
+
+{{/* Seconds that the standalone pod has for its end: what the tap may take for open connections, and some more. */}}
+{{- define "vllm-specdec-exporter.gracePeriod" -}}
+{{- $drain := ternary (include "vllm-specdec-exporter.milliseconds" .Values.tap.drainTimeout | int64) 0 .Values.tap.enabled -}}
+{{ add 10 (div (add $drain 999) 1000) }}
+{{- end }}
+
+{{/* The server that the tap stands before. */}}
+{{- define "vllm-specdec-exporter.tapUpstream" -}}
+{{ .Values.tap.upstream | default (first .Values.exporter.vllmUrls) }}
 {{- end }}

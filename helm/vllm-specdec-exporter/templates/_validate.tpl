@@ -32,7 +32,7 @@
 {{- if and $v.vllmPodMonitor.enabled (not $v.vllmPodMonitor.selector) }}
 {{- fail "vllmPodMonitor.enabled needs vllmPodMonitor.selector: the labels of vLLM's pods, such as {matchLabels: {app: vllm}}" }}
 {{- end }}
-{{- if and $v.vllmPodMonitor.enabled (eq $v.vllmPodMonitor.port "specdec-metrics") }}
+{{- if and $v.vllmPodMonitor.enabled (has $v.vllmPodMonitor.port (list "specdec-metrics" "tap")) }}
 {{- fail "vllmPodMonitor.port is the exporter's port: name vLLM's own, and leave the exporter to podMonitor" }}
 {{- end }}
 {{- if and (or $v.webConfig.tls $v.webConfig.clientCertificates) (not $v.webConfig.existingSecret) }}
@@ -62,6 +62,9 @@
 {{- fail "networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar.keepOpen is empty: that would cut vLLM off. Name its ports, such as [8000]" }}
 {{- end }}
 {{- end }}
+{{- if $v.tap.enabled }}
+{{- include "vllm-specdec-exporter.validateTap" . }}
+{{- end }}
 {{- range $path, $value := dict "exporter.extraArgs" $v.exporter.extraArgs }}
 {{- range $value }}
 {{- if or (hasPrefix "--config.check" .) (eq "--help" .) (eq "-h" .) (eq "--version" .) }}
@@ -73,6 +76,9 @@
 {{- if hasPrefix "--startup.on-error" . }}
 {{- fail (printf "%s has %s: a sidecar waits and the standalone exporter exits, and neither can be changed: remove it" $path .) }}
 {{- end }}
+{{- if or (hasPrefix "--tap." .) (hasPrefix "--push." .) }}
+{{- fail (printf "%s has %s: set tap and push instead, which ports, Services and volumes go by" $path .) }}
+{{- end }}
 {{- if or (hasPrefix "--web.listen-address" .) (hasPrefix "--web.config.file" .) }}
 {{- fail (printf "%s has %s: set exporter.port and webConfig instead, which the probes and monitors go by" $path .) }}
 {{- end }}
@@ -81,6 +87,9 @@
 {{- range $v.exporter.extraEnv }}
 {{- if has .name (list "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS" "VLLM_SPECDEC_EXPORTER_WEB_CONFIG_FILE" "VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR") }}
 {{- fail (printf "exporter.extraEnv has %s: set exporter.port and webConfig instead, which the probes and monitors go by" .name) }}
+{{- end }}
+{{- if regexMatch "^VLLM_SPECDEC_EXPORTER_(TAP|PUSH)_" (toString .name) }}
+{{- fail (printf "exporter.extraEnv has %s: set tap and push instead, which ports, Services and volumes go by" .name) }}
 {{- end }}
 {{- end }}
 {{- range $resource := list "cpu" "memory" }}
@@ -91,6 +100,31 @@
 {{- if not $v.exporter.allowBurstable }}
 {{- fail (printf "exporter.resources: the request and the limit of %s differ or are missing, which would make a Guaranteed vLLM pod Burstable and cost it its exclusive CPUs. Make them equal, or set exporter.allowBurstable" $resource) }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The same for the tap, where it is enabled. */}}
+{{- define "vllm-specdec-exporter.validateTap" -}}
+{{- $v := .Values }}
+{{- if eq (int $v.tap.port) (int $v.exporter.port) }}
+{{- fail (printf "tap.port and exporter.port are both %d: give the tap another one" (int $v.tap.port)) }}
+{{- end }}
+{{- if and (gt (len $v.exporter.vllmUrls) 1) (not $v.tap.upstream) }}
+{{- fail (printf "exporter.vllmUrls has %d servers, and the tap stands before one: set tap.upstream to its address" (len $v.exporter.vllmUrls)) }}
+{{- end }}
+{{- $itself := printf "^https?://([^/@]*@)?(127[.][0-9.]+|localhost|\\[::1\\]|0[.]0[.]0[.]0):%d(/|$)" (int $v.tap.port) }}
+{{- range prepend $v.exporter.vllmUrls $v.tap.upstream }}
+{{- if regexMatch $itself . }}
+{{- fail (printf "tap.port is the port of %s: the tap would stand before itself, or in vLLM's place. Give it another one, and leave exporter.vllmUrls and tap.upstream to vLLM's own" .) }}
+{{- end }}
+{{- end }}
+{{- if and $v.standalone.enabled (eq (int $v.standalone.service.tapPort) (int $v.standalone.service.port)) }}
+{{- fail (printf "standalone.service.port and standalone.service.tapPort are both %d: give one of them another" (int $v.standalone.service.port)) }}
+{{- end }}
+{{- range $v.networkPolicy.sidecar.keepOpen }}
+{{- if and $v.networkPolicy.enabled $v.networkPolicy.tapFrom (eq (int .) (int $v.tap.port)) }}
+{{- fail (printf "networkPolicy.sidecar.keepOpen opens %d to everybody, which networkPolicy.tapFrom closes: remove it from one of them" (int .)) }}
 {{- end }}
 {{- end }}
 {{- end }}
