@@ -22,6 +22,7 @@ from .window import Delta, Window, look_back
 
 if TYPE_CHECKING:
     from .economics.cost import CostProfile
+    from .per_request.positions import DraftShape
     from .reading import EngineReading, Reading
     from .settings import Settings
     from .state import EngineState
@@ -39,6 +40,7 @@ def assess(
     *,
     upstream_version: str,
     mismatch: str,
+    shape: DraftShape | None = None,
 ) -> tuple[EngineState, EngineResult]:
     """Return the state with the advice that now stands, and the result.
 
@@ -50,6 +52,7 @@ def assess(
         reading: the whole answer.
         upstream_version: what the server says on ``/version``.
         mismatch: why the baseline cannot be compared with this engine, empty where it can.
+        shape: how long drafts are, where records of single requests tell.
     """
     spec = settings.speculation
     profile = deployed(settings.profile, settings.size_ratio, spec.draft_model, engine.key.model_name)
@@ -91,6 +94,7 @@ def assess(
         batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
         settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
         vllm=reading.dialect.startswith("vllm"),
+        shape=shape,
         engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
     )
     state = replace(state, counsel=consult(state.counsel, case, spec, time, settings.judged.seconds))
@@ -147,6 +151,8 @@ def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Sett
     )
     measured = compare(*delta.matches, settings.thresholds.measurement_minimum_requests)
     measures = replace(measures, estimate=gain, measured=measured)
+    if settings.memory_ratio is None:
+        return measures
     return replace(measures, returns=_returns(measures, settings.memory_ratio))
 
 
@@ -159,12 +165,12 @@ def _why_unmeasured(measures: Measures, settings: Settings) -> str:
     return nothing or f"fewer than {least:,.0f} requests finished at a load that the baseline has"
 
 
-def _returns(measures: Measures, memory_ratio: float | None) -> Return:
+def _returns(measures: Measures, memory_ratio: float) -> Return:
     """Return the return on speculation; what was measured tells the cost of a step better than a profile."""
     whole = measures.measured.speedup
     speedup = (of_drafts(whole, measures.coverage_ratio) if whole else None) or measures.estimate.speedup
     length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
-    if memory_ratio is None or not speedup or length is None or generated is None:
+    if not speedup or length is None or generated is None:
         return Return()
     rate = measures.measured.baseline_tokens_per_second or generated / speedup
     return return_on_speculation(length, length / speedup, memory_ratio, rate)

@@ -1,12 +1,15 @@
 """`check`: a one-shot diagnosis of a server, in the terminal, without any other program.
 
 Samples are taken over some seconds, run through the same pipeline as the exporter's, and the result is
-printed as a table with findings. The exit code is for scripts.
+printed as a table with findings. The exit code is for scripts. A running exporter has watched already, for
+longer than that, and may know of single requests: with ``--exporter``, its result is printed instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import sys
 import time
@@ -14,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import __version__, config, report, snapshot
+from .api import SnapshotError, get_metrics
 from .duration import format_duration
 from .judgement.activity import ActivityState
 from .judgement.payoff import PayoffVerdict
@@ -21,10 +25,15 @@ from .judgement.quality import QualityLevel
 from .one_shot import DEFAULT_URL, URL, flags_of, seconds_of
 from .option_table import OPTIONS as ALL_OPTIONS
 from .options import ConfigError, add_flags, gather
+from .per_request.standing import is_problem
 from .poller import Poller
 from .result import ExporterResult
+from .target import parse_target
+from .tls import trusting
 from .upstream import Upstream
+from .values import mask_url
 from .window import Window
+from .wording import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -39,9 +48,12 @@ OPTIONS = tuple(
     o for o in ALL_OPTIONS if o.name.startswith(("vllm.", "spec.", "cost.", "baseline.", "threshold"))
 )
 
+#: Those that also say how to talk to an exporter.
+_OF_EXPORTER = ("vllm.ca-file", "vllm.insecure-skip-verify")
+
 #: Samples over the watch: two would do for the values, more show a server that stumbles.
 _SAMPLES = 6
-_SHORTEST, _LONGEST = 1.0, 3600.0
+_SHORTEST, _LONGEST, _USUAL = 1.0, 3600.0, "10s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the flags of `check`."""
     parser.epilog = (
         f"Exit codes: {FINE} speculation is active and does not lose; {PROBLEM} it loses, is bypassed, "
-        "or its acceptance is poor and what it gains is not known; "
+        "or its acceptance is poor and what it gains is not known, or a part of the requests loses; "
         f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, too few drafts, vLLM V0); "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
@@ -75,9 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for",
         dest="duration",
-        default="10s",
         metavar="DURATION",
-        help="How long to watch. Default: 10s.",
+        help=f"How long to watch. Default: {_USUAL}.",
+    )
+    parser.add_argument(
+        "--exporter",
+        metavar="URL",
+        help="Print what a running exporter knows instead, single requests included. Of the flags below, "
+        "--vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
     parser.add_argument("--json", action="store_true", help="Print the snapshot as JSON instead.")
     parser.add_argument(
@@ -88,11 +105,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose the server and return the exit code."""
-    watch = _plan(args)
-    if sys.stderr.isatty():
-        name = watch.upstream.targets[0].name
-        print(f"watching {name} for {format_duration(watch.duration)} ...", file=sys.stderr)
-    result = asyncio.run(observe(watch))
+    if args.exporter is not None:
+        try:
+            result = _ask(args)
+        except SnapshotError as error:
+            print(f"vllm-specdec-exporter check: error: {printable(str(error))}", file=sys.stderr)
+            return UNREACHABLE
+    else:
+        watch = _plan(args)
+        if sys.stderr.isatty():
+            name = watch.upstream.targets[0].name
+            print(f"watching {name} for {format_duration(watch.duration)} ...", file=sys.stderr)
+        result = asyncio.run(observe(watch))
     if args.json:
         print(snapshot.encode(result).decode())
     else:
@@ -103,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def exit_code(result: ExporterResult) -> int:
-    """Return what a script should know: the gravest of all engines."""
+    """Return what a script should know: the gravest of all engines, and of single requests."""
     if not all(target.up for target in result.targets):
         return UNREACHABLE
     codes = set()
@@ -116,6 +140,8 @@ def exit_code(result: ExporterResult) -> int:
             codes.add(UNKNOWN)
         else:
             codes.add(FINE)
+    if result.requests is not None and is_problem(result.requests.models):
+        codes.add(PROBLEM)
     return next((code for code in (PROBLEM, UNKNOWN, FINE) if code in codes), UNKNOWN)
 
 
@@ -154,7 +180,8 @@ async def observe(watch: Watch) -> ExporterResult:
 
 def _plan(args: argparse.Namespace) -> Watch:
     values, _ = gather(OPTIONS, flags_of(args), os.environ, None)
-    duration = seconds_of("--for", args.duration, _SHORTEST, _LONGEST)
+    given = _USUAL if args.duration is None else args.duration
+    duration = seconds_of("--for", given, _SHORTEST, _LONGEST)
     upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
     if len(upstream.targets) > 1:
         msg = "check looks at one server; give one URL"
@@ -163,3 +190,42 @@ def _plan(args: argparse.Namespace) -> Watch:
     # The first sample counts, however long the polls took.
     settings = config.build_settings(values, (window,), judged=window, slack=duration)
     return Watch(upstream, replace(settings, latencies=True), duration)
+
+
+def _ask(args: argparse.Namespace) -> ExporterResult:
+    """Return what a running exporter knows.
+
+    Raises:
+        ConfigError: no address, or flags that do not go with one.
+        SnapshotError: no result could be had.
+    """
+    flags = {o.name: o.flag for o in OPTIONS if o is not URL and o.name not in _OF_EXPORTER} | {
+        "url": "URL",
+        "duration": "--for",
+    }
+    for name, flag in flags.items():
+        if vars(args)[name] is not None:
+            msg = f"{flag} does not go with --exporter: it has watched already, with settings of its own"
+            raise ConfigError(msg)
+    try:
+        target = parse_target(args.exporter)
+    except ValueError as error:
+        msg = f"--exporter {json.dumps(mask_url(args.exporter), ensure_ascii=False)}: {error}"
+        raise ConfigError(msg) from error
+    if target.socket:
+        msg = (
+            "--exporter: an exporter listens on no Unix socket; allowed: http://host:port, https://host:port"
+        )
+        raise ConfigError(msg)
+    values, _ = gather([o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None)
+    try:
+        tls = trusting(
+            values["vllm.ca-file"], insecure=values["vllm.insecure-skip-verify"], flag="--vllm.ca-file"
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    headers = {}
+    if target.user or target.password:
+        login = base64.b64encode(f"{target.user}:{target.password}".encode()).decode()
+        headers["Authorization"] = f"Basic {login}"
+    return get_metrics(target.url.removesuffix("/metrics"), headers=headers, tls=tls)

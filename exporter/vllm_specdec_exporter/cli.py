@@ -26,6 +26,7 @@ COMMANDS = {
     "serve": ("serve", "poll vLLM and serve derived metrics (the default)"),
     "health": ("health", "tell whether the exporter on this machine is alive, for health checks"),
     "check": ("check", "diagnose a server once, in the terminal"),
+    "requests": ("per_request.command", "what recorded answers tell of single requests, in the terminal"),
     "baseline": ("baseline.command", "record how fast the server is without speculation"),
     "compare": ("compare.command", "two or more servers, or recorded snapshots, side by side"),
     "sweep": ("sweep.command", "send requests at chosen temperatures and loads, and measure acceptance"),

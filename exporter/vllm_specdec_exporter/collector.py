@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from . import exposed_histogram
 from .metric import Kind, Scope
 from .metric import Metric as Row
 from .metrics import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from .distribution import Distribution
+    from .per_request.result import RequestsResult
     from .result import ExporterResult, TargetResult
 
 _FAMILIES: dict[Kind, type[CounterMetricFamily] | type[GaugeMetricFamily]] = {
@@ -31,10 +32,16 @@ LabelPairs = tuple[tuple[str, str], ...]
 
 
 class ResultCollector(Collector):
-    """Publishes the latest result that `latest` returns."""
+    """Publishes the latest result.
 
-    def __init__(self, latest: Callable[[], ExporterResult]) -> None:
+    Args:
+        latest: returns it.
+        native: whether histograms get native buckets where they have any; the text formats take none.
+    """
+
+    def __init__(self, latest: Callable[[], ExporterResult], *, native: bool = False) -> None:
         self._latest = latest
+        self._native = native
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family of the metric table that has samples."""
@@ -43,7 +50,7 @@ class ResultCollector(Collector):
             family = _family(row)
             for labels, thing in _carriers(row.scope, result):
                 if row.kind is Kind.HISTOGRAM:
-                    _add_distribution(family, labels, row.value(thing))
+                    exposed_histogram.add(family, labels, row.value(thing), self._native)
                 else:
                     for values, value in row.samples(thing):
                         own = tuple(zip(row.labels, values, strict=True))
@@ -68,22 +75,38 @@ def _add(family: Metric, row: Row, labels: LabelPairs, value: float) -> None:
     family.add_sample(row.full_name, {n: v for n, v in labels if v}, value)
 
 
-def _add_distribution(family: Metric, labels: LabelPairs, found: Distribution | None) -> None:
-    if found is None:
-        return
-    own = {name: value for name, value in labels if value}
-    # Prometheus 3 writes whole bounds with ".0" whatever was exposed; so do we, for old and new alike.
-    for accepted, drafts in enumerate(found.buckets):
-        family.add_sample(f"{family.name}_bucket", {**own, "le": f"{accepted}.0"}, drafts)
-    family.add_sample(f"{family.name}_bucket", {**own, "le": "+Inf"}, found.count)
-    family.add_sample(f"{family.name}_count", own, found.count)
-    family.add_sample(f"{family.name}_sum", own, found.sum)
+def _groups(requests: RequestsResult) -> Iterator[tuple[LabelPairs, object]]:
+    for group in requests.groups:
+        labels = (
+            ("model_name", group.model_name),
+            ("temperature", group.temperature),
+            ("request_type", group.request_type),
+        )
+        yield labels, group
+
+
+#: From what is known of single requests to what samples hang on, with its labels.
+_OF_REQUESTS: dict[Scope, Callable[[RequestsResult], Iterable[tuple[LabelPairs, object]]]] = {
+    Scope.REQUESTS: lambda requests: [((), requests)],
+    Scope.GROUP: _groups,
+    Scope.TENANT: lambda requests: [
+        ((("model_name", item.model_name), ("tenant", item.tenant)), item) for item in requests.tenants
+    ],
+    Scope.MODEL: lambda requests: [((("model_name", item.model_name),), item) for item in requests.models],
+    Scope.RECENT: lambda requests: [
+        ((("model_name", item.model_name), ("window", item.window)), item) for item in requests.models
+    ],
+}
 
 
 def _carriers(scope: Scope, result: ExporterResult) -> Iterator[tuple[LabelPairs, object]]:
     """Yield whatever the samples of this scope hang on, with its identity labels."""
     if scope is Scope.EXPORTER:
         yield (), result
+        return
+    if scope in _OF_REQUESTS:
+        if result.requests is not None:
+            yield from _OF_REQUESTS[scope](result.requests)
         return
     # With a single target the label would say nothing.
     several = len(result.targets) > 1

@@ -7,24 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from .baseline.document import Baseline, BaselineError
-from .baseline.document import load as load_baseline
+from .baseline.file import load as load_baseline
 from .duration import format_duration
 from .economics.criteria import basis, thresholds_for
 from .economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
 from .option_table import OPTIONS
 from .options import ConfigError, gather
+from .per_request.settings import RequestSettings
+from .request_options import build_requests, build_tap
 from .settings import Settings
 from .speculation import Speculation
 from .web_options import check_web_config_file
 from .window import Window
+from .yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .economics.cost import CostProfile
+    from .tap.config import TapConfig
     from .target import Target
     from .thresholds import Thresholds
 
@@ -69,11 +71,15 @@ class Config:
         settings: what the pipeline needs.
         listen: host and port to serve on; an empty host is every address.
         web_config_file: YAML file with TLS, users and headers for that address; empty for none.
+        max_requests: requests that are answered at a time, 0 for any number.
         process_metrics: whether `/metrics` also has `process_*` and `python_*`.
         log_format: ``logfmt`` or ``json``.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_interval: seconds between two aggregate lines, 0 for none.
         shown: what may be shown of every setting, by the file's keys.
+        tap: the tap, where there is one.
+        push_token_file: file with the token for pushes; empty where nothing can be pushed.
+        requests: how single requests are grouped and judged.
     """
 
     upstream: UpstreamConfig
@@ -81,11 +87,15 @@ class Config:
     settings: Settings
     listen: tuple[str, int]
     web_config_file: str
+    max_requests: int
     process_metrics: bool
     log_format: str
     log_level: str
     log_interval: float
     shown: Mapping[str, object]
+    tap: TapConfig | None = None
+    push_token_file: str = ""
+    requests: RequestSettings = RequestSettings()
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> Config:
@@ -111,17 +121,15 @@ def read_file(file: str, flag: str = "--config.file") -> object:
     if not file:
         return None
     try:
-        return yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        return read_yaml(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         msg = f"{flag} {json.dumps(file)}: cannot be read: {error.strerror}"
         raise ConfigError(msg) from error
-    except (
-        yaml.YAMLError,
-        ValueError,
-        RecursionError,
-    ) as error:  # a date that does not exist is a ValueError
-        reason = " ".join(str(error).split())
-        msg = f"{flag} {json.dumps(file)}: not YAML: {reason}"
+    except UnicodeDecodeError as error:
+        msg = f"{flag} {json.dumps(file)}: not YAML: not UTF-8"
+        raise ConfigError(msg) from error
+    except ValueError as error:
+        msg = f"{flag} {json.dumps(file)}: not YAML: {error}"
         raise ConfigError(msg) from error
 
 
@@ -140,19 +148,30 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> Config:
         )
         raise ConfigError(msg)
     windows = _windows(values["window"], interval)
+    upstream = build_upstream(values, timeout)
+    tap = build_tap(values, upstream.targets)
+    if tap is not None:
+        # Imported here, for whoever has no tap.
+        from .tap.service import TapService
+
+        TapService(tap, upstream)  # for its certificates; nothing listens yet
     return Config(
-        upstream=build_upstream(values, timeout),
+        upstream=upstream,
         poll_interval=interval,
         settings=build_settings(
             values, windows, judged=_judged(values["judgement.window"], windows), slack=interval / 2
         ),
         listen=values["web.listen-address"],
         web_config_file=check_web_config_file(values["web.config.file"]),
+        max_requests=values["web.max-requests"],
         process_metrics=not values["web.disable-exporter-metrics"],
         log_format=values["log.format"],
         log_level=values["log.level"],
         log_interval=values["log.interval"],
         shown=shown,
+        tap=tap,
+        push_token_file=values["push.bearer-token-file"] or "",
+        requests=build_requests(values),
     )
 
 

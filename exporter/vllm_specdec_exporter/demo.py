@@ -63,6 +63,9 @@ class Program:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the flags of `demo`."""
+    parser.epilog = (
+        "Exit codes: 0 ended by Ctrl-C, SIGTERM or --for; 1 a program did not start, or ended; 2 bad usage."
+    )
     parser.add_argument(
         "--scenario", default="tour", metavar="NAME", help="What the simulator plays. Default: tour."
     )

@@ -1,7 +1,7 @@
 """Events: what is worth a log line. Pure; the shell writes them.
 
-A line is written when something changes, and one aggregate line per engine in a set interval; never one per
-poll.
+A line is written when something changes, and in a set interval one aggregate line per engine, and one per
+model whose single requests are known; never one per poll.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .judgement.advice import Action
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .per_request.result import ModelRequests
     from .result import EngineResult, ExporterResult, TargetResult
 
 #: Failures that are part of a server's normal life and so no warning.
@@ -96,7 +97,10 @@ def _is_news(before: EngineResult | None, after: EngineResult) -> bool:
 
 
 def aggregate(result: ExporterResult) -> Iterator[Event]:
-    """Yield one line per engine with its values over the judged window, and one per server that is down."""
+    """Yield one line per engine with its values over the judged window, and one per server that is down.
+
+    Likewise one per model whose single requests are known.
+    """
     for target in result.targets:
         where: dict[str, object] = {"target": target.target}
         if not target.up:
@@ -105,6 +109,22 @@ def aggregate(result: ExporterResult) -> Iterator[Event]:
             yield Event(level, "no metrics", {**where, "reason": reason})
         for engine in target.engines:
             yield Event(logging.INFO, "aggregate", {**where, **_identity(engine), **_values(engine)})
+    for found in result.requests.models if result.requests else ():
+        if found.window_requests:
+            yield Event(logging.INFO, "requests", _of_requests(found))
+
+
+def _of_requests(found: ModelRequests) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "model_name": found.model_name or None,
+        "window": found.window,
+        "window_requests": found.window_requests,
+        "request_acceptance_ratio_p10": found.acceptance_quantiles.get("0.1"),
+        "request_losing_ratio": found.losing_requests_ratio,
+        "request_gaining_ratio": found.gaining_requests_ratio,
+        "request_workload_mixed": None if found.mixed is None else int(found.mixed),
+    }
+    return {name: _round(value) for name, value in fields.items() if value is not None}
 
 
 def _identity(engine: EngineResult) -> dict[str, object]:

@@ -15,16 +15,18 @@ Pure: bytes in, `Line` objects out. What cannot be read raises `MalformedExposit
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(?:,|$)')
-_REST = re.compile(rb'[ \t]*(\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*\})?[ \t]+([^ \t\r]+)(?:[ \t].*)?\r?')
+# Possessive: a run of characters is one step, and a line that does not match is given up at once.
+_REST = re.compile(
+    rb'(?:[ \t]*(\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})[ \t]*|[ \t]+)([^ \t\r]++)(?:[ \t].*)?\r?'
+)
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
 _SPACE = re.compile(r"\s*")
@@ -40,8 +42,7 @@ class MalformedExposition(ValueError):  # noqa: N818 - it names the fault, as th
     """The text breaks the exposition format, or a value in it is not what its type allows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One sample line: the sample's name, its labels as `parse_labels` gives them, and its value."""
 
     name: str
@@ -54,7 +55,7 @@ class Selection:
 
     def __init__(self, names: Iterable[str]) -> None:
         alternatives = _prefix_tree([name.encode() for name in sorted(names)])
-        self._pattern = re.compile(rb"\n(" + alternatives + rb")(?=[ \t{\r\n]|\Z)([^\n]*)")
+        self._pattern = re.compile(rb"\n[ \t]*+(" + alternatives + rb")(?=[ \t{\r\n]|\Z)([^\n]*)")
 
     def lines(self, body: bytes) -> Iterator[Line]:
         """Yield the wanted samples of `body` in their order.

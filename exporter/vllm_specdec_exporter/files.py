@@ -1,4 +1,4 @@
-"""Files: written whole or not at all."""
+"""Files: written whole or not at all, and told from what they were."""
 
 from __future__ import annotations
 
@@ -37,3 +37,14 @@ def try_to_write(path: Path) -> None:
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(number)
     Path(temporary).unlink()
+
+
+def stamp(path: str) -> tuple[int, ...]:
+    """Return what is another after a file was written or exchanged; empty for none, or for no path."""
+    if not path:
+        return ()
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -46,6 +46,7 @@ class Finding:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the flags of `health`: those of `serve` that say where it listens."""
+    parser.epilog = "Exit codes: 0 it answers; 1 it does not, or a poll loop has ended; 2 bad usage."
     add_config_file(parser)
     add_flags(parser, WEB_OPTIONS)
 

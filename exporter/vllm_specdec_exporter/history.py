@@ -10,7 +10,9 @@ Times are seconds of any clock that does not go backwards. Pure: the time comes 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -82,9 +84,13 @@ class History:
         """The latest sample of the present life."""
         return self.samples[-1] if self.samples else None
 
+    def since(self, time: float) -> tuple[Sample, ...]:
+        """Return the samples that are not older than `time`; samples stand in the order of their times."""
+        return self.samples[bisect_left(self.samples, time, key=attrgetter("time")) :]
+
     def batch_sizes(self, since: float) -> tuple[float, float] | None:
         """Return the least and the most requests that samples from `since` on saw running, if any did."""
-        seen = [s.requests_running for s in self.samples if s.time >= since and s.requests_running]
+        seen = [s.requests_running for s in self.since(since) if s.requests_running]
         return (min(seen), max(seen)) if seen else None
 
     def interrupt(self) -> History:
@@ -109,8 +115,7 @@ class History:
             return History(resets=self.resets)
         if self.interrupted or sample.time <= previous.time:
             return History(samples=(sample,), resets=self.resets)
-        oldest = sample.time - keep
-        kept = tuple(s for s in self.samples if s.time >= oldest)
+        kept = self.since(sample.time - keep)
         return History(samples=(*kept, sample.after(previous)), resets=self.resets)
 
 

@@ -7,7 +7,7 @@ escaped by the status page's building blocks, which a report uses with what is h
     page(
         "Sweep of http://vllm:8000",
         [Section("Acceptance", (figure(lines(...), "Acceptance against temperature"),))],
-        subtitle="vllm-specdec-exporter 0.1.0",
+        subtitle=f"vllm-specdec-exporter {__version__}",
     )
 """
 

@@ -11,7 +11,12 @@ def parse_listen_address(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
+    if (
+        not colon
+        or not (port.isdecimal() and len(port) <= 5)
+        or int(port) > 65535
+        or (":" in host and not bracketed)
+    ):
         msg = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
         raise ValueError(msg)
     return host.strip("[]"), int(port)

@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
+
+from .log_stream import LineHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,13 +27,27 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 def set_up(form: str, level: str) -> None:
     """Send the exporter's log, and other libraries' warnings, to standard error as `form` from `level` on."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogfmtFormatter() if form == "logfmt" else JsonFormatter())
-    handler.addFilter(_is_ours)
     root = logging.getLogger()
+    handler = _handler(root)
+    handler.setFormatter(LogfmtFormatter() if form == "logfmt" else JsonFormatter())
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     LOGGER.setLevel(level.upper())
+
+
+def _handler(root: logging.Logger) -> logging.Handler:
+    """Return what writes to standard error: after a reload the same as before, with the lines that wait."""
+    try:
+        descriptor = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):  # closed, or none that the system knows
+        handler: logging.Handler = logging.NullHandler() if sys.stderr is None else logging.StreamHandler()
+    else:
+        for known in root.handlers:
+            if isinstance(known, LineHandler) and known.descriptor == descriptor:
+                return known
+        handler = LineHandler(descriptor)
+    handler.addFilter(_is_ours)
+    return handler
 
 
 def write(events: Iterable[Event]) -> None:
@@ -40,9 +57,9 @@ def write(events: Iterable[Event]) -> None:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Leave out what aiohttp says of clients that do not speak HTTP: anyone could fill the log with it."""
+    """Leave out what aiohttp says of clients that do not speak HTTP, or break off: the log is not theirs."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
+    return not isinstance(error, HttpProcessingError | RequestPayloadError)
 
 
 def _record(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:

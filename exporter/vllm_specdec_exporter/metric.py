@@ -1,7 +1,8 @@
 """What a metric is: a row of the table in `metrics`.
 
 A row's `scope` says what its samples hang on, and so which labels stand before its own: nothing (the
-exporter), a target, an engine of a target, or a window of an engine.
+exporter), a target, an engine of a target, or a window of an engine; or what is known of single requests: all
+of them, a group, a tenant, a model, or the window of a model.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ class Scope(StrEnum):
     TARGET = "target"
     ENGINE = "engine"
     WINDOW = "window"
+    REQUESTS = "requests"
+    GROUP = "group"
+    TENANT = "tenant"
+    MODEL = "model"
+    RECENT = "recent"
 
 
 @dataclass(frozen=True)

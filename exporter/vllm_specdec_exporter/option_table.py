@@ -7,6 +7,7 @@ take rows from it for what means the same to them.
 from __future__ import annotations
 
 from .options import Option
+from .request_options import REQUEST_OPTIONS
 from .settings import DEFAULT_WINDOWS
 from .target import parse_target
 from .values import (
@@ -21,8 +22,9 @@ from .values import (
     parse_speculation,
     share,
     threshold,
+    whole_number,
 )
-from .web_options import LISTEN_ADDRESS, WEB_CONFIG_FILE
+from .web_options import LISTEN_ADDRESS, MOST_REQUESTS, WEB_CONFIG_FILE
 
 #: Looked at before the others, because it says what to do where they cannot be used.
 STARTUP_ON_ERROR = Option(
@@ -151,12 +153,21 @@ OPTIONS: tuple[Option, ...] = (
     LISTEN_ADDRESS,
     WEB_CONFIG_FILE,
     Option(
+        "web.max-requests",
+        whole_number(0),
+        str(MOST_REQUESTS),
+        "Requests to the exporter that are answered at a time; others get status 503, but for probes. 0 for "
+        "any number.",
+        metavar="NUMBER",
+    ),
+    Option(
         "web.disable-exporter-metrics",
         boolean,
         "false",
         "Leave process_* and python_* out of /metrics (true or false).",
         metavar="BOOL",
     ),
+    *REQUEST_OPTIONS,
     STARTUP_ON_ERROR,
     Option(
         "log.format", choice("logfmt", "json"), "logfmt", "Log lines as logfmt or json.", metavar="FORMAT"

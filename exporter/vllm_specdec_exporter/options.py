@@ -176,17 +176,23 @@ def _from_yaml(option: Option, value: object, source: str) -> list[str]:
         if isinstance(value, list):
             msg = f"{source}: takes one value, not a list"
             raise ConfigError(msg)
-        return [_scalar(value)]
+        return [_scalar(value, source)]
     if isinstance(value, Mapping):
         joint = ": " if option.separator == "\n" else "="
-        return [f"{name}{joint}{_scalar(item)}" for name, item in value.items()]
-    return [_scalar(item) for item in (value if isinstance(value, list) else [value])]
+        return [f"{name}{joint}{_scalar(item, source)}" for name, item in value.items()]
+    return [_scalar(item, source) for item in (value if isinstance(value, list) else [value])]
 
 
-def _scalar(value: object) -> str:
+def _scalar(value: object, source: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return json.dumps(value) if isinstance(value, Mapping) else str(value)
+    if not isinstance(value, Mapping):
+        return str(value)
+    try:
+        return json.dumps(value)
+    except TypeError as error:  # a date, in YAML, without quotes
+        msg = f"{source}: holds a value that JSON does not have, such as a date: put it into quotes"
+        raise ConfigError(msg) from error
 
 
 def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:

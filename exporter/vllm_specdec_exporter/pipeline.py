@@ -21,6 +21,7 @@ from .state import EngineState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .per_request.positions import DraftShape
     from .reading import EngineKey, Reading
     from .result import EngineResult
 
@@ -33,9 +34,11 @@ def observe(
     time: float,
     settings: Settings,
     upstream_version: str = "",
+    shapes: Mapping[str, DraftShape] | None = None,
 ) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
     """Return the states and results of every engine in `reading`, taken at `time` seconds.
 
+    `shapes` tells how long the drafts of each model are, where records of single requests do.
     An engine that the server no longer shows is forgotten, so label values that come and go cost nothing.
     """
     keep = settings.windows[-1].seconds + settings.slack
@@ -49,7 +52,14 @@ def observe(
             sample, keep, engine.defects, None if mismatch else baseline
         )
         after[key], result = assess(
-            engine, state, time, settings, reading, upstream_version=upstream_version, mismatch=mismatch
+            engine,
+            state,
+            time,
+            settings,
+            reading,
+            upstream_version=upstream_version,
+            mismatch=mismatch,
+            shape=(shapes or {}).get(key.model_name),
         )
         results.append(result)
     return after, tuple(results)

@@ -17,9 +17,10 @@ from .result import REASONS, PollFailure, TargetResult
 from .upstream import PollError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from .events import Event
+    from .per_request.positions import DraftShape
     from .pipeline import EngineState, Settings
     from .reading import EngineKey
     from .result import EngineResult
@@ -46,8 +47,10 @@ class Poller:
         clock: a clock that never goes back, in seconds.
         wall: Unix time in seconds.
         tell: takes what is worth a log line.
+        shapes: tells how long the drafts of each model are, where single requests are observed.
 
     Attributes:
+        settings: what the pipeline needs; the next poll goes by what is here then.
         latest: the result of the last poll.
     """
 
@@ -62,6 +65,7 @@ class Poller:
         clock: Callable[[], float],
         wall: Callable[[], float],
         tell: Callable[[Iterable[Event]], None] = logs.write,
+        shapes: Callable[[], Mapping[str, DraftShape]] = dict,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -71,24 +75,33 @@ class Poller:
         self._clock = clock
         self._wall = wall
         self._tell = tell
+        self._shapes = shapes
         self._states: dict[EngineKey, EngineState] = {}
         self._version = ""
         self._version_tries = _VERSION_TRIES
         self._expires: float | None = None
         self.latest = TargetResult(target=name, poll_errors_total=dict.fromkeys(REASONS, 0))
 
+    @property
+    def asks(self) -> tuple[object, ...]:
+        """Whom it asks, how, and how often."""
+        return self._upstream.identity, self._interval, self._patience
+
     def adopt(self, other: Poller) -> None:
-        """Go on from what `other`, the poller of the same target before a reload, knows."""
+        """Go on from what `other`, the poller of the same target before a reload, knows.
+
+        What is not too old now stays until the first poll of this one is overdue.
+        """
         self._states = other._states
         self._version = other._version
         self._expires = other._expires
+        now = self._clock()
+        if self._expires is not None and not self._overdue(now):
+            self._expires = max(self._expires, now + self._patience)
         self.latest = other.latest
 
-    async def run(self, delay: float = 0.0) -> None:
-        """Poll until cancelled, the first time after `delay` seconds, or at once to go on from before."""
-        beat = self._clock() + delay
-        if self._expires is not None:
-            await self.poll()
+    async def run(self, beat: float) -> None:
+        """Poll until cancelled, the first time at `beat` on the clock."""
         while True:
             await asyncio.sleep(max(0.0, beat - self._clock()))
             await self.poll()
@@ -108,9 +121,9 @@ class Poller:
         except PollError as error:
             failure = PollFailure(error.reason, str(error))
         except MalformedExposition as error:
-            failure = PollFailure("malformed", str(error))
+            failure = _failure("malformed", error)
         except dialects.Unrecognized as error:
-            failure = PollFailure("unrecognized", str(error))
+            failure = _failure("unrecognized", error)
         except Exception as error:  # noqa: BLE001 - a defect here must not end the watch over a server
             logs.LOGGER.exception("poll failed unexpectedly", extra={"fields": {"target": self.name}})
             failure = PollFailure("internal", f"{type(error).__name__}: {error}")
@@ -135,7 +148,9 @@ class Poller:
             self._version_tries -= 1
             # One deadline for the whole poll: the version gets what the metrics left of it.
             self._version = await self._upstream.version(self._upstream.timeout - (time - started))
-        self._states, engines = pipeline.observe(self._states, reading, time, self.settings, self._version)
+        self._states, engines = pipeline.observe(
+            self._states, reading, time, self.settings, self._version, self._shapes()
+        )
         return engines
 
     def _fail(self, after: TargetResult, failure: PollFailure) -> None:
@@ -164,6 +179,11 @@ class Poller:
     async def close(self) -> None:
         """Close the client."""
         await self._upstream.close()
+
+
+def _failure(reason: str, error: Exception) -> PollFailure:
+    """Return a failure whose text, which may quote the server, is fit for people and terminals."""
+    return PollFailure(reason, str(PollError(reason, str(error))))
 
 
 def _counted(errors: dict[str, int], reason: str) -> dict[str, int]:

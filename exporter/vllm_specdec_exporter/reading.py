@@ -7,12 +7,12 @@ gave them; ``None`` stands for a series that is not there, which is not the same
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .histogram import Histogram
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class EngineKey:
+class EngineKey(NamedTuple):
     """The identity of an engine as the server labels it; an empty string where it has no such label."""
 
     model_name: str = ""

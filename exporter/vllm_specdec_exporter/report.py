@@ -14,6 +14,7 @@ from .judgement.advice import Advice
 from .judgement.finding import Severity
 from .judgement.payoff import Basis, PayoffVerdict
 from .judgement.quality import QualityLevel
+from .per_request import report as per_request
 from .wording import (
     ONLY_CHANGES,
     SAYS,
@@ -27,7 +28,7 @@ from .wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from .measures import Measures
     from .result import EngineResult, ExporterResult, TargetResult
@@ -70,17 +71,23 @@ class _Colours(_Plain):
         return f"\x1b[{style}m{text}\x1b[0m"
 
 
-def render(result: ExporterResult, *, colour: bool = False) -> str:
+def render(
+    result: ExporterResult, *, colour: bool = False, costs: Mapping[str, per_request.Costs] | None = None
+) -> str:
     """Return the report on `result`.
 
     Args:
         result: what to report.
         colour: whether to emphasise with terminal colours; the words say everything without them.
+        costs: by model, what steps are taken to cost beyond what the result says of single requests.
     """
     paint = _Colours() if colour else _Plain()
     lines: list[str] = []
     for target in result.targets:
         lines += ["", *_target(target, paint)] if lines else _target(target, paint)
+    if result.requests is not None:
+        lines += ["", paint("single requests", _BOLD)] if lines else []
+        lines += per_request.render(result.requests, paint, costs)
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -17,6 +17,7 @@ from .judgement.finding import Finding
 from .judgement.payoff import Payoff
 from .judgement.quality import Quality
 from .measures import Measures
+from .per_request.result import RequestsResult
 from .reading import Counters, EngineKey, Load
 
 #: Why a poll can fail: every value of the `reason` label, with what it means.
@@ -164,6 +165,7 @@ class ExporterResult:
         targets: one result per server, in the order of the configuration.
         thresholds: every threshold in force by name.
         reload: how the last reading of the configuration ended.
+        requests: what is known of single requests, where a tap or a push tells of them.
     """
 
     version: str
@@ -171,3 +173,4 @@ class ExporterResult:
     targets: tuple[TargetResult, ...] = ()
     thresholds: dict[str, float] = field(default_factory=dict)
     reload: Reload = Reload()
+    requests: RequestsResult | None = None

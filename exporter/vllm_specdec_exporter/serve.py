@@ -11,11 +11,12 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
 from . import __version__, config, logs, standby
+from .admission import Admission
+from .ending import Ending
 from .events import Event
 from .exporter import Exporter
+from .listener import why_not
 from .option_table import OPTIONS
 from .options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from .server import create_app
@@ -23,12 +24,16 @@ from .web_options import CONFIG_FILE_VARIABLE, WebConfigFileError, add_config_fi
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
+    from .tap.service import TapService
     from .webconfig.guard import Guard
 
-#: How long open connections may hold up the end of the process, in seconds.
-_SHUTDOWN_SECONDS = 0.5
+_EXIT_CODES = (
+    "Exit codes: 0 ended by SIGTERM or SIGINT; 1 it cannot listen; 2 settings that cannot be used (with "
+    "--startup.on-error=wait it stands by instead)."
+)
 
 #: Those of the command `dashboards`, which may share an environment with the exporter.
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
@@ -36,6 +41,7 @@ _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the flags of `serve`."""
+    parser.epilog = f"{parser.epilog or ''} {_EXIT_CODES}".lstrip()
     add_config_file(parser)
     parser.add_argument(
         "--config.check",
@@ -64,38 +70,49 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write("the configuration is valid\n")
         return 0
     waits = standby.waits(vars(args), os.environ)
-    exporter = standby.wait_for(lambda: Exporter(load), vars(args), os.environ) if waits else Exporter(load)
-    if exporter is None:
-        return 0
+    return asyncio.run(_start(partial(Exporter, load), vars(args), waits=waits))
+
+
+async def _start(start: Callable[[], Exporter], flags: Mapping[str, Any], *, waits: bool) -> int:
+    ending = Ending.on_signals()
+    tap = None
+    if waits:
+        started = await standby.wait_for(start, flags, os.environ, ending)
+        if started is None:
+            return 0
+        exporter, tap = started
+    else:
+        exporter = start()
     logs.set_up(exporter.config.log_format, exporter.config.log_level)
     for name in unknown_variables(OPTIONS, os.environ):
         if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
             logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
-    return asyncio.run(_serve(exporter, waits=waits))
+    return await _serve(exporter, tap, ending, waits=waits)
 
 
-async def _serve(exporter: Exporter, *, waits: bool) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def _serve(exporter: Exporter, tap: TapService | None, ending: Ending, *, waits: bool) -> int:
     guard = _guard(exporter)
-    runner = web.AppRunner(
-        create_app(exporter, guard), access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, handle_signals=False
-    )
-    await runner.setup()
-    assert runner.server is not None  # set up
+    try:
+        tap = await _tap(exporter, tap, waits=waits)
+    except OSError as error:
+        host, port = exporter.config.tap.listen if exporter.config.tap else ("", 0)
+        where = f'--tap.listen-address "{host}:{port}"'
+        sys.stderr.write(f"vllm-specdec-exporter: error: {where}: cannot listen: {why_not(error)}\n")
+        return 1
+    admission = Admission(exporter.config.max_requests)
+    runner = await admission.set_up(create_app(exporter, guard))
     host, port = exporter.config.listen
-    listener = await standby.listen(host, port, stop if waits else None)
+    listener = await standby.listen(host, port, ending.stop if waits else None)
     if listener is None:
+        await ending.end_tap(tap)
         await runner.cleanup()
-        return 0 if stop.is_set() else 1
+        return 0 if ending.stop.is_set() else 1
     if guard is None:
-        await listener.serve(runner.server)
+        listener.serve(admission)
     else:
-        await guard.start(listener, runner.server)
+        await guard.start(listener, admission)
     exporter.start()
-    loop.add_signal_handler(signal.SIGHUP, _reloader(exporter))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reloader(exporter))
     targets = [target.name for target in exporter.config.upstream.targets]
     logs.write(
         [
@@ -110,8 +127,9 @@ async def _serve(exporter: Exporter, *, waits: bool) -> int:
             )
         ]
     )
-    await stop.wait()
+    await ending.stop.wait()
     logs.write([Event(logging.INFO, "stopping")])
+    await ending.end_tap(tap)
     listener.close()
     await exporter.stop()
     if guard is not None:
@@ -122,6 +140,35 @@ async def _serve(exporter: Exporter, *, waits: bool) -> int:
         logging.shutdown()
         os._exit(0)
     return 0
+
+
+async def _tap(exporter: Exporter, before: TapService | None, *, waits: bool) -> TapService | None:
+    """Return the tap in force; one from before the settings were mended goes on if they mean the same."""
+    config = exporter.config
+    if config.tap is None:
+        await _replace(before)
+        return None
+    # Imported here, for whoever has no tap.
+    from .tap.service import TapService
+
+    service = before
+    if before is None or not before.means(config.tap, config.upstream):
+        await _replace(before)
+        service = TapService(config.tap, config.upstream)
+    assert service is not None  # made just now
+    exporter.requests.listen_to(service.tap)
+    if waits:
+        service.keep_trying()
+    else:
+        await service.open()
+    return service
+
+
+async def _replace(tap: TapService | None) -> None:
+    """End a tap whose place another one takes."""
+    if tap is not None:
+        tap.cut()
+        await tap.stop()
 
 
 def _guard(exporter: Exporter) -> Guard | None:

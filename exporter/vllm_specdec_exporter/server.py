@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import yaml
 from aiohttp import web
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.aiohttp import make_aiohttp_handler
 
 from . import snapshot, statuspage
-from .collector import ResultCollector
+from .metrics_endpoint import make_handler
 from .options import ConfigError
+from .per_request.push import PATH as PUSH_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from .webconfig.guard import Guard
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
+
+#: Requests that wait for the next reload, which all get together.
+_MOST_RELOADS = 4
 
 # The page shows labels that come from the server behind: nothing in it may run or load.
 _PAGE_HEADERS = {
@@ -37,19 +39,27 @@ def create_app(exporter: Exporter, guard: Guard | None = None) -> web.Applicatio
     app[EXPORTER] = exporter
     if guard is not None:
         guard.attach(app)
-    registry = CollectorRegistry()
-    registry.register(ResultCollector(exporter.latest))
-    if exporter.config.process_metrics:
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
+    metrics = make_handler(exporter.latest, process_metrics=exporter.config.process_metrics)
     app.router.add_get("/", _page)
-    app.router.add_get("/metrics", make_aiohttp_handler(registry))
+    app.router.add_get("/metrics", metrics)
     app.router.add_get("/-/healthy", _healthy)
     app.router.add_get("/-/ready", _ready)
     app.router.add_post("/-/reload", _reload)
     app.router.add_get("/config", _config)
     app.router.add_get("/api/v1/snapshot", _snapshot)
+    if not exporter.config.push_token_file:
+        app.router.add_post(PUSH_PATH, _no_push)
+    else:
+        # Imported here, for whoever takes no pushes.
+        from .push import add_push
+
+        add_push(app, exporter.requests, exporter.config.push_token_file)
     return app
+
+
+async def _no_push(_request: web.Request) -> web.Response:
+    error = "this exporter takes no pushes: start it with --push.bearer-token-file"
+    return web.json_response({"error": error}, status=404)
 
 
 async def _page(request: web.Request) -> web.Response:
@@ -71,8 +81,14 @@ async def _ready(_request: web.Request) -> web.Response:
 
 
 async def _reload(request: web.Request) -> web.Response:
+    if "Origin" in request.headers:  # a web page somewhere must not make somebody's browser ask for it
+        return web.Response(status=403, text="browsers are not served\n")
+    exporter = request.app[EXPORTER]
+    if exporter.reloads_waiting >= _MOST_RELOADS:
+        headers = {"Retry-After": "1"}
+        return web.Response(status=503, text="others wait for a reload already\n", headers=headers)
     try:
-        await request.app[EXPORTER].reload()
+        await exporter.reload()
     except ConfigError as error:
         return web.Response(status=500, text=f"not reloaded: {error}\n")
     return web.Response(text="reloaded\n")

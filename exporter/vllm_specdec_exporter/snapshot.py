@@ -7,7 +7,7 @@ known; what a filter leaves out is not there at all.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,16 +16,26 @@ import msgspec
 from .measures import LIFETIME
 from .metric import PREFIX, Metric, Scope
 from .metrics import METRICS
+from .per_request.result import GroupResult, ModelRequests, TenantResult
 from .result import ExporterResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from .per_request.result import RequestsResult
 
 #: Keys that tell what an object is; no filter leaves them out.
 _IDENTITY = frozenset(
     {"version", "timestamp_seconds", "targets", "target", "up", "failure", "engines"}
     | {"model_name", "engine", "windows", "window"}
 )
+
+#: What is known of single requests: the lists in it, what they hold, and what metrics hang on these.
+_OF_REQUESTS: dict[str, tuple[type[GroupResult | TenantResult | ModelRequests], tuple[Scope, ...]]] = {
+    "groups": (GroupResult, (Scope.GROUP,)),
+    "tenants": (TenantResult, (Scope.TENANT,)),
+    "models": (ModelRequests, (Scope.MODEL, Scope.RECENT)),
+}
 
 
 class FilterError(ValueError):
@@ -36,10 +46,13 @@ class FilterError(ValueError):
 class Filter:
     """What to keep of a snapshot; an empty value keeps everything.
 
+    What is known of single requests belongs to a model, and to a window of its own: `engine` and `window`
+    leave it as it is.
+
     Attributes:
-        model_name: engines with this label.
+        model_name: engines and requests with this label.
         engine: engines with this label.
-        window: the window of this name.
+        window: the window of this name, of every engine.
         metrics: these metrics, by name with or without the prefix.
     """
 
@@ -135,18 +148,36 @@ def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:
             if wanted.model_name in ("", engine.model_name) and wanted.engine in ("", engine.engine)
         ]
         targets.append(replace(target, engines=tuple(engines)))
-    return replace(result, targets=tuple(targets))
+    requests = result.requests
+    if requests is not None and wanted.model_name:
+        requests = _of_model(requests, wanted.model_name)
+    return replace(result, targets=tuple(targets), requests=requests)
+
+
+def _of_model(requests: RequestsResult, model: str) -> RequestsResult:
+    """Drop what is known of the requests of other models."""
+    return replace(
+        requests,
+        groups=tuple(group for group in requests.groups if group.model_name == model),
+        tenants=tuple(tenant for tenant in requests.tenants if tenant.model_name == model),
+        models=tuple(found for found in requests.models if found.model_name == model),
+    )
 
 
 def _thin(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
     """Keep identities and the fields behind the chosen metrics."""
 
-    def keep(thing: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-        kept = {key: value for key, value in thing.items() if key in _IDENTITY}
+    def keep(
+        thing: Mapping[str, Any], *scopes: Scope, identity: Collection[str] = _IDENTITY
+    ) -> dict[str, Any]:
+        kept = {key: value for key, value in thing.items() if key in identity}
         for row in chosen:
-            if row.scope is scope:
+            if row.scope in scopes:
                 _copy(thing, kept, row.field.split("."))
         return kept
+
+    def wants(*scopes: Scope) -> bool:
+        return any(row.scope in scopes for row in chosen)
 
     result = keep(document, Scope.EXPORTER)
     result["targets"] = [keep(target, Scope.TARGET) for target in document["targets"]]
@@ -154,8 +185,24 @@ def _thin(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
         target["engines"] = [keep(engine, Scope.ENGINE) for engine in target["engines"]]
         for engine in target["engines"]:
             windows = [keep(window, Scope.WINDOW) for window in engine["windows"]]
-            engine["windows"] = windows if any(row.scope is Scope.WINDOW for row in chosen) else []
+            engine["windows"] = windows if wants(Scope.WINDOW) else []
+    requests = document["requests"]
+    scopes = [Scope.REQUESTS, *(scope for _, own in _OF_REQUESTS.values() for scope in own)]
+    if requests is not None and wants(*scopes):
+        result["requests"] = keep(requests, Scope.REQUESTS)
+        for name, (kind, own) in _OF_REQUESTS.items():
+            if wants(*own):
+                result["requests"][name] = [
+                    keep(thing, *own, identity=_required(kind)) for thing in requests[name]
+                ]
     return result
+
+
+def _required(kind: type[GroupResult | TenantResult | ModelRequests]) -> frozenset[str]:
+    """Return the fields that an object of this kind cannot be without; its identity is among them."""
+    return frozenset(
+        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
+    )
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], path: list[str]) -> None:

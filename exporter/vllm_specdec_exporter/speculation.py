@@ -79,7 +79,11 @@ def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
 
 
 def _is_row(row: object) -> bool:
-    return isinstance(row, list) and len(row) == len(_ROW) and all(type(number) is int for number in row)
+    return (
+        isinstance(row, list)
+        and len(row) == len(_ROW)
+        and all(type(number) is int and abs(number) < 2**31 for number in row)
+    )
 
 
 def names_drafter(config: str) -> bool:

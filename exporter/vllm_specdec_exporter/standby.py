@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
-import socket
 import sys
 import time
 from typing import TYPE_CHECKING, TypeVar
@@ -22,23 +20,33 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from . import __version__, logs
+from .admission import HANDSHAKE_SECONDS, MOST_HANDSHAKES, Admission
 from .collector import ResultCollector
+from .config import build_upstream
+from .ending import Ending
 from .events import Event
-from .listener import Listener
-from .option_table import STARTUP_ON_ERROR
+from .listener import Listener, why_not
+from .option_table import OPTIONS, STARTUP_ON_ERROR
 from .options import ConfigError, Parser, add_flags, gather
+from .request_options import build_tap
 from .result import ExporterResult, Reload
-from .web_options import CONFIG_FILE_VARIABLE, WEB_OPTIONS, web_values
+from .web_options import CONFIG_FILE_VARIABLE, MOST_REQUESTS, WEB_OPTIONS, values_of, web_values
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
+
+    from .tap.service import TapService
 
     Started = TypeVar("Started")
 
 #: Time between two attempts, in seconds. SIGHUP asks for one at once.
 RETRY_SECONDS = 5.0
+
+#: What says whom the tap relays to, and how.
+_TAP = next(option for option in OPTIONS if option.name == "tap.listen-address")
+_TAP_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith(("vllm.", "tap.")))
 
 
 def waits(flags: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
@@ -57,7 +65,7 @@ def without_settings(words: Sequence[str], environment: Mapping[str, str]) -> in
         ``None`` where they do not ask for that, and the process is to exit.
     """
     parser = Parser(prog="", description="")
-    add_flags(parser, (STARTUP_ON_ERROR, *WEB_OPTIONS))
+    add_flags(parser, (STARTUP_ON_ERROR, *WEB_OPTIONS, *_TAP_OPTIONS))
     try:
         flags = vars(parser.parse_known_args(list(words))[0])
     except SystemExit:
@@ -69,7 +77,10 @@ def without_settings(words: Sequence[str], environment: Mapping[str, str]) -> in
         msg = "the flags cannot be understood, see the line above"
         raise ConfigError(msg)
 
-    wait_for(start, flags, environment)
+    async def stand() -> None:
+        await wait_for(start, flags, environment, Ending.on_signals())
+
+    asyncio.run(stand())
     return 0
 
 
@@ -84,13 +95,9 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
     said = False
     while True:
         try:
-            return await Listener.open(host, port)
-        except UnicodeError:
-            reason = f'--web.listen-address "{host}:{port}": cannot listen: not a host name'
-        except OSError as error:
-            name_error = isinstance(error, socket.gaierror)  # its numbers are not those of the system
-            why = os.strerror(error.errno) if error.errno and not name_error else error.strerror or str(error)
-            reason = f'--web.listen-address "{host}:{port}": cannot listen: {why}'
+            return await Listener.open(host, port, most_handshakes=MOST_HANDSHAKES)
+        except (OSError, UnicodeError) as error:
+            reason = f'--web.listen-address "{host}:{port}": cannot listen: {why_not(error)}'
         if stop is None:
             sys.stderr.write(f"vllm-specdec-exporter: error: {reason}\n")
             return None
@@ -102,26 +109,31 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
             return None
 
 
-def wait_for(
+async def wait_for(
     start: Callable[[], Started],
     flags: Mapping[str, Any],
     environment: Mapping[str, str],
-) -> Started | None:
+    ending: Ending,
+) -> tuple[Started, TapService | None] | None:
     """Return what `start` returns, once it does; stand by while it raises `ConfigError`.
+
+    Meanwhile a tap relays, as far as its own settings can be used, for traffic goes through it. It comes back
+    with what was started.
 
     Args:
         start: reads the configuration, and raises `ConfigError` where it cannot be used.
         flags: what argparse found, by option name; says where to answer.
         environment: the process environment; the same.
+        ending: tells when to end.
 
     Returns:
         ``None`` if SIGTERM or SIGINT came first.
     """
     try:
-        return start()
+        return start(), None
     except ConfigError as error:
         logs.set_up("logfmt", "info")
-        return asyncio.run(_wait(start, error, flags, environment))
+        return await _wait(start, error, flags, environment, ending)
 
 
 async def _wait(
@@ -129,64 +141,75 @@ async def _wait(
     error: ConfigError,
     flags: Mapping[str, Any],
     environment: Mapping[str, str],
-) -> Started | None:
-    stop, again = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        stop.set()
-        again.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    loop.add_signal_handler(signal.SIGHUP, again.set)
+    ending: Ending,
+) -> tuple[Started, TapService | None] | None:
+    again = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
     said = ""
-    async with _Stand(flags, environment) as stand:
+    async with _Stand(flags, environment, ending) as stand:
         while True:
             await stand.answer()
             if str(error) != said:
                 said = str(error)
                 logs.write([Event(logging.ERROR, "cannot start, standing by", {"error": said})])
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(again.wait(), RETRY_SECONDS)
+            await _any(again, ending.stop)
             again.clear()
-            if stop.is_set():
+            if ending.stop.is_set():
                 logs.write([Event(logging.INFO, "stopping")])
                 return None
             try:
-                return start()
+                return start(), stand.take_tap()
             except ConfigError as raised:
                 error = raised
+
+
+async def _any(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set, or it is time for another attempt."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waiting, timeout=RETRY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
 
 
 class _Stand:
     """Answers probes and scrapes where the exporter would, as far as its settings tell where that is."""
 
-    def __init__(self, flags: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    def __init__(self, flags: Mapping[str, Any], environment: Mapping[str, str], ending: Ending) -> None:
         self._flags, self._environment = flags, environment
-        self._runner = web.AppRunner(_app(), access_log=None, shutdown_timeout=0.5, handle_signals=False)
+        self._ending = ending
+        self._admission = Admission(MOST_REQUESTS)
+        self._runner: web.AppRunner | None = None
         self._listener: Listener | None = None
+        self._tap: TapService | None = None
+        self._untapped = ""
         self._said = ""
 
     async def __aenter__(self) -> Self:
-        await self._runner.setup()
+        self._runner = await self._admission.set_up(_app())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._ending.end_tap(self._tap)
         if self._listener is not None:
             self._listener.close()
-        await self._runner.cleanup()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def take_tap(self) -> TapService | None:
+        """Return the tap, which goes on."""
+        tap, self._tap = self._tap, None
+        return tap
 
     async def answer(self) -> None:
         """Listen, unless it does; where it cannot, nobody is answered, and the process lives on."""
+        self._relay()
         if self._listener is not None:
             return
-        assert self._runner.server is not None  # set up
         address, web_config = self._where()
         listener = None
         try:
-            listener = await Listener.open(*address)
-            await listener.serve(self._runner.server, _tls(web_config))
+            listener = await Listener.open(*address, most_handshakes=MOST_HANDSHAKES)
+            listener.serve(self._admission, _tls(web_config), HANDSHAKE_SECONDS)
         except (OSError, UnicodeError) as error:
             if listener is not None:
                 listener.close()
@@ -196,16 +219,42 @@ class _Stand:
             return
         self._listener = listener
 
+    def _relay(self) -> None:
+        """Relay where a tap would, if its settings can be used; nothing is observed."""
+        if self._tap is not None:
+            return
+        why = ""
+        for flags, environment in self._settings():
+            try:
+                values = values_of(_TAP_OPTIONS, flags, environment)
+                upstream = build_upstream(values, timeout=1.0)
+                config = build_tap(values, upstream.targets)
+                if config is not None:
+                    # Imported here, for whoever has no tap.
+                    from .tap.service import TapService
+
+                    self._tap = TapService(config, upstream)
+                    self._tap.keep_trying()
+                    return
+            except ConfigError as error:
+                why = why or str(error)
+        wished = self._flags.get(_TAP.name) or self._environment.get(_TAP.variable)
+        if wished and why and why != self._untapped:
+            self._untapped = why
+            logs.write([Event(logging.WARNING, "no tap while standing by", {"error": why})])
+
     def _where(self) -> tuple[tuple[str, int], str]:
         """Return address and web configuration: of all settings, without the file, or the defaults."""
-        bare = {name: value for name, value in self._environment.items() if name != CONFIG_FILE_VARIABLE}
-        for flags, environment in (
-            (self._flags, self._environment),
-            ({**self._flags, "config_file": None}, bare),
-        ):
+        for flags, environment in self._settings():
             with contextlib.suppress(ConfigError):
                 return web_values(flags, environment)
         return web_values({}, {})
+
+    def _settings(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
+        """Yield flags and environment, as they are and without the file."""
+        yield self._flags, self._environment
+        bare = {name: value for name, value in self._environment.items() if name != CONFIG_FILE_VARIABLE}
+        yield {**self._flags, "config_file": None}, bare
 
 
 def _tls(path: str) -> ssl.SSLContext | None:

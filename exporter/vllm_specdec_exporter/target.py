@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 _SECRET_PARAMETER = re.compile(
     r"([?&][^=&]*(?:token|key|secret|password|auth|sig)[^=&]*=)[^&]*", re.IGNORECASE
 )
+_NOT_IN_HOST = frozenset(' "<>[\\]^`{|}')
 _SOCKET_HOST = "http://localhost"
 _ALLOWED = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
 
@@ -37,6 +38,13 @@ class Target:
             path = url.removeprefix(_SOCKET_HOST)
             return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
         return url.removesuffix("/metrics")
+
+    @property
+    def address(self) -> tuple[str, int, bool]:
+        """Host and port to connect to, and whether with TLS."""
+        parts = urlsplit(self.url)
+        tls = parts.scheme == "https"
+        return parts.hostname or "", parts.port or (443 if tls else 80), tls
 
     @property
     def version_url(self) -> str:
@@ -72,8 +80,8 @@ def parse_target(text: str) -> Target:
     hostname = parts.hostname or ""
     if parts.scheme not in ("http", "https") or not _is_host(hostname) or parts.fragment:
         raise ValueError(_ALLOWED)
-    if "@" in parts.path:
-        msg = "an @ in the path; in a password, write %2F for / and %40 for @"
+    if "@" in parts.path + parts.query:
+        msg = "an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @"
         raise ValueError(msg)
     host = f"[{hostname}]" if ":" in hostname else hostname
     location = f"{host}:{port}" if port is not None else host
@@ -90,7 +98,7 @@ def mask_query(text: str) -> str:
 
 
 def _is_host(text: str) -> bool:
-    return bool(text) and text.isprintable() and " " not in text
+    return bool(text) and text.isprintable() and _NOT_IN_HOST.isdisjoint(text)
 
 
 def _path(path: str) -> str:

@@ -89,6 +89,15 @@ class Thresholds:
     measurement_minimum_requests: float = _threshold(
         20, 1, _ENDLESS, "finished requests that a window must hold before anything is measured by it"
     )
+    minimum_requests: float = _threshold(
+        50, 1, _ENDLESS, "requests that a window must hold before they are judged one by one"
+    )
+    poor_request_acceptance_ratio: float = _threshold(
+        0.50, 0, 1, "a part of the traffic loses where a tenth of the requests has less acceptance than this"
+    )
+    mixed_requests_ratio: float = _threshold(
+        0.20, 0.01, 0.5, "a workload is mixed where this share of the requests gains and this share loses"
+    )
     advice_minimum_drafts: float = _threshold(
         500, 1, _ENDLESS, "drafts that a window must hold before advice on K is given"
     )

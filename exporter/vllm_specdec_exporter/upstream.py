@@ -15,13 +15,14 @@ import errno
 import json
 import ssl
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
 
 from . import __version__
+from .resolver import Resolver
 from .upstream_tls import UpstreamTLS
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ class Upstream:
         version = document.get("version") if isinstance(document, dict) else None
         return version[:64] if isinstance(version, str) and version.isprintable() else ""
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Whom it talks to, and how; that of two clients which do the same is equal."""
+        return self._target, replace(self._config, targets=())
+
     async def close(self) -> None:
         """Close whatever is open."""
         if self._session is not None:
@@ -133,7 +139,9 @@ class Upstream:
         if self._target.socket:
             connector = aiohttp.UnixConnector(self._target.socket, force_close=True)
         else:
-            connector = aiohttp.TCPConnector(force_close=True, use_dns_cache=False, limit=2)
+            connector = aiohttp.TCPConnector(
+                force_close=True, use_dns_cache=False, limit=2, resolver=Resolver()
+            )
         return aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,  # done here, under the cap
@@ -174,14 +182,24 @@ async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     if encoding not in ("identity", "gzip", "deflate"):
         raise PollError("malformed", f"the answer is encoded as {encoding!r}, which was not asked for")
     inflate = None if encoding == "identity" else _Inflater(encoding)
-    body = bytearray()
+    if (response.content_length or 0) > limit:
+        raise _too_large(limit)
+    # Pieces, not one buffer that grows: of a few large ones the process would never get rid again.
+    pieces: list[bytes] = []
+    size = 0
     async for chunk in response.content.iter_chunked(_CHUNK):
-        body += inflate.feed(chunk, limit + 1 - len(body)) if inflate else chunk
-        if len(body) > limit:
-            raise PollError("too_large", f"the answer is larger than {limit // 1024} KiB")
+        piece = inflate.feed(chunk, limit + 1 - size) if inflate else chunk
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
     if inflate and not inflate.ended:
         raise PollError("malformed", f"the {encoding} answer was cut off")
-    return bytes(body)
+    return b"".join(pieces)
+
+
+def _too_large(limit: int) -> PollError:
+    return PollError("too_large", f"the answer is larger than {limit // 1024} KiB")
 
 
 class _Inflater:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import logs
 from .events import Event
+from .files import stamp
 from .tls import trusting
 
 if TYPE_CHECKING:
@@ -54,17 +54,7 @@ class UpstreamTLS:
     def _look(self) -> tuple[tuple[int, ...], ...]:
         """Return what tells one version of the files from another, through links as Kubernetes has them."""
         config = self._config
-        return tuple(_stamp(path) for path in (config.ca_file, config.cert_file, config.key_file))
-
-
-def _stamp(path: str) -> tuple[int, ...]:
-    if not path:
-        return ()
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return ()
-    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+        return tuple(stamp(path) for path in (config.ca_file, config.cert_file, config.key_file))
 
 
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,6 +57,43 @@ def file(text: str) -> str:
         raise ValueError(msg) from error
 
 
+def whole_number(least: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers of at least `least`."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 10) or int(text) < least:
+            msg = f"a whole number of at least {least} is expected"
+            raise ValueError(msg)
+        return int(text)
+
+    return parse
+
+
+def number(least: float) -> Callable[[str], float]:
+    """Return a parser of finite numbers of at least `least`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < math.inf:
+            msg = f"a number of at least {least:g} is expected"
+            raise ValueError(msg)
+        return value
+
+    return parse
+
+
+def header_name(text: str) -> str:
+    """Return the name of a request header."""
+    name = text.strip()
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+        msg = "the name of a header is expected, such as X-Request-Type"
+        raise ValueError(msg)
+    return name
+
+
 def header(text: str) -> tuple[str, str]:
     """Return name and value of a request header."""
     name, colon, value = text.partition(":")
@@ -104,11 +142,14 @@ _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B", re.IGNORECASE)
 def memory(text: str) -> float:
     """Return the bytes of an amount of memory: ``80GB`` is 80e9, ``80GiB`` 80 x 2^30."""
     match = _MEMORY.fullmatch(text.strip())
-    if match is None or float(match[1]) <= 0:
+    number = 0.0
+    if match is not None:
+        power = "KMGT".index(match[2].upper()) + 1
+        number = float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
+    if not 0 < number < math.inf:
         msg = "allowed: an amount above 0 with its unit, such as 16GB or 16GiB"
         raise ValueError(msg)
-    power = "KMGT".index(match[2].upper()) + 1
-    return float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
+    return number
 
 
 def share(text: str) -> float:
@@ -141,7 +182,7 @@ def parse_speculation(text: str) -> Speculation:
         msg = 'a JSON object is expected, such as {"method": "ngram", "num_speculative_tokens": 4}'
         raise ValueError(msg)
     k = document.get("num_speculative_tokens")
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31):
         msg = "num_speculative_tokens is a whole number from 1 up"
         raise ValueError(msg)
     for name in ("method", "model"):

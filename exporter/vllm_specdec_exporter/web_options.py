@@ -11,7 +11,7 @@ from .options import ENVIRONMENT_PREFIX, ConfigError, Option, gather
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 #: Names the YAML file of settings, as --config.file does.
 CONFIG_FILE_VARIABLE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
@@ -19,6 +19,9 @@ CONFIG_FILE_VARIABLE = ENVIRONMENT_PREFIX + "CONFIG_FILE"
 LISTEN_ADDRESS = Option(
     "web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"
 )
+
+#: Requests that are answered at a time by default, as in Prometheus' own exporters.
+MOST_REQUESTS = 40
 
 #: The file is read, and what is wrong with it told, when the configuration is put together.
 WEB_CONFIG_FILE = Option(
@@ -51,6 +54,18 @@ def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tupl
     Raises:
         ConfigError: one of the two, or the file of settings, cannot be used.
     """
+    values = values_of(WEB_OPTIONS, flags, environment)
+    return values[LISTEN_ADDRESS.name], values[WEB_CONFIG_FILE.name] or ""
+
+
+def values_of(
+    wanted: Sequence[Option], flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """Return the values of some options, whatever is wrong with others.
+
+    Raises:
+        ConfigError: one of them, or the file of settings, cannot be used.
+    """
     file = flags.get("config_file") or environment.get(CONFIG_FILE_VARIABLE, "")
     if file:
         # Imported here, for whoever has no such file: most containers.
@@ -58,11 +73,11 @@ def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tupl
         from .option_table import OPTIONS
 
         # What else is in the file is known to be a setting, and not looked at.
-        rows = [row if row in WEB_OPTIONS else replace(row, parse=str) for row in OPTIONS]
+        rows = [row if row in wanted else replace(row, parse=str) for row in OPTIONS]
         values, _ = gather(rows, flags, environment, read_file(file), file)
     else:
-        values, _ = gather(WEB_OPTIONS, flags, environment, None)
-    return values[LISTEN_ADDRESS.name], values[WEB_CONFIG_FILE.name] or ""
+        values, _ = gather(wanted, flags, environment, None)
+    return values
 
 
 class WebConfigFileError(ConfigError):

@@ -63,7 +63,7 @@ def look_back(history: History, window: Window, slack: float) -> Delta | None:
     if newest is None:
         return None
     oldest = newest.time - window.seconds - slack
-    first = next(sample for sample in history.samples if sample.time >= oldest)
+    first = history.since(oldest)[0]
     return None if first is newest else delta(first, newest)
 
 

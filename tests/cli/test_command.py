@@ -29,8 +29,8 @@ PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
 VERSION = f"vllm-specdec-exporter {vllm_specdec_exporter.__version__}\n"
 COMMANDS = (
-    *("serve", "health", "check", "baseline", "compare", "sweep", "plan", "dashboards", "act", "simulate"),
-    "demo",
+    *("serve", "health", "check", "requests", "baseline", "compare", "sweep", "plan", "dashboards", "act"),
+    *("simulate", "demo"),
 )
 
 
@@ -164,7 +164,8 @@ def test_the_wheel_needs_what_the_lock_file_pins(wheel: Path) -> None:
     names = {re.split(r"[^\w-]", text)[0] for text in required}
     locked = (ROOT / "requirements" / "runtime.txt").read_text(encoding="utf-8")
     assert names == names & set(re.findall(r"^([\w-]+)==", locked, re.MULTILINE))
-    assert {"aiohttp", "bcrypt", "msgspec", "prometheus-client", "pyyaml"} == names
+    wanted = {"aiohappyeyeballs", "aiohttp", "bcrypt", "httptools", "msgspec", "prometheus-client", "pyyaml"}
+    assert wanted == names
 
 
 def test_the_wheel_has_a_licence_text(wheel: Path) -> None:

@@ -21,8 +21,17 @@ from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.criteria import thresholds_for
 from vllm_specdec_exporter.economics.schedule import ScheduleRow
 from vllm_specdec_exporter.history import Sample
+from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.classification import Classification
+from vllm_specdec_exporter.per_request.observation import Source
+from vllm_specdec_exporter.per_request.recorded import EntryReader
+from vllm_specdec_exporter.per_request.result import RequestsResult, TapResult
+from vllm_specdec_exporter.per_request.settings import RequestSettings
 from vllm_specdec_exporter.pipeline import Settings, Speculation
+from vllm_specdec_exporter.requests import loads_of
 from vllm_specdec_exporter.result import REASONS, ExporterResult, PollFailure, Reload, TargetResult
+from vllm_specdec_exporter.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.tap.relay import ERRORS
 from vllm_specdec_exporter.thresholds import Thresholds
 from vllm_specdec_exporter.window import Window
 
@@ -61,11 +70,12 @@ class Server:
 
 @dataclass(frozen=True)
 class Case:
-    """One golden file."""
+    """One golden file; `requests` are those that were recorded beside the answers, seen by a tap."""
 
     name: str
     servers: tuple[Server, ...]
     settings: Settings = Settings()
+    requests: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -127,7 +137,33 @@ def run(case: Case) -> ExporterResult:
         targets=targets,
         thresholds=dict(case.settings.thresholds.items()),
         reload=Reload(successful=True, success_timestamp_seconds=START - 1.0),
+        requests=_requests(targets, case.settings) if case.requests else None,
     )
+
+
+def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> RequestsResult:
+    """What a tap knows of the recorded requests; every fifth is of a tenant, and was pushed."""
+    grouping = RequestSettings(classification=Classification(tenants=frozenset({"acme"})))
+    book = Book(grouping, settings.thresholds, (Source.TAP, Source.PUSH))
+    reader = EntryReader(grouping.classification)
+    for number, line in enumerate(recorded("captures/ngram-phases/requests.jsonl.gz").splitlines()):
+        (found,) = reader.read(line)
+        pushed = number % 5 == 0
+        found = replace(
+            found, model_name="tiny-llama", request_type="completions", tenant="acme" if pushed else "else"
+        )
+        book.add(found, Source.PUSH if pushed else Source.TAP, number)
+    book.push_rejected_total = 2
+    tap = TapResult(
+        address="127.0.0.1:9851",
+        upstream="http://127.0.0.1:8000",
+        connections=3,
+        connections_total=17,
+        requests_total=520,
+        upstream_errors_total={**dict.fromkeys(ERRORS, 0), "refused": 1},
+        unobserved_total={**dict.fromkeys(UNOBSERVED, 0), "aborted": 4},
+    )
+    return book.result(700.0, loads_of(targets, settings), tap)
 
 
 def _target(server: Server, settings: Settings) -> TargetResult:
@@ -239,6 +275,7 @@ CASES: tuple[Case, ...] = (
         _one(polled(_PHASES, 30.0), "0.33.0"),
         _as_configured(baseline=recorded_baseline()),
     ),
+    Case("ngram-requests", _one(polled(_PHASES, 30.0), "0.32.0"), requests=True),
     Case("dp2", _one(polled("dp2", 30.0), "0.32.0")),
     Case("nospec", _one(polled("nospec", 12.0, 3.0), "0.32.0")),
     Case(

@@ -43,6 +43,26 @@ PYTHON = "3.11.0"
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_format = pytest.mark.parametrize("suffix", ACCEPT)
 
+#: From the names of a histogram's samples to its own.
+HISTOGRAMS = {
+    f"{row.full_name}_{part}": row.full_name
+    for row in METRICS
+    for part in ("bucket", "count", "sum")
+    if row.kind is Kind.HISTOGRAM
+}
+#: The labels that tell what samples hang on, where there is a single server.
+IDENTITY = {
+    Scope.EXPORTER: set[str](),
+    Scope.TARGET: set[str](),
+    Scope.ENGINE: {"model_name", "engine"},
+    Scope.WINDOW: {"model_name", "engine", "window"},
+    Scope.REQUESTS: set[str](),
+    Scope.GROUP: {"model_name", "temperature", "request_type"},
+    Scope.TENANT: {"model_name", "tenant"},
+    Scope.MODEL: {"model_name"},
+    Scope.RECENT: {"model_name", "window"},
+}
+
 Labels = frozenset[tuple[str, str]]
 
 
@@ -150,8 +170,7 @@ def base_name(line: str) -> str:
     if line.startswith("#"):
         return ""
     name = line.partition("{")[0].partition(" ")[0]
-    histogram = next(row.full_name for row in METRICS if row.kind is Kind.HISTOGRAM)
-    return histogram if name.startswith(histogram) and not name.endswith("_total") else name
+    return HISTOGRAMS.get(name, name)
 
 
 @every_case
@@ -168,18 +187,16 @@ def test_labels_are_those_of_the_metric_table(case: Case) -> None:
     """A sample has its identity labels and the table's own ones, none of them empty, and no others."""
     several = len(case.servers) > 1
     for row in METRICS:
-        identity = set[str]()
-        if row.scope is not Scope.EXPORTER and several:
-            identity |= {"target"}
-        allowed = identity | (
-            {"model_name", "engine"} if row.scope in (Scope.ENGINE, Scope.WINDOW) else set()
-        )
-        own = {*row.labels, *(["window"] if row.scope is Scope.WINDOW else [])}
-        for labels in samples(case).get(row.name, {}):
-            names = {name for name, _ in labels}
-            assert names >= identity, (row.name, labels)
-            assert names <= allowed | own, (row.name, labels)
-            assert set() == {name for name, value in labels if not value}, (row.name, labels)
+        of_server = row.scope in (Scope.TARGET, Scope.ENGINE, Scope.WINDOW)
+        target = {"target"} if several and of_server else set[str]()
+        allowed = target | IDENTITY[row.scope] | set(row.labels)
+        parts = ("_bucket", "_count", "_sum") if row.kind is Kind.HISTOGRAM else ("",)
+        for part in parts:
+            for labels in samples(case).get(row.name + part, {}):
+                names = {name for name, _ in labels}
+                assert names >= target, (row.name, labels)
+                assert names - ({"le"} if part == "_bucket" else set()) <= allowed, (row.name, labels)
+                assert set() == {name for name, value in labels if not value}, (row.name, labels)
 
 
 # --- what is in them
@@ -368,6 +385,7 @@ STATES = {
     "ngram-by-method": ["active optimal"],
     "ngram-measured": ["active optimal"],
     "ngram-baseline-of-another-release": ["active optimal"],
+    "ngram-requests": ["active fair"],
     "dp2": ["active optimal", "active fair"],
     "nospec": ["off"],
     "nospec-though-configured": ["bypassed"],
@@ -421,6 +439,23 @@ def test_of_v0_nothing_is_said_about_drafts() -> None:
     for case in CASES:
         if case.name.startswith("v0"):
             assert set() == of_drafts & set(samples(case)), case.name
+
+
+def test_the_requests_of_a_real_server_agree_with_its_counters() -> None:
+    """What is added up from each request is what vLLM counted for all of them."""
+    found = samples(next(case for case in CASES if case.name == "ngram-requests"))
+    final = (HERE.parent / "data" / "captures" / "ngram-phases" / "metrics-final.txt").read_text("utf-8")
+    counters = {sample.name: sample.value for family in parse_classic(final) for sample in family.samples}
+    for ours, theirs in (
+        ("request_drafts_total", "vllm:spec_decode_num_drafts_total"),
+        ("request_draft_tokens_total", "vllm:spec_decode_num_draft_tokens_total"),
+        ("request_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"),
+    ):
+        assert sum(found[ours].values()) == counters[theirs], ours
+    outcomes = sum(found["request_outcomes_total"].values())
+    assert outcomes == sum(found["request_acceptance_ratio_count"].values())
+    assert outcomes == sum(found["window_requests"].values())
+    assert sum(found["request_observations_total"].values()) == 645
 
 
 def test_a_torn_answer_is_counted() -> None:

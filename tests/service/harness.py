@@ -96,11 +96,13 @@ class Answer:
         return self.body.decode()
 
 
-def request(url: str, method: str = "GET", timeout: float = 10.0, **headers: str) -> Answer:
-    """Ask for `url` over a connection of its own; underscores in header names mean dashes."""
+def request(url: str, method: str = "GET", timeout: float = 10.0, source: str = "", **headers: str) -> Answer:
+    """Ask for `url` over a connection of its own, from `source`; underscores in header names mean dashes."""
     parts = urlsplit(url)
     assert parts.hostname is not None
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+    connection = http.client.HTTPConnection(
+        parts.hostname, parts.port, timeout=timeout, source_address=(source, 0) if source else None
+    )
     begin = time.monotonic()
     try:
         path = parts.path + (f"?{parts.query}" if parts.query else "")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from per_request.results import RESULTS
+from per_request.traffic import MODEL
 from statuspage.examples import IDLE, POOR, SHALLOW, engine, old_engine, page_of, target
 from vllm_specdec_exporter.events import aggregate, changes
 from vllm_specdec_exporter.judgement.advice import Action, Advice
@@ -108,3 +110,46 @@ def test_no_speculation_is_a_recommendation_with_a_k_of_0() -> None:
     off = replace(GOOD, advice=Advice(Action.DISABLE, 0, "no K pays"))
 
     assert aggregated(off)["recommended_num_speculative_tokens"] == 0
+
+
+# --- single requests
+
+
+def of_requests(name: str) -> list[dict[str, object]]:
+    """Return the fields of the lines on single requests."""
+    page = replace(page_of(target(GOOD)), requests=RESULTS[name])
+    events = [*aggregate(page)]
+    assert [event.message for event in events][:1] == ["aggregate"]
+    assert {event.message for event in events[1:]} <= {"requests"}
+    return [event.fields for event in events[1:]]
+
+
+def test_a_model_whose_requests_are_known_has_a_line_on_them() -> None:
+    """Who loses, in the words of the metrics; ratios are rounded, as everywhere."""
+    assert RESULTS["mixed"].models[0].acceptance_quantiles["0.1"] == pytest.approx(0.3375, abs=0.001)
+    p10 = round(RESULTS["mixed"].models[0].acceptance_quantiles["0.1"], 4)
+    assert of_requests("mixed") == [
+        {
+            "model_name": MODEL,
+            "window": "30m",
+            "window_requests": 1000,
+            "request_acceptance_ratio_p10": p10,
+            "request_losing_ratio": 0.39,
+            "request_gaining_ratio": 0.597,
+            "request_workload_mixed": 1,
+        }
+    ]
+    assert [fields["model_name"] for fields in of_requests("two-models")] == ["an-adapter", MODEL]
+
+
+def test_too_few_requests_are_not_called_mixed_or_not() -> None:
+    """What cannot be known is left out, as on /metrics."""
+    [fields] = of_requests("few")
+    assert fields["window_requests"] == 16
+    assert "request_workload_mixed" not in fields
+
+
+@pytest.mark.parametrize("name", ["unrecorded", "nothing"])
+def test_without_a_record_there_is_no_line(name: str) -> None:
+    """A line that holds nothing would be written every minute."""
+    assert of_requests(name) == []

@@ -222,6 +222,10 @@ def _span(metrics: Metrics, **labels: str) -> float:
     return max(metrics.values("window_span_seconds", **labels).values(), default=0.0)
 
 
+def _windows(metrics: Metrics, target: str) -> set[str]:
+    return {dict(key)["window"] for key in metrics.values("window_drafts", target=target)}
+
+
 class TestReload:
     @pytest.mark.parametrize("how", ["SIGHUP", "POST"])
     def test_takes_effect(self, servers: tuple[FaultyServer, FaultyServer], how: str) -> None:
@@ -246,9 +250,7 @@ class TestReload:
             assert metrics.value("threshold", name="minimum_drafts") == 70
             assert metrics.value("config_last_reload_successful") == 1
             assert {one.url, other.url} == {labels["target"] for labels in metrics.labels("up")}
-            stays = exporter.wait_for(lambda m: m if m.values("window_drafts", target=one.url) else None)
-            windows = {dict(key)["window"] for key in stays.values("window_drafts", target=one.url)}
-            assert {"10s", "1m"} == windows
+            exporter.wait_for(lambda m: _windows(m, one.url) == {"10s", "1m"})
             grown = exporter.wait_for(lambda m: _span(m, target=one.url) > span and m)
             assert _span(grown, target=one.url) <= span + time.monotonic() - begin + 0.5
             assert grown.value("engine_resets_total", target=one.url) == 0

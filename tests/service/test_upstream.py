@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 import logging
@@ -401,16 +400,11 @@ class TestAddresses:
         """The same where the name surely has an IPv4 and an IPv6 address."""
         with FaultyServer(HEALTHY) as server:
             port = server.port
-        loop = asyncio.get_running_loop()
         known = [
             (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
         ]
-
-        async def resolve(*_args: object, **_kwargs: object) -> list[Any]:
-            return known
-
-        monkeypatch.setattr(loop, "getaddrinfo", resolve)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: known)
 
         assert (await failure(f"http://vllm.internal:{port}")).reason == "refused"
 

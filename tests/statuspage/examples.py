@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from per_request.results import RESULTS
 from vllm_specdec_exporter.baseline import Baseline, LoadBucket
 from vllm_specdec_exporter.baseline.document import FORMAT
 from vllm_specdec_exporter.histogram import Histogram
@@ -234,5 +235,20 @@ PAGES: dict[str, ExporterResult] = {
     "no_engines": page_of(target()),
     "no_targets": page_of(),
     "several_targets": page_of(target(engine()), down(address="http://other:8000")),
+    **{
+        f"requests_{name}": replace(page_of(target(engine())), requests=RESULTS[name])
+        for name in (
+            "mixed",
+            "gaining",
+            "few",
+            "quiet",
+            "varying",
+            "summary",
+            "unrecorded",
+            "nothing",
+            "two-models",
+        )
+    },
+    "requests_hostile": replace(page_of(target(engine())), requests=RESULTS["hostile"]),
     "fleet": FLEET,
 }

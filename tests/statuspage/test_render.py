@@ -31,12 +31,15 @@ from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.rules import Rule
 from vllm_specdec_exporter.markup import count, duration, length, percent, rate
 from vllm_specdec_exporter.measures import Measures
+from vllm_specdec_exporter.per_request.smaller_k import every_k, positions
 from vllm_specdec_exporter.reading import Load
 from vllm_specdec_exporter.result import REASONS, EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from vllm_specdec_exporter.per_request.result import RequestsResult
 
 
 def show(result: ExporterResult) -> Element:
@@ -189,9 +192,33 @@ def numbers_of(result: ExporterResult) -> set[str]:
         spread = one.accepted_tokens_per_draft
         for before, bucket in pairwise((0.0, *spread.buckets) if spread else ()):
             found += [bucket - before, (bucket - before) / (spread.count or 1)]
+    if result.requests is not None:
+        found += of_requests(result.requests)
     texts = [t for item in found for t in ([item] if isinstance(item, str) else written(item))]
-    # 0 stands for no findings, and every interval is one of 95 %.
-    return {"0", "95", *(number for text in (*texts, *REASONS.values()) for number in NUMBER.findall(text))}
+    # 0 stands for no findings, every interval is one of 95 %, and 0.29 is the vLLM that has records.
+    return {
+        "0",
+        "95",
+        "0.29",
+        *(number for text in (*texts, *REASONS.values()) for number in NUMBER.findall(text)),
+    }
+
+
+def of_requests(known: RequestsResult) -> Iterator[float]:
+    """Yield every number that follows from what is known of single requests."""
+    yield sum(item.requests for item in known.observations)
+    yield sum(item.requests for item in known.observations if item.record != "none")
+    for model in known.models:
+        yield from (p.of_all_drafts for p in positions(model))
+        for option in every_k(model):
+            yield from (option.draft_length, option.acceptance_length, option.acceptance_length - 1)
+    for tenant in known.tenants:
+        total = sum(tenant.outcomes.values())
+        yield from (
+            total,
+            tenant.outcomes["loses"] / total,
+            tenant.accepted_tokens / tenant.draft_tokens,
+        )
 
 
 class TestAnswer:

@@ -17,7 +17,7 @@ async def test_exchange() -> None:
     listener = await Listener.open("127.0.0.1", 0)
     port = int(listener.addresses[0].rpartition(":")[2])
     heard: list[bytes] = []
-    await listener.serve(lambda: Says(b"0"))
+    listener.serve(lambda: Says(b"0"))
 
     async def connect() -> None:
         while not ended.is_set():
@@ -26,7 +26,7 @@ async def test_exchange() -> None:
     ended = asyncio.Event()
     clients = [asyncio.create_task(connect()) for _ in range(8)]
     for number in range(1, 101):
-        await listener.serve(lambda number=number: Says(b"%d" % number))  # type: ignore[misc]
+        listener.serve(lambda number=number: Says(b"%d" % number))  # type: ignore[misc]
         await asyncio.sleep(0.002)
         assert await hear(f"127.0.0.1:{port}") == b"%d" % number
     ended.set()
@@ -43,7 +43,7 @@ async def test_exchange() -> None:
 async def test_several_addresses() -> None:
     """An empty host is every address, each told as it is listened on."""
     listener = await Listener.open("", 0)
-    await listener.serve(lambda: Says(b"hello"))
+    listener.serve(lambda: Says(b"hello"))
     heard = {}
     for address in listener.addresses:
         host, _, port = address.rpartition(":")

@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from service.harness import eventually
+from vllm_specdec_exporter.admission import Admission
 from vllm_specdec_exporter.listener import Listener
 from vllm_specdec_exporter.webconfig import guard as guard_module
 from vllm_specdec_exporter.webconfig import yamltext
@@ -28,7 +29,6 @@ from vllm_specdec_exporter.webconfig.turns import MAX_OF_ONE_PEER, MAX_WAITING, 
 from vllm_specdec_exporter.webconfig.worker import Worker
 from webconfig.https import TLS, address_of, basic, guarded, write
 from webconfig.pki import hashed
-from webconfig.saying import Says, hear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,14 +52,13 @@ class TestFollowing:
         guard = Guard(source, source.load(), told.append)
         app = web.Application()
         guard.attach(app)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        assert runner.server is not None
+        admission = Admission(0)
+        runner = await admission.set_up(app)
         listener = await Listener.open("127.0.0.1", 0)
-        await guard.start(listener, runner.server)
+        await guard.start(listener, admission)
         serve, failures = listener.serve, [0]
 
-        async def fails(*_args: Any) -> None:
+        def fails(*_args: Any) -> None:
             failures[0] += 1
             raise error
 
@@ -89,33 +88,6 @@ class TestFollowing:
             await guard.stop()
             listener.close()
             await runner.cleanup()
-
-    async def test_a_listener_that_fails_half_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """One of several sockets cannot be served: the old goes on, on all, and nothing is left open."""
-        listener = await Listener.open("", 0)
-        assert len(listener.addresses) == 2
-        await listener.serve(lambda: Says(b"old"))
-        open_before = _descriptors()
-        loop = asyncio.get_running_loop()
-        create, calls = loop.create_server, [0]
-
-        async def create_server(*args: Any, **more: Any) -> asyncio.Server:
-            calls[0] += 1
-            if calls[0] == 2:
-                raise OSError(errno.EMFILE, "Too many open files")
-            return await create(*args, **more)
-
-        monkeypatch.setattr(loop, "create_server", create_server)
-        with pytest.raises(OSError, match="Too many open files"):
-            await listener.serve(lambda: Says(b"new"))
-        monkeypatch.undo()
-        await asyncio.sleep(0)
-
-        assert _descriptors() == open_before
-        assert [await hear(address) for address in listener.addresses for _ in range(3)] == [b"old"] * 6
-        await listener.serve(lambda: Says(b"new"))
-        assert [await hear(address) for address in listener.addresses for _ in range(3)] == [b"new"] * 6
-        listener.close()
 
     async def test_addresses(self) -> None:
         """An IPv6 address stands in brackets, as in a URL."""

@@ -7,15 +7,15 @@ import contextlib
 import fcntl
 import os
 import signal
-import socket
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
 from .. import logs
+from ..admission import Admission
+from ..listener import Listener, why_not
 from ..options import ConfigError
+from ..web_options import MOST_REQUESTS
 from ..wording import printable
 from .arguments import add_flags_of_act, read_config
 from .metrics import Tally
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from .event import Event
 
 _PROGRAM = "vllm-specdec-exporter act"
-
-#: How long open connections may hold up the end of the process, in seconds.
-_SHUTDOWN_SECONDS = 0.5
 
 # Exit codes.
 FINE, PROBLEM, USAGE = range(3)
@@ -94,41 +91,33 @@ async def _serve(config: Config) -> int:
         config.settings, config.state, tell=tell, complain=_say, clock=time.time, variables=os.environ
     )
     receiver = Receiver(runner.offer, config.token, tally, _once())
-    server = web.AppRunner(
-        create_app(receiver),
-        access_log=None,
-        shutdown_timeout=_SHUTDOWN_SECONDS,
-        handle_signals=False,
-        auto_decompress=False,  # Alertmanager does not compress
-    )
-    await server.setup()
-    if not await _listen(server, config.listen):
-        await server.cleanup()
+    listener = await _listen(*config.listen)
+    if listener is None:
         return PROBLEM
-    host, port = server.addresses[0][:2]
+    admission = Admission(MOST_REQUESTS)
+    # Alertmanager does not compress.
+    server = await admission.set_up(create_app(receiver), auto_decompress=False)
+    listener.serve(admission)
     mode = "commands are executed" if config.settings.execute else "dry-run: nothing is executed"
-    _say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port} ({mode})")
+    _say(f"listening on http://{listener.addresses[0]} ({mode})")
     working = asyncio.ensure_future(runner.run())
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
     _say("stopping")
     stopped.cancel()
+    listener.close()
     await server.cleanup()
     await runner.stop()
     await working
     return FINE
 
 
-async def _listen(server: web.AppRunner, address: tuple[str, int]) -> bool:
-    host, port = address
+async def _listen(host: str, port: int) -> Listener | None:
     try:
-        await web.TCPSite(server, host or None, port).start()
-    except OSError as error:
-        name_error = isinstance(error, socket.gaierror)  # its numbers are not those of the system
-        reason = os.strerror(error.errno) if error.errno and not name_error else error.strerror or str(error)
-        _say(f'error: --web.listen-address "{host}:{port}": cannot listen: {reason}')
-        return False
-    return True
+        return await Listener.open(host, port)
+    except (OSError, UnicodeError) as error:
+        _say(f'error: --web.listen-address "{host}:{port}": cannot listen: {why_not(error)}')
+        return None
 
 
 def _log(line: str, file: Path | None) -> None:

@@ -7,7 +7,8 @@
 * `command`: `vllm-specdec-exporter baseline`.
 """
 
-from .document import Baseline, BaselineError, LoadBucket, decode, encode, load
+from .document import Baseline, BaselineError, LoadBucket, decode, encode
+from .file import load
 from .match import LatencyRatio, Match, Measured, compare
 from .record import Recorder
 

@@ -19,7 +19,8 @@ from ..option_table import OPTIONS
 from ..options import ConfigError, add_flags, gather
 from ..upstream import PollError, Upstream
 from ..wording import printable
-from .document import Baseline, BaselineError, encode, load
+from .document import Baseline, BaselineError, encode
+from .file import load
 from .watch import Watcher
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import json
 import math
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -157,20 +156,6 @@ def decode(body: bytes) -> Baseline:
         raise BaselineError(msg) from error
     _check(baseline)
     return baseline
-
-
-def load(path: str) -> Baseline:
-    """Read and check a baseline file.
-
-    Raises:
-        BaselineError: it cannot be read, or holds no usable baseline.
-    """
-    try:
-        body = Path(path).read_bytes()
-    except OSError as error:
-        msg = f"cannot be read: {error.strerror}"
-        raise BaselineError(msg) from error
-    return decode(body)
 
 
 def _check(baseline: Baseline) -> None:

@@ -22,9 +22,13 @@ Labels = tuple[tuple[str, str], ...]
 MAX_POSITIONS = 256
 MAX_ENGINES = 256
 MAX_LABEL = 1024
+#: Nor are more defects of one engine told; they are shown to people.
+MAX_DEFECTS = 10
 
 #: Nor is a count that no server can reach; sums of such counts would not be finite.
 MAX_VALUE = 1e18
+
+_SHOWN = 400  # how much of a series' labels an error repeats
 
 #: The counter that holds one value per position.
 PER_POSITION = "accepted_tokens_per_position"
@@ -199,7 +203,7 @@ def _engine(
         if any(attribute in LIFETIME_GAUGES for attribute, _ in found)
         else None,
         counts_finished_requests=dialect.counts_finished_requests,
-        defects=tuple(defects),
+        defects=tuple(defects[:MAX_DEFECTS]),
     )
 
 
@@ -215,4 +219,7 @@ def _identify(labels: Labels) -> tuple[EngineKey, int | None]:
 
 
 def _show(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{value[:80]}"' for name, value in labels) + "}"
+    text = ",".join(f'{name}="{value[:80]}"' for name, value in labels)
+    # The server wrote them: they must not steer a terminal, nor fill the log.
+    clean = "".join(c if c.isprintable() else " " for c in text[:_SHOWN])
+    return f"{{{clean}{'…' if len(text) > _SHOWN else ''}}}"

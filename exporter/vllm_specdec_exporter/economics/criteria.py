@@ -46,6 +46,7 @@ def thresholds_for(profile: CostProfile, k: int | None = None) -> Thresholds:
     ratios = {
         "poor_acceptance_ratio": ratio(1.0),
         "disable_acceptance_ratio": ratio(1.0),
+        "poor_request_acceptance_ratio": ratio(1.0),
         "break_even_acceptance_ratio": ratio(defaults.beneficial_speedup),
         "healthy_acceptance_ratio": ratio(defaults.beneficial_speedup),
         "optimal_acceptance_ratio": ratio(OPTIMAL_SPEEDUP),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from .. import files
+from ..yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,13 +141,13 @@ def _verdict(file: File, *, force: bool) -> str:
 def _mark(body: bytes, *, yaml_like: bool) -> str:
     """Return by which name a file says that it is ours: uid, provider or ConfigMap; empty if by none."""
     try:
-        document = yaml.safe_load(body) if yaml_like else json.loads(body)
+        document = read_yaml(body) if yaml_like else json.loads(body)
         if not yaml_like:
             return str(document["uid"])
         if document.get("kind") == "ConfigMap":
             return str(document["metadata"]["name"])
         return str(document["providers"][0]["name"]) if len(document["providers"]) == 1 else ""
-    except (ValueError, RecursionError, yaml.YAMLError, AttributeError, LookupError, TypeError):
+    except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
         return ""
 
 

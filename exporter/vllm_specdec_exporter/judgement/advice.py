@@ -24,9 +24,15 @@ from .stance import USUAL_LENGTH, Evidence, Stance, Standing, stand
 if TYPE_CHECKING:
     from ..economics.cost import CostProfile
     from ..measures import Measures
+    from ..per_request.positions import DraftShape
     from ..reading import Counters
     from ..thresholds import Thresholds
     from .activity import Activity
+
+
+#: How far the mean draft length of recorded requests may be from that of all, relative to it, before they
+#: are taken to be of other traffic.
+_ALIKE = 0.1
 
 
 class Action(StrEnum):
@@ -88,6 +94,7 @@ class Case:
         settled: whether the window is full.
         vllm: whether the server is a vLLM, so that there is something to paste.
         engines: engines that serve the model: ranks of data parallelism.
+        shape: how long drafts are, where records of single requests tell.
     """
 
     activity: Activity
@@ -101,6 +108,7 @@ class Case:
     settled: bool = True
     vllm: bool = True
     engines: int = 1
+    shape: DraftShape | None = None
 
 
 def advise(
@@ -120,11 +128,14 @@ def advise(
         return Advice(reason=refusal), standing
     batch = measures.estimate.batch_size or 1.0
     survival = measures.position_acceptance_ratio
-    # Drafts that vary are judged at the K they have: they cost what they hold, not K.
-    drafted = (measures.mean_draft_length or 0.0) if measures.drafts_vary else len(survival) * 2.0 + 1
+    shape = _shape(case, measures)
+    varying = measures.drafts_vary and shape is None
+    # Drafts that vary are judged at the K they have: they cost what they hold, not K. Records of single
+    # requests tell what they would hold with another.
+    drafted = (measures.mean_draft_length or 0.0) if varying else len(survival) * 2.0 + 1
 
     def cost(k: int) -> float:
-        return case.profile.step_cost(min(k, drafted), batch)
+        return case.profile.step_cost(shape.length(k) if shape else min(k, drafted), batch)
 
     evidence = Evidence(
         survival=survival,
@@ -132,15 +143,27 @@ def advise(
         counters=case.counters,
         cost=cost,
         settled=case.settled,
-        varying=measures.drafts_vary,
+        varying=varying,
         method=case.method,
         thresholds=case.thresholds,
     )
     standing = stand(evidence, standing, time, hold)
     rules = apply_rules(measures, case.profile, case.thresholds)
-    if measures.drafts_vary and standing.stance.k != 0:
-        return Advice(reason=_why_varying(measures), rules=rules), standing
+    if varying and standing.stance.k != 0:
+        return Advice(reason=_why_varying(measures, case.shape), rules=rules), standing
     return _advice(evidence.in_window(Z), standing, case, rules, batch), standing
+
+
+def _shape(case: Case, measures: Measures) -> DraftShape | None:
+    """Return how long drafts are, where they vary and records of enough of the same traffic tell."""
+    shape, length = case.shape, measures.mean_draft_length
+    if shape is None or not measures.drafts_vary or not length:
+        return None
+    k = len(measures.position_acceptance_ratio)
+    if len(shape.mean_lengths) > k:
+        return None  # of another K
+    enough = shape.drafts >= case.thresholds.advice_minimum_drafts
+    return shape.of(k) if enough and abs(shape.mean_length / length - 1) <= _ALIKE else None
 
 
 def _refuse(case: Case, standing: Standing | None) -> str:
@@ -248,9 +271,11 @@ def _doubt(choice: Choice, standing: Standing) -> str:
     return f"; lately {other} seems better, and advice follows once that is certain"
 
 
-def _why_varying(measures: Measures) -> str:
+def _why_varying(measures: Measures, shape: DraftShape | None) -> str:
     k = len(measures.position_acceptance_ratio)
+    few = ", once there are enough of the same traffic" if shape is not None and shape.drafts else ""
     return (
         f"no advice on K: drafts hold {measures.mean_draft_length:.1f} of K={k} tokens on average, so the "
-        "counters do not show how often a deep position is accepted once it is drafted"
+        "counters do not show how often a deep position is accepted once it is drafted; detailed records of "
+        f"the requests would{few} (docs/requests.md)"
     )

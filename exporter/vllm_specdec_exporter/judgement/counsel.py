@@ -71,6 +71,8 @@ def _no_schedule(advice: Advice, case: Case) -> str:
     """Say why no K schedule is given; empty where one is."""
     if case.engines > 1:
         return "vLLM ignores a K schedule with data parallelism"
+    if advice.action is not Action.DISABLE and case.measures is not None and case.measures.drafts_vary:
+        return "drafts vary in length, and what a smaller K costs them differs from batch to batch"
     if advice.doubted:
         return "a K schedule follows once the advice is settled"
     if advice.action is Action.INCREASE_K:

@@ -157,9 +157,11 @@ def _overruled(evidence: Evidence, likely: Choice, held: Stance) -> bool:
 
 def _wanted(evidence: Evidence, choice: Choice, held: Stance) -> Stance:
     """Return what the data argue for, with what is held having the benefit of the doubt."""
+    wanted: tuple[int, ...]
     if evidence.varying:
-        # Of the other K too little is known, but K = 0 needs no data.
-        wanted = (0, choice.drafted)
+        # Of the other K too little is known, but K = 0 needs no data. A K that was advised while more was
+        # known stands.
+        wanted = (0,) if held.k else (0, choice.drafted)
     else:
         wanted = (choice.best.num_speculative_tokens, choice.best_drafting.num_speculative_tokens)
     k = next((k for k in wanted if _beats(evidence, choice, k, held.k)), held.k)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from .counted import COUNTED
 from .derived import DERIVED
 from .engines import ENGINES, SCHEDULED_BATCHES
+from .requests import REQUESTS
 from .serving import SERVING
 
 __all__ = ["METRICS", "SCHEDULED_BATCHES"]
 
 #: Every metric, in the order in which it is exposed and documented.
-METRICS = (*COUNTED, *DERIVED, *ENGINES, *SERVING)
+METRICS = (*COUNTED, *DERIVED, *ENGINES, *REQUESTS, *SERVING)

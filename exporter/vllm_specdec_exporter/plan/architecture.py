@@ -280,7 +280,7 @@ def _experts(reader: _Reader, layers: int) -> Experts | None:
     step = reader.first("decoder_sparse_step", "moe_layer_freq", default=1) or 1
     first = reader.number("first_k_dense_replace", 0)
     listed = reader.document.get("mlp_only_layers")
-    dense = listed if isinstance(listed, list) else []
+    dense = {at for at in listed if isinstance(at, int)} if isinstance(listed, list) else set()
     offset = 1 if reader.has("decoder_sparse_step") else 0
     sparse = [at for at in range(first, layers) if at not in dense and (at + offset) % step == 0]
     return Experts(count, reader.number("num_experts_per_tok"), size, shared, len(sparse))

@@ -10,7 +10,8 @@ from .conditions import Conditions, EngineConfig, Load, StepCost
 from .dialects import DIALECTS
 from .parameters import ScenarioError
 from .phases import PHASES
-from .scenario import SCENARIOS, Scenario, find_scenario, load_scenario, make_phase, parse_scenario
+from .scenario import SCENARIOS, Scenario, find_scenario, make_phase, parse_scenario
+from .scenariofile import load_scenario
 from .server import SimulatorServer
 from .simulation import ServerDownError, Simulation, SimulationConfig
 from .truth import Truth

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from .dialects import DIALECTS
 from .parameters import ScenarioError
-from .scenario import SCENARIOS, Phase, Scenario, find_scenario, load_scenario
+from .scenario import SCENARIOS, Phase, Scenario, find_scenario
+from .scenariofile import load_scenario
 from .server import SimulatorServer
 from .simulation import Simulation, SimulationConfig
 
@@ -19,6 +20,7 @@ _DEFAULTS = SimulationConfig()
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the simulator's flags to a parser."""
+    parser.epilog = "Exit codes: 0 ended by SIGINT or SIGTERM; 1 it cannot listen; 2 bad usage."
     parser.add_argument(
         "--web.listen-address",
         dest="listen_address",
@@ -70,7 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         default=_DEFAULTS.method,
-        help="name of the speculation method; it changes nothing but GET /simulator",
+        help="name of the speculation method; it changes nothing but GET /simulator (default: "
+        f"{_DEFAULTS.method})",
     )
     parser.add_argument("--seed", type=int, help="makes the simulation repeatable")
     parser.add_argument(

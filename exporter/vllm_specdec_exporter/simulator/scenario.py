@@ -2,17 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-
-import yaml
 
 from .parameters import ParameterSet, ScenarioError
 from .phases import PHASES, PhaseKind
 
 _SCENARIO_KEYS = ("name", "loop", "phases")
-_MAX_FILE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -107,28 +103,6 @@ def _parse_phase(number: int, entry: object) -> Phase:
         return make_phase(name, given, seconds)
     except ScenarioError as error:
         raise ScenarioError(f"phase {number}: {error}") from None
-
-
-def load_scenario(path: Path) -> Scenario:
-    """Read a scenario from a YAML file.
-
-    Raises:
-        ScenarioError: The file cannot be read, or is not a valid scenario; one line.
-    """
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_FILE_BYTES + 1)
-        if len(text) > _MAX_FILE_BYTES:
-            raise ScenarioError(f"{path}: larger than {_MAX_FILE_BYTES} bytes")
-        document = yaml.safe_load(text)
-    except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    try:
-        return parse_scenario(document, path.stem)
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error}") from None
 
 
 def _built_in(name: str, *phases: tuple[str, float, dict[str, object]]) -> Scenario:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..judgement.activity import ActivityState
-from ..judgement.findings import Severity
+from ..judgement.finding import Severity
 from ..judgement.quality import QualityLevel
 from ..markup import Html, bar, count, element, join, pill, section
 from .payoff import advice_pill, advice_words, payoff_pill, payoff_words
@@ -21,8 +21,9 @@ from .view import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from ..judgement.finding import Finding
     from ..result import EngineResult
 
 #: Why an engine has the level.
@@ -90,9 +91,12 @@ def _quality_words(engine: EngineResult) -> Html:
 
 def findings(view: View) -> Html:
     """What is wrong, and what to do about it."""
-    if not view.engine.findings:
-        return Html()
-    items = (
+    return finding_list(view.engine.findings, f"{view.anchor}-findings")
+
+
+def finding_list(found: Iterable[Finding], anchor: str) -> Html:
+    """Return findings with what to do about them; left out where there are none."""
+    items = [
         element(
             "li",
             element(
@@ -104,14 +108,11 @@ def findings(view: View) -> Html:
             element("p", finding.action),
             class_="problem" if finding.severity is Severity.PROBLEM else "hint",
         )
-        for finding in view.engine.findings
-    )
-    return section(
-        "Findings",
-        element("ul", *items),
-        anchor=f"{view.anchor}-findings",
-        class_="findings",
-    )
+        for finding in found
+    ]
+    if not items:
+        return Html()
+    return section("Findings", element("ul", *items), anchor=anchor, class_="findings")
 
 
 #: What leads an engine, across the whole width, in this order.

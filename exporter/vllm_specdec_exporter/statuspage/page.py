@@ -5,7 +5,7 @@ behind any proxy and path prefix. It reloads itself. It serves the answer first 
 after; what does not exist is a dash that says why.
 
 The parts: `overview` sets all engines side by side, `lead` has what one leads with, `sections` the numbers
-behind that, `statuspage.css` the looks.
+behind that, `requests` what is known of single requests, `statuspage.css` the looks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..markup import (
@@ -33,6 +33,7 @@ from ..markup import (
 from ..result import REASONS
 from .lead import LEAD
 from .overview import engine_anchor, overview, summary, target_pill
+from .requests import pointer, requests
 from .sections import SECTIONS
 from .view import View, engine_name
 
@@ -43,7 +44,7 @@ PRODUCT = "vllm-specdec-exporter"
 DEFAULT_REFRESH = 5.0
 _SLOWEST_REFRESH = 3600.0
 
-_CSS = files(__package__).joinpath("statuspage.css").read_text(encoding="utf-8")
+_CSS = Path(__file__).with_name("statuspage.css").read_text(encoding="utf-8")
 _CSS_HASH = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
 
 #: To be sent with the page: it needs its own style sheet and nothing else, so nothing else may run or load.
@@ -113,6 +114,8 @@ def _header(result: ExporterResult, now: float, seconds: int) -> Html:
 
 def _main(result: ExporterResult, now: float) -> Html:
     parts = [_reload_failed(result, now)]
+    if result.requests is not None:
+        parts.append(pointer(result.requests))
     rows = sum(max(1, len(target.engines)) for target in result.targets)
     if rows > 1:
         parts.append(overview(result))
@@ -121,6 +124,8 @@ def _main(result: ExporterResult, now: float) -> Html:
     )
     if not result.targets:
         parts.append(_notice("No targets", element("p", "The exporter was given no server to poll.")))
+    if result.requests is not None:
+        parts.append(requests(result.requests, now))
     parts.append(_thresholds(result))
     return element("main", *parts)
 

@@ -19,7 +19,7 @@ from .progress import Progress
 from .prompts import Message, Prompt, PromptSet
 from .prompts import load as load_prompts
 from .record import CellResult, ServerIdentity, Setup, Status, SweepRecord
-from .record import load as load_record
+from .recordfile import load as load_record
 from .runner import OtherTraffic, Outcome, run_sweep
 from .statistics import Distribution, Interval
 from .zones import Zone, Zones

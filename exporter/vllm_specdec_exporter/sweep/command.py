@@ -15,7 +15,7 @@ import msgspec
 from .. import plots
 from ..options import ConfigError
 from ..wording import printable
-from . import page, record, report
+from . import page, recordfile, report
 from .arguments import add_flags_of_sweep, read_endpoint, read_plan
 from .endpoint import Unreachable
 from .progress import Bar, Lines, Progress
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             len(plan.cells()),
         )
     elif not args.quiet:
-        files = [record.FILE, "sweep.csv", *([] if args.no_html else ["report.html"])]
+        files = [recordfile.FILE, "sweep.csv", *([] if args.no_html else ["report.html"])]
         print(f"written to {directory}: {', '.join(files)}", file=sys.stderr)
     return FINE if outcome.clean else PROBLEM
 
@@ -93,9 +93,9 @@ def _print(outcome: Outcome, plan: SweepPlan, *, as_json: bool) -> None:
 
 
 def _write(directory: Path, found: SweepRecord, zones: Zones, *, html: bool) -> None:
-    record.save(directory / "sweep.csv", report.to_csv(found, zones).encode("utf-8", "replace"))
+    recordfile.save(directory / "sweep.csv", report.to_csv(found, zones).encode("utf-8", "replace"))
     if html:
-        record.save(directory / "report.html", page.render(found, zones).encode("utf-8", "replace"))
+        recordfile.save(directory / "report.html", page.render(found, zones).encode("utf-8", "replace"))
 
 
 def _tell_how_to_go_on(why: str, directory: Path, done: int, total: int) -> None:

@@ -1,7 +1,6 @@
 """The record of a sweep, `sweep.json`: what was asked, of which server, and every cell that was measured.
 
-The file is written anew after each cell, in one step, so that whatever ends a sweep leaves all finished
-cells. A later run with the same settings against the same server goes on from it.
+A later run with the same settings against the same server goes on from it; see `recordfile`.
 """
 
 from __future__ import annotations
@@ -9,19 +8,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003 - read at run time, to decode
 
 import msgspec
 
-from .. import __version__, files
-from ..options import ConfigError
+from .. import __version__
 from .grid import Cell, SweepPlan
 from .statistics import Distribution, Interval
 from .stream import Answer  # noqa: TC001 - read at run time, to decode
 
 FORMAT = "vllm-specdec-sweep"
 FORMAT_VERSION = 1
-FILE = "sweep.json"
 
 
 class Status(StrEnum):
@@ -166,9 +162,14 @@ class SweepRecord:
     def with_cell(self, result: CellResult) -> SweepRecord:
         """Return the record with a cell added, or put in place of an earlier attempt, in the grid's order."""
         others = tuple(one for one in self.cells if one.cell != result.cell)
-        return replace(self, cells=tuple(sorted((*others, result), key=self._place)))
+        return replace(self, cells=tuple(sorted((*others, result), key=self.place)))
 
-    def _place(self, result: CellResult) -> tuple[int, int, int]:
+    def place(self, result: CellResult) -> tuple[int, int, int]:
+        """Return where in the grid a cell is.
+
+        Raises:
+            ValueError: nowhere.
+        """
         setup = self.setup
         return (
             list(setup.prompts).index(result.prompts),
@@ -197,39 +198,28 @@ def setup_of(plan: SweepPlan, api: str) -> Setup:
     )
 
 
-def load(directory: Path) -> SweepRecord | None:
-    """Return the record in `directory`, ``None`` if there is none.
+def decode(body: bytes) -> SweepRecord:
+    """Return the record in the bytes of a file.
 
     Raises:
-        ConfigError: there is one that cannot be used.
+        ValueError: there is none that can be used; the message follows the name of the file.
     """
-    path = directory / FILE
-    try:
-        body = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        msg = f"--out {_quote(directory)}: {FILE} cannot be read: {error.strerror}"
-        raise ConfigError(msg) from error
     try:
         head = msgspec.json.decode(body)
-        if isinstance(head, dict) and head.get("format") == FORMAT:
-            version = head.get("format_version")
-            if version != FORMAT_VERSION:
-                msg = (
-                    f"--out {_quote(directory)}: {FILE} has format version {version}, known: {FORMAT_VERSION}"
-                )
-                raise ConfigError(msg)
+        ours = isinstance(head, dict) and head.get("format") == FORMAT
+        if ours and head.get("format_version") == FORMAT_VERSION:
             record = msgspec.json.decode(body, type=SweepRecord)
             for result in record.cells:
-                record._place(result)  # a cell that is not of the grid raises ValueError
+                record.place(result)
             return record
     except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        msg = f"--out {_quote(directory)}: {FILE} is not the record of a sweep: {reason}"
-        raise ConfigError(msg) from error
-    msg = f"--out {_quote(directory)}: {FILE} is not the record of a sweep"
-    raise ConfigError(msg)
+        msg = f"is not the record of a sweep: {' '.join(str(error).split())}"
+        raise ValueError(msg) from error
+    if ours:
+        msg = f"has format version {head.get('format_version')}, known: {FORMAT_VERSION}"
+        raise ValueError(msg)
+    msg = "is not the record of a sweep"
+    raise ValueError(msg)
 
 
 def encode(record: SweepRecord) -> bytes:
@@ -237,25 +227,15 @@ def encode(record: SweepRecord) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
 
 
-def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup: Setup) -> None:
-    """Make sure that the record in `directory` is of the same sweep.
-
-    Raises:
-        ConfigError: it is of another one; the message says what differs.
-    """
-    found = server_differences(old.server, server) + _differences(asdict(old.setup), asdict(setup))
-    if found:
-        msg = (
-            f"--out {_quote(directory)}: holds another sweep: {'; '.join(found)}; "
-            "repeat that one's settings to continue it, or choose another directory"
-        )
-        raise ConfigError(msg)
-
-
 def server_differences(old: ServerIdentity, new: ServerIdentity) -> list[str]:
     """Return in words where two servers differ; what either of them does not tell is no difference."""
     told = {name: value for name, value in asdict(old).items() if value and getattr(new, name)}
     return _differences(told, asdict(new))
+
+
+def setup_differences(old: Setup, new: Setup) -> list[str]:
+    """Return in words where two setups differ."""
+    return _differences(asdict(old), asdict(new))
 
 
 def _differences(old: dict[str, object], new: dict[str, object]) -> list[str]:
@@ -274,21 +254,3 @@ def _show(value: object) -> str:
     if isinstance(value, str):
         return value or "unknown"
     return json.dumps(value)
-
-
-def save(path: Path, body: bytes) -> None:
-    """Write a file in one step: a reader sees the old one or the new one, never a part.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write(path, body)
-    except OSError as error:
-        msg = f"--out {_quote(path.parent)}: {path.name} cannot be written: {error.strerror}"
-        raise ConfigError(msg) from error
-
-
-def _quote(path: Path) -> str:
-    return json.dumps(str(path), ensure_ascii=False)

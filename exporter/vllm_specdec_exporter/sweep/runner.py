@@ -12,6 +12,7 @@ from ..duration import format_duration
 from ..options import ConfigError
 from ..upstream import Upstream
 from . import record as records
+from . import recordfile
 from .cell import failed, judge, send
 from .client import Client, Sampling
 from .counters import BUSY_LIMIT, REST_LIMIT, Counters, CountersError, restarted
@@ -142,7 +143,7 @@ class _Sweep:
         """Measure the pending cells; return why not all of them, or nothing."""
         plan = self._plan
         self._server = await self._identify()
-        old = None if self._directory is None else records.load(self._directory)
+        old = None if self._directory is None else recordfile.load(self._directory)
         self._check_same(old, setup_of(plan, old.setup.api if old and plan.api == "auto" else plan.api))
         if old is None or self._open_cells(old):
             await self._make_sure_of_quiet()
@@ -176,7 +177,7 @@ class _Sweep:
 
     def _check_same(self, old: SweepRecord | None, setup: Setup) -> None:
         if old is not None and self._directory is not None and self._server is not None:
-            records.check_same(self._directory, old, self._server, setup)
+            recordfile.check_same(self._directory, old, self._server, setup)
 
     async def _make_sure_of_quiet(self) -> None:
         try:
@@ -302,7 +303,7 @@ class _Sweep:
     def _keep(self, record: SweepRecord) -> None:
         self._record = record
         if self._directory is not None:
-            records.save(self._directory / records.FILE, records.encode(record))
+            recordfile.save(self._directory / recordfile.FILE, records.encode(record))
         self._begun(record)
 
     def _open_cells(self, record: SweepRecord) -> tuple[Cell, ...]:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary, WeakSet
 
+from ..admission import HANDSHAKE_SECONDS
 from .context import alternative_names
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
+    from ..admission import Admission
     from ..listener import Listener
     from .source import Loaded
-
-#: Seconds that a client may take for its part of a TLS handshake.
-HANDSHAKE_SECONDS = 10.0
-
-#: Seconds that a client may take from there to the end of its first request's headers.
-REQUEST_SECONDS = 10.0
 
 
 class Doors:
@@ -31,10 +25,9 @@ class Doors:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
         self._entered: WeakKeyDictionary[asyncio.Transport, Loaded] = WeakKeyDictionary()
-        self._asked: WeakSet[asyncio.Transport] = WeakSet()
         self._retired: WeakSet[asyncio.Transport] = WeakSet()
 
-    async def open(self, loaded: Loaded, listener: Listener, server: web.Server) -> None:
+    def open(self, loaded: Loaded, listener: Listener, admission: Admission) -> None:
         """Let in whom `loaded` lets in, and nobody else, from now on.
 
         Connections that came in by other rules end with what they are being answered. Where the rules on
@@ -45,16 +38,12 @@ class Doors:
         """
         before, self._loaded = self._loaded, loaded
         try:
-            await listener.serve(lambda: _Doorman(self, server, loaded), loaded.context, HANDSHAKE_SECONDS)
+            listener.serve(lambda: _Doorman(self, admission, loaded), loaded.context, HANDSHAKE_SECONDS)
         except BaseException:
             self._loaded = before
             raise
         finally:
-            self._sift(server)
-
-    def note_request(self, transport: asyncio.Transport) -> None:
-        """Note that a request came over a connection."""
-        self._asked.add(transport)
+            self._sift(admission)
 
     def is_retired(self, transport: asyncio.Transport) -> bool:
         """Tell whether a connection ends with its next answer."""
@@ -71,25 +60,16 @@ class Doors:
         self._entered[transport] = loaded
         if not same_tls(loaded, self._loaded):
             self._retired.add(transport)
-        asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._hurry, ref(transport))
         return True
 
-    def _hurry(self, weak: ref[asyncio.Transport]) -> None:
-        transport = weak()
-        if transport is not None and transport not in self._asked:
-            transport.abort()
-
-    def _sift(self, server: web.Server) -> None:
-        for connection in server.connections:
+    def _sift(self, admission: Admission) -> None:
+        for connection in admission.server.connections:
             transport = connection.transport
             loaded = self._entered.get(transport) if transport is not None else None
             if transport is None or loaded is None or same_tls(loaded, self._loaded):
                 continue
             self._retired.add(transport)
-            # What is under way, aiohttp tells nobody.
-            if clients(loaded) != clients(self._loaded) and not getattr(
-                connection, "_request_in_progress", False
-            ):
+            if clients(loaded) != clients(self._loaded) and not admission.is_answering(transport):
                 connection.force_close()
 
 
@@ -109,9 +89,9 @@ def clients(loaded: Loaded) -> tuple[object, ...]:
 class _Doorman(asyncio.Protocol):
     """Looks at a connection before anything else does, and shows those the door that may not come in."""
 
-    def __init__(self, doors: Doors, server: web.Server, loaded: Loaded) -> None:
+    def __init__(self, doors: Doors, admission: Admission, loaded: Loaded) -> None:
         self._doors = doors
-        self._server = server
+        self._admission = admission
         self._loaded = loaded
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -119,6 +99,6 @@ class _Doorman(asyncio.Protocol):
         if not self._doors.admits(transport, self._loaded):
             transport.abort()
             return
-        protocol = self._server()
+        protocol = self._admission()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from .. import logs
+from ..admission import PROBES
 from ..events import Event
+from ..per_request.push import PATH as PUSH_PATH
 from ..result import Reload
 from .authentication import Authenticator, TooBusyError
 from .doors import Doors, same_tls
@@ -23,14 +25,16 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler
 
+    from ..admission import Admission
     from ..listener import Listener
     from .source import Contents, Loaded, Source
 
 #: Seconds from one look at the files to the next.
 LOOK_SECONDS = 1.0
 
-#: What probes of Kubernetes ask, which cannot carry a password.
-OPEN_PATHS = frozenset({"/-/healthy", "/-/ready"})
+#: What needs no password: probes of Kubernetes cannot carry one, and pushes have a token of their own,
+#: because an Authorization header has room for one thing.
+OPEN_PATHS = PROBES | {PUSH_PATH}
 
 #: How long a hash that is being computed may hold up the end of the process, in seconds.
 _STOP_SECONDS = 0.2
@@ -65,11 +69,11 @@ class Guard:
         app.middlewares.append(self._authenticate)
         app.on_response_prepare.append(self._add_headers)
 
-    async def start(self, listener: Listener, server: web.Server) -> None:
+    async def start(self, listener: Listener, admission: Admission) -> None:
         """Serve on `listener`, and follow what is in the files from now on."""
-        await self._doors.open(self._loaded, listener, server)
+        self._doors.open(self._loaded, listener, admission)
         logs.write([Event(logging.INFO, "web configuration", self._summary())])
-        self._watch = asyncio.create_task(self._follow(listener, server), name="web configuration")
+        self._watch = asyncio.create_task(self._follow(listener, admission), name="web configuration")
 
     async def stop(self) -> None:
         """Follow the files no more, and check no password any more: whoever waits for that is turned away."""
@@ -92,15 +96,15 @@ class Guard:
 
     # --- files
 
-    async def _follow(self, listener: Listener, server: web.Server) -> None:
+    async def _follow(self, listener: Listener, admission: Admission) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                await self._look(listener, server)
+                await self._look(listener, admission)
             except Exception as error:  # noqa: BLE001 - no descriptor or no memory left now: the next round may have
                 self._refuse(error)
 
-    async def _look(self, listener: Listener, server: web.Server) -> None:
+    async def _look(self, listener: Listener, admission: Admission) -> None:
         contents = await self._reader.run(self._source.look)
         if contents == self._loaded.contents:
             self._refused = self._suspect = None
@@ -119,7 +123,7 @@ class Guard:
             self._said = ""  # each version that is refused has a line
             self._refuse(error)
         else:
-            await self._take(loaded, listener, server)
+            await self._take(loaded, listener, admission)
 
     def _load(self) -> Loaded:
         """Runs in the reader."""
@@ -130,9 +134,9 @@ class Guard:
             raise WebConfigError(msg)
         return loaded
 
-    async def _take(self, loaded: Loaded, listener: Listener, server: web.Server) -> None:
+    async def _take(self, loaded: Loaded, listener: Listener, admission: Admission) -> None:
         if not same_tls(loaded, self._loaded):
-            await self._doors.open(loaded, listener, server)
+            self._doors.open(loaded, listener, admission)
         self._loaded = loaded
         self._authenticator.use(loaded.config.users)
         self._read_at = time.time()
@@ -156,8 +160,6 @@ class Guard:
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.transport is not None:
-            self._doors.note_request(request.transport)
         resource = request.match_info.route.resource
         is_open = resource is not None and resource.canonical in OPEN_PATHS
         if is_open or not self._authenticator.needed:

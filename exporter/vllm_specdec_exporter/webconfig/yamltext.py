@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from ..yaml_file import reason
 from .fields import WebConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class _Loader(yaml.BaseLoader):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(problem=f"{key.value!r} is given twice")
+                    msg = f"not YAML: {key.value!r} is given twice"
+                    raise WebConfigError(msg)
                 seen.add(key.value)
             _blank(value)  # not the key: somebody may be called so
         return super().construct_mapping(node, deep)
@@ -51,6 +53,6 @@ def read(text: bytes) -> object:
     except UnicodeDecodeError as error:
         msg = "not YAML: not UTF-8"
         raise WebConfigError(msg) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        msg = f"not YAML: {' '.join(str(error).split())}"
-        raise WebConfigError(msg) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        msg = f"not YAML: {reason(error)}"
+        raise WebConfigError(msg) from None  # its context would quote the text

@@ -1,0 +1,136 @@
+"""The record of speculation that vLLM puts into an answer (``--per-request-spec-decode-metrics``, 0.29+).
+
+With ``summary`` it has totals and the distribution of accepted tokens; with ``detailed`` also what each step
+drafted and had accepted, which tells how often a position was accepted *where it was drafted*.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from operator import gt, mul
+from typing import Any
+
+#: Steps that a record may list: far more than any context window holds.
+_MOST_STEPS = 1_000_000
+#: Drafted tokens that one step may have; vLLM's largest K is far below.
+_MOST_DRAFTED = 128
+
+
+class RecordError(ValueError):
+    """A record that contradicts itself, or holds something else than counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRecord:
+    """What one request drafted, by vLLM's own account.
+
+    Attributes:
+        drafts: steps that had drafted tokens to verify, or had until a grammar struck them all out.
+        draft_tokens: drafted tokens.
+        accepted_tokens: drafted tokens that were accepted.
+        histogram: at index j, the steps in which j tokens were accepted.
+        steps: how many steps drafted so many tokens and had so many accepted, by (drafted, accepted); empty
+            without the details.
+    """
+
+    drafts: int
+    draft_tokens: int
+    accepted_tokens: int
+    histogram: tuple[int, ...] = ()
+    steps: dict[tuple[int, int], int] = field(default_factory=dict, hash=False)
+
+    @property
+    def acceptance_ratio(self) -> float | None:
+        """Accepted over drafted tokens, 0 to 1; ``None`` where nothing was drafted."""
+        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
+
+    @property
+    def accepted_per_draft(self) -> float | None:
+        """Accepted tokens a draft, 0 to K; ``None`` where nothing was drafted."""
+        return self.accepted_tokens / self.drafts if self.drafts else None
+
+
+def parse_record(document: object) -> DraftRecord:
+    """Return the record in `document`, the value of vLLM's ``metrics.speculative_decoding``.
+
+    Means in it are not read: they follow from the counts.
+
+    Raises:
+        RecordError: no counts, or counts that contradict each other.
+    """
+    if not isinstance(document, dict):
+        msg = "the record is not an object"
+        raise RecordError(msg)
+    drafts = _count(document, "num_spec_steps")
+    draft_tokens = _count(document, "num_draft_tokens")
+    accepted = _count(document, "num_accepted_draft_tokens")
+    if accepted > draft_tokens:
+        msg = "the record has more tokens accepted than drafted"
+        raise RecordError(msg)
+    if draft_tokens and not drafts:
+        msg = "the record has drafted tokens, but no step that drafted them"
+        raise RecordError(msg)
+    return DraftRecord(
+        drafts,
+        draft_tokens,
+        accepted,
+        _histogram(document, drafts, accepted),
+        _steps(document, drafts, draft_tokens, accepted),
+    )
+
+
+def _histogram(document: dict[str, Any], drafts: int, accepted: int) -> tuple[int, ...]:
+    histogram = _counts(document, "acceptance_histogram")
+    if histogram and sum(histogram) != drafts:
+        msg = "the record's acceptance_histogram does not add up to num_spec_steps"
+        raise RecordError(msg)
+    if histogram and sum(map(mul, count(), histogram)) != accepted:
+        msg = "the record's acceptance_histogram does not add up to num_accepted_draft_tokens"
+        raise RecordError(msg)
+    return histogram
+
+
+def _steps(
+    document: dict[str, Any], drafts: int, draft_tokens: int, accepted: int
+) -> dict[tuple[int, int], int]:
+    of_drafted, of_accepted = _counts(document, "per_step_drafted"), _counts(document, "per_step_accepted")
+    if not of_drafted and not of_accepted:
+        return {}
+    if len(of_drafted) != len(of_accepted):
+        msg = "the record's per_step_drafted and per_step_accepted differ in length"
+        raise RecordError(msg)
+    if len(of_drafted) != drafts or sum(of_drafted) != draft_tokens or sum(of_accepted) != accepted:
+        msg = "the record's steps do not add up to its totals"
+        raise RecordError(msg)
+    if any(map(gt, of_accepted, of_drafted)):
+        msg = "a step of the record has more tokens accepted than drafted"
+        raise RecordError(msg)
+    if max(of_drafted) > _MOST_DRAFTED:
+        msg = f"a step of the record has more than {_MOST_DRAFTED} drafted tokens"
+        raise RecordError(msg)
+    return dict(Counter(zip(of_drafted, of_accepted, strict=True)))
+
+
+def _count(document: dict[str, Any], name: str) -> int:
+    value = document.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        msg = f"the record's {name} is not a count"
+        raise RecordError(msg)
+    return value
+
+
+def _counts(document: dict[str, Any], name: str) -> tuple[int, ...]:
+    values = document.get(name)
+    if values is None:
+        return ()
+    if not isinstance(values, list) or len(values) > _MOST_STEPS or not _are_counts(values):
+        msg = f"the record's {name} is not a list of counts"
+        raise RecordError(msg)
+    return tuple(values)
+
+
+def _are_counts(values: list[Any]) -> bool:
+    # A long answer has thousands of steps, and traffic waits meanwhile: no step in Python for each.
+    return not values or (set(map(type, values)) == {int} and min(values) >= 0 and max(values) < 2**53)

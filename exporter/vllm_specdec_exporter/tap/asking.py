@@ -1,0 +1,171 @@
+"""Asking: streams tell their usage, and with it their record of speculation, only to who asks for it.
+
+Where the operator wants it, a streamed request without ``stream_options`` gets ``"stream_options":
+{"include_usage": true}`` put in front of its fields, and the extra event that this brings is taken out of the
+answer again (see `remover`). Every other byte stays as it is. What is not of the plain form that clients of
+the API use is left alone: a request whose length is not told beforehand, that waits for a ``100 Continue``,
+that is larger than `MAX_ASKED`, or that is sent before the answer to the last one came; an answer that is no
+stream of events.
+
+All state belongs to one connection. Bytes go in and come out; nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+
+from ..per_request.answer import wants_usage
+from ..per_request.exchange import Exchange
+from ..per_request.usage import ASK
+from .heads import END_OF_HEAD, LONE_LF, MAX_HEAD, RequestHead, parse_request
+from .remover import Remover
+
+#: Bytes of a request that are held back until it is whole.
+MAX_ASKED = 8 * 1024 * 1024
+
+_LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)(\d+)([ \t]*\r?)$")
+
+
+class _Phase(Enum):
+    HEAD = auto()
+    HELD = auto()  # a body that is waited for
+    BODY = auto()  # a body of known length that passes
+    PLAIN = auto()  # everything passes, for good
+
+
+class Asking:
+    """Asks the streams of one connection for their usage."""
+
+    def __init__(self) -> None:
+        self._phase = _Phase.HEAD
+        self._buffer = bytearray()  # of a head, then of the body that is held back
+        self._passed = 0  # bytes of that head that were passed on already
+        self._head = b""
+        self._left = 0
+        self._remover: Remover | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of a request's body that are held back now."""
+        return len(self._buffer) if self._phase is _Phase.HELD else 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request is held back, although it has begun."""
+        return self._phase is _Phase.HELD
+
+    def request(self, data: bytes, *, alone: bool = True) -> bytes:
+        """Return what to send to the server for `data` from the client.
+
+        Args:
+            data: the bytes that came.
+            alone: whether no other request is under way; else none is asked, for whose answer the next one
+                is would be unsure.
+        """
+        out: list[bytes] = []
+        while data:
+            if self._phase is _Phase.PLAIN:
+                out.append(data)
+                break
+            if self._phase is _Phase.HEAD:
+                passed, data = self._take_head(data, alone=alone and not any(out))
+                out.append(passed)
+                continue
+            part, data = data[: self._left], data[self._left :]
+            self._left -= len(part)
+            if self._phase is _Phase.BODY:
+                out.append(part)
+            else:
+                self._buffer += part
+            if not self._left:
+                if self._phase is _Phase.HELD:
+                    out.append(self._ask())
+                self._phase = _Phase.HEAD
+        return b"".join(out)
+
+    def release(self) -> bytes:
+        """Return what is held back of a request, which goes on without a question."""
+        if self._phase is _Phase.HELD:
+            self._phase = _Phase.BODY
+            return self._take_back()
+        if self._phase is _Phase.HEAD:
+            return self._pass_for_good()
+        return b""
+
+    def answer(self, data: bytes) -> bytes:
+        """Return what to send to the client for `data` from the server."""
+        return data if self._remover is None else self._remover.feed(data)
+
+    def end_of_answers(self) -> bytes:
+        """Return what is held back of an answer, for the server sends no more."""
+        return b"" if self._remover is None else self._remover.end()
+
+    def _take_head(self, data: bytes, *, alone: bool) -> tuple[bytes, bytes]:
+        """Return what can be sent of a head, and what is left of `data`."""
+        before = len(self._buffer)
+        self._buffer += data
+        end = self._buffer.find(END_OF_HEAD, max(0, before - len(END_OF_HEAD)))
+        if end < 0:
+            return self._part_of_head(before), b""
+        end += len(END_OF_HEAD)
+        head, rest = bytes(self._buffer[:end]), data[end - before :]
+        found = parse_request(head)
+        if found is None:
+            return self._pass_for_good(), b""
+        passed, self._passed, self._left = self._passed, 0, found.length
+        self._buffer.clear()
+        if alone and _may_be_asked(found) and (self._remover is None or self._remover.done):
+            self._phase, self._head = _Phase.HELD, head
+            return b"", rest
+        self._phase = _Phase.BODY if self._left else _Phase.HEAD
+        return head[passed:], rest
+
+    def _part_of_head(self, before: int) -> bytes:
+        """Return what can be sent of a head that is not whole: all, unless its request may be asked."""
+        # Who ends lines otherwise would wait for an answer while its empty line is waited for here.
+        if len(self._buffer) > MAX_HEAD or LONE_LF.search(self._buffer, max(0, before - 1)):
+            return self._pass_for_good()
+        if b"POST ".startswith(self._buffer[:5]):
+            return b""
+        passed, self._passed = self._passed, len(self._buffer)
+        return bytes(self._buffer[passed:])
+
+    def _ask(self) -> bytes:
+        """Return the request that was held back, with the question where it is due."""
+        body = self._buffer  # not copied: pages of a large body would be touched anew each time
+        opening = body.find(b"{")
+        if opening < 0 or body[:opening].strip() or not _wants_usage(body):
+            return self._take_back()
+        length = b"%d" % (len(body) + len(ASK))
+        head, count = _LENGTH.subn(lambda found: found[1] + length + found[3], self._head)
+        if count != 1:
+            return self._take_back()
+        self._head = head
+        body[opening + 1 : opening + 1] = ASK
+        self._remover = Remover()
+        return self._take_back()
+
+    def _take_back(self) -> bytes:
+        out = self._head + self._buffer
+        self._head = b""
+        self._buffer.clear()
+        return out
+
+    def _pass_for_good(self) -> bytes:
+        self._phase = _Phase.PLAIN
+        out = bytes(self._buffer[self._passed :])
+        self._buffer.clear()
+        return out
+
+
+def _wants_usage(body: bytes | bytearray) -> bool:
+    try:
+        return wants_usage(body)
+    except Exception:  # noqa: BLE001 - traffic must go on; who observes meets the same defect, and says so
+        return False
+
+
+def _may_be_asked(head: RequestHead) -> bool:
+    concerned = Exchange.concerns(head.method, head.path, head.headers)
+    return concerned and 0 < head.length <= MAX_ASKED and "expect" not in head.headers

@@ -1,0 +1,75 @@
+"""Heads of requests and answers, read as strictly as it takes to change something behind them.
+
+What leaves room for doubt is not read at all: two readers of one message must not come to two results.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+#: Bytes that a head may have.
+MAX_HEAD = 64 * 1024
+
+END_OF_HEAD = b"\r\n\r\n"
+#: A line end of another kind than those of HTTP; with it, where the head ends is a matter of opinion.
+LONE_LF = re.compile(rb"(?<!\r)\n")
+_LONE_CR = re.compile(rb"\r(?!\n)")
+
+#: Digits of a length; more are no length of anything.
+_LENGTH = re.compile(r"[0-9]{1,15}")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """The head of a request whose body has a length that is told.
+
+    Attributes:
+        method: as it was sent.
+        path: likewise.
+        headers: names in lower case.
+        length: bytes of the body.
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    length: int
+
+
+def parse_request(head: bytes) -> RequestHead | None:
+    """Return the head of a plain HTTP/1.1 request; ``None`` where it leaves room for doubt."""
+    found = _parse(head)
+    if found is None:
+        return None
+    words, headers = found[0].split(" "), found[1]
+    if len(words) != 3 or words[2] != "HTTP/1.1":
+        return None
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or "upgrade" in headers or not _LENGTH.fullmatch(length):
+        return None
+    return RequestHead(words[0], words[1], headers, int(length))
+
+
+def parse_answer(head: bytes) -> tuple[str, dict[str, str]] | None:
+    """Return status and headers (names in lower case) of an HTTP/1.1 answer; ``None`` where it is none."""
+    found = _parse(head)
+    if found is None or not re.match(r"HTTP/1\.1 [0-9]{3}( |$)", found[0]):
+        return None
+    return found[0][9:12], found[1]
+
+
+def _parse(head: bytes) -> tuple[str, dict[str, str]] | None:
+    """Return the first line and the headers."""
+    if len(head) > MAX_HEAD or LONE_LF.search(head) or _LONE_CR.search(head):
+        return None
+    first, *lines = head.removesuffix(END_OF_HEAD).decode("latin-1").split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        name = name.lower()
+        if not colon or not _NAME.fullmatch(name) or (name in headers and name == "content-length"):
+            return None
+        headers[name] = value.strip(" \t")
+    return first, headers

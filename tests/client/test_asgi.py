@@ -1,0 +1,413 @@
+"""The ASGI middleware: an application and its server notice nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+import uvicorn
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Mount, Route, WebSocketRoute
+
+from client.collector import Collector
+from client.fake_vllm import CANARIES, MODEL, RECORD, events, whole
+from service.harness import eventually
+from vllm_specdec_exporter.client import Reporter
+from vllm_specdec_exporter.client.asgi import RequestObservation, VLLMRequestObservation
+from vllm_specdec_exporter.client.environment import VARIABLES
+from vllm_specdec_exporter.per_request.record import parse_record
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, MutableMapping
+    from pathlib import Path
+
+    from starlette.requests import Request
+    from starlette.websockets import WebSocket
+
+    from vllm_specdec_exporter.per_request.observation import Observation
+
+    Message = MutableMapping[str, Any]
+
+PATH = "/v1/chat/completions"
+BODY = json.dumps(
+    {"model": MODEL, "temperature": 0.3, "messages": [{"role": "user", "content": "CANARY-PROMPT"}]}
+).encode()
+SSE = (b"content-type", b"text/event-stream; charset=utf-8")
+JSON = (b"content-type", b"application/json")
+
+
+class Kept(Reporter):
+    """A reporter that keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1", token="x")
+        self.found: list[Observation] = []
+
+    def report(self, item: Any) -> None:
+        self.found.append(item)
+
+
+def a_scope(path: str = PATH, method: str = "POST", **more: Any) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": [JSON, (b"authorization", b"Bearer CANARY-KEY")],
+        **more,
+    }
+
+
+async def drive(
+    app: Any, scope: dict[str, Any], incoming: list[Message]
+) -> tuple[list[Message], BaseException | None]:
+    """Let an application answer; return what it sent, and what it raised."""
+    left, sent = list(incoming), []
+
+    async def receive() -> Message:
+        return left.pop(0) if left else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    try:
+        await app(scope, receive, send)
+    except Exception as error:  # noqa: BLE001 - the application's, whatever it is
+        return sent, error
+    return sent, None
+
+
+def answering(messages: list[Message], error: Exception | None = None, seen: Any = None) -> Any:
+    """An application that reads the request, and sends these messages."""
+
+    async def app(scope: Message, receive: Any, send: Any) -> None:
+        got = []
+        while not got or got[-1].get("more_body"):
+            got.append(await receive())
+        if seen is not None:
+            seen.append((scope, got))
+        for message in messages:
+            await send(message)
+        if error is not None:
+            raise error
+
+    return app
+
+
+def start(*headers: tuple[bytes, bytes], status: int = 200) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": list(headers)}
+
+
+def body(data: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+def request(data: bytes = BODY, *, more: bool = False) -> Message:
+    return {"type": "http.request", "body": data, "more_body": more}
+
+
+ANSWER = [start(JSON), body(json.dumps(whole()).encode())]
+STREAM = [start(SSE), *(body(event, more=True) for event in events()), body(b"data: [DONE]\n\n")]
+
+
+class TestMessages:
+    @pytest.mark.parametrize(("messages", "stream"), [(ANSWER, False), (STREAM, True)])
+    async def test_observed(self, messages: list[Message], stream: bool) -> None:
+        """What passes is reported."""
+        with Kept() as reporter:
+            app = RequestObservation(answering(messages), reporter, request_type="code")
+            sent, error = await drive(app, a_scope(), [request(BODY[:9], more=True), request(BODY[9:])])
+
+        assert (sent, error) == (messages, None)
+        [found] = reporter.found
+        assert (found.stream, found.record) == (stream, parse_record(RECORD))
+        assert (found.model_name, found.temperature, found.request_type) == (MODEL, 0.3, "code")
+
+    @given(st.data())
+    def test_whatever_passes_is_passed(self, data: st.DataObject) -> None:
+        """With the middleware, both sides see the same objects in the same order as without, and no other."""
+        pieces = st.one_of(
+            st.builds(body, st.binary(max_size=40), more=st.booleans()),
+            st.sampled_from([*ANSWER, *STREAM]),
+            st.builds(start, st.just(SSE), status=st.integers(100, 599)),
+            st.sampled_from(
+                [
+                    {"type": "http.response.trailers", "headers": []},
+                    {"type": "http.response.pathsend", "path": "/x"},
+                    {"type": "http.response.body"},
+                    {"type": "http.response.start", "status": "none", "headers": None},
+                    {"type": "http.response.start"},
+                    {"type": "x"},
+                ]
+            ),
+        )
+        outgoing = data.draw(st.lists(pieces, max_size=8))
+        incoming = data.draw(
+            st.lists(
+                st.one_of(
+                    st.builds(request, st.binary(max_size=20), more=st.booleans()),
+                    st.sampled_from([request(), {"type": "http.disconnect"}, {"type": "http.request"}]),
+                ),
+                max_size=4,
+            )
+        )
+        error = data.draw(st.sampled_from([None, RuntimeError("the application's own")]))
+        scope = data.draw(
+            st.sampled_from(
+                [a_scope(), a_scope("/v1/models", "GET"), a_scope(headers=[(b"content-encoding", b"gzip")])]
+            )
+        )
+        runs = []
+        with Kept() as reporter:
+            for wrap in (False, True):
+                seen: list[Any] = []
+                app = answering(outgoing, error, seen)
+                sent, raised = asyncio.run(
+                    drive(RequestObservation(app, reporter) if wrap else app, scope, incoming)
+                )
+                runs.append(([id(message) for message in sent], raised, seen))
+        (sent, raised, [(scope_seen, got)]), (sent_too, raised_too, [(scope_too, got_too)]) = runs
+
+        assert sent == sent_too
+        assert raised is raised_too
+        assert scope_seen is scope_too
+        assert [id(message) for message in got] == [id(message) for message in got_too] or got == got_too
+
+    @pytest.mark.parametrize("kind", ["lifespan", "websocket", "something"])
+    async def test_everything_else(self, kind: str) -> None:
+        """WebSockets and the life of the server get the very channels that the server gave."""
+        got: list[Any] = []
+
+        async def app(*parts: Any) -> None:
+            got.append(parts)
+
+        async def receive() -> Message:
+            return {}
+
+        async def send(_message: Message) -> None:
+            pass
+
+        scope = {"type": kind, "path": PATH, "headers": []}
+        with Kept() as reporter:
+            await RequestObservation(app, reporter)(scope, receive, send)
+
+        assert got == [(scope, receive, send)]
+
+    async def test_a_client_that_leaves(self) -> None:
+        """A stream that its client leaves is counted as such."""
+        with Kept() as reporter:
+            app = RequestObservation(answering(STREAM[:4]), reporter)
+            sent, _ = await drive(app, a_scope(), [request()])
+
+        assert sent == STREAM[:4]
+        assert (reporter.found, reporter.unobserved) == ([], {"aborted": 1})
+
+    async def test_an_application_that_fails(self) -> None:
+        """Its error is its own, and the request is not observed."""
+        failure = RuntimeError("its own")
+        with Kept() as reporter:
+            app = RequestObservation(answering(STREAM[:3], failure), reporter)
+            _, error = await drive(app, a_scope(), [request()])
+
+        assert error is failure
+        assert reporter.unobserved == {"aborted": 1}
+
+    async def test_a_server_that_fails(self) -> None:
+        """What the server raises reaches the application, which may go on."""
+
+        async def send(_message: Message) -> None:
+            raise BrokenPipeError
+
+        async def receive() -> Message:
+            return request()
+
+        with Kept() as reporter:
+            app = RequestObservation(answering(ANSWER), reporter)
+            with pytest.raises(BrokenPipeError):
+                await app(a_scope(), receive, send)
+        assert reporter.found == []
+
+    async def test_refused(self) -> None:
+        """An answer that is none is not observed."""
+        with Kept() as reporter:
+            app = RequestObservation(answering([start(JSON, status=429), body(b"{}")]), reporter)
+            await drive(app, a_scope(), [request()])
+        assert reporter.unobserved == {"refused": 1}
+
+    async def test_a_defect(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever goes wrong with the looking, the application answers."""
+
+        def broken(*_: object) -> None:
+            raise RuntimeError
+
+        for name in ("begin", "request_data", "request_end", "answer_head", "answer_data", "answer_end"):
+            where = "Watcher" if name == "begin" else "Watch"
+            with monkeypatch.context() as patch, Kept() as reporter:
+                patch.setattr(f"vllm_specdec_exporter.client.watch.{where}.{name}", broken)
+                app = RequestObservation(answering(STREAM), reporter)
+                assert await drive(app, a_scope(), [request()]) == (STREAM, None)
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        yield server
+
+
+@pytest.fixture
+def environ(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What vLLM would be started with."""
+    (tmp_path / "token").write_text("a-token\n")
+    values = {
+        "SPECDEC_PUSH_URL": collector.url,
+        "SPECDEC_PUSH_TOKEN_FILE": str(tmp_path / "token"),
+        "SPECDEC_PUSH_TYPES": "warm=field:temperature\n rag=path:/rag/*",
+        "SPECDEC_PUSH_TENANT_HEADER": "X-Team",
+        "SPECDEC_PUSH_TENANTS": "team-a, team-b",
+    }
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    return values
+
+
+class TestVLLM:
+    def test_what_vllm_takes(self) -> None:
+        """VLLM's --middleware takes a class, which it makes with the application alone."""
+        assert inspect.isclass(VLLMRequestObservation)
+        assert list(inspect.signature(VLLMRequestObservation).parameters) == ["app"]
+
+    async def test_by_the_environment(self, environ: dict[str, str], collector: Collector) -> None:
+        """The environment says where to and how."""
+        assert os.environ.items() >= environ.items()
+        app = VLLMRequestObservation(answering(STREAM))
+        scope = a_scope()
+        scope["headers"].append((b"x-team", b"team-b"))
+        await drive(app, scope, [request()])
+
+        reporter = app._watcher.reporter
+        assert reporter.flush(10)
+        reporter.close()
+        [found] = collector.observations
+        assert (found.request_type, found.tenant, found.record) == ("warm", "team-b", parse_record(RECORD))
+        assert collector.pushes[0].headers["authorization"] == "Bearer a-token"
+
+    @pytest.mark.parametrize(
+        ("variable", "value", "says"),
+        [
+            ("SPECDEC_PUSH_URL", "", "SPECDEC_PUSH_URL is needed"),
+            ("SPECDEC_PUSH_TOKEN_FILE", "", "SPECDEC_PUSH_TOKEN_FILE is needed"),
+            ("SPECDEC_PUSH_URL", "localhost:9850", "SPECDEC_PUSH_URL: url: allowed"),
+            ("SPECDEC_PUSH_CA_FILE", "/nowhere.pem", "SPECDEC_PUSH_CA_FILE: /nowhere.pem cannot be used"),
+            ("SPECDEC_PUSH_TYPES", "nonsense", "allowed: NAME=WHERE:PATTERN"),
+        ],
+    )
+    def test_wrong_settings(
+        self, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+    ) -> None:
+        """A setting that is missing or wrong ends the start, with its name."""
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(ValueError, match=says):
+            VLLMRequestObservation(answering(ANSWER))
+
+    def test_names(self) -> None:
+        """No variable begins like vLLM's own, which vLLM would warn of, or not start with."""
+        assert not [name for name in VARIABLES if name.startswith("VLLM_")]
+
+
+# --- behind a real server
+
+
+async def _chat(request: Request) -> JSONResponse | StreamingResponse:
+    asked = await request.json()
+    if not asked.get("stream"):
+        return JSONResponse(whole())
+
+    async def stream() -> AsyncIterator[bytes]:
+        for event in [*events(), b"data: [DONE]\n\n"]:
+            yield event
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+async def _echo(websocket: WebSocket) -> None:
+    await websocket.accept()
+    await websocket.send_text(await websocket.receive_text())
+    await websocket.close()
+
+
+def _starlette(reporter: Reporter) -> Starlette:
+    app = Starlette(
+        routes=[
+            Route(PATH, _chat, methods=["POST"]),
+            Mount("/mounted", routes=[Route(PATH, _chat, methods=["POST"])]),
+            WebSocketRoute("/v1/realtime", _echo),
+        ]
+    )
+    app.add_middleware(RequestObservation, reporter=reporter, tenant="team-a")
+    return app
+
+
+@pytest.fixture
+def served(collector: Collector) -> Iterator[tuple[str, Reporter]]:
+    """A gateway, its address and its reporter."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    with Reporter(collector.url, token="x") as reporter:
+        server = uvicorn.Server(uvicorn.Config(_starlette(reporter), log_level="error", lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        eventually(lambda: server.started)
+        host, port = listening.getsockname()
+        yield f"http://{host}:{port}", reporter
+        server.should_exit = True
+        thread.join(20)
+        listening.close()
+
+
+class TestServer:
+    @pytest.mark.parametrize("prefix", ["", "/mounted"])
+    def test_a_gateway(self, served: tuple[str, Reporter], collector: Collector, prefix: str) -> None:
+        """A gateway of Starlette behind uvicorn: whole answers and streams, also of what it mounts."""
+        url, reporter = served
+        with httpx2.Client(base_url=url) as client:
+            for stream in (False, True):
+                body = {**json.loads(BODY), "stream": stream}
+                answer = client.post(prefix + PATH, json=body).raise_for_status()
+                if stream:
+                    assert answer.content == b"".join([*events(), b"data: [DONE]\n\n"])
+                else:
+                    assert answer.json() == whole()
+        assert reporter.flush(10)
+        found = collector.observations
+        assert [(one.stream, one.tenant) for one in found] == [(False, "team-a"), (True, "team-a")]
+        assert all(one.record == parse_record(RECORD) for one in found)
+        assert not any(canary in collector.text for canary in CANARIES)
+
+    def test_many_at_once(self, served: tuple[str, Reporter], collector: Collector) -> None:
+        """Requests at the same time are told apart."""
+        url, reporter = served
+
+        async def ask() -> None:
+            async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+
+                async def one(number: int) -> None:
+                    headers = {"X-Request-Type": f"t{number}"}
+                    body = {**json.loads(BODY), "stream": bool(number % 2)}
+                    (await client.post(PATH, json=body, headers=headers)).raise_for_status()
+
+                await asyncio.gather(*map(one, range(40)))
+
+        asyncio.run(ask())
+        assert reporter.flush(10)
+        found = {one.request_type: one.stream for one in collector.observations}
+        assert found == {f"t{number}": bool(number % 2) for number in range(40)}

@@ -1,0 +1,296 @@
+"""Clients of the `openai` package that report."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import httpx2
+import openai
+import pytest
+
+from client.collector import Collector
+from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script
+from service.harness import environment
+from vllm_specdec_exporter.client import Reporter
+from vllm_specdec_exporter.client.httpx_transport import observe
+from vllm_specdec_exporter.client.openai import observed
+from vllm_specdec_exporter.per_request.record import parse_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vllm_specdec_exporter.per_request.observation import Observation
+
+MESSAGES: Any = [{"role": "user", "content": "CANARY-PROMPT"}]
+ASKED: Any = {"model": MODEL, "messages": MESSAGES, "temperature": 0.3, "user": "CANARY-USER"}
+USAGE: Any = {"stream": True, "stream_options": {"include_usage": True}}
+TEXT = "CANARY-ANSWER one two three "
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Iterator[FakeVLLM]:
+    with FakeVLLM() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _fresh(vllm: FakeVLLM) -> None:
+    vllm.script = Script()
+    vllm.asked.clear()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        yield server
+
+
+@pytest.fixture
+def reporter(collector: Collector) -> Iterator[Reporter]:
+    with Reporter(collector.url, token="a-token") as reporter:
+        yield reporter
+
+
+@pytest.fixture
+def client(vllm: FakeVLLM, reporter: Reporter) -> Iterator[openai.OpenAI]:
+    """A client that reports, with settings of its own."""
+    plain = openai.OpenAI(
+        base_url=f"{vllm.url}/v1",
+        api_key="CANARY-KEY",
+        timeout=17.0,
+        max_retries=1,
+        default_headers={"X-Mine": "1"},
+    )
+    with plain, observed(plain, reporter, request_type="rag") as client:
+        yield client
+
+
+def arrived(reporter: Reporter, collector: Collector) -> list[Observation]:
+    """What arrived; nothing of what was said may be in it."""
+    assert reporter.flush(10)
+    assert not any(canary in collector.text for canary in CANARIES)
+    return collector.observations
+
+
+class TestSync:
+    def test_settings_are_kept(self, client: openai.OpenAI, vllm: FakeVLLM) -> None:
+        """Address, key, timeout, retries and headers are those of the client that was observed."""
+        assert (client.timeout, client.max_retries, client.api_key) == (17.0, 1, "CANARY-KEY")
+        client.chat.completions.create(**ASKED)
+
+        assert str(client.base_url) == f"{vllm.url}/v1/"
+        assert vllm.asked[0].headers["x-mine"] == "1"
+        assert vllm.asked[0].headers["authorization"] == "Bearer CANARY-KEY"
+        assert vllm.asked[0].json == ASKED
+
+    def test_whole(self, client: openai.OpenAI, reporter: Reporter, collector: Collector) -> None:
+        """An answer that does not stream."""
+        answer = client.chat.completions.create(**ASKED)
+
+        assert answer.choices[0].message.content == "CANARY-ANSWER"
+        [found] = arrived(reporter, collector)
+        assert (found.model_name, found.temperature, found.request_type) == (MODEL, 0.3, "rag")
+        assert (found.completion_tokens, found.record) == (COMPLETION_TOKENS, parse_record(RECORD))
+
+    def test_completions(self, client: openai.OpenAI, reporter: Reporter, collector: Collector) -> None:
+        """The older route."""
+        answer = client.completions.create(model=MODEL, prompt="CANARY-PROMPT")
+
+        assert answer.choices[0].text == "CANARY-ANSWER"
+        [found] = arrived(reporter, collector)
+        assert (found.temperature, found.record) == (None, parse_record(RECORD))
+
+    def test_stream(self, client: openai.OpenAI, reporter: Reporter, collector: Collector) -> None:
+        """A stream, read to its end as `openai` reads it: up to [DONE]."""
+        chunks = list(client.chat.completions.create(**ASKED, **USAGE))
+
+        assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == TEXT
+        [found] = arrived(reporter, collector)
+        assert (found.stream, found.record) == (True, parse_record(RECORD))
+        assert found.ttft_seconds is not None
+
+    def test_stream_token_by_token(
+        self, client: openai.OpenAI, reporter: Reporter, collector: Collector, vllm: FakeVLLM
+    ) -> None:
+        """A token is there before the next is made."""
+        vllm.script.gate = threading.Event()
+        seen = ""
+        for chunk in client.chat.completions.create(**ASKED, **USAGE):
+            seen += chunk.choices[0].delta.content or "" if chunk.choices else ""
+            if "two" in seen:
+                vllm.script.gate.set()
+        assert seen == TEXT
+        assert len(arrived(reporter, collector)) == 1
+
+    def test_stream_left(self, client: openai.OpenAI, reporter: Reporter, collector: Collector) -> None:
+        """A stream that is left early, with its `with`."""
+        with client.chat.completions.create(**ASKED, **USAGE) as stream:
+            next(iter(stream))
+        assert arrived(reporter, collector) == []
+        assert reporter.unobserved == {"aborted": 1}
+
+    def test_asks_for_usage(self, reporter: Reporter, collector: Collector, vllm: FakeVLLM) -> None:
+        """A program that knows nothing of usage sees none, and its streams have a record."""
+        with (
+            openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="x") as plain,
+            observed(plain, reporter, ask_for_usage=True) as client,
+        ):
+            chunks = list(client.chat.completions.create(**ASKED, stream=True))
+
+        assert all(chunk.choices for chunk in chunks)
+        assert all(chunk.usage is None for chunk in chunks)
+        assert "".join(c.choices[0].delta.content or "" for c in chunks) == TEXT
+        [found] = arrived(reporter, collector)
+        assert found.record == parse_record(RECORD)
+
+    def test_type_of_a_call(self, client: openai.OpenAI, reporter: Reporter, collector: Collector) -> None:
+        """A call may name its type."""
+        client.chat.completions.create(**ASKED, extra_headers={"X-Request-Type": "code"})
+
+        assert [one.request_type for one in arrived(reporter, collector)] == ["code"]
+
+    def test_raw_and_streaming_responses(
+        self, client: openai.OpenAI, reporter: Reporter, collector: Collector
+    ) -> None:
+        """The other ways to get an answer."""
+        raw = client.chat.completions.with_raw_response.create(**ASKED)
+        assert raw.parse().choices[0].message.content == "CANARY-ANSWER"
+        with client.chat.completions.with_streaming_response.create(**ASKED) as response:
+            assert b"CANARY-ANSWER" in b"".join(response.iter_bytes())
+        assert len(arrived(reporter, collector)) == 2
+
+    def test_errors(
+        self, client: openai.OpenAI, reporter: Reporter, collector: Collector, vllm: FakeVLLM
+    ) -> None:
+        """Errors are openai's own, and retries go on."""
+        vllm.script.status = 500
+        with pytest.raises(openai.InternalServerError):
+            client.chat.completions.create(**ASKED)
+        assert len(vllm.asked) == 2
+        assert arrived(reporter, collector) == []
+        assert reporter.unobserved == {"refused": 2}
+
+    def test_with_options(self, client: openai.OpenAI, reporter: Reporter, collector: Collector) -> None:
+        """What is made of an observed client is observed as well."""
+        client.with_options(timeout=3.0).chat.completions.create(**ASKED)
+
+        assert len(arrived(reporter, collector)) == 1
+
+    def test_the_exporter_is_away(self, vllm: FakeVLLM) -> None:
+        """Without an exporter, answers come as ever."""
+        with (
+            Reporter("http://127.0.0.1:1", token="x") as reporter,
+            openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="x") as plain,
+            observed(plain, reporter) as client,
+        ):
+            assert client.chat.completions.create(**ASKED).choices
+            reporter.close(10)
+            assert reporter.failed == 1
+
+
+class TestAsync:
+    async def test_both(self, vllm: FakeVLLM, reporter: Reporter, collector: Collector) -> None:
+        """The asynchronous client, whole and as a stream."""
+        async with (
+            openai.AsyncOpenAI(base_url=f"{vllm.url}/v1", api_key="CANARY-KEY", timeout=9.0) as plain,
+            observed(plain, reporter, request_type="rag") as client,
+        ):
+            assert client.timeout == 9.0
+            answer = await client.chat.completions.create(**ASKED)
+            stream = await client.chat.completions.create(**ASKED, **USAGE)
+            chunks = [chunk async for chunk in stream]
+
+        assert answer.choices[0].message.content == "CANARY-ANSWER"
+        assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == TEXT
+        found = arrived(reporter, collector)
+        assert [(one.stream, one.request_type) for one in found] == [(False, "rag"), (True, "rag")]
+        assert {one.record == parse_record(RECORD) for one in found} == {True}
+
+
+class TestAzure:
+    def test_azure(self, vllm: FakeVLLM, reporter: Reporter, collector: Collector) -> None:
+        """A gateway that looks like Azure, with its own paths and keys."""
+        with (
+            openai.AzureOpenAI(
+                azure_endpoint=vllm.url, api_version="2024-06-01", api_key="CANARY-KEY"
+            ) as plain,
+            observed(plain, reporter) as client,
+        ):
+            assert isinstance(client, openai.AzureOpenAI)
+            client.chat.completions.create(**ASKED)
+
+        assert vllm.asked[0].headers["api-key"] == "CANARY-KEY"
+        assert vllm.asked[0].path.endswith("/chat/completions?api-version=2024-06-01")
+        assert [one.record for one in arrived(reporter, collector)] == [parse_record(RECORD)]
+
+    async def test_async(self, vllm: FakeVLLM, reporter: Reporter, collector: Collector) -> None:
+        """The same, asynchronous."""
+        async with (
+            openai.AsyncAzureOpenAI(azure_endpoint=vllm.url, api_version="1", api_key="CANARY-KEY") as plain,
+            observed(plain, reporter) as client,
+        ):
+            await client.chat.completions.create(**ASKED)
+        assert len(arrived(reporter, collector)) == 1
+
+
+class TestHttpClients:
+    def test_proxies_of_the_environment(
+        self, vllm: FakeVLLM, reporter: Reporter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An observed client goes through the proxy that the other would go through."""
+        monkeypatch.setenv("HTTP_PROXY", vllm.url)
+        monkeypatch.setenv("NO_PROXY", "")
+        with (
+            openai.OpenAI(base_url="http://far.invalid/v1", api_key="x", max_retries=0) as plain,
+            observed(plain, reporter) as client,
+        ):
+            client.chat.completions.create(**ASKED)
+        assert vllm.asked[0].headers["host"] == "far.invalid"
+
+    @pytest.mark.parametrize("make", [httpx2.Client, httpx.Client, openai.DefaultHttpxClient])
+    def test_one_of_ones_own(
+        self, make: Any, vllm: FakeVLLM, reporter: Reporter, collector: Collector
+    ) -> None:
+        """A client that was given an HTTP client would lose it: that is refused, and may be said."""
+        own = make()
+        own.headers["X-Own"] = "1"
+        with openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="x", http_client=own) as plain:
+            with pytest.raises(ValueError, match="has an http_client of its own: pass it as http_client"):
+                observed(plain, reporter)
+            observed(plain, reporter, http_client=own).chat.completions.create(**ASKED)
+        assert vllm.asked[0].headers["x-own"] == "1"
+        assert len(arrived(reporter, collector)) == 1
+
+    def test_observed_twice(self, client: openai.OpenAI, reporter: Reporter) -> None:
+        """A client that is observed already is not observed once more."""
+        with pytest.raises(ValueError, match="has an http_client of its own"):
+            observed(client, reporter)
+
+    def test_observed_before(self, vllm: FakeVLLM, reporter: Reporter, collector: Collector) -> None:
+        """The HTTP client may be observed where the client is made."""
+        http_client = observe(openai.DefaultHttpxClient(), reporter, request_type="code")
+        with openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="x", http_client=http_client) as client:
+            client.chat.completions.create(**ASKED)
+        assert [one.request_type for one in arrived(reporter, collector)] == ["code"]
+
+    @pytest.mark.parametrize("thing", [None, "client", httpx2])
+    def test_no_client(self, thing: Any, reporter: Reporter) -> None:
+        """What is no client of openai is an error that says so."""
+        with pytest.raises(TypeError, match="a client of openai is expected"):
+            observed(thing, reporter)
+
+
+def test_without_openai() -> None:
+    """Where openai is not installed, the error names it."""
+    code = (
+        "import sys; sys.modules['openai'] = None\n"
+        "from vllm_specdec_exporter.client.openai import observed\n"
+        "try: observed(None, None)\n"
+        "except ImportError as error: assert 'pip install openai' in str(error)\n"
+        "else: raise SystemExit(1)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), timeout=60).returncode == 0

@@ -1,0 +1,539 @@
+"""The reporter: whoever reports never waits and never sees an error, whatever the exporter does."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client.collector import Collector, Push, Reply, taken
+from client.fake_vllm import RECORD
+from service.harness import environment, eventually
+from vllm_specdec_exporter.client import Reporter, reporter, wire
+from vllm_specdec_exporter.client.delivery import PATH
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.push import PushedRequest
+from vllm_specdec_exporter.per_request.record import DraftRecord, parse_record
+from webconfig.pki import Pki
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOKEN = "a-token"
+ONE = Observation(1_700_000_000.0, "llama", temperature=0.3, record=parse_record(RECORD))
+
+
+def numbered(number: int) -> Observation:
+    """An observation that can be told from others."""
+    return replace(ONE, completion_tokens=number)
+
+
+def numbers(collector: Collector) -> list[int | None]:
+    """Which of those came, in order."""
+    return [observation.completion_tokens for observation in collector.observations]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporter, "_FIRST_PAUSE", 0.02)
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        yield server
+
+
+def reporting(url: str, **options: Any) -> Reporter:
+    """A reporter that waits for nobody."""
+    return Reporter(url, **{"token": TOKEN, "interval": 0.02, **options})
+
+
+class TestDelivery:
+    def test_a_push(self, collector: Collector) -> None:
+        """What is reported arrives, with the token, as JSON."""
+        with reporting(collector.url) as reporter:
+            reporter.report(ONE)
+
+            assert reporter.flush(10)
+            assert (reporter.sent, reporter.waiting) == (1, 0)
+        [push] = collector.pushes
+        assert push.path == PATH
+        assert push.headers["authorization"] == f"Bearer {TOKEN}"
+        assert push.headers["content-type"] == "application/json"
+        assert push.requests == [
+            {
+                "model": "llama",
+                "temperature": 0.3,
+                "stream": False,
+                "speculative_decoding": wire.of_record(parse_record(RECORD)),
+            }
+        ]
+
+    def test_what_a_gateway_saw_itself(self, collector: Collector) -> None:
+        """A request in the form of a push can be reported as well as an observation."""
+        with reporting(collector.url) as reporter:
+            reporter.report(PushedRequest(model="m", request_type="code", speculative_decoding=RECORD))
+
+            assert reporter.flush(10)
+        [found] = collector.observations
+        assert (found.model_name, found.request_type) == ("m", "code")
+        assert found.record == parse_record(RECORD)
+
+    def test_batches(self, collector: Collector) -> None:
+        """A full batch goes at once; what is left goes after the interval, or when asked."""
+        with reporting(collector.url, batch=10, interval=3600) as reporter:
+            for number in range(25):
+                reporter.report(numbered(number))
+            eventually(lambda: reporter.sent == 20)
+            assert reporter.waiting == 5
+            assert reporter.flush(10)
+        assert [len(push.requests) for push in collector.pushes] == [10, 10, 5]
+        assert numbers(collector) == list(range(25))
+
+    def test_the_interval(self, collector: Collector) -> None:
+        """Nothing waits longer than the interval for a batch to be full."""
+        with reporting(collector.url, batch=1000, interval=0.05) as reporter:
+            reporter.report(ONE)
+            eventually(lambda: reporter.sent == 1)
+
+    def test_a_push_has_a_limit(self, collector: Collector) -> None:
+        """Long records are divided among pushes that the exporter takes."""
+        steps = 20_000
+        record = DraftRecord(steps, 3 * steps, steps, (0, steps), {(3, 1): steps})
+        with reporting(collector.url, batch=100, interval=3600) as reporter:
+            for _ in range(40):
+                reporter.report(replace(ONE, record=record))
+            assert reporter.flush(30)
+            assert reporter.sent == 40
+        assert len(collector.pushes) > 1
+        assert all(len(push.body) < 1024 * 1024 for push in collector.pushes)
+        assert all(found.record == record for found in collector.observations)
+
+    @pytest.mark.parametrize("path", ["", "/", "/specdec", "/specdec/", PATH, f"/specdec{PATH}"])
+    def test_paths(self, collector: Collector, path: str) -> None:
+        """An address may have the path of a proxy, and may be the whole one."""
+        with reporting(collector.url + path) as reporter:
+            reporter.report(ONE)
+            assert reporter.flush(10)
+        assert collector.pushes[0].path == ("/specdec" if "specdec" in path else "") + PATH
+
+    def test_no_proxy(self, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A proxy of the environment is not asked."""
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:1")
+        with reporting(collector.url) as reporter:
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert reporter.sent == 1
+
+    def test_tls(self, tmp_path: Path) -> None:
+        """Over https only an exporter whose certificate is trusted gets the token."""
+        import ssl
+
+        pki = Pki(tmp_path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+        trusting = ssl.create_default_context(cafile=str(pki.ca.file))
+        with Collector(tls=context) as collector:
+            url = collector.url.replace("127.0.0.1", "localhost")
+            with reporting(url, tls=trusting) as reporter:
+                reporter.report(ONE)
+                assert reporter.flush(10)
+                assert reporter.sent == 1
+            with reporting(url, patience=0.1) as wary:
+                wary.report(ONE)
+                assert wary.flush(10)
+                assert (wary.sent, wary.failed) == (0, 1)
+            assert len(collector.pushes) == 1
+
+
+class TestToken:
+    def test_file(self, collector: Collector, tmp_path: Path) -> None:
+        """A token in a file is read anew for every push."""
+        file = tmp_path / "token"
+        file.write_text("first\n")
+        with reporting(collector.url, token="", token_file=file) as reporter:
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            file.write_text("second\n")
+            reporter.report(ONE)
+            assert reporter.flush(10)
+        tokens = [push.headers["authorization"] for push in collector.pushes]
+        assert tokens == ["Bearer first", "Bearer second"]
+
+    def test_exchanged(self, collector: Collector, tmp_path: Path) -> None:
+        """A token that is refused while both sides exchange it costs nothing."""
+        file = tmp_path / "token"
+        file.write_text("old")
+        collector.reply = lambda push: (
+            taken(push) if push.headers["authorization"] == "Bearer new" else (401, {"error": "no"})
+        )
+        with reporting(collector.url, token="", token_file=file) as reporter:
+            reporter.report(ONE)
+            eventually(lambda: len(collector.pushes) > 1)
+            assert (reporter.sent, reporter.failed) == (0, 0)
+            file.write_text("new")
+            eventually(lambda: reporter.sent == 1)
+
+    @pytest.mark.parametrize("content", [None, "", "two\nlines", "ümlaut", b"\xff"])
+    def test_unusable(
+        self, collector: Collector, tmp_path: Path, content: str | bytes | None, caplog: Any
+    ) -> None:
+        """Without a token nothing is sent; once there is one, what waited is."""
+        file = tmp_path / "token"
+        if content is not None:
+            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with reporting(collector.url, token="", token_file=file) as reporter:
+            reporter.report(ONE)
+            eventually(lambda: "token" in caplog.text)
+            assert collector.pushes == []
+            file.write_text("good")
+            eventually(lambda: reporter.sent == 1)
+
+    def test_never_shown(self, caplog: Any) -> None:
+        """No log says the token."""
+        caplog.set_level(logging.DEBUG)
+        with reporting("http://127.0.0.1:1", token="CANARY-KEY", patience=0.05) as reporter:
+            reporter.report(ONE)
+            assert reporter.flush(10)
+        assert "cannot push to http://127.0.0.1:1: " in caplog.text
+        assert "CANARY-KEY" not in caplog.text + repr(reporter)
+
+
+class TestFaults:
+    def test_down_and_up_again(self, caplog: Any) -> None:
+        """What was observed while the exporter was away arrives when it is back; the log has two lines."""
+        caplog.set_level(logging.INFO)
+        with socket.create_server(("127.0.0.1", 0)) as taken_port:
+            port = taken_port.getsockname()[1]
+        with reporting(f"http://127.0.0.1:{port}") as reporter:
+            for number in range(5):
+                reporter.report(numbered(number))
+            eventually(lambda: "cannot be reached" in caplog.text)
+            with Collector(port=port) as collector:
+                eventually(lambda: reporter.sent == 5)
+                assert numbers(collector) == list(range(5))
+            messages = [record.message for record in caplog.records]
+        assert [message.split(" ")[0] for message in messages] == ["cannot", "pushing"]
+
+    @pytest.mark.parametrize("status", [401, 403, 429, 503])
+    def test_later(self, collector: Collector, status: int) -> None:
+        """A push that is refused for now is tried again until it is taken, and counts once."""
+        replies: list[Reply] = [(status, {"error": "not now"})] * 3
+        collector.reply = lambda push: replies.pop() if replies else taken(push)
+        with reporting(collector.url) as reporter:
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert (reporter.sent, reporter.failed, reporter.rejected) == (1, 0, 0)
+        assert len(collector.pushes) == 4
+        assert len({push.body for push in collector.pushes}) == 1
+
+    def test_a_connection_that_ends(self, collector: Collector) -> None:
+        """Whoever ends it before an answer may have counted the push: it is not sent again."""
+        replies: list[Reply] = [None]
+        collector.reply = lambda push: replies.pop() if replies else taken(push)
+        with reporting(collector.url) as reporter:
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert (reporter.sent, reporter.failed) == (0, 1)
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert reporter.sent == 1
+
+    @pytest.mark.parametrize(
+        "reply",
+        [
+            (404, {}),
+            (405, {}),
+            (413, {"error": "too large"}),
+            (500, {}),
+            (502, {}),
+            (504, {}),
+            (302, {}),
+            (200, {"hello": "I am no exporter"}),
+            (200, {"accepted": 1, "rejected": 7}),
+            (200, []),
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{",
+            b"SSH-2.0-OpenSSH\r\n",
+        ],
+        ids=str,
+    )
+    def test_never(self, collector: Collector, reply: Reply, caplog: Any) -> None:
+        """What will not do better, or may have been counted, is not sent again."""
+        collector.reply = lambda _push: reply
+        with reporting(collector.url) as reporter:
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert (reporter.sent, reporter.failed) == (0, 1)
+        assert len(collector.pushes) == 1
+        assert "cannot push" in caplog.text
+
+    def test_slow(self, collector: Collector) -> None:
+        """An exporter that does not answer in time may have counted the push: it is not sent again."""
+        go_on = threading.Event()
+
+        def slow(push: Push) -> Reply:
+            go_on.wait(10)
+            return taken(push)
+
+        collector.reply = slow
+        with reporting(collector.url, timeout=0.1) as reporter:
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert (reporter.sent, reporter.failed) == (0, 1)
+            go_on.set()
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert reporter.sent == 1
+        assert len(collector.pushes) == 2
+
+    def test_patience_ends(self) -> None:
+        """What cannot be pushed for long is given up, and counted."""
+        with reporting("http://127.0.0.1:1", patience=0.1) as reporter:
+            for _ in range(3):
+                reporter.report(ONE)
+            eventually(lambda: reporter.failed == 3)
+            assert reporter.waiting == 0
+
+    def test_rejected(self, collector: Collector, caplog: Any) -> None:
+        """What the exporter cannot use is counted, and why is logged."""
+        with reporting(collector.url, batch=2, interval=3600) as reporter:
+            reporter.report(ONE)
+            reporter.report(PushedRequest(model="m", temperature=-1.0))
+            assert reporter.flush(10)
+            assert (reporter.sent, reporter.rejected, reporter.failed) == (1, 1, 0)
+            reporter.report(PushedRequest(model="m", completion_tokens=-1))
+            assert reporter.flush(10)
+            assert (reporter.sent, reporter.rejected, reporter.failed) == (1, 2, 0)
+        assert "requests[1]: temperature is -1" in caplog.text
+
+    def test_what_is_no_request(self, collector: Collector, caplog: Any) -> None:
+        """What cannot be written as JSON costs itself, and nothing that goes with it."""
+        with reporting(collector.url, batch=3, interval=3600) as reporter:
+            reporter.report(ONE)
+            reporter.report(PushedRequest(model="\udcff"))
+            reporter.report(ONE)
+            eventually(lambda: reporter.sent == 2)
+            assert reporter.failed == 1
+        assert "no request that can be pushed" in caplog.text
+
+    def test_a_defect(self, collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+        """Even a defect of its own ends no thread: the next push goes."""
+
+        def broken(_item: object) -> bytes:
+            raise RuntimeError
+
+        with reporting(collector.url) as reporter_:
+            with monkeypatch.context() as patch:
+                patch.setattr(reporter, "encode", broken)
+                reporter_.report(ONE)
+                eventually(lambda: reporter_.failed == 1)
+            reporter_.report(ONE)
+            eventually(lambda: reporter_.sent == 1)
+        assert "a push failed" in caplog.text
+
+
+class TestQueue:
+    def test_the_oldest_give_way(self, collector: Collector) -> None:
+        """While nothing can be pushed, the newest are kept, and what gave way is counted."""
+        collector.reply = lambda _push: (503, {})
+        with reporting(collector.url, queue=10, batch=1) as reporter:
+            reporter.report(numbered(0))
+            eventually(lambda: len(collector.pushes) > 0)
+            for number in range(1, 31):
+                reporter.report(numbered(number))
+            assert (reporter.dropped, reporter.waiting) == (20, 11)
+            before = len(collector.pushes)
+            collector.reply = taken
+            eventually(lambda: reporter.sent == 11)
+            assert list(dict.fromkeys(numbers(collector))) == [0, *range(21, 31)]
+            assert len(collector.pushes) > before
+
+    def test_never_waits(self, collector: Collector) -> None:
+        """Reporting goes on at once while a push hangs."""
+        go_on = threading.Event()
+
+        def hang(push: Push) -> Reply:
+            go_on.wait(20)
+            return taken(push)
+
+        collector.reply = hang
+        with reporting(collector.url, queue=100, timeout=30) as reporter:
+            reporter.report(ONE)
+            eventually(lambda: len(collector.pushes) == 1)
+            for _ in range(5000):
+                reporter.report(ONE)
+            assert len(collector.pushes) == 1  # the first still hangs
+            assert reporter.dropped == 4900
+            go_on.set()
+            assert reporter.flush(10)
+
+    def test_threads(self, collector: Collector) -> None:
+        """Many threads may report at once; nothing is lost and nothing comes twice."""
+        with reporting(collector.url, batch=50) as reporter:
+
+            def report(first: int) -> None:
+                for number in range(first, first + 200):
+                    reporter.report(numbered(number))
+
+            threads = [threading.Thread(target=report, args=(1000 * n,)) for n in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(20)
+            assert reporter.flush(20)
+            assert reporter.sent == 1600
+        found = numbers(collector)
+        assert len(found) == 1600
+        assert set(found) == {1000 * n + m for n in range(8) for m in range(200)}
+
+    def test_reported_by_a_collection_of_garbage(self, collector: Collector) -> None:
+        """A stream that is collected reports wherever that happens, also within the reporter."""
+        with reporting(collector.url) as reporter:
+            with reporter._changed:  # as if this thread were within it
+                reporter.report(ONE)
+            assert reporter.flush(10)
+            assert reporter.sent == 1
+
+    def test_no_growth(self, collector: Collector) -> None:
+        """Reporters that end leave no thread, and a busy one keeps nothing."""
+        before = threading.active_count()
+        for _ in range(20):
+            with reporting(collector.url) as reporter:
+                reporter.report(ONE)
+                assert reporter.flush(10)
+        eventually(lambda: threading.active_count() <= before + 1)
+        with reporting(collector.url) as reporter:
+            for _ in range(10):
+                for _ in range(100):
+                    reporter.report(replace(ONE))
+                assert reporter.flush(10)
+            gc.collect()
+            kept = [thing for thing in gc.get_objects() if isinstance(thing, Observation)]
+            assert len(kept) < 50
+
+
+class TestEnd:
+    def test_close_pushes_what_waits(self, collector: Collector) -> None:
+        """Nothing that waited is lost; what comes after is counted."""
+        reporter = reporting(collector.url, interval=3600)
+        reporter.report(ONE)
+        reporter.close(10)
+        assert reporter.sent == 1
+        reporter.report(ONE)
+        reporter.close()
+        assert (reporter.sent, reporter.dropped) == (1, 1)
+
+    def test_close_does_not_wait_for_the_impossible(self) -> None:
+        """Without an exporter the end is not held up, and what is lost is counted."""
+        reporter = reporting("http://127.0.0.1:1", patience=3600, batch=1)
+        for _ in range(20):
+            reporter.report(ONE)
+        reporter.close(10)
+        assert (reporter.failed, reporter.waiting) == (20, 0)
+
+    def test_unused(self) -> None:
+        """A reporter that nothing was reported to has no thread, and ends at once."""
+        before = threading.active_count()
+        with reporting("http://127.0.0.1:1") as reporter:
+            assert threading.active_count() == before
+            assert reporter.flush(1)
+
+    def test_flush_says_that_it_could_not(self) -> None:
+        """What still waits after the timeout is told."""
+        with reporting("http://127.0.0.1:1") as reporter:
+            reporter.report(ONE)
+            assert not reporter.flush(0.05)
+
+    @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "raise RuntimeError('over')"])
+    def test_exit(self, collector: Collector, ending: str) -> None:
+        """A program that just ends has pushed what it reported."""
+        code = (
+            "from vllm_specdec_exporter.client import Reporter\n"
+            "from vllm_specdec_exporter.per_request.observation import Observation\n"
+            f"reporter = Reporter({collector.url!r}, token='t', interval=3600)\n"
+            "reporter.report(Observation(0.0, 'llama'))\n" + ending
+        )
+        done = subprocess.run([sys.executable, "-c", code], env=environment(), timeout=60)
+
+        assert done.returncode == {"": 0, "raise SystemExit(3)": 3}.get(ending, 1)
+        assert [found.model_name for found in collector.observations] == ["llama"]
+
+    def test_fork(self, collector: Collector) -> None:
+        """A child pushes its own, and the parent's are pushed once."""
+        code = (
+            "import os\n"
+            "from vllm_specdec_exporter.client import Reporter\n"
+            "from vllm_specdec_exporter.per_request.observation import Observation\n"
+            f"reporter = Reporter({collector.url!r}, token='t', interval=3600)\n"
+            "reporter.report(Observation(0.0, 'parent'))\n"
+            "with reporter._changed:\n"  # a lock that nobody in the child will ever release
+            "    child = os.fork()\n"
+            "if child == 0:\n"
+            "    assert reporter.waiting == 0\n"
+            "    reporter.report(Observation(0.0, 'child'))\n"
+            "    assert reporter.flush(10) and reporter.sent == 1\n"
+            "    os._exit(0)\n"
+            "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], env=environment(), timeout=60)
+
+        assert done.returncode == 0
+        assert sorted(found.model_name for found in collector.observations) == ["child", "parent"]
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"url": "127.0.0.1:9850"}, "url: allowed"),
+            ({"url": "unix:/run/x.sock"}, "url: allowed"),
+            ({"url": "http://[::1"}, "url: allowed"),
+            ({"url": "http://h:99999"}, "url: allowed"),
+            ({"url": "http://h/?a=b"}, "url: allowed"),
+            ({"url": "http://me:secret@h"}, "url: a user"),
+            ({"token": ""}, "token or token_file is needed"),
+            ({"token_file": "x"}, "and not both"),
+            ({"batch": 0}, "batch: 0; allowed: 1 to 1000"),
+            ({"batch": 1001}, "batch: 1001"),
+            ({"interval": 0}, "interval: 0"),
+            ({"queue": -1}, "queue: -1"),
+            ({"timeout": float("nan")}, "timeout: nan"),
+            ({"patience": float("inf")}, "patience: inf"),
+        ],
+    )
+    def test_refused(self, options: dict[str, Any], says: str) -> None:
+        """An argument that makes no sense is an error that names it, and shows no secret."""
+        with pytest.raises(ValueError, match=says) as caught:
+            Reporter(**{"url": "http://127.0.0.1:1", "token": TOKEN, **options})
+        assert "secret" not in str(caught.value)
+
+
+def test_unobserved_are_counted() -> None:
+    """What passed without an observation is told by reason."""
+    with reporting("http://127.0.0.1:1") as reporter:
+        reporter.note_unobserved("encoded")
+        reporter.note_unobserved("encoded")
+        assert reporter.unobserved == {"encoded": 2}
+
+
+def test_it_needs_msgspec_alone() -> None:
+    """Whoever reports needs nothing of the exporter's dependencies but msgspec."""
+    code = (
+        "import sys\n"
+        "for name in ('aiohttp', 'bcrypt', 'httptools', 'prometheus_client', 'yaml'):\n"
+        "    sys.modules[name] = None\n"
+        "import vllm_specdec_exporter.client.asgi, vllm_specdec_exporter.client.httpx_transport\n"
+        "import vllm_specdec_exporter.client.openai\n"
+        "assert not {'httpx', 'httpx2', 'openai'} & set(sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), timeout=60).returncode == 0

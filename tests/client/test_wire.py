@@ -1,0 +1,148 @@
+"""Observations as the JSON of a push: the exporter reads from it what was observed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client.fake_vllm import CANARIES, RECORD
+from vllm_specdec_exporter.client import wire
+from vllm_specdec_exporter.per_request.observation import Observation, RecordState
+from vllm_specdec_exporter.per_request.push import PushedRequest, read_push
+from vllm_specdec_exporter.per_request.record import DraftRecord, parse_record
+
+WALL = 1_700_000_000.0
+
+_counts = st.integers(0, 2**53 - 1)
+_seconds = st.none() | st.floats(0, 1000)
+_names = st.text(st.characters(codec="utf-8"), max_size=30)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> DraftRecord:
+    """Any record that vLLM may write: detailed or not, with its distribution or without."""
+    steps = [
+        (drafted, draw(st.integers(0, drafted))) for drafted in draw(st.lists(st.integers(0, 9), max_size=40))
+    ]
+    accepted = Counter(accepted for _, accepted in steps)
+    histogram = tuple(accepted[count] for count in range(max(accepted, default=-1) + 1))
+    return DraftRecord(
+        len(steps),
+        sum(drafted for drafted, _ in steps),
+        sum(accepted for _, accepted in steps),
+        draw(st.sampled_from([histogram, ()])),
+        dict(Counter(steps)) if draw(st.booleans()) else {},
+    )
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    """Any observation."""
+    malformed = draw(st.booleans())
+    return Observation(
+        time=draw(st.floats(0, 2e9)),
+        model_name=draw(_names),
+        temperature=draw(_seconds),
+        request_type=draw(_names),
+        tenant=draw(_names),
+        stream=draw(st.booleans()),
+        request_id=draw(_names),
+        completion_tokens=draw(st.none() | _counts),
+        record=None if malformed else draw(st.none() | records()),
+        malformed=malformed,
+        ttft_seconds=draw(_seconds),
+        tpot_seconds=draw(_seconds),
+    )
+
+
+@given(st.lists(observations(), max_size=5))
+def test_round_trip(items: list[Observation]) -> None:
+    """What comes out is what went in, but for the time of its end and the server's identifier."""
+    pushed = read_push(wire.join(map(wire.encode, items)), WALL)
+
+    assert pushed.errors == ()
+    assert pushed.observations == tuple(replace(item, time=WALL, request_id="") for item in items)
+
+
+@given(records())
+def test_records_in_their_own_form(record: DraftRecord) -> None:
+    """VLLM's form of a record reads as that record, also for whoever else reads it."""
+    assert parse_record(json.loads(json.dumps(wire.of_record(record)))) == record
+
+
+def test_vllm_s_record() -> None:
+    """The counts are those that vLLM wrote; means follow from them and are not sent."""
+    written = wire.of_record(parse_record(RECORD))
+
+    assert written == {name: value for name, value in RECORD.items() if name in written}
+    assert RECORD.keys() - written.keys() == {
+        "mean_acceptance_length",
+        "draft_acceptance_rate",
+        "num_spec_tokens",
+    }
+
+
+@pytest.mark.parametrize("record", [None, parse_record(RECORD)])
+def test_a_contradictory_record_stays_one(record: DraftRecord | None) -> None:
+    """A malformed record is counted as such on the other side, and nothing of it is sent."""
+    text = wire.encode(Observation(WALL, record=record, malformed=True))
+    [found] = read_push(wire.join([text]), WALL).observations
+
+    assert json.loads(text)["speculative_decoding"] == {}
+    assert found.state is RecordState.MALFORMED
+
+
+def test_only_counts_leave_a_record() -> None:
+    """Whatever else an answer had in its record is not sent."""
+    record: dict[str, Any] = {**RECORD, "text": CANARIES[0], "per_step_text": [CANARIES[1]], CANARIES[2]: 1}
+    text = wire.encode(PushedRequest(model="m", speculative_decoding=record)).decode()
+
+    assert not any(canary in text for canary in CANARIES)
+    assert json.loads(text)["speculative_decoding"] == wire.of_record(parse_record(RECORD))
+
+
+def test_nothing_of_a_malformed_record_leaves() -> None:
+    """A record that contradicts itself is sent as an empty one."""
+    record = {**RECORD, "num_spec_steps": CANARIES[0]}
+    text = wire.encode(PushedRequest(model="m", speculative_decoding=record))
+
+    assert json.loads(text)["speculative_decoding"] == {}
+    assert read_push(wire.join([text]), WALL).observations[0].state is RecordState.MALFORMED
+
+
+def test_a_long_answer_goes_without_its_steps() -> None:
+    """A record whose steps would not fit keeps its totals and its distribution."""
+    count = 100_000
+    record = DraftRecord(count, 3 * count, 2 * count, (0, 0, count), {(3, 2): count})
+    text = wire.encode(Observation(WALL, "m", record=record))
+    [found] = read_push(wire.join([text]), WALL).observations
+
+    assert len(text) < wire.MAX_REQUEST
+    assert found.record == replace(record, steps={})
+    assert found.state is RecordState.SUMMARY
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        PushedRequest(model="m" * (wire.MAX_REQUEST + 1)),
+        PushedRequest(model="\udcff"),
+        PushedRequest(model=object()),  # type: ignore[arg-type]
+    ],
+    ids=["too large", "no text", "no JSON"],
+)
+def test_what_cannot_be_sent(item: PushedRequest) -> None:
+    """What is no request is an error that says so."""
+    with pytest.raises(ValueError, match="request"):
+        wire.encode(item)
+
+
+def test_what_is_not_known_is_not_sent() -> None:
+    """A request of which little is known is short."""
+    assert json.loads(wire.encode(Observation(WALL, "m"))) == {"model": "m", "stream": False}

@@ -1,0 +1,325 @@
+"""Advice on K for drafts of varying length: what records of single requests add, and when they do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.builders import count
+from economics.servers import KEY, settings_for
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.judgement.advice import Action, Advice
+from vllm_specdec_exporter.per_request.positions import DraftShape, Positions
+from vllm_specdec_exporter.pipeline import observe
+from vllm_specdec_exporter.reading import EngineReading, Load, Reading
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from core.builders import Draft
+    from vllm_specdec_exporter.economics import CostProfile
+    from vllm_specdec_exporter.pipeline import Settings
+    from vllm_specdec_exporter.result import EngineResult
+
+NGRAM, DRAFT_MODEL, EAGLE = for_method("ngram"), for_method("draft_model"), for_method("eagle3")
+BATCH = 8.0
+NO_ADVICE = (
+    "no advice on K: drafts hold {length:.1f} of K={k} tokens on average, so the counters do not show how "
+    "often a deep position is accepted once it is drafted; "
+)
+
+
+def alike(lengths: Sequence[int], chances: Sequence[float]) -> Callable[[Random], Draft]:
+    """Drafts of these lengths, whose token at i is accepted with a chance given those before it."""
+
+    def draw(rng: Random) -> Draft:
+        drafted = rng.choice(lengths)
+        return drafted, next((n for n in range(drafted) if rng.random() >= chances[n]), drafted)
+
+    return draw
+
+
+def repeating(rng: Random) -> Draft:
+    """Drafts as of n-grams: long just where the text repeats itself, and then most of it is accepted."""
+    if rng.random() < 0.2:
+        return 4, 4 if rng.random() < 0.95 else 2
+    return 1, int(rng.random() < 0.5)
+
+
+def struck_out(rng: Random) -> Draft:
+    """Drafts of which a grammar strikes out the end, or all."""
+    drafted = rng.choice((0, 1, 4, 4))
+    return drafted, next((n for n in range(drafted) if rng.random() >= 0.6), drafted)
+
+
+#: Drafts of K = 4 that vary in length, by what they are like.
+DRAFTERS: dict[str, Callable[[Random], Draft]] = {
+    "short where unsure": repeating,
+    "any length": alike((1, 2, 3, 4), (0.9, 0.8, 0.7, 0.6)),
+    "worthless deep down": alike((1, 4, 4, 4), (0.9, 0.8, 0.05, 0.05)),
+    "poor": alike((1, 2, 4), (0.3, 0.2, 0.1, 0.1)),
+    "by a grammar": struck_out,
+    "never longer than two": alike((1, 2, 2), (0.9, 0.8)),
+}
+
+
+def drawn(draw: Callable[[Random], Draft], drafts: int = 10_000, seed: int = 7) -> list[Draft]:
+    rng = Random(seed)
+    return [draw(rng) for _ in range(drafts)]
+
+
+def shape_of(drafts: Sequence[Draft]) -> DraftShape:
+    """What detailed records of requests with these drafts tell."""
+    found = Positions()
+    found.add(Counter(drafts))
+    return found.shape
+
+
+def exact_speedup(drafts: Sequence[Draft], k: int, profile: CostProfile, batch: float = BATCH) -> float:
+    """The speedup with this K, counted draft by draft: each would have been cut off behind it."""
+    emitted = sum(1 + min(accepted, k) for _, accepted in drafts) / len(drafts)
+    held = sum(min(drafted, k) for drafted, _ in drafts) / len(drafts)
+    return emitted / profile.step_cost(held, batch)
+
+
+class Watched:
+    """An engine whose drafts are counted, as they are published after each window."""
+
+    def __init__(self, settings: Settings, k: int = 4, batch: float = BATCH) -> None:
+        self.settings, self.k, self.batch = settings, k, batch
+        self.time, self.drafts, self.states = 0.0, [], {}
+        self.publish([])
+
+    def publish(self, drafts: Sequence[Draft], shape: DraftShape | None = None) -> EngineResult:
+        """Go on by a window of these drafts, with what records tell of their lengths."""
+        self.drafts += drafts
+        engine = EngineReading(KEY, count(self.drafts, self.k), Load(self.batch, 0, 0.1))
+        shapes = {} if shape is None else {KEY.model_name: shape}
+        self.states, (result,) = observe(
+            self.states, Reading("vllm-v1", (engine,)), self.time, self.settings, "", shapes
+        )
+        self.time += self.settings.judged.seconds
+        return result
+
+
+def advice(
+    drafts: Sequence[Draft],
+    shape: DraftShape | None = None,
+    profile: CostProfile = DRAFT_MODEL,
+    *,
+    k: int = 4,
+    method: str = "",
+) -> Advice:
+    """What is advised after one window of these drafts."""
+    return Watched(settings_for(profile, method, k), k).publish(drafts, shape).advice
+
+
+class TestAgainstEveryDraft:
+    @pytest.mark.parametrize("profile", [NGRAM, DRAFT_MODEL, EAGLE], ids=lambda profile: profile.name)
+    @pytest.mark.parametrize("kind", DRAFTERS)
+    def test_what_every_k_gives(self, kind: str, profile: CostProfile) -> None:
+        """For every K up to the present one the speedup is that of the very same drafts, cut off."""
+        drafts = drawn(DRAFTERS[kind])
+        options = advice(drafts, shape_of(drafts), profile).options
+
+        assert [option.num_speculative_tokens for option in options][:5] == [0, 1, 2, 3, 4]
+        assert [option.speedup for option in options[1:5]] == pytest.approx(
+            [exact_speedup(drafts, k, profile) for k in (1, 2, 3, 4)]
+        )
+        assert [option.extrapolated for option in options] == [k > 4 for k in range(9)]
+
+    @pytest.mark.parametrize("profile", [NGRAM, DRAFT_MODEL, EAGLE], ids=lambda profile: profile.name)
+    @pytest.mark.parametrize("kind", ["short where unsure", "worthless deep down", "poor", "by a grammar"])
+    def test_the_best_k(self, kind: str, profile: CostProfile) -> None:
+        """Advised is the K that those drafts argue for, unless a larger one is worth a try."""
+        drafts = drawn(DRAFTERS[kind])
+        best = max(range(5), key=lambda k: exact_speedup(drafts, k, profile) if k else 1.0)
+        found = advice(drafts, shape_of(drafts), profile)
+
+        assert found.action is not Action.INSUFFICIENT_DATA
+        assert found.num_speculative_tokens == best or (best == 4 and found.action is Action.INCREASE_K)
+
+    def test_full_length_would_mislead(self) -> None:
+        """As if each draft held K tokens, a smaller K would look best, and lose what long drafts give."""
+        drafts = drawn(repeating)
+        best = max(range(1, 5), key=lambda k: exact_speedup(drafts, k, DRAFT_MODEL))
+        full = [
+            sum(1 + min(a, k) for _, a in drafts) / len(drafts) / DRAFT_MODEL.step_cost(k, BATCH)
+            for k in range(1, 5)
+        ]
+        found = advice(drafts, shape_of(drafts))
+
+        assert (best, 1 + full.index(max(full))) == (4, 1)
+        assert found.num_speculative_tokens is not None
+        assert found.num_speculative_tokens >= 4
+
+    @given(st.lists(st.sampled_from([(1, 0), (1, 1), (2, 0), (2, 2), (4, 1), (4, 4), (0, 0)]), min_size=1))
+    def test_any_drafts(self, kinds: list[Draft]) -> None:
+        """Whatever drafts are like, as long as they vary: what is shown of a K is what it gives."""
+        drafts = kinds * 600
+        mean = sum(drafted for drafted, _ in kinds) / len(kinds)
+        found = advice(drafts, shape_of(drafts))
+
+        if 0 < mean < 0.95 * 4:
+            shown = {
+                o.num_speculative_tokens: o.speedup for o in found.options if 0 < o.num_speculative_tokens < 5
+            }
+            assert shown == pytest.approx({k: exact_speedup(drafts, k, DRAFT_MODEL) for k in (1, 2, 3, 4)})
+
+    def test_a_larger_k_is_tried_with_care(self) -> None:
+        """Beyond the present K only drafts that it cut off go on, and that is said to be extrapolated."""
+        drafts = drawn(alike((1, 4, 4, 4, 4, 4), (0.97,) * 4))
+        found = advice(drafts, shape_of(drafts), EAGLE, method="eagle3")
+
+        assert found.action is Action.INCREASE_K
+        assert "extrapolated cautiously" in found.reason
+        assert found.schedule_note == (
+            "drafts vary in length, and what a smaller K costs them differs from batch to batch"
+        )
+        assert found.speculative_config == (
+            f'{{"method": "eagle3", "num_speculative_tokens": {found.num_speculative_tokens}}}'
+        )
+
+
+class TestWithoutUsableRecords:
+    DRAFTS = drawn(DRAFTERS["worthless deep down"])
+    REASON = NO_ADVICE.format(length=13 / 4, k=4)
+
+    def refused(self, shape: DraftShape | None, drafts: Sequence[Draft] = DRAFTS) -> str:
+        found = advice(drafts, shape)
+        assert (found.action, found.num_speculative_tokens, found.options) == (
+            Action.INSUFFICIENT_DATA,
+            None,
+            (),
+        )
+        assert (found.speculative_config, found.schedule) == ("", ())
+        assert found.rules
+        return found.reason
+
+    def test_no_records(self) -> None:
+        """Counters alone do not tell, and it is said what would."""
+        expected = self.REASON + "detailed records of the requests would (docs/requests.md)"
+
+        assert self.refused(None) == expected
+        assert self.refused(DraftShape(0, ())) == expected
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            shape_of(DRAFTS[:499]),
+            shape_of(drawn(alike((4,), (0.9,) * 4))),
+            shape_of(drawn(alike((1, 2), (0.9,) * 2))),
+            shape_of(drawn(alike((3, 8), (0.9,) * 8))),
+            shape_of(drawn(alike((1, 2, 3, 6), (0.9,) * 6))),
+        ],
+        ids=["too few", "longer drafts", "shorter drafts", "other drafts", "another K"],
+    )
+    def test_records_that_do_not_fit(self, shape: DraftShape) -> None:
+        """Too few of them, or of traffic whose drafts are of another length: they speak for nothing here."""
+        assert self.refused(shape) == (
+            self.REASON + "detailed records of the requests would, once there are enough of the same traffic "
+            "(docs/requests.md)"
+        )
+
+    def test_the_least_number_of_drafts(self) -> None:
+        """As many recorded drafts are needed as drafts for any advice."""
+        shape = shape_of(self.DRAFTS)
+
+        assert advice(self.DRAFTS, replace(shape, drafts=500)).num_speculative_tokens == 2
+        assert self.refused(replace(shape, drafts=499))
+
+    @pytest.mark.parametrize(("factor", "fits"), [(0.91, True), (1.09, True), (0.89, False), (1.11, False)])
+    def test_how_alike_traffic_must_be(self, factor: float, fits: bool) -> None:
+        """A tenth of difference in the mean draft length is borne, more is not."""
+        shape = shape_of(self.DRAFTS)
+        other = replace(shape, mean_lengths=tuple(factor * length for length in shape.mean_lengths))
+
+        assert (advice(self.DRAFTS, other).action is not Action.INSUFFICIENT_DATA) is fits
+
+    def test_other_models(self) -> None:
+        """Records of another model's requests say nothing of this one's."""
+        watched = Watched(settings_for(DRAFT_MODEL, "", 4))
+        engine = EngineReading(KEY, count(self.DRAFTS, 4), Load(BATCH, 0, 0.1))
+        _, (result,) = observe(
+            watched.states,
+            Reading("vllm-v1", (engine,)),
+            watched.time,
+            watched.settings,
+            "",
+            {"another": shape_of(self.DRAFTS)},
+        )
+
+        assert result.advice.action is Action.INSUFFICIENT_DATA
+
+    def test_full_drafts_need_no_records(self) -> None:
+        """Where drafts hold K tokens the counters tell all, and records of other lengths change nothing."""
+        drafts = drawn(alike((4,), (0.9, 0.8, 0.05, 0.05)))
+        for lengths in ((1, 2), (3, 4, 4, 4, 4, 4)):
+            assert advice(drafts) == advice(drafts, shape_of(drawn(alike(lengths, (0.9,) * 4))))
+        assert advice(drafts).num_speculative_tokens == 2
+
+    def test_a_loss_is_seen_without_records(self) -> None:
+        """That no speculation would be faster needs no other K to be known."""
+        drafts = drawn(alike((1, 2, 4), (0.05,) * 4))
+
+        assert advice(drafts).action is advice(drafts, shape_of(drafts)).action is Action.DISABLE
+
+
+class TestInTheCourseOfTime:
+    @pytest.mark.parametrize("kind", ["worthless deep down", "by a grammar", "poor"])
+    def test_advice_comes_and_goes_with_the_records(self, kind: str) -> None:
+        """No advice outlives the records, and while there are none nothing is unlearned."""
+        watched = Watched(settings_for(DRAFT_MODEL, "", 4))
+        found = []
+        for seed, there in enumerate((True, True, False, False, False, False, True, False, True)):
+            drafts = drawn(DRAFTERS[kind], 3_000, seed)
+            found.append(watched.publish(drafts, shape_of(drafts) if there else None).advice)
+        told = [each.num_speculative_tokens for each in found]
+
+        assert [k is None for k in told] == [False, False, True, True, True, True, False, True, False]
+        assert len(set(told) - {None}) == 1
+        assert not any(each.doubted for each in found)
+
+    def test_advice_without_records_is_replaced_once_that_is_certain(self) -> None:
+        """Where the records come later than the drafts, it takes a window more to be sure."""
+        watched = Watched(settings_for(DRAFT_MODEL, "", 4))
+        drafts = drawn(DRAFTERS["worthless deep down"], 3_000)
+        found = [watched.publish(drafts, shape).advice for shape in (None, *[shape_of(drafts)] * 2)]
+
+        assert [(each.num_speculative_tokens, each.doubted) for each in found] == [
+            (None, False),
+            (4, True),
+            (2, False),
+        ]
+
+    def test_lengths_that_tremble_do_not_move_advice(self) -> None:
+        """Records are a sample: their lengths differ a little from poll to poll, the advice does not."""
+        watched = Watched(settings_for(DRAFT_MODEL, "", 4))
+        found = {
+            watched.publish(
+                drawn(DRAFTERS["worthless deep down"], 3_000, seed),
+                shape_of(drawn(DRAFTERS["worthless deep down"], 500, -seed)),
+            ).advice.num_speculative_tokens
+            for seed in range(1, 40)
+        }
+
+        assert found == {2}
+
+
+def test_the_threshold_for_drafts_is_the_operators() -> None:
+    """`advice_minimum_drafts` holds for recorded drafts as for counted ones."""
+    drafts = drawn(DRAFTERS["worthless deep down"])
+    settings = settings_for(DRAFT_MODEL, "", 4)
+    thresholds = Thresholds().with_values({"advice_minimum_drafts": 5_000})
+    demanding = replace(settings, thresholds=thresholds)
+    few, many = shape_of(drafts[:4_999]), shape_of(drafts[:5_000])
+
+    assert Watched(demanding).publish(drafts, few).advice.action is Action.INSUFFICIENT_DATA
+    assert Watched(demanding).publish(drafts, many).advice.num_speculative_tokens == 2

@@ -1,0 +1,93 @@
+"""Native buckets: every value is in the bucket that the definition says, to the last bit."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from vllm_specdec_exporter.per_request.native import SCHEMA, ZERO_THRESHOLD, bound_of, index_of
+
+VALUES = st.floats(ZERO_THRESHOLD, 1e300, exclude_min=True)
+INDICES = st.integers(-111, 8000)
+
+
+def holds(index: int, value: float) -> bool:
+    """Tell whether 2^((index-1)/8) < value <= 2^(index/8), reckoned in whole numbers alone."""
+    eighth_power = Fraction(value) ** 8
+    return Fraction(2) ** (index - 1) < eighth_power <= Fraction(2) ** index
+
+
+@given(VALUES)
+@example(1.0)
+@example(0.5)
+@example(math.nextafter(1.0, 2.0))
+@example(math.sqrt(2.0))
+@example(math.sqrt(0.5))
+@example(math.nextafter(math.sqrt(0.5), 0.0))
+def test_a_value_is_in_the_bucket_whose_bounds_enclose_it(value: float) -> None:
+    index = index_of(value)
+
+    assert index is not None
+    assert holds(index, value)
+
+
+@given(INDICES)
+def test_a_bound_is_the_largest_value_of_its_bucket(index: int) -> None:
+    bound = bound_of(index)
+
+    assert index_of(bound) == index
+    assert index_of(math.nextafter(bound, math.inf)) == index + 1
+
+
+@given(st.integers(-13, 1000))
+def test_powers_of_two_are_bounds(exponent: int) -> None:
+    assert bound_of(8 * exponent) == 2.0**exponent
+    assert index_of(2.0**exponent) == 8 * exponent
+
+
+@given(VALUES, VALUES)
+def test_a_larger_value_is_never_in_an_earlier_bucket(one: float, other: float) -> None:
+    first, second = index_of(min(one, other)), index_of(max(one, other))
+
+    assert first is not None
+    assert second is not None
+    assert first <= second
+
+
+@given(st.floats(0.0, ZERO_THRESHOLD))
+@example(0.0)
+@example(ZERO_THRESHOLD)
+@example(5e-324)
+def test_values_up_to_the_threshold_are_in_the_zero_bucket(value: float) -> None:
+    assert index_of(value) is None
+
+
+def test_the_first_bucket_begins_where_the_zero_bucket_ends() -> None:
+    first = index_of(math.nextafter(ZERO_THRESHOLD, 1.0))
+
+    assert first is not None
+    assert bound_of(first - 1) == ZERO_THRESHOLD
+
+
+def test_ratios_and_times_have_the_documented_number_of_buckets() -> None:
+    first = index_of(math.nextafter(ZERO_THRESHOLD, 1.0))
+    ratio, ten_minutes = index_of(1.0), index_of(600.0)
+
+    assert first is not None
+    assert ratio is not None
+    assert ten_minutes is not None
+    assert (ratio - first + 1, ten_minutes - first + 1) == (112, 186)
+
+
+def test_a_bucket_is_as_wide_as_the_schema_says() -> None:
+    assert bound_of(17) / bound_of(16) == pytest.approx(2 ** (2**-SCHEMA), rel=1e-15)
+
+
+@pytest.mark.parametrize("value", [-1e-9, -1.0, math.inf, -math.inf, math.nan])
+def test_what_no_bucket_holds_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="has no bucket"):
+        index_of(value)

@@ -1,0 +1,381 @@
+"""The protobuf exposition says what the text formats say, and native buckets beside it.
+
+Answers are decoded with the real protobuf library, by the published definition of the messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import (
+    CollectorRegistry,
+    Enum,
+    Gauge,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    Summary,
+    generate_latest,
+)
+from prometheus_client import Counter as CounterMetric
+from prometheus_client import Histogram as HistogramMetric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeHistogramMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+    UnknownMetricFamily,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from golden.cases import CASES, Case, run
+from observed import observed
+from protobuf_families import decode, samples, series
+from vllm_specdec_exporter import exposed_histogram
+from vllm_specdec_exporter.collector import ResultCollector
+from vllm_specdec_exporter.distribution import Distribution
+from vllm_specdec_exporter.histogram import Histogram
+from vllm_specdec_exporter.per_request import native
+from vllm_specdec_exporter.per_request.result import GroupResult, Observed, RequestsResult
+from vllm_specdec_exporter.protobuf_exposition import accepts, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+
+class Families:
+    """A collector of families that do not change."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+def registry_of(*families: Metric) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(Families(families))
+    return registry
+
+
+def decoded(*families: Metric) -> list[Any]:
+    return decode(encode(registry_of(*families)))
+
+
+def by_text(registry: CollectorRegistry) -> dict[Any, float]:
+    """The series of the classic text."""
+    return samples(text_string_to_metric_families(generate_latest(registry).decode()))
+
+
+# --- the same as text
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_exporter_answer_says_the_same_as_its_text(case: Case) -> None:
+    """Names, labels, `le` and values of every family."""
+    result = run(case)
+    text, protobuf = CollectorRegistry(), CollectorRegistry()
+    text.register(ResultCollector(lambda: result))
+    protobuf.register(ResultCollector(lambda: result, native=True))
+
+    found = series(decode(encode(protobuf)))
+
+    assert found == by_text(text)
+    assert found
+
+
+def test_metrics_of_the_process_say_the_same_as_their_text() -> None:
+    live = CollectorRegistry()
+    ProcessCollector(registry=live)
+    PlatformCollector(registry=live)
+    registry = registry_of(*live.collect())
+
+    found = series(decode(encode(registry)))
+
+    assert found == by_text(registry)
+    assert {"process_cpu_seconds_total", "process_resident_memory_bytes", "python_info"} <= {
+        name for name, _ in found
+    }
+
+
+def test_types_and_help_are_those_of_the_text() -> None:
+    live = CollectorRegistry()
+    CounterMetric("a_total", "Counts.\nAll.", registry=live)
+    Gauge("b", "Stands.", registry=live)
+    HistogramMetric("c", "Spreads.", registry=live)
+    Summary("d", "Sums.", registry=live)
+    Info("e", "Tells.", registry=live)
+    Enum("f", "Is.", states=["up", "down"], registry=live)
+
+    found = decode(encode(registry_of(*live.collect(), UnknownMetricFamily("g", "Is what?", value=1.0))))
+
+    assert [(family.name, family.help, family.type) for family in found] == [
+        ("a_total", "Counts.\nAll.", 0),
+        ("b", "Stands.", 1),
+        ("c", "Spreads.", 4),
+        ("d", "Sums.", 2),
+        ("e_info", "Tells.", 1),
+        ("f", "Is.", 1),
+        ("g", "Is what?", 3),
+    ]
+
+
+def test_a_family_without_samples_is_left_out() -> None:
+    assert (
+        encode(registry_of(GaugeMetricFamily("a", "Stands."), HistogramMetricFamily("b", "Spreads."))) == b""
+    )
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+_VALUES = st.floats(allow_nan=False) | st.integers(-(2**53), 2**53).map(float)
+_COUNTS = st.integers(0, 2**53).map(float)
+_CREATED = st.none() | st.integers(0, 2**40).map(lambda eighths: eighths / 8)
+_LABELS = st.tuples(_TEXTS, _TEXTS)
+_BOUNDS = st.lists(st.floats(0, 1e12), max_size=6, unique=True).map(sorted)
+
+
+@st.composite
+def families(draw: st.DrawFn) -> list[Metric]:
+    """A family of each type, its series told apart by two labels of any text."""
+
+    def own() -> list[tuple[str, str]]:
+        return draw(st.lists(_LABELS, min_size=1, max_size=3, unique=True))
+
+    names = ("one", "two")
+    counter = CounterMetricFamily("counter", draw(_TEXTS), labels=names)
+    gauge = GaugeMetricFamily("gauge", draw(_TEXTS), labels=names)
+    unknown = UnknownMetricFamily("unknown", draw(_TEXTS), labels=names)
+    summary = SummaryMetricFamily("summary", draw(_TEXTS), labels=names)
+    histogram = HistogramMetricFamily("histogram", draw(_TEXTS), labels=names)
+    gauges = GaugeHistogramMetricFamily("gauges", draw(_TEXTS), labels=names)
+    for labels in own():
+        counter.add_metric(labels, draw(_VALUES), draw(_CREATED))
+    for labels in own():
+        gauge.add_metric(labels, draw(_VALUES))
+    for labels in own():
+        unknown.add_metric(labels, draw(_VALUES))
+    for labels in own():
+        summary.add_metric(labels, int(draw(_COUNTS)), draw(_VALUES))
+        for quantile in draw(st.sets(st.sampled_from(["0.1", "0.5", "1.0"]))):
+            both = {**dict(zip(names, labels, strict=True)), "quantile": quantile}
+            summary.add_sample("summary", both, draw(_VALUES))
+    for labels in own():
+        # Counts from a rate or an average need not be whole.
+        counts = st.floats(0, 1e9) | _COUNTS
+        buckets = [(exposed(bound), draw(counts)) for bound in [*draw(_BOUNDS), math.inf]]
+        histogram.add_metric(labels, buckets, draw(_VALUES))
+        gauges.add_metric(labels, buckets, draw(_VALUES))
+    return [counter, gauge, unknown, summary, histogram, gauges]
+
+
+def exposed(bound: float) -> str:
+    """A bound as `exposed_histogram` writes it."""
+    family = HistogramMetricFamily("any", "")
+    exposed_histogram.add(family, (), Observed(Histogram((bound,), (0.0,), 0.0, 0.0)), native=False)
+    return family.samples[0].labels["le"]
+
+
+@given(families())
+def test_every_type_with_any_values_and_label_texts_is_read_back(made: list[Metric]) -> None:
+    """Also label texts in other scripts, empty, or with what the text formats escape."""
+    assert series(decoded(*made)) == samples(made)
+
+
+@given(st.sampled_from([math.inf, -math.inf, math.nan]))
+def test_values_that_are_no_numbers_are_read_back(value: float) -> None:
+    (found,) = series(decoded(GaugeMetricFamily("a", "", value=value))).values()
+
+    assert found == pytest.approx(value, nan_ok=True)
+
+
+@given(st.integers(-(2**60), 2**60))
+def test_timestamps_of_samples_are_milliseconds(milliseconds: int) -> None:
+    family = GaugeMetricFamily("a", "")
+    family.add_metric([], 1.0, timestamp=milliseconds / 1000)
+
+    assert decoded(family)[0].metric[0].timestamp_ms == int(milliseconds / 1000 * 1000)
+
+
+def test_timestamps_are_told_of_none_without_one() -> None:
+    (family,) = decoded(GaugeMetricFamily("a", "", value=1.0))
+
+    assert not family.metric[0].HasField("timestamp_ms")
+
+
+# --- histograms
+
+
+def family_of(found: Observed | Distribution | None, *, with_native: bool, **labels: str) -> Metric:
+    family = HistogramMetricFamily("x", "Spreads.")
+    exposed_histogram.add(family, tuple(labels.items()), found, with_native)
+    return family
+
+
+_OBSERVATIONS = st.lists(st.floats(0, 1.0) | st.floats(0, 1e6) | st.sampled_from([0.0, 0.5, 1.0]))
+
+
+@given(_OBSERVATIONS)
+def test_native_buckets_hold_what_was_observed(values: list[float]) -> None:
+    (family,) = decoded(family_of(observed(values), with_native=True, model_name="m"))
+    (metric,) = family.metric
+    histogram = metric.histogram
+
+    buckets, index, count = {}, 0, 0
+    deltas = iter(histogram.positive_delta)
+    for place, span in enumerate(histogram.positive_span):
+        assert span.length > 0
+        assert place == 0 or span.offset > 0, "spans do not touch"
+        index += span.offset
+        for _ in range(span.length):
+            count += next(deltas)
+            buckets[index] = count
+            index += 1
+    assert list(deltas) == []
+    assert buckets == Counter(i for i in map(native.index_of, values) if i is not None)
+    assert histogram.zero_count == sum(value <= native.ZERO_THRESHOLD for value in values)
+    assert histogram.zero_count + sum(buckets.values()) == histogram.sample_count == len(values)
+    assert histogram.sample_sum == math.fsum(values)
+    assert (histogram.schema, histogram.zero_threshold) == (native.SCHEMA, native.ZERO_THRESHOLD)
+    assert not histogram.negative_span
+
+
+@given(_OBSERVATIONS)
+def test_classic_buckets_stand_beside_native_ones_as_in_text(values: list[float]) -> None:
+    text = family_of(observed(values), with_native=False, model_name="m")
+
+    assert series(decoded(family_of(observed(values), with_native=True, model_name="m"))) == samples([text])
+
+
+def test_a_histogram_that_nothing_was_observed_for_is_known_as_native() -> None:
+    """Prometheus tells by the threshold, or it would begin a series of the other kind."""
+    (family,) = decoded(family_of(observed([]), with_native=True))
+
+    assert family.metric[0].histogram.zero_threshold > 0
+
+
+def test_a_text_family_has_the_classic_samples_alone() -> None:
+    family = family_of(observed([0.0, 0.3, 0.7]), with_native=False, model_name="m", target="")
+
+    assert [(sample.name, sample.labels, sample.value) for sample in family.samples] == [
+        ("x_bucket", {"model_name": "m", "le": "0.05"}, 1.0),
+        ("x_bucket", {"model_name": "m", "le": "0.5"}, 2.0),
+        ("x_bucket", {"model_name": "m", "le": "1.0"}, 3.0),
+        ("x_bucket", {"model_name": "m", "le": "30.0"}, 3.0),
+        ("x_bucket", {"model_name": "m", "le": "+Inf"}, 3.0),
+        ("x_count", {"model_name": "m"}, 3.0),
+        ("x_sum", {"model_name": "m"}, 1.0),
+    ]
+    assert not [sample for sample in family.samples if sample.native_histogram]
+
+
+def test_a_distribution_has_no_native_buckets() -> None:
+    found = Distribution(buckets=(3.0, 7.0, 9.0), count=9.0, sum=8.0)
+
+    (family,) = decoded(family_of(found, with_native=True, engine="0"))
+
+    assert not family.metric[0].histogram.HasField("schema")
+    assert series([family]) == {
+        ("x_bucket", (("engine", "0"), ("le", "0.0"))): 3.0,
+        ("x_bucket", (("engine", "0"), ("le", "1.0"))): 7.0,
+        ("x_bucket", (("engine", "0"), ("le", "2.0"))): 9.0,
+        ("x_bucket", (("engine", "0"), ("le", "+Inf"))): 9.0,
+        ("x_count", (("engine", "0"),)): 9.0,
+        ("x_sum", (("engine", "0"),)): 8.0,
+    }
+
+
+def test_an_exporter_answer_has_the_native_buckets_of_its_requests_in_protobuf_alone() -> None:
+    values = observed([0.4, 0.8, 0.8])
+    group = GroupResult("m", "0-0.5", "code", values, values, observed([]), observed([]))
+    result = replace(run(CASES[0]), requests=RequestsResult(groups=(group,)))
+    name = "vllm_specdec_request_acceptance_ratio"
+
+    text, protobuf = CollectorRegistry(), CollectorRegistry()
+    text.register(ResultCollector(lambda: result))
+    protobuf.register(ResultCollector(lambda: result, native=True))
+    found = decode(encode(protobuf))
+
+    (family,) = [family for family in found if family.name == name]
+    (metric,) = family.metric
+    assert sum(span.length for span in metric.histogram.positive_span) == 2
+    assert series(found) == by_text(text)
+    assert not [sample for family in text.collect() for sample in family.samples if sample.native_histogram]
+
+
+def test_nothing_is_added_of_what_does_not_exist() -> None:
+    assert family_of(None, with_native=True).samples == []
+
+
+# --- what a client accepts
+
+
+PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+#: Prometheus 2 without native histograms.
+TEXTS = f"{OPENMETRICS},application/openmetrics-text;version=0.0.1;q=0.75,text/plain;q=0.5,*/*;q=0.1"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        PROTOBUF,
+        # Prometheus 2, and Prometheus 3
+        f"{PROTOBUF},{OPENMETRICS};q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+        f"{PROTOBUF};q=0.6,{OPENMETRICS};escaping=allow-utf-8;q=0.5,text/plain;q=0.2,*/*;q=0.1",
+        f"text/plain;q=0.9, {PROTOBUF}",
+        f"text/plain, {PROTOBUF}",
+        f"*/*;q=0.2,{PROTOBUF};q=0.3",
+        f"text/plain;q=0.1,*/*,{OPENMETRICS};q=0.1,{PROTOBUF};q=0.3",
+        f"text/plain;q=high,{PROTOBUF};q=0.3",
+        'Application/Vnd.Google.Protobuf; Proto="io.prometheus.client.MetricFamily" ; encoding = "delimited"',
+        f'text/html;title="a,b;q=1, text/plain",{PROTOBUF};q=0.3',
+        f"{PROTOBUF};q=0.1,{PROTOBUF};q=0.9,text/plain;q=0.5",
+    ],
+)
+def test_protobuf_is_for_who_prefers_it(header: str) -> None:
+    assert accepts(header)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "*/*",
+        "application/*",
+        "text/plain",
+        TEXTS,
+        f"{PROTOBUF};q=0.4,text/plain;q=0.5",
+        f"{PROTOBUF};q=0.4,{OPENMETRICS};q=0.5",
+        f"{PROTOBUF};q=0.4,*/*;q=0.5",
+        f"{PROTOBUF};q=0.4,text/*;q=0.5",
+        f"{PROTOBUF};q=0.4,application/*;q=0.5",
+        f"{PROTOBUF};q=0",
+        f"{PROTOBUF};q=0.000,text/plain;q=0",
+        f"{PROTOBUF};q=high",
+        f"{PROTOBUF};q=1.5",
+        "application/vnd.google.protobuf",
+        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
+        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=compact-text",
+        "application/vnd.google.protobuf;proto=io.prometheus.write.v2.Request;encoding=delimited",
+        f'text/html;title="{PROTOBUF}"',
+        f'text/html;title="a,{PROTOBUF}',
+        f'text/html;title="a,{PROTOBUF}\\',
+    ],
+)
+def test_text_is_for_everybody_else(header: str) -> None:
+    assert not accepts(header)
+
+
+@given(st.text())
+def test_no_header_is_too_odd(header: str) -> None:
+    assert accepts(header) is False

@@ -1,0 +1,30 @@
+"""Values of requests, counted as the exporter counts them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.histogram import Histogram
+from vllm_specdec_exporter.per_request.native import index_of
+from vllm_specdec_exporter.per_request.result import Observed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def observed(values: Sequence[float], bounds: tuple[float, ...] = (0.05, 0.5, 1.0, 30.0)) -> Observed:
+    """Return the histogram of `values`, one looked at after the other."""
+    indices = [index_of(value) for value in values]
+    classic = Histogram(
+        bounds,
+        tuple(float(sum(value <= bound for value in values)) for bound in bounds),
+        float(len(values)),
+        math.fsum(values),
+    )
+    return Observed(
+        classic,
+        zero=indices.count(None),
+        native=tuple(Counter(index for index in indices if index is not None).items()),
+    )

@@ -1,0 +1,453 @@
+"""The book: what is counted of whom, names that overflow, and what goes on after a reload."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from core.builders import final_answer, requests
+from per_request.exact import real_records, record, request, totals
+from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.per_request.answer import ROUTES
+from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.classification import OTHER, Classification, parse_rule
+from vllm_specdec_exporter.per_request.grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, Temperatures
+from vllm_specdec_exporter.per_request.judgement import Load
+from vllm_specdec_exporter.per_request.observation import RecordState, Source
+from vllm_specdec_exporter.per_request.record import DraftRecord
+from vllm_specdec_exporter.per_request.result import ObservationCount, Outcome, TapResult
+from vllm_specdec_exporter.per_request.settings import RequestSettings
+from vllm_specdec_exporter.per_request.tally import Bounds
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.per_request.result import RequestsResult
+
+TENANTS = RequestSettings(classification=Classification(tenants=frozenset({"acme", "globex"})))
+
+
+def book(*observations: Observation, settings: RequestSettings = TENANTS, time: float = 0.0) -> Book:
+    found = Book(settings, Thresholds(), (Source.TAP,))
+    for observation in observations:
+        found.add(observation, Source.TAP, time)
+    return found
+
+
+def result(*observations: Observation, settings: RequestSettings = TENANTS) -> RequestsResult:
+    return book(*observations, settings=settings).result(0.0, {})
+
+
+class TestCounting:
+    def test_by_what_answers_told(self) -> None:
+        """Each request is counted once, by its source and record; what may come is there from 0 on."""
+        found = Book(TENANTS, Thresholds(), (Source.TAP, Source.PUSH))
+        detailed = request(0, record=record([(4, 2)]))
+        for observation in (detailed, detailed, request(50), request(0, record=None)):
+            found.add(observation, Source.TAP, 0.0)
+        for observation in (request(0, 0, 0), request(0, record=None, malformed=True)):
+            found.add(observation, Source.PUSH, 0.0)
+        counted = {(o.source, o.record): o.requests for o in found.result(0.0, {}).observations}
+
+        assert counted == {
+            **{(source, state): 0 for source in ("tap", "push") for state in RecordState},
+            ("tap", "detailed"): 2,
+            ("tap", "summary"): 1,
+            ("tap", "none"): 1,
+            ("push", "not_drafted"): 1,
+            ("push", "malformed"): 1,
+        }
+
+    def test_groups(self) -> None:
+        """By model, bucket of temperature and type, in order."""
+        found = result(
+            request(82, temperature=0.6),
+            request(38, temperature=0.7),
+            request(82, request_type="code"),
+            request(60, model_name="a", temperature=None),
+        )
+
+        assert [(g.model_name, g.temperature, g.request_type) for g in found.groups] == [
+            ("a", "unset", "chat"),
+            ("m", "0", "code"),
+            ("m", "0.5-0.7", "chat"),
+        ]
+        assert found.groups[2].outcomes == {"loses": 1, "break_even": 0, "gains": 1}
+        assert (found.groups[2].drafts, found.groups[2].draft_tokens, found.groups[2].accepted_tokens) == (
+            40,
+            200,
+            120,
+        )
+        assert [model.model_name for model in found.models] == ["a", "m"]
+
+    @pytest.mark.parametrize("nothing", [None, DraftRecord(0, 0, 0), totals(0, 0, 4)])
+    def test_requests_that_were_not_drafted_for(self, nothing: DraftRecord | None) -> None:
+        """They have times, but no outcome; nothing is judged by them, and their tenant is not counted."""
+        found = result(request(0, record=nothing, tenant="acme", completion_tokens=7, ttft_seconds=0.1))
+
+        assert found.groups[0].time_to_first_token_seconds is not None
+        assert found.groups[0].outcomes == {"loses": 0, "break_even": 0, "gains": 0}
+        assert found.groups[0].generation_tokens == {"loses": 0, "break_even": 0, "gains": 0}
+        assert [(model.window_requests, model.groups) for model in found.models] in ([], [(0, ())])
+        assert found.tenants == ()
+
+    def test_requests_that_told_nothing(self) -> None:
+        """A model whose answers have no records is there with all that is known of it: how many they were."""
+        (model,) = result(request(0, record=None), request(0, record=None, malformed=True)).models
+
+        assert (model.window_requests, model.window_unrecorded_requests) == (0, 2)
+        assert (model.drafted_per_position, model.position_acceptance_ratio) == ((), ())
+
+    def test_tokens_by_outcome(self) -> None:
+        """Generated tokens go to the outcome of their request; where an answer told none, none are added."""
+        found = result(
+            request(82, completion_tokens=100),
+            request(82, completion_tokens=None),
+            request(38, completion_tokens=30),
+        )
+
+        assert found.groups[0].generation_tokens == {"loses": 30, "break_even": 0, "gains": 100}
+
+    def test_names_of_outcomes_are_text(self) -> None:
+        """What is published has plain names, as JSON needs them."""
+        found = result(request(82, tenant="acme"))
+
+        for counts in (
+            found.groups[0].outcomes,
+            found.tenants[0].outcomes,
+            found.tenants[0].generation_tokens,
+        ):
+            assert {type(name) for name in counts} == {str}
+            assert list(counts) == [outcome.value for outcome in Outcome]
+
+    def test_what_else_is_handed_through(self) -> None:
+        """The tap's own numbers, and pushes that could not be used."""
+        found = book()
+        found.push_rejected_total = 3
+        tap = TapResult(connections=2)
+
+        assert (found.result(0.0, {}, tap).tap, found.result(0.0, {}, tap).push_rejected_total) == (tap, 3)
+
+    def test_judgement_is_drawn_once_a_second(self) -> None:
+        """Counters are fresh at once; judgement, which takes longer, within a second."""
+        found = book(request(82))
+        first = found.result(10.0, {})
+        found.add(request(38), Source.TAP, 10.0)
+        same, later = found.result(10.9, {}), found.result(11.0, {})
+
+        assert [sum(r.groups[0].outcomes.values()) for r in (first, same, later)] == [1, 2, 2]
+        assert [r.models[0].window_requests for r in (first, same, later)] == [1, 1, 2]
+        found.add(request(38), Source.TAP, 11.0)
+        assert found.result(5.0, {}).models[0].window_requests == 3
+
+    def test_a_window_that_has_run_empty(self) -> None:
+        """Without traffic nothing is said of requests, but what was counted stays."""
+        found = book(request(0, record=record([(4, 2)] * 5)))
+        found.result(0.0, {})
+        (model,) = found.result(1e6, {}).models
+
+        assert (model.window_requests, model.acceptance_quantiles, model.acceptance_ratio) == (0, {}, None)
+        assert (model.losing_requests_ratio, model.mixed, model.groups, model.worst) == (None, None, (), ())
+        assert (model.drafted_per_position, model.accepted_per_position) == ((5,) * 4, (5, 5, 0, 0))
+        assert [finding.text for finding in model.findings] == [
+            "0 requests in the last 30m had something drafted, 50 are needed to judge them one by one"
+        ]
+
+
+class TestRealServer:
+    @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
+    def test_sums_are_those_of_the_server(self, scenario: str) -> None:
+        """Over all groups and positions, what was counted of the requests is what /metrics shows."""
+        engines = [engine.counters for engine in read(final_answer(scenario)).engines]
+        found = book(
+            *(
+                request(
+                    0,
+                    record=each,
+                    temperature=told["temperature"],
+                    completion_tokens=told["usage"]["completion_tokens"],
+                    ttft_seconds=told["ttft"],
+                )
+                for each, told in zip(real_records(scenario), requests(scenario), strict=True)
+            )
+        ).result(0.0, {})
+        (model,) = found.models
+        idle = sum(not each.draft_tokens for each in real_records(scenario))
+        generated = sum(engine.generation_tokens or 0 for engine in engines)
+        undrafted = sum(
+            told["usage"]["completion_tokens"]
+            for each, told in zip(real_records(scenario), requests(scenario), strict=True)
+            if not each.draft_tokens
+        )
+
+        assert sum(group.drafts for group in found.groups) == sum(e.drafts or 0 for e in engines)
+        assert sum(group.draft_tokens for group in found.groups) == sum(e.draft_tokens or 0 for e in engines)
+        assert sum(g.accepted_tokens for g in found.groups) == sum(e.accepted_tokens or 0 for e in engines)
+        assert sum(sum(g.generation_tokens.values()) for g in found.groups) == generated - undrafted
+        assert sum(sum(g.outcomes.values()) for g in found.groups) == len(requests(scenario)) - idle
+        assert model.accepted_per_position == tuple(
+            map(sum, zip(*(e.accepted_tokens_per_position for e in engines), strict=True))
+        )
+        assert sum(
+            g.time_to_first_token_seconds.classic.count for g in found.groups if g.time_to_first_token_seconds
+        ) == len(requests(scenario))
+
+
+class TestNames:
+    def test_models_and_types_that_overflow(self) -> None:
+        """The first keep their names, all later ones are `other`, in groups, models and tenants alike."""
+        many = [
+            request(82, model_name=f"m{n}", request_type=f"t{n}", tenant="acme", record=record([(4, 3)] * 5))
+            for n in range(30)
+        ]
+        found = book(*many, *many)
+        names = {OTHER, *(f"m{n}" for n in range(MOST_MODELS))}
+        seen = found.result(0.0, {})
+
+        assert {group.model_name for group in seen.groups} == names
+        assert {model.model_name for model in seen.models} == names
+        assert {tenant.model_name for tenant in seen.tenants} == names
+        assert set(found.shapes(0.0)) == names
+        assert {g.request_type for g in seen.groups} == {OTHER, *(f"t{n}" for n in range(MOST_TYPES))}
+        assert sum(sum(g.outcomes.values()) for g in seen.groups if g.model_name == OTHER) == 20
+        assert next(m for m in seen.models if m.model_name == OTHER).window_requests == 20
+
+    def test_types_that_nobody_can_crowd_out(self) -> None:
+        """Clients that name ever new types take no place from the operator's rules and the routes."""
+        ruled = replace(TENANTS, classification=Classification(rules=(parse_rule("code=model:*"),)))
+        junk = [request(82, request_type=f"junk{n}") for n in range(40)]
+        named = [request(82, request_type=kind) for kind in ("code", *ROUTES.values())]
+        types = {group.request_type for group in result(*junk, *named, settings=ruled).groups}
+
+        assert types == {OTHER, "code", *ROUTES.values(), *(f"junk{n}" for n in range(MOST_TYPES))}
+
+        after = Book(ruled, Thresholds(), (Source.TAP,))
+        after.adopt(book(*junk))
+        after.add(named[0], Source.TAP, 0.0)
+        assert "code" in {group.request_type for group in after.result(0.0, {}).groups}
+
+    def test_groups_that_overflow(self) -> None:
+        """Beyond so many groups of all models there is one for each model that takes all others."""
+        buckets = replace(TENANTS, temperatures=Temperatures(tuple(n / 10 for n in range(40))))
+        many = [
+            request(82, model_name=model, request_type="chat" if n % 2 else "rag", temperature=n / 20)
+            for n in range(78)
+            for model in ("a", "b")
+        ]
+        found = book(*many, *many, settings=buckets).result(0.0, {})
+        others = [group for group in found.groups if group.temperature == OTHER]
+
+        assert len(found.groups) == MOST_GROUPS + 2
+        assert [(g.model_name, g.temperature, g.request_type) for g in others] == [
+            ("a", OTHER, OTHER),
+            ("b", OTHER, OTHER),
+        ]
+        assert sum(sum(group.outcomes.values()) for group in found.groups) == 2 * len(many)
+        assert [model.window_requests for model in found.models] == [len(many), len(many)]
+
+    @pytest.mark.parametrize("name", ["x" * 300, "a\nb", "\x1b[31m", "\u202e", "\ud800"])
+    def test_names_that_no_label_may_hold(self, name: str) -> None:
+        """Whatever a client or a server calls a model or a type: it does not get into labels."""
+        found = result(request(82, model_name=name, request_type=name, tenant=name))
+
+        assert {(g.model_name, g.request_type) for g in found.groups} == {(OTHER, OTHER)}
+        assert {(t.model_name, t.tenant) for t in found.tenants} == {(OTHER, OTHER)}
+
+    def test_tenants(self) -> None:
+        """Only those that the operator named are told apart; without a tenant there is none to count."""
+        found = result(
+            request(82, tenant="acme", completion_tokens=50),
+            request(38, tenant="ada@example.org"),
+            request(38, tenant="bob"),
+            request(38, tenant=""),
+        )
+
+        assert {t.tenant: sum(t.outcomes.values()) for t in found.tenants} == {"acme": 1, OTHER: 2}
+        assert (found.tenants[0].draft_tokens, found.tenants[0].accepted_tokens) == (100, 82)
+        assert found.tenants[0].generation_tokens == {"loses": 0, "break_even": 0, "gains": 50}
+        assert "ada" not in repr(found)
+
+    def test_without_tenants(self) -> None:
+        """Where none are configured every name is one of the others."""
+        found = result(request(82, tenant="acme"), settings=RequestSettings())
+
+        assert [tenant.tenant for tenant in found.tenants] == [OTHER]
+
+
+class TestLoad:
+    PROFILE = for_method("draft_model")
+
+    def speedups(self, loads: dict[str, Load]) -> list[float | None]:
+        found = book(request(82), request(82, model_name="adapter")).result(0.0, loads)
+        return [model.groups[0].estimated_speedup for model in found.models]
+
+    def test_of_the_model(self) -> None:
+        """Each model's requests are judged at the load of its own server."""
+        loads = {"m": Load(4, self.PROFILE), "adapter": Load(64, self.PROFILE)}
+        own = [5.1 / self.PROFILE.step_cost(5, batch) for batch in (64, 4)]
+
+        assert self.speedups(loads) == pytest.approx(own)
+
+    def test_an_adapter(self) -> None:
+        """A model that no server names runs on the only one there is; of several none is picked."""
+        assert self.speedups({"base": Load(4, self.PROFILE)}) == pytest.approx(
+            [5.1 / self.PROFILE.step_cost(5, 4)] * 2
+        )
+        assert self.speedups({"a": Load(4, self.PROFILE), "b": Load(8, self.PROFILE)}) == [None, None]
+        assert self.speedups({}) == [None, None]
+
+
+def counters(found: RequestsResult) -> dict[Any, float]:
+    """Every counter in a result, by its place."""
+    counted: dict[Any, float] = {("rejected",): found.push_rejected_total}
+    counted |= {(o.source, o.record): o.requests for o in found.observations}
+    for group in found.groups:
+        key = (group.model_name, group.temperature, group.request_type)
+        counted |= {
+            (*key, name): getattr(group, name) for name in ("drafts", "draft_tokens", "accepted_tokens")
+        }
+        counted |= {(*key, "outcomes", name): value for name, value in group.outcomes.items()}
+        counted |= {(*key, "tokens", name): value for name, value in group.generation_tokens.items()}
+    for tenant in found.tenants:
+        at = (tenant.model_name, tenant.tenant)
+        counted |= {(*at, name): getattr(tenant, name) for name in ("draft_tokens", "accepted_tokens")}
+        counted |= {(*at, "outcomes", name): value for name, value in tenant.outcomes.items()}
+        counted |= {(*at, "tokens", name): value for name, value in tenant.generation_tokens.items()}
+    for model in found.models:
+        for name in ("drafted_per_position", "accepted_per_position"):
+            counted |= {(model.model_name, name, i): n for i, n in enumerate(getattr(model, name))}
+    return counted
+
+
+#: Every way in which a reload may change how requests are grouped, judged and counted.
+CHANGES = {
+    "window": replace(TENANTS, window_seconds=600.0),
+    "temperatures": replace(TENANTS, temperatures=Temperatures((0.2, 0.4))),
+    "default temperature": replace(TENANTS, temperatures=Temperatures(default=1.0)),
+    "types": replace(
+        TENANTS, classification=replace(TENANTS.classification, rules=(parse_rule("x=model:*"),))
+    ),
+    "type header": replace(TENANTS, classification=replace(TENANTS.classification, type_header="x-type")),
+    "tenants": replace(TENANTS, classification=Classification(tenants=frozenset({"initech"}))),
+    "tenant header": replace(TENANTS, classification=replace(TENANTS.classification, tenant_header="x-t")),
+    **{
+        f"bounds of {item.name}": replace(TENANTS, bounds=replace(Bounds(), **{item.name: (0.3, 3.0)}))
+        for item in fields(Bounds)
+    },
+    "nothing": TENANTS,
+}
+#: Changes after which the window holds what was grouped or judged in another way.
+OTHERWISE = {"window", "temperatures", "default temperature", "types", "type header"}
+
+
+class TestReload:
+    SEEN = (
+        request(
+            82,
+            record=record([(4, 4), (4, 1)] * 5),
+            tenant="acme",
+            completion_tokens=35,
+            ttft_seconds=0.2,
+            tpot_seconds=0.1,
+        ),
+        request(38, request_type="rag", temperature=1.2, tenant="nobody", completion_tokens=20),
+        request(0, record=None),
+    )
+
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_no_counter_falls(self, change: str) -> None:
+        """Whatever changes, every counter is there with its value, for a fall would be a restart."""
+        before = book(*self.SEEN)
+        before.push_rejected_total = 4
+        expected = counters(before.result(0.0, {}))
+        after = Book(CHANGES[change], Thresholds(), (Source.TAP,))
+        after.adopt(before)
+
+        assert counters(after.result(0.0, {})) == expected
+        for observation in self.SEEN:
+            after.add(observation, Source.TAP, 0.0)
+        now = counters(after.result(10.0, {}))
+        assert all(now[place] >= value for place, value in expected.items())
+        assert sum(now.values()) > sum(expected.values())
+
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_what_the_window_goes_on_with(self, change: str) -> None:
+        """It goes on if requests are still grouped and judged alike; else it begins anew."""
+        before = book(*self.SEEN)
+        after = Book(CHANGES[change], Thresholds(), (Source.TAP,))
+        after.adopt(before)
+        (model,) = after.result(0.0, {}).models
+
+        assert model.window_requests == (0 if change in OTHERWISE else 2)
+        assert model.window == ("10m" if change == "window" else "30m")
+
+    @pytest.mark.parametrize(
+        ("threshold", "value", "kept"),
+        [
+            ("disable_acceptance_ratio", 0.3, 0),
+            ("break_even_acceptance_ratio", 0.9, 0),
+            ("minimum_requests", 2, 2),
+            ("poor_request_acceptance_ratio", 0.2, 2),
+            ("mixed_requests_ratio", 0.4, 2),
+        ],
+    )
+    def test_other_thresholds(self, threshold: str, value: float, kept: int) -> None:
+        """Outcomes by other zones are not mixed; other limits judge the same requests."""
+        after = Book(TENANTS, Thresholds().with_values({threshold: value}), (Source.TAP,))
+        after.adopt(book(*self.SEEN))
+        (model,) = after.result(0.0, {}).models
+
+        assert model.window_requests == kept
+
+    @pytest.mark.parametrize("changed", [item.name for item in fields(Bounds)])
+    def test_histograms_with_other_bounds(self, changed: str) -> None:
+        """Only those whose bounds changed begin anew, and they have the new bounds."""
+        published = {
+            "acceptance_ratio": "acceptance_ratio",
+            "accepted_tokens_per_draft": "accepted_tokens_per_draft",
+            "time_to_first_token": "time_to_first_token_seconds",
+            "time_per_output_token": "time_per_output_token_seconds",
+        }
+        after = Book(CHANGES[f"bounds of {changed}"], Thresholds(), (Source.TAP,))
+        after.adopt(book(*self.SEEN))
+        group = after.result(0.0, {}).groups[0]
+
+        for name, place in published.items():
+            assert (getattr(group, place) is None) is (name == changed)
+        after.add(self.SEEN[0], Source.TAP, 0.0)
+        found = getattr(after.result(0.0, {}).groups[0], published[changed])
+        assert (found.classic.bounds, found.classic.count) == ((0.3, 3.0), 1.0)
+
+    def test_names_stay(self) -> None:
+        """Who had a name before a reload has it afterwards, and who had none gets none."""
+        many = [request(82, model_name=f"m{n}") for n in range(25)]
+        after = book()
+        after.adopt(book(*many))
+        for observation in reversed(many):
+            after.add(observation, Source.TAP, 0.0)
+
+        assert {g.model_name for g in after.result(0.0, {}).groups} == {
+            OTHER,
+            *(f"m{n}" for n in range(MOST_MODELS)),
+        }
+
+    def test_a_new_window_starts_at_once(self) -> None:
+        """A model that was known is judged, if only to say that there are too few requests yet."""
+        after = Book(CHANGES["window"], Thresholds(), (Source.TAP,))
+        after.adopt(book(*self.SEEN))
+        after.add(self.SEEN[0], Source.TAP, 5.0)
+        (model,) = after.result(5.0, {}).models
+
+        assert (model.window_requests, model.window) == (1, "10m")
+        assert model.drafted_per_position == (20,) * 4
+
+
+def test_observations_of_a_source_that_was_not_announced() -> None:
+    """They are counted all the same: a file has no source in a configuration."""
+    found = Book(TENANTS, Thresholds())
+    found.add(request(82), Source.FILE, 0.0)
+
+    assert found.result(0.0, {}).observations == (ObservationCount("file", "summary", 1),)

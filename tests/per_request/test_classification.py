@@ -1,0 +1,224 @@
+"""Classification: which type a request is of, whose it is, and which names are never shown."""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vllm_specdec_exporter.per_request.answer import ROUTES, Asked
+from vllm_specdec_exporter.per_request.classification import (
+    OTHER,
+    Classification,
+    TypeRule,
+    clean_model,
+    clean_type,
+    parse_rule,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHAT = "/v1/chat/completions"
+NAME = set(string.ascii_letters + string.digits + "_.:/-")
+
+
+def fits(
+    rule: str, path: str = CHAT, headers: Mapping[str, str] | None = None, asked: Asked | None = None
+) -> bool:
+    return parse_rule(rule).fits(path, headers or {}, asked or Asked())
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("text", "rule"),
+        [
+            ("code=model:*coder*", TypeRule("code", "model", "*coder*")),
+            ("tools=field:tools", TypeRule("tools", "field", "tools")),
+            ("rag=path:/rag/*", TypeRule("rag", "path", "/rag/*")),
+            ("batch=header.x-queue:bulk*", TypeRule("batch", "header.x-queue", "bulk*")),
+            ("batch=HEADER.X-Queue:bulk", TypeRule("batch", "header.x-queue", "bulk")),
+            (" batch = header.X-Queue : bulk* ", TypeRule("batch", "header.x-queue", "bulk*")),
+            ("a:b=model:m=1:2", TypeRule("a:b", "model", "m=1:2")),
+            ("a=header.x:[ab]?:c", TypeRule("a", "header.x", "[ab]?:c")),
+        ],
+    )
+    def test_reading(self, text: str, rule: TypeRule) -> None:
+        """A name, where to look, and a pattern that may hold colons; headers have no case."""
+        assert parse_rule(text) == rule
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "code",
+            "code=",
+            "code=model",
+            "code=model:",
+            "code=model: ",
+            "=model:x",
+            "code=body:x",
+            "code=header:x",
+            "code=header.:x",
+            "code=header.a b:x",
+            "code=models:x",
+            "model:x",
+        ],
+    )
+    def test_no_rules(self, text: str) -> None:
+        """What cannot be a rule is refused with what is allowed."""
+        with pytest.raises(ValueError, match="allowed") as error:
+            parse_rule(text)
+
+        assert str(error.value) == (
+            "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or header.NAME, such as "
+            "code=model:*coder*"
+        )
+
+    @pytest.mark.parametrize("name", ["my code", "é", "_x", "x" * 65, "a\nb", "{x}"])
+    def test_no_names(self, name: str) -> None:
+        """A type is a label, and what is wrong with its name is said."""
+        with pytest.raises(ValueError, match="NAME") as error:
+            parse_rule(f"{name}=model:x")
+
+        assert str(error.value) == (
+            "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in "
+            "code=model:*coder*"
+        )
+
+    @pytest.mark.parametrize(
+        ("rule", "model", "fitting"),
+        [
+            ("x=model:*coder*", "org/Qwen-coder-7b", True),
+            ("x=model:*coder*", "org/Qwen-Coder-7b", False),
+            ("x=model:*[Cc]oder*", "org/Qwen-Coder-7b", True),
+            ("x=model:m?", "m1", True),
+            ("x=model:m?", "m", False),
+            ("x=model:*", "", True),
+        ],
+    )
+    def test_by_model(self, rule: str, model: str, fitting: bool) -> None:
+        """As in a shell, and with case."""
+        assert fits(rule, asked=Asked(model_name=model)) is fitting
+
+    def test_by_path(self) -> None:
+        """Without its query."""
+        assert fits("x=path:/rag/*", "/rag/v1/chat/completions?a=b")
+        assert not fits("x=path:*a=b*", "/rag/v1/chat/completions?a=b")
+
+    def test_by_header(self) -> None:
+        """A header that was not sent fits nothing, not even every text."""
+        assert fits("x=header.X-Queue:*", headers={"x-queue": ""})
+        assert fits("x=header.x-queue:bulk*", headers={"x-queue": "bulk-2"})
+        assert not fits("x=header.x-queue:*", headers={"x-other": "bulk"})
+
+    def test_by_field(self) -> None:
+        """A field that the request has, with something in it."""
+        asked = Asked(fields=frozenset({"tools", "messages"}))
+
+        assert fits("x=field:tools", asked=asked)
+        assert fits("x=field:t*", asked=asked)
+        assert not fits("x=field:response_format", asked=asked)
+
+
+class TestType:
+    RULES = (parse_rule("code=model:*coder*"), parse_rule("agent=field:tools"), parse_rule("late=model:*"))
+
+    @pytest.mark.parametrize(
+        ("headers", "asked", "expected"),
+        [
+            ({"x-type": "rag"}, Asked("coder"), "rag"),
+            ({"x-type": " rag "}, Asked("coder"), "rag"),
+            ({"x-type": "  "}, Asked("coder"), "code"),
+            ({}, Asked("coder", fields=frozenset({"tools"})), "code"),
+            ({}, Asked("llama", fields=frozenset({"tools"})), "agent"),
+            ({}, Asked("llama"), "late"),
+            ({"x-type": "my name is Ada"}, Asked("coder"), OTHER),
+        ],
+    )
+    def test_who_says(self, headers: dict[str, str], asked: Asked, expected: str) -> None:
+        """The header, else the first rule that fits; a header that holds no name is not made into one."""
+        found = Classification(type_header="x-type", rules=self.RULES).type_of(CHAT, headers, asked)
+
+        assert found == expected
+
+    @pytest.mark.parametrize(("path", "kind"), [*ROUTES.items(), ("/v1/embeddings", OTHER)])
+    def test_by_route(self, path: str, kind: str) -> None:
+        """Where no rule fits, the route is the type."""
+        assert Classification().type_of(f"/prefix{path}?x=1", {"": "rag"}, Asked()) == kind
+
+    @given(st.text(max_size=80))
+    def test_a_type_from_outside(self, text: str) -> None:
+        """Whatever a client sends: a short name, or `other`."""
+        found = clean_type(text)
+
+        assert found in (text, OTHER)
+        assert 0 < len(found) <= 64
+        assert set(found) <= NAME
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("chat", "chat"),
+            ("v1/rag:search_2.0-x", "v1/rag:search_2.0-x"),
+            ("x" * 64, "x" * 64),
+            ("x" * 65, OTHER),
+            ("", OTHER),
+            ("a b", OTHER),
+            ("a\n", OTHER),
+            ("-a", OTHER),
+            ('a"} 1', OTHER),
+            ("ａ", OTHER),
+            ("١", OTHER),
+        ],
+    )
+    def test_what_looks_like_a_type(self, text: str, expected: str) -> None:
+        """Letters, digits and a few signs of ASCII."""
+        assert clean_type(text) == expected
+
+
+class TestTenant:
+    KNOWN = Classification(tenant_header="x-tenant", tenants=frozenset({"acme", "globex"}))
+
+    @pytest.mark.parametrize(
+        ("headers", "tenant"),
+        [
+            ({"x-tenant": "acme"}, "acme"),
+            ({"x-tenant": " acme "}, "acme"),
+            ({"x-tenant": "ACME"}, OTHER),
+            ({"x-tenant": "ada@example.org"}, OTHER),
+            ({"x-tenant": ""}, ""),
+            ({"x-tenant": "  "}, ""),
+            ({}, ""),
+            ({"x-user": "acme"}, ""),
+        ],
+    )
+    def test_only_known_tenants_are_named(self, headers: dict[str, str], tenant: str) -> None:
+        """Every other is `other`; a request that names none has none."""
+        assert self.KNOWN.tenant_of(headers) == tenant
+
+    def test_without_a_header(self) -> None:
+        """Tenants are not told apart unless it was asked for."""
+        assert Classification(tenants=frozenset({"acme"})).tenant_of({"": "acme", "x-tenant": "acme"}) == ""
+
+    @given(st.text(max_size=12))
+    def test_no_unknown_name_is_ever_kept(self, name: str) -> None:
+        """Whatever comes in."""
+        assert self.KNOWN.known_tenant(name) in {"acme", "globex", OTHER, ""}
+
+
+class TestModel:
+    @pytest.mark.parametrize(
+        "name", ["", "meta-llama/Llama-3.1-8B-Instruct", "/models/my model", "通义千问", "x" * 256]
+    )
+    def test_names_of_models(self, name: str) -> None:
+        """A server may call its model what it likes, by a path too."""
+        assert clean_model(name) == name
+
+    @pytest.mark.parametrize("name", ["x" * 257, "a\nb", "a\0b", "\x1b[31mred", "\u202egnp", "\ud800"])
+    def test_what_is_no_name(self, name: str) -> None:
+        """Text that breaks a label, a log or a page is not shown."""
+        assert clean_model(name) == OTHER

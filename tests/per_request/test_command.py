@@ -1,0 +1,433 @@
+"""`requests`: the real command on files of recorded answers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from cli.commands import Outcome, run, run_in_terminal
+from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
+from prometheus.exporter_process import COMMAND, clean_environment
+from vllm_specdec_exporter import cli, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vllm_specdec_exporter.per_request.result import ModelRequests
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+PHASES = str(CAPTURES / "ngram-phases" / "requests.jsonl.gz")
+NOSPEC = str(CAPTURES / "nospec" / "requests.jsonl.gz")
+TYPED = ("--requests.type-header", "X-Kind")
+MALICIOUS = "evil\x1b[31m\nname\u202e"
+
+
+def lines_of(entries: Iterable[Any]) -> str:
+    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
+
+
+def small(kind: Kind, requests: int) -> Kind:
+    return replace(kind, requests=requests)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """60 % of the requests at an acceptance of 82 %, 40 % at one of 38 %."""
+    path = tmp_path_factory.mktemp("recorded") / "mixed.jsonl"
+    path.write_text(lines_of(pairs(MIXED)))
+    return str(path)
+
+
+def called(capsys: pytest.CaptureFixture[str], *words: str) -> Outcome:
+    """Call the command within this process."""
+    code = cli.main(["requests", *words])
+    shown = capsys.readouterr()
+    return Outcome(code, shown.out, shown.err)
+
+
+def models(outcome: Outcome) -> tuple[ModelRequests, ...]:
+    found = snapshot.decode(outcome.out.encode()).requests
+    assert found is not None
+    return found.models
+
+
+# --- the losing minority
+
+
+def test_a_mean_that_looks_healthy_hides_nothing(mixed: str) -> None:
+    """65 % of all tokens are accepted; the report says who loses, and whom to send elsewhere."""
+    outcome = run("requests", mixed, *TYPED)
+    assert (outcome.code, outcome.err) == (1, "")
+    text = " ".join(outcome.out.split())
+    assert f"MIXED {MODEL}: 59.7% of 1,000 requests gain and 39.0% lose, while 64.5% of all" in text
+    assert "problem: the workload is mixed: 60% of the requests gain and 39% lose; their mean of 65%" in text
+    assert "looks healthy and describes neither" in text
+    assert "hint: requests of type chat lose: 40% of the requests, and 70% of the drafted tokens" in text
+    assert "Send them to a server without speculation: acceptance here would rise from 65% to 82%." in text
+    assert re.search(r"^    0 +code +600 +60% +82\.1% .* gains +0% +30%$", outcome.out, re.MULTILINE)
+    assert re.search(r"^    1\+ +chat +400 +40% +38\.1% .* loses +98% +70%$", outcome.out, re.MULTILINE)
+
+
+def test_without_a_type_the_temperature_tells_them_apart(
+    mixed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All are chats by their route, so what loses is named by its temperature."""
+    text = " ".join(called(capsys, mixed).out.split())
+    assert "hint: requests at temperature 1+ lose: 40% of the requests" in text
+
+
+# --- exit codes
+
+CODES: dict[str, tuple[tuple[Kind, ...], tuple[str, ...], int, str]] = {
+    "all gain": ((CODE,), (), 0, "GAINING"),
+    "near break-even": ((small(replace(CODE, chance=0.81), 200),), (), 0, "NEAR BREAK-EVEN"),
+    "mixed": (MIXED, (), 1, "MIXED"),
+    "all lose": ((CHAT,), (), 1, "LOSING"),
+    "some lose": ((CODE, small(CHAT, 90)), (), 1, "PARTLY LOSING"),
+    "few": ((small(CODE, 30),), (), 3, "UNKNOWN"),
+    "few are enough": ((small(CODE, 30),), ("--threshold", "minimum_requests=30"), 0, "GAINING"),
+    "other thresholds": (
+        (CHAT,),
+        ("--threshold", "disable_acceptance_ratio=0.1", "--threshold", "poor_request_acceptance_ratio=0.1"),
+        0,
+        "NEAR BREAK-EVEN",
+    ),
+    "one model of two": ((CODE, small(replace(CODE, model="b"), 10)), (), 3, "UNKNOWN"),
+    "the gravest of two": ((small(CODE, 10), replace(CHAT, model="b")), (), 1, "LOSING"),
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_the_exit_code_tells_a_script_how_it_stands(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 nobody loses, 1 a part does, 3 it cannot be judged: of several models the gravest."""
+    kinds, flags, code, word = CODES[name]
+    path = tmp_path / "file"
+    path.write_text(lines_of(pairs(kinds)))
+    outcome = called(capsys, str(path), *flags)
+    assert (outcome.code, outcome.err) == (code, "")
+    assert f"\n  {word}  " in outcome.out
+    assert ("    problem: " in outcome.out) == (code == 1)
+
+
+def test_too_few_requests_are_not_told_to_wait_for_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file has no window, and nobody is going to write more into it."""
+    path = tmp_path / "file"
+    path.write_text(lines_of(pairs((small(CODE, 30),))))
+    text = " ".join(called(capsys, str(path)).out.split())
+    assert "hint: 30 requests had something drafted, 50 are needed to judge them one by one" in text
+    assert "Record more requests, or be content with less: --threshold minimum_requests=NUMBER." in text
+    assert "window" not in text
+    assert "30m" not in text
+
+
+def test_answers_without_records_cannot_be_judged() -> None:
+    """The report says which flag of vLLM they need."""
+    outcome = run("requests", NOSPEC)
+    assert (outcome.code, outcome.err) == (3, "")
+    text = " ".join(outcome.out.split())
+    assert "127 entries records 127 none No answer tells of speculation." in text
+    assert "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed." in text
+
+
+def test_totals_alone_tell_who_loses_but_nothing_of_positions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the report says which records would."""
+    path = tmp_path / "file"
+    path.write_text(lines_of(pairs((replace(CODE, details=False),))))
+    outcome = called(capsys, str(path))
+    assert outcome.code == 0
+    text = " ".join(outcome.out.split())
+    assert "records 600 summary Positions, and what another K would give, need detailed records" in text
+    assert "position  accepted" not in outcome.out
+    assert "tokens a draft" not in outcome.out
+
+
+def test_a_file_with_nothing_to_use_cannot_be_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so, and why each of its lines is of no use."""
+    path = tmp_path / "file"
+    path.write_text('nothing\n{"messages": []}\n{"error": {"message": "x"}}\n')
+    outcome = called(capsys, str(path))
+    assert (outcome.code, outcome.err) == (3, "")
+    assert outcome.out.splitlines() == [
+        f"{path}: 3 entries",
+        "  entries   1 not used: not JSON (line 1)",
+        "  entries   1 not used: a request without its answer (line 2)",
+        "  entries   1 not used: the request failed (line 3)",
+        "  records   no request was observed",
+    ]
+
+
+USAGE = {
+    "no file": ((), "the following arguments are required: FILE"),
+    "a missing file": (("/nowhere",), '"/nowhere": cannot be read: No such file or directory'),
+    "a folder": (("/",), '"/": cannot be read: Is a directory'),
+    "standard input twice": (("-", "-"), "- given twice: standard input can be read once"),
+    "a batch of none": (("-", "--batch", "0"), '--batch "0": allowed: a number from 1 to 1,000,000'),
+    "no batch": (("-", "--batch", "nan"), '--batch "nan": allowed: a number from 1 to 1,000,000'),
+    "an unknown threshold": (("-", "--threshold", "x=1"), "unknown threshold 'x'; most like it: "),
+    "an unknown profile": (("-", "--cost.profile", "free"), '--cost.profile "free": no such profile'),
+    "a wrong rule": (("-", "--requests.type", "x"), '--requests.type "x": allowed: NAME=WHERE:PATTERN'),
+    "bad bounds": (
+        ("-", *(f"--requests.temperature-bound={bound}" for bound in (1, 0))),
+        "bounds must rise",
+    ),
+    "a window": (("-", "--requests.window", "5m"), "unrecognized arguments: --requests.window 5m"),
+    "an unknown flag": (("-", "--nonsense"), "unrecognized arguments: --nonsense"),
+}
+
+
+@pytest.mark.parametrize("name", USAGE)
+def test_bad_usage_ends_with_2_and_one_line(name: str) -> None:
+    """The line names the flag or the file, and says what is allowed."""
+    flags, message = USAGE[name]
+    outcome = run("requests", *flags)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("vllm-specdec-exporter requests: error: ")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_damaged_archive_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of a file would be taken for all of it."""
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(lines_of(pairs((CODE,))).encode())[:-100])
+    outcome = called(capsys, str(path))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.search(r"cannot be read: damaged behind line \d+: ", outcome.err)
+
+
+# --- what is read
+
+
+def test_standard_input_and_gzip_are_read_alike(mixed: str) -> None:
+    """However the same requests come, the report is the same."""
+    body = Path(mixed).read_bytes()
+    reports = []
+    for given in (body, gzip.compress(body)):
+        done = subprocess.run(
+            [COMMAND, "requests", "-"], input=given, capture_output=True, env=clean_environment(), timeout=60
+        )
+        assert (done.returncode, done.stderr) == (1, b"")
+        reports.append(done.stdout.decode())
+    assert reports[0].startswith("standard input: 1,000 entries\n")
+    assert reports[0] == reports[1]
+    whole = run("requests", mixed).out
+    assert reports[0].split("\n", 1)[1] == whole.split("\n", 1)[1]
+
+
+def test_several_files_are_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The requests of a batch in one, its answers in another."""
+    entries = [*pairs((small(CODE, 60),))]
+    asked = [
+        {"custom_id": str(n), "method": "POST", "url": "/v1/chat/completions", "body": e["request"]["body"]}
+        for n, e in enumerate(entries)
+    ]
+    done = [
+        {"custom_id": str(n), "response": {"status_code": 200, "body": e["response"]}, "error": None}
+        for n, e in enumerate(entries)
+    ]
+    (tmp_path / "in.jsonl").write_text(lines_of(asked))
+    (tmp_path / "out.jsonl").write_text(lines_of([*done[1:], {"custom_id": "x", "response": None}]))
+    outcome = called(capsys, str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"))
+    assert outcome.code == 0
+    head = " ".join(outcome.out.partition("\n  GAINING")[0].split())
+    assert head.endswith(
+        "120 entries "
+        f"entries 1 not used: the request failed ({tmp_path}/out.jsonl, line 60) "
+        "entries 1 not used: a request of a batch without its answer "
+        "records 59 detailed"
+    )
+    assert re.search(r"^    0 +chat +59 +100%", outcome.out, re.MULTILINE)
+
+
+def test_tenants_are_told_apart_where_they_are_known(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the header, and all others together."""
+    flags = ("--requests.tenant-header", "x-tenant", "--requests.tenant", "acme")
+    rows = [line.split() for line in called(capsys, mixed, *flags).out.splitlines()]
+    assert ["acme", MODEL, "600", "82.1%", "0%"] in rows
+    assert ["other", MODEL, "400", "38.1%", "98%"] in rows
+
+
+def test_a_pushed_request_names_its_tenant_without_a_header(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So no header need be configured for a file of such."""
+    record = next(pairs((CODE,)))["response"]["metrics"]["speculative_decoding"]
+    path = tmp_path / "file"
+    path.write_text(lines_of({"model": "m", "tenant": "acme", "speculative_decoding": record} for _ in "abc"))
+    assert "    acme    m             3" in called(capsys, str(path), "--requests.tenant", "acme").out
+
+
+def test_the_environment_of_the_exporter_counts(mixed: str) -> None:
+    """Recorded requests are grouped as its own are; a window there means nothing here."""
+    environment = {
+        "VLLM_SPECDEC_EXPORTER_REQUESTS_TYPE_HEADER": "x-kind",
+        "VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": "1h",
+    }
+    assert run("requests", mixed, **environment).out == run("requests", mixed, *TYPED).out
+
+
+# --- the numbers
+
+
+@pytest.fixture(scope="module")
+def truth() -> list[dict[str, Any]]:
+    """What a real vLLM told of each of its requests for which something was drafted."""
+    records = [json.loads(line)["spec"] for line in gzip.decompress(Path(PHASES).read_bytes()).splitlines()]
+    return [record for record in records if record["num_draft_tokens"]]
+
+
+@pytest.fixture(scope="module")
+def found() -> ModelRequests:
+    """What the command makes of them."""
+    outcome = run("requests", PHASES, "--json", "--batch", "4", "--cost.profile", "draft_model")
+    assert (outcome.code, outcome.err) == (1, "")
+    jsonschema.validate(json.loads(outcome.out), snapshot.schema())
+    (model,) = models(outcome)
+    return model
+
+
+def test_the_ratios_are_those_of_a_real_server(truth: list[dict[str, Any]], found: ModelRequests) -> None:
+    """Quantiles and shares, by request, from the server's own rate of each."""
+    rates = sorted(record["num_accepted_draft_tokens"] / record["num_draft_tokens"] for record in truth)
+    assert found.window_requests == len(rates)
+    for name, q in (("0.1", 0.1), ("0.5", 0.5), ("0.9", 0.9)):
+        exact = next(rate for place, rate in enumerate(rates, 1) if place >= q * len(rates))
+        assert found.acceptance_quantiles[name] == pytest.approx(exact, abs=0.0006)
+    assert found.losing_requests_ratio == sum(rate < 0.5 for rate in rates) / len(rates)
+    assert found.gaining_requests_ratio == sum(rate > 0.65 for rate in rates) / len(rates)
+
+
+def test_every_smaller_k_is_exact(truth: list[dict[str, Any]], found: ModelRequests) -> None:
+    """Cutting off each step of each request gives what the report says of that K."""
+    steps = [
+        step
+        for record in truth
+        for step in zip(record["per_step_drafted"], record["per_step_accepted"], strict=True)
+        if step[0]
+    ]
+    outcome = run("requests", PHASES, "--batch", "4", "--cost.profile", "draft_model")
+    (table,) = re.findall(r"    K  drafted .*speedup at 4\n((?: +\d.*\n)+)", outcome.out)
+    rows = [line.split() for line in table.splitlines()]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"]
+    for k, row in enumerate(rows, 1):
+        drafted = sum(min(step[0], k) for step in steps) / len(steps)
+        length = 1 + sum(min(step[1], k) for step in steps) / len(steps)
+        speedup = length / PROFILE.step_cost(drafted, 4)
+        assert row[1:] == [f"{drafted:.2f}", f"{length - 1:.2f}", f"{length:.2f}", f"{speedup:.2f}x"]
+    assert found.mean_draft_length_at[-1] == pytest.approx(sum(step[0] for step in steps) / len(steps))
+
+
+def test_positions_are_told_without_the_bias_of_short_drafts(truth: list[dict[str, Any]]) -> None:
+    """Both ways of counting, from each step; the difference is what /metrics is off by."""
+    steps = [
+        step
+        for record in truth
+        for step in zip(record["per_step_drafted"], record["per_step_accepted"], strict=True)
+        if step[0]
+    ]
+    out = run("requests", PHASES).out
+    rows = re.findall(r"^ +(\d) +([\d.]+)% +([\d.]+)% +(-?[\d.]+) points$", out, re.MULTILINE)
+    expected = []
+    for position in range(4):
+        accepted = sum(step[1] > position for step in steps)
+        where = 100 * accepted / sum(step[0] > position for step in steps)
+        of_all = 100 * accepted / len(steps)
+        expected.append((str(position), f"{where:.1f}", f"{of_all:.1f}", f"{of_all - where + 0.0:.1f}"))
+    assert rows == expected
+    assert "position 3 looks 14.1 points worse than it is" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(("flags", "heads"), [((), ("1", "16", "64")), (("--batch", "30"), ("30",))])
+def test_speedups_are_told_for_the_batch_or_for_some(
+    mixed: str, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], heads: tuple[str, ...]
+) -> None:
+    """Without one, none is told of groups: the load of the file is not known."""
+    out = called(capsys, mixed, *flags).out
+    assert re.findall(r"speedup at (\d+)", out) == list(heads)
+    assert bool(re.search(r"rejected  speedup$", out, re.MULTILINE)) == bool(flags)
+    assert "fastest by the cost profile unknown, by requests in the batch: K=" in " ".join(out.split())
+
+
+def test_requests_without_a_name_are_found_by_their_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that a client may have given is not shown: the line is."""
+    entries = [*pairs((small(CODE, 50), small(CHAT, 1)))]
+    for entry in entries:
+        entry["response"]["id"] = "somebody@example.com"
+    path = tmp_path / "file"
+    path.write_text(lines_of(entries))
+    out = called(capsys, str(path)).out
+    worst = out.partition("worst requests\n")[2].splitlines()
+    assert worst[0].endswith("line 51")
+    assert "somebody" not in out
+
+
+# --- the output
+
+
+def test_json_is_the_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line of JSON that the schema allows; what could not be used goes to standard error."""
+    path = tmp_path / "file"
+    path.write_text(lines_of(pairs(MIXED)) + "nothing\n")
+    outcome = called(capsys, str(path), "--json")
+    assert outcome.code == 1
+    assert outcome.err == "entries   1 not used: not JSON (line 1001)\n"
+    assert outcome.out.count("\n") == 1
+    jsonschema.validate(json.loads(outcome.out), snapshot.schema())
+    result = snapshot.decode(outcome.out.encode())
+    assert result.targets == ()
+    assert result.requests is not None
+    assert [(o.source, o.record, o.requests) for o in result.requests.observations if o.requests] == [
+        ("file", "detailed", 1000)
+    ]
+    (model,) = result.requests.models
+    assert (model.model_name, model.window, model.mixed) == (MODEL, "", True)
+
+
+def test_colours_are_for_terminals(mixed: str) -> None:
+    """A pipe gets none, and without them the report is the same."""
+    plain, painted = run("requests", mixed).out, run_in_terminal("requests", mixed).out
+    assert "\x1b" not in plain
+    assert "\x1b[31mMIXED\x1b[0m" in painted
+    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == plain
+    assert "\x1b" not in run_in_terminal("requests", mixed, NO_COLOR="1").out
+    assert "\x1b" in run("requests", mixed, "--color", "always").out
+
+
+def test_nothing_in_a_file_can_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither names of models, types and tenants, nor what errors repeat, nor the file's own name."""
+    entries = [*pairs((replace(CODE, requests=60, model=MALICIOUS, request_type=MALICIOUS),))]
+    record = entries[0]["response"]["metrics"]["speculative_decoding"]
+    pushed = {"model": MALICIOUS, "tenant": MALICIOUS, "request_type": MALICIOUS}
+    path = tmp_path / "evil\x1b[31m"
+    wrong = {"spec": {}, "temperature": MALICIOUS, MALICIOUS: MALICIOUS}
+    path.write_text(lines_of([*entries, {**pushed, "speculative_decoding": record}, wrong]))
+    shown = called(capsys, str(path), "--requests.type-header", "x-kind").out
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert shown.startswith(f"{tmp_path}/evil\N{REPLACEMENT CHARACTER}[31m: 62 entries\n")
+    assert "(61 requests with something drafted)" in shown
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(mixed: str) -> None:
+    """Piped into `head`, the command ends without a traceback."""
+    script = f"'{COMMAND}' requests {mixed} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, env=clean_environment(), timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (141, b"", b"")

@@ -1,0 +1,223 @@
+"""Whatever comes in and however often settings change: counters rise, names are bounded, nothing piles up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from per_request.exact import record, request, steps, totals
+from vllm_specdec_exporter.collector import ResultCollector
+from vllm_specdec_exporter.metric import Kind
+from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.per_request.answer import ROUTES
+from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.classification import OTHER, Classification
+from vllm_specdec_exporter.per_request.grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, Temperatures
+from vllm_specdec_exporter.per_request.observation import Source
+from vllm_specdec_exporter.per_request.recent import MOST_WORST, SLICES
+from vllm_specdec_exporter.per_request.settings import RequestSettings
+from vllm_specdec_exporter.per_request.tally import Bounds
+from vllm_specdec_exporter.result import ExporterResult
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.per_request.result import RequestsResult
+
+#: Names as clients send them: of a few, of ever new ones, and of such as break labels.
+NAMES = (
+    st.sampled_from(["", "m", "chat", "acme", OTHER, "unset", "0", 'a"b', "a\nb", "x" * 500, "\ud800", "é"])
+    | st.integers(0, 60).map("n{}".format)
+    | st.text(max_size=6)
+)
+TENANTS = ("acme", "globex", "n7", "é")
+RECORDS = (
+    st.none()
+    | steps(k=4, most=12).map(record)
+    | st.integers(1, 500).flatmap(lambda d: st.builds(totals, st.integers(0, d), st.just(d)))
+)
+OBSERVATIONS = st.builds(
+    request,
+    st.just(0),
+    record=RECORDS,
+    model_name=NAMES,
+    request_type=NAMES,
+    tenant=NAMES,
+    temperature=st.none() | st.floats(0, 3),
+    completion_tokens=st.none() | st.integers(0, 5000),
+    ttft_seconds=st.none() | st.floats(0, 100),
+    tpot_seconds=st.none() | st.floats(0, 1),
+    malformed=st.booleans(),
+)
+SETTINGS = st.builds(
+    RequestSettings,
+    classification=st.sets(st.sampled_from(TENANTS)).map(lambda t: Classification(tenants=frozenset(t))),
+    temperatures=st.sampled_from([Temperatures(), Temperatures((0.5,)), Temperatures((0.0, 1.0), 0.7)]),
+    bounds=st.sampled_from([Bounds(), Bounds(acceptance_ratio=(0.5,)), Bounds(time_to_first_token=(1.0,))]),
+    window_seconds=st.sampled_from([60.0, 1800.0]),
+)
+THRESHOLDS = st.sampled_from([Thresholds(), replace(Thresholds(), disable_acceptance_ratio=0.2)])
+#: Names of all buckets that the settings above have.
+BUCKETS = {"0", "0-0.5", "0.5-0.7", "0.7-1", "1+", "0.5+", "0-1", "unset", OTHER}
+
+
+def collector(found: RequestsResult) -> ResultCollector:
+    return ResultCollector(lambda: ExporterResult("0", 0.0, requests=found))
+
+
+def exposed(found: RequestsResult) -> dict[str, dict[Any, float]]:
+    """What is exposed of it: samples by name and labels; no name has the same labels twice."""
+    samples: dict[str, dict[Any, float]] = {}
+    for family in collector(found).collect():
+        for sample in family.samples:
+            own = samples.setdefault(sample.name, {})
+            labels = tuple(sorted(sample.labels.items()))
+            assert labels not in own, f"{sample.name}{labels} occurs twice"
+            own[labels] = sample.value
+    return samples
+
+
+COUNTERS = {row.full_name for row in METRICS if row.kind is Kind.COUNTER}
+
+
+class Reloading(RuleBasedStateMachine):
+    """A book that is filled, asked, and replaced by one with other settings, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 0.0
+        self.book = Book(RequestSettings(), Thresholds(), (Source.TAP,))
+        self.before: dict[str, dict[Any, float]] = {}
+        self.seen = 0
+        self.tenants = {OTHER}
+
+    @rule(observation=OBSERVATIONS, source=st.sampled_from([Source.TAP, Source.PUSH]))
+    def observe(self, observation: Any, source: Source) -> None:
+        self.book.add(observation, source, self.time)
+        self.seen += 1
+
+    @rule(observation=OBSERVATIONS, first=st.integers(0, 60))
+    def flood(self, observation: Any, first: int) -> None:
+        for number in range(first, first + 25):
+            name = f"n{number}"
+            one = replace(observation, model_name=name, request_type=name, tenant=name)
+            self.observe(one, Source.TAP)
+
+    @rule(seconds=st.floats(0, 4000))
+    def wait(self, seconds: float) -> None:
+        self.time += seconds
+
+    @rule(count=st.integers(0, 3))
+    def reject(self, count: int) -> None:
+        self.book.push_rejected_total += count
+
+    @rule(new=SETTINGS, thresholds=THRESHOLDS)
+    def reload(self, new: RequestSettings, thresholds: Thresholds) -> None:
+        after = Book(new, thresholds, (Source.TAP,))
+        after.adopt(self.book)
+        self.book = after
+        self.tenants |= new.classification.tenants
+
+    @invariant()
+    def counters_never_fall(self) -> None:
+        now = exposed(self.book.result(self.time, {}))
+        for name, samples in self.before.items():
+            if name in COUNTERS:
+                for labels, value in samples.items():
+                    assert now[name][labels] >= value, (name, labels)
+        self.before = now
+        assert sum(now.get("vllm_specdec_request_observations_total", {}).values()) == self.seen
+
+    @invariant()
+    def names_are_bounded(self) -> None:
+        found = self.book.result(self.time, {})
+        models = {group.model_name for group in found.groups}
+        types = {group.request_type for group in found.groups}
+
+        assert len(models - {OTHER}) <= MOST_MODELS
+        assert len(types - {OTHER, *ROUTES.values()}) <= MOST_TYPES
+        assert len(found.groups) <= MOST_GROUPS + len(models)
+        assert all(len(name) <= 256 and name.isprintable() for name in models | types)
+        assert {group.temperature for group in found.groups} <= BUCKETS
+        assert {tenant.tenant for tenant in found.tenants} <= self.tenants
+        assert {model.model_name for model in found.models} <= models
+        assert {tenant.model_name for tenant in found.tenants} <= models
+
+    @invariant()
+    def nothing_piles_up(self) -> None:
+        for window in self.book._windows.values():
+            assert len(window._slices) <= SLICES
+            assert all(len(part.worst) <= MOST_WORST for _, part in window._slices)
+        assert all(len(model.worst) <= MOST_WORST for model in self.book.result(self.time, {}).models)
+        assert all(len(positions.steps) <= 15 for positions in self.book._positions.values())
+
+
+TestReloading = Reloading.TestCase
+TestReloading.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+def sizes(book: Book) -> dict[str, int]:
+    """How much of everything a book holds."""
+    windows = [part for window in book._windows.values() for _, part in window._slices]
+    return {
+        "groups": len(book._totals),
+        "tenants": len(book._tenants),
+        "models": len(book._windows),
+        "native buckets": sum(len(t.acceptance_ratio._native) for t in book._totals.values()),
+        "steps": sum(len(positions.steps) for positions in book._positions.values()),
+        "slices": len(windows),
+        "groups of slices": sum(len(part.groups) for part in windows),
+        "ratios": sum(len(group.ratios) for part in windows for group in part.groups.values()),
+        "worst": sum(len(part.worst) for part in windows),
+    }
+
+
+def test_it_holds_no_more_of_more_requests() -> None:
+    """Once every group was seen in every slice, further requests and further names take no room."""
+    settings = RequestSettings(classification=Classification(tenants=frozenset(TENANTS)))
+    book = Book(settings, Thresholds(), (Source.TAP,))
+    # After so many requests everything below has come round, slices of the window too.
+    period = 97 * 60
+    kept = []
+    for number in range(4 * period):
+        name = f"n{number % 97}" if number < 3 * period else f"new{number}"
+        one = request(
+            0,
+            model_name=name,
+            request_type=name,
+            tenant=name,
+            temperature=(0.0, 2.0)[number % 2],
+            record=record([(4, number % 5), (2, number % 3)] * 3),
+        )
+        book.add(one, Source.TAP, number * 0.5)
+        if (number + 1) % period == 0:
+            kept.append(sizes(book))
+
+    assert kept[1] == kept[2]
+    assert all(kept[3][what] <= held for what, held in kept[2].items())
+    assert (kept[2]["models"], kept[2]["groups"], kept[2]["tenants"]) == (
+        MOST_MODELS + 1,
+        2 * (MOST_MODELS + 1),
+        MOST_MODELS + 1,
+    )
+
+
+@given(st.lists(OBSERVATIONS, max_size=30))
+def test_all_of_it_can_be_exposed(observations: list[Any]) -> None:
+    """Whatever names came in: the text that Prometheus reads says just that again."""
+    book = Book(RequestSettings(), Thresholds(), (Source.TAP,))
+    for observation in observations:
+        book.add(observation, Source.TAP, 0.0)
+    found = book.result(0.0, {})
+    text = generate_latest(collector(found)).decode("utf-8")
+    read: dict[str, dict[Any, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            read.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+
+    assert read == exposed(found)

@@ -1,0 +1,202 @@
+"""The window: what falls out of it and when, what it holds at the most, and its worst requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from per_request.exact import record, request, totals
+from vllm_specdec_exporter.per_request.grouping import GroupKey
+from vllm_specdec_exporter.per_request.outcome import outcome_of
+from vllm_specdec_exporter.per_request.recent import LEAST_DRAFTS, MOST_WORST, SLICES, Slice, Window, badness
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.per_request.observation import Observation
+
+KEY = GroupKey("m", "0", "chat")
+LENGTH = 1800.0
+SLICE = LENGTH / SLICES
+
+
+def add(window: Window | Slice, observation: Observation, time: float = 0.0, key: GroupKey = KEY) -> None:
+    assert observation.record is not None
+    outcome = outcome_of(observation.record.acceptance_ratio, Thresholds())
+    assert outcome is not None
+    if isinstance(window, Slice):
+        window.add(key, observation, outcome)
+    else:
+        window.add(key, observation, outcome, time)
+
+
+def held(found: Slice) -> int:
+    return sum(group.count for group in found.groups.values())
+
+
+def window_of(*times: float) -> Window:
+    """A window with a request at each of these times."""
+    found = Window(LENGTH)
+    for time in times:
+        add(found, request(82, record=record([(4, 2)] * 5)), time)
+    return found
+
+
+class TestEdges:
+    @pytest.mark.parametrize("begin", [0.0, 3 * SLICE, 12.3, 1e9])
+    def test_when_a_request_is_forgotten(self, begin: float) -> None:
+        """It is held for all but one slice of the window at the least, and never longer than the window."""
+        for age in (0.0, SLICE, LENGTH / 2, LENGTH - SLICE):
+            assert held(window_of(begin).whole(begin + age)) == 1
+        for age in (LENGTH, LENGTH + SLICE, 2 * LENGTH, 1e12):
+            assert held(window_of(begin).whole(begin + age)) == 0
+
+    @given(st.lists(st.floats(0, 3 * LENGTH)), st.floats(0, 3 * LENGTH))
+    def test_against_all_times(self, times: list[float], now: float) -> None:
+        """Just the requests of the last slices are held, the present one among them."""
+        times = sorted(time for time in times if time <= now)
+        found = window_of(*times)
+        oldest = now // SLICE - SLICES + 1
+
+        assert held(found.whole(now)) == sum(time // SLICE >= oldest for time in times)
+        assert found.shape(now).drafts == 5 * held(found.whole(now))
+
+    @given(st.lists(st.tuples(st.floats(0, 3 * LENGTH), st.integers(0, 100), st.sampled_from("ab"))))
+    def test_what_is_left_is_what_was_never_forgotten(self, requests: list[tuple[float, int, str]]) -> None:
+        """What falls off is taken away to the last count: as if it had never been."""
+        requests = sorted(requests)
+        now = requests[-1][0] if requests else 0.0
+        oldest = now // SLICE - SLICES + 1
+        every, left = Window(LENGTH), Window(LENGTH)
+        for time, accepted, kind in requests:
+            for window in (every, left) if time // SLICE >= oldest else (every,):
+                steps = [(4, accepted % 5)] * 5 + [(accepted % 7, 0)]
+                own = replace(totals(accepted), steps=record(steps).steps)
+                add(window, request(0, record=own), time, KEY._replace(request_type=kind))
+
+        assert every.whole(now).groups == left.whole(now).groups
+        assert every.whole(now).positions == left.whole(now).positions
+        assert every.shape(now) == left.shape(now)
+        assert every.whole(now + LENGTH) == Slice()
+
+    def test_asking_changes_nothing(self) -> None:
+        """What is held does not depend on how often it was asked for."""
+        window = window_of(0.0, SLICE)
+
+        assert held(window.whole(SLICE)) == held(window.whole(SLICE)) == 2
+
+    def test_requests_that_told_nothing(self) -> None:
+        """Those without a record are counted, and fall off as the others do."""
+        window = window_of()
+        for time in (0.0, 0.0, SLICE):
+            window.add_unrecorded(time)
+
+        assert [window.whole(time).unrecorded for time in (SLICE, LENGTH, LENGTH + SLICE)] == [3, 1, 0]
+        assert held(window.whole(SLICE)) == 0
+
+    def test_a_clock_that_leaps_forward(self) -> None:
+        """After a machine slept for a day nothing of before is left."""
+        window = window_of(0.0, SLICE, 86_400.0)
+
+        assert held(window.whole(86_400.0)) == 1
+
+    @given(st.lists(st.floats(0, 2 * LENGTH), min_size=1))
+    @example([0.0, SLICE] * 100)
+    def test_a_clock_that_goes_back(self, times: list[float]) -> None:
+        """No clock should, but if one does, nothing piles up, and what is younger than the window is held."""
+        window = window_of(*times)
+        now = max(times)
+
+        assert len(window._slices) <= SLICES
+        assert held(window.whole(now)) >= sum(time // SLICE > now // SLICE - SLICES for time in times)
+        assert held(window.whole(now + LENGTH)) == 0
+
+    def test_it_does_not_grow_with_requests(self) -> None:
+        """As many slices as the window has, however long it goes on."""
+        window = window_of(*(number * SLICE / 3 for number in range(10_000)))
+
+        assert len(window._slices) == SLICES
+
+
+class TestContents:
+    def test_by_group(self) -> None:
+        """Each group of each slice is counted, and merged under its own key."""
+        window = Window(LENGTH)
+        other = GroupKey("m", "1+", "rag")
+        for number, key in enumerate((KEY, other, KEY)):
+            add(window, request(40 * number), number * SLICE, key)
+        whole = window.whole(3 * SLICE)
+
+        assert {key: group.count for key, group in whole.groups.items()} == {KEY: 2, other: 1}
+        assert whole.groups[KEY].accepted_tokens == 80
+
+    def test_positions(self) -> None:
+        """Steps of detailed records are counted, and records of totals alone add none."""
+        window = Window(LENGTH)
+        add(window, request(0, record=record([(4, 2), (2, 2)])))
+        add(window, request(50))
+        add(window, request(0, record=record([(3, 0)])), SLICE)
+
+        assert window.whole(SLICE).positions.steps == {(4, 2): 1, (2, 2): 1, (3, 0): 1}
+        assert window.shape(SLICE).mean_lengths == (1, 2, 8 / 3, 3)
+
+    def test_a_request_without_drafts(self) -> None:
+        """Nothing is to be judged of it."""
+        found = Slice()
+        found.add(KEY, request(0, record=None), outcome_of(0.0, Thresholds()))  # type: ignore[arg-type]
+        found.add(KEY, request(0, record=totals(0, 0, 3)), outcome_of(0.0, Thresholds()))  # type: ignore[arg-type]
+
+        assert not found.groups
+
+
+class TestWorst:
+    def test_what_is_told_of_one(self) -> None:
+        """Its numbers and the server's name for it, and nothing of what it said."""
+        found = Slice()
+        add(
+            found,
+            request(
+                12,
+                time=1000.0,
+                request_id="chatcmpl-1",
+                tenant="acme",
+                stream=True,
+                completion_tokens=32,
+                tpot_seconds=0.02,
+            ),
+        )
+        (worst,) = found.worst
+
+        assert (worst.time, worst.request_id, worst.temperature, worst.request_type, worst.stream) == (
+            1000.0,
+            "chatcmpl-1",
+            "0",
+            "chat",
+            True,
+        )
+        assert (worst.acceptance_ratio, worst.drafts, worst.draft_tokens) == (0.12, 20, 100)
+        assert (worst.completion_tokens, worst.tpot_seconds) == (32, 0.02)
+        assert "acme" not in repr(worst)
+
+    @pytest.mark.parametrize(("drafts", "kept"), [(LEAST_DRAFTS - 1, 0), (LEAST_DRAFTS, 1)])
+    def test_short_requests(self, drafts: int, kept: int) -> None:
+        """Three rejected tokens are no bad request."""
+        found = Slice()
+        add(found, request(0, 15, drafts))
+
+        assert len(found.worst) == kept
+        assert held(found) == 1
+
+    @given(st.lists(st.tuples(st.integers(0, 20), st.integers(20, 40), st.integers(0, 200)), max_size=60))
+    def test_against_sorting_all(self, requests: list[tuple[int, int, int]]) -> None:
+        """Over any slices: the lowest acceptance of all, and of equals those that drafted most."""
+        window = Window(LENGTH)
+        for accepted, drafted, slice_ in sorted(requests, key=lambda each: each[2]):
+            add(window, request(accepted, drafted), slice_ * SLICE)
+        now = max((slice_ for *_, slice_ in requests), default=0)
+        alive = [(a / d, -d) for a, d, slice_ in requests if slice_ > now - SLICES]
+
+        assert sorted(map(badness, window.whole(now * SLICE).worst)) == sorted(alive)[:MOST_WORST]

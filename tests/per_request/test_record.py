@@ -1,0 +1,223 @@
+"""The record in an answer: what is read of it, and which contradictions are not believed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.builders import requests as recorded
+from per_request.exact import Step, steps
+from per_request.traffic import record_of
+from vllm_specdec_exporter.per_request.observation import Observation, RecordState
+from vllm_specdec_exporter.per_request.record import DraftRecord, RecordError, parse_record
+
+STEPS: list[Step] = [(4, 4), (4, 1), (2, 0), (0, 0)]
+#: As vLLM writes it, with `detailed`: the last step's drafted tokens were all struck out by a grammar.
+DETAILED: dict[str, Any] = {
+    "mean_acceptance_length": 2.25,
+    "draft_acceptance_rate": 0.5,
+    "acceptance_histogram": [2, 1, 0, 0, 1],
+    "num_spec_steps": 4,
+    "num_accepted_draft_tokens": 5,
+    "num_draft_tokens": 10,
+    "num_spec_tokens": 4,
+    "per_step_accepted": [4, 1, 0, 0],
+    "per_step_drafted": [4, 4, 2, 0],
+}
+SUMMARY = {name: value for name, value in DETAILED.items() if not name.startswith("per_step")}
+
+
+def state(document: object) -> RecordState:
+    return Observation(0.0, record=parse_record(document)).state
+
+
+class TestReading:
+    def test_detailed(self) -> None:
+        """Totals, the distribution and every step; steps that are alike are counted."""
+        found = parse_record({**DETAILED})
+
+        assert found == DraftRecord(4, 10, 5, (2, 1, 0, 0, 1), dict(Counter(STEPS)))
+        assert (found.acceptance_ratio, found.accepted_per_draft) == (0.5, 1.25)
+
+    def test_summary(self) -> None:
+        """The same without the steps."""
+        assert parse_record(SUMMARY) == DraftRecord(4, 10, 5, (2, 1, 0, 0, 1))
+
+    @pytest.mark.parametrize("nothing", [None, []])
+    def test_fields_without_a_value(self, nothing: object) -> None:
+        """``null`` and an empty list are what a server without the details may write."""
+        found = {**SUMMARY, "per_step_accepted": nothing, "per_step_drafted": nothing}
+
+        assert parse_record(found) == parse_record(SUMMARY)
+        assert parse_record({**SUMMARY, "acceptance_histogram": nothing}) == DraftRecord(4, 10, 5)
+
+    def test_means_are_not_believed(self) -> None:
+        """They follow from the counts, and what else a later vLLM may tell is left alone."""
+        found = {**DETAILED, "draft_acceptance_rate": "nan", "mean_acceptance_length": None, "new": [{}]}
+
+        assert parse_record(found) == parse_record(DETAILED)
+
+    def test_nothing_drafted(self) -> None:
+        """Without a drafted token there is no acceptance, neither by token nor by draft."""
+        found = parse_record({"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0})
+
+        assert (found.acceptance_ratio, found.accepted_per_draft) == (None, None)
+
+    @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
+    def test_what_a_real_server_said(self, scenario: str) -> None:
+        """Every record of the captures is read, and the means that vLLM adds follow from its counts."""
+        for found in recorded(scenario):
+            spec, record = found["spec"], parse_record(found["spec"])
+
+            assert sum(record.steps.values()) == record.drafts == spec["num_spec_steps"]
+            assert (record.acceptance_ratio or 0.0) == pytest.approx(spec["draft_acceptance_rate"])
+            assert 1 + (record.accepted_per_draft or 0.0) == pytest.approx(spec["mean_acceptance_length"])
+
+    @given(steps(), st.booleans())
+    def test_steps_and_totals_agree(self, found: list[Step], details: bool) -> None:
+        """Whatever the steps were, the record's totals are theirs."""
+        record = parse_record(record_of(found, details=details))
+
+        assert (record.drafts, record.draft_tokens, record.accepted_tokens) == (
+            len(found),
+            sum(drafted for drafted, _ in found),
+            sum(accepted for _, accepted in found),
+        )
+        assert record.steps == (Counter(found) if details else {})
+
+    def test_records_can_be_told_apart_in_a_set(self) -> None:
+        """A record is a value; its steps are no part of its hash, for they can change."""
+        assert len({parse_record(SUMMARY), parse_record(SUMMARY), parse_record(DETAILED)}) == 2
+
+
+class TestState:
+    def test_what_an_answer_told(self) -> None:
+        """By what stands in the record, or that there is none."""
+        nothing = {"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0}
+        struck_out = record_of([(0, 0), (0, 0)])
+
+        assert [state(found) for found in (DETAILED, SUMMARY, nothing, struck_out)] == [
+            RecordState.DETAILED,
+            RecordState.SUMMARY,
+            RecordState.NOT_DRAFTED,
+            RecordState.NOT_DRAFTED,
+        ]
+        assert Observation(0.0).state is RecordState.NONE
+        assert Observation(0.0, malformed=True).state is RecordState.MALFORMED
+
+
+COUNTS = "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"
+LISTS = "acceptance_histogram", "per_step_drafted", "per_step_accepted"
+
+
+class TestRefusing:
+    @pytest.mark.parametrize("document", [None, [], "record", 5, True])
+    def test_no_object(self, document: object) -> None:
+        """Only an object is a record."""
+        with pytest.raises(RecordError, match=r"^the record is not an object$"):
+            parse_record(document)
+
+    @pytest.mark.parametrize("name", COUNTS)
+    @pytest.mark.parametrize("value", [None, -1, 1.0, "1", True, [], 2**53])
+    def test_no_count(self, name: str, value: object) -> None:
+        """A total is a whole number from 0 up that a float can hold."""
+        with pytest.raises(RecordError, match=rf"^the record's {name} is not a count$"):
+            parse_record({**DETAILED, name: value})
+
+    @pytest.mark.parametrize("name", COUNTS)
+    def test_no_total(self, name: str) -> None:
+        """None of them may be missing."""
+        with pytest.raises(RecordError, match=rf"^the record's {name} is not a count$"):
+            parse_record({key: value for key, value in DETAILED.items() if key != name})
+
+    @pytest.mark.parametrize("name", LISTS)
+    @pytest.mark.parametrize(
+        "value", [5, "1", {}, [1.0], [True], [None], [-1], ["1"], [[1]], [2**53], [0] * 1_000_001]
+    )
+    def test_no_list_of_counts(self, name: str, value: object) -> None:
+        """A list holds counts alone, and no more of them than any context window holds."""
+        with pytest.raises(RecordError, match=rf"^the record's {name} is not a list of counts$"):
+            parse_record({**DETAILED, name: value})
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"num_accepted_draft_tokens": 11}, "the record has more tokens accepted than drafted"),
+            (
+                {"num_spec_steps": 0, "acceptance_histogram": [], "per_step_drafted": []},
+                "the record has drafted tokens, but no step that drafted them",
+            ),
+            (
+                {"acceptance_histogram": [2, 1, 0, 0, 2]},
+                "the record's acceptance_histogram does not add up to num_spec_steps",
+            ),
+            (
+                {"acceptance_histogram": [2, 0, 1, 0, 1]},
+                "the record's acceptance_histogram does not add up to num_accepted_draft_tokens",
+            ),
+            (
+                {"per_step_drafted": [4, 4, 2]},
+                "the record's per_step_drafted and per_step_accepted differ in length",
+            ),
+            (
+                {"per_step_accepted": None},
+                "the record's per_step_drafted and per_step_accepted differ in length",
+            ),
+            ({"per_step_drafted": [4, 4, 1, 0]}, "the record's steps do not add up to its totals"),
+            ({"per_step_accepted": [4, 1, 1, 0]}, "the record's steps do not add up to its totals"),
+            (
+                {"per_step_drafted": [4, 4, 2], "per_step_accepted": [4, 1, 0]},
+                "the record's steps do not add up to its totals",
+            ),
+            (
+                {"per_step_accepted": [4, 0, 0, 1]},
+                "a step of the record has more tokens accepted than drafted",
+            ),
+            (
+                {"num_draft_tokens": 137, "per_step_drafted": [4, 4, 129, 0]},
+                "a step of the record has more than 128 drafted tokens",
+            ),
+        ],
+    )
+    def test_contradictions(self, changes: dict[str, object], message: str) -> None:
+        """What contradicts itself is not counted by halves."""
+        with pytest.raises(RecordError) as error:
+            parse_record({**DETAILED, **changes})
+
+        assert str(error.value) == message
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=4)
+                | st.dictionaries(st.sampled_from([*COUNTS, *LISTS]), inner, max_size=6)
+            ),
+            max_leaves=20,
+        )
+    )
+    def test_any_json_at_all(self, document: object) -> None:
+        """Anything is a record or a `RecordError`, and a record never contradicts itself."""
+        try:
+            found = parse_record(document)
+        except RecordError:
+            return
+        assert 0 <= found.accepted_tokens <= found.draft_tokens
+        assert not found.steps or sum(found.steps.values()) == found.drafts
+
+    @given(steps(k=3, least=1, most=6), st.data())
+    def test_a_count_that_is_off(self, found: list[Step], data: st.DataObject) -> None:
+        """One number changed in a detailed record never goes unnoticed."""
+        document = record_of(found)
+        name = data.draw(st.sampled_from([*COUNTS, "per_step_drafted", "per_step_accepted"]))
+        if isinstance(document[name], list):
+            document[name][data.draw(st.integers(0, len(found) - 1))] += 1
+        else:
+            document[name] += 1
+
+        with pytest.raises(RecordError):
+            parse_record(document)

@@ -1,0 +1,432 @@
+"""Recorded requests: every form of an entry, what cannot be used of it, and how files are split."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from per_request.traffic import CODE, record_of, steps_of
+from vllm_specdec_exporter.per_request.answer import read_answer
+from vllm_specdec_exporter.per_request.classification import Classification, parse_rule
+from vllm_specdec_exporter.per_request.entries import Recording, entries, lines
+from vllm_specdec_exporter.per_request.observation import Observation, RecordState
+from vllm_specdec_exporter.per_request.recorded import EntryError, EntryReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+STEPS = steps_of(CODE, Random(1))
+RECORD = record_of(STEPS)
+MODEL = "some/model"
+ID = "chatcmpl-0123456789abcdef0123456789abcdef"
+
+
+def answer(kind: str = "chat.completion", **more: Any) -> dict[str, Any]:
+    """Return an answer of vLLM."""
+    return {
+        "id": ID,
+        "object": kind,
+        "created": 1_790_000_000,
+        "model": MODEL,
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "text"}}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 80, "total_tokens": 85},
+        "metrics": {"speculative_decoding": RECORD},
+        **more,
+    }
+
+
+CHAT = {"model": MODEL, "temperature": 0.7, "messages": [{"role": "user", "content": "hello"}]}
+PROMPT = {"model": MODEL, "temperature": 0.2, "prompt": "hello"}
+
+
+def read(entry: object, classification: Classification = Classification()) -> tuple[Observation, ...]:  # noqa: B008
+    body = entry if isinstance(entry, bytes) else json.dumps(entry).encode()
+    return EntryReader(classification).read(body)
+
+
+def only(entry: object, classification: Classification = Classification()) -> Observation:  # noqa: B008
+    (observation,) = read(entry, classification)
+    return observation
+
+
+def why_not(entry: object) -> str:
+    with pytest.raises(EntryError) as caught:
+        read(entry)
+    return str(caught.value)
+
+
+def streamed(*, kind: str = "chat.completion.chunk", done: bool = True) -> bytes:
+    """Return the events of a streamed answer."""
+    head = {"id": ID, "object": kind, "created": 1_790_000_000, "model": MODEL}
+    events = [
+        {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
+        {**head, "choices": [{"index": 0, "delta": {"content": "text"}}]},
+        {**head, "choices": [], "usage": answer()["usage"], "metrics": answer()["metrics"]},
+    ]
+    texts = [json.dumps(event) for event in events] + (["[DONE]"] if done else [])
+    return "".join(f"data: {text}\n\n" for text in texts).encode()
+
+
+# --- the forms
+
+
+def test_an_answer_alone_has_its_record_and_no_temperature() -> None:
+    """Nothing is made up: who asked, and how, stands in the request."""
+    found = only(answer())
+    assert found.record is not None
+    assert (found.record.draft_tokens, found.record.accepted_tokens) == (
+        RECORD["num_draft_tokens"],
+        RECORD["num_accepted_draft_tokens"],
+    )
+    assert sum(found.record.steps.values()) == RECORD["num_spec_steps"]
+    assert (found.temperature, found.model_name, found.completion_tokens) == (None, MODEL, 80)
+    assert (found.time, found.request_id, found.stream) == (1_790_000_000.0, ID, False)
+    assert (found.request_type, found.state) == ("chat", RecordState.DETAILED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_type"),
+    [("chat.completion", "chat"), ("text_completion", "completions"), ("something.else", "other")],
+)
+def test_the_type_of_an_answer_alone_is_what_it_looks_like(kind: str, request_type: str) -> None:
+    """Without its path, the object that it says to be tells the route."""
+    assert only(answer(kind)).request_type == request_type
+
+
+PAIRS: dict[str, dict[str, Any]] = {
+    "bodies": {"request": CHAT, "response": answer()},
+    "envelopes": {
+        "request": {"path": "/v1/chat/completions", "headers": {"X-Kind": "rag"}, "body": CHAT},
+        "response": {"status_code": 200, "body": answer()},
+    },
+    "whole addresses": {
+        "request": {"url": "http://vllm:8000/v1/chat/completions?x=1", "body": CHAT},
+        "response": {"status": 200, "body": answer()},
+    },
+    "texts": {"request": json.dumps(CHAT), "response": json.dumps(answer())},
+    "texts in envelopes": {
+        "request": {"body": json.dumps(CHAT)},
+        "response": {"status": 200, "body": json.dumps(answer())},
+    },
+    "a streamed answer": {"request": CHAT, "response": streamed().decode()},
+    "the temperature beside the answer": {"temperature": 0.7, "response": answer()},
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_request_and_its_answer_belong_together(name: str) -> None:
+    """However they are wrapped, the temperature is the request's and the record the answer's."""
+    found = only(PAIRS[name])
+    assert (found.temperature, found.model_name, found.request_type) == (0.7, MODEL, "chat")
+    assert found.record is not None
+    assert found.record.draft_tokens == RECORD["num_draft_tokens"]
+    assert found.stream == (name == "a streamed answer")
+
+
+def test_requests_are_classified_as_the_tap_classifies_them() -> None:
+    """By a header, by rules on what was asked, and by the path."""
+    rules = (parse_rule("tools=field:tools"), parse_rule("rag=path:/rag/*"))
+    classification = Classification(
+        type_header="x-kind", rules=rules, tenant_header="x-tenant", tenants=frozenset({"acme"})
+    )
+
+    def kind(**more: Any) -> tuple[str, str]:
+        request = {"body": {**CHAT, **more.pop("body", {})}, **more}
+        found = only({"request": request, "response": answer()}, classification)
+        return found.request_type, found.tenant
+
+    assert kind(headers={"X-Kind": "code", "X-Tenant": "acme"}) == ("code", "acme")
+    assert kind(headers={"X-Tenant": "somebody"}) == ("chat", "other")
+    assert kind(body={"tools": [{"type": "function"}]}) == ("tools", "")
+    assert kind(path="/rag/v1/chat/completions") == ("rag", "")
+    assert kind(headers=[["X-Kind", "code"]]) == ("chat", "")
+
+
+def test_the_answers_of_a_batch_find_their_requests() -> None:
+    """run-batch puts the temperature into one file and the record into another; custom_id joins them."""
+    reader = EntryReader(Classification())
+
+    def line(entry: dict[str, Any]) -> tuple[Observation, ...]:
+        return reader.read(json.dumps(entry).encode())
+
+    url = "/v1/completions"
+    assert line({"custom_id": "a", "method": "POST", "url": url, "body": PROMPT}) == ()
+    assert line({"custom_id": "b", "method": "POST", "url": url, "body": {**PROMPT, "temperature": 1}}) == ()
+    assert reader.unanswered == 2
+    (found,) = line(
+        {
+            "id": "vllm-1",
+            "custom_id": "b",
+            "response": {"status_code": 200, "request_id": "r", "body": answer("text_completion")},
+            "error": None,
+        }
+    )
+    assert (found.temperature, found.request_type) == (1.0, "completions")
+    assert reader.unanswered == 1
+    (alone,) = line({"custom_id": "c", "response": {"status_code": 200, "body": answer()}})
+    assert (alone.temperature, reader.unanswered) == (None, 1)
+
+
+def test_what_is_pushed_can_be_read_from_a_file_too() -> None:
+    """One observation a line, or a whole push."""
+    one = {"model": MODEL, "temperature": 0.4, "request_type": "code", "speculative_decoding": RECORD}
+    assert only(one).request_type == "code"
+    assert [found.temperature for found in read({"requests": [one, {**one, "temperature": 1}]})] == [0.4, 1.0]
+    assert only({"model": MODEL, "completion_tokens": 12}).state is RecordState.NONE
+
+
+def test_of_a_push_the_good_ones_are_kept() -> None:
+    """One that cannot be used does not take the others with it."""
+    push = {"requests": [{"model": MODEL, "speculative_decoding": RECORD}, {"temperature": -1}]}
+    with pytest.raises(EntryError, match="temperature is -1") as caught:
+        read(push)
+    assert [found.model_name for found in caught.value.observations] == [MODEL]
+
+
+@pytest.mark.parametrize("scenario", ["ngram-phases", "dp2", "nospec"])
+def test_what_a_client_took_down_is_read(scenario: str) -> None:
+    """Every recorded request is one observation, with the numbers that stand in it."""
+    texts = gzip.decompress((CAPTURES / scenario / "requests.jsonl.gz").read_bytes()).splitlines()
+    for text in texts:
+        found, truth = only(text), json.loads(text)
+        assert (found.temperature, found.time) == (truth["temperature"], truth["end"])
+        assert found.completion_tokens == truth["usage"]["completion_tokens"]
+        assert found.ttft_seconds == truth["ttft"]
+        assert found.tpot_seconds == pytest.approx(truth["decode_s"] / (found.completion_tokens - 1))
+        if truth["spec"] is None:
+            assert found.record is None
+        else:
+            assert found.record is not None
+            assert found.record.drafts == truth["spec"]["num_spec_steps"]
+            assert sum(found.record.steps.values()) == len(truth["spec"].get("per_step_drafted", ()))
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_stream_of_events_is_one_request(done: bool) -> None:
+    """The record is in its last event; nobody knows when the events came, so there are no times."""
+    found = only(streamed(done=done))
+    assert found.record is not None
+    assert (found.completion_tokens, found.request_type, found.stream) == (80, "chat", True)
+    assert (found.ttft_seconds, found.tpot_seconds) == (None, None)
+
+
+def test_times_that_the_server_took_are_kept() -> None:
+    """They may stand in the answer; they are its own, not the file's."""
+    metrics = {
+        "speculative_decoding": RECORD,
+        "time_to_first_token_ms": 80.0,
+        "queue_time_ms": 20.0,
+        "mean_itl_ms": 12.0,
+    }
+    found = only(answer(metrics=metrics))
+    assert (found.ttft_seconds, found.tpot_seconds) == (pytest.approx(0.1), pytest.approx(0.012))
+
+
+def test_a_record_that_contradicts_itself_is_counted_as_such() -> None:
+    """It is an observation: the server wrote it."""
+    broken = {**RECORD, "num_accepted_draft_tokens": RECORD["num_draft_tokens"] + 1}
+    assert only(answer(metrics={"speculative_decoding": broken})).state is RecordState.MALFORMED
+
+
+# --- what cannot be used
+
+FAILED = "the request failed"
+UNKNOWN = "neither an answer nor any other known form of a recorded request"
+UNUSABLE: dict[str, tuple[object, str]] = {
+    "no JSON": (b"{", "not JSON"),
+    "no UTF-8": (b'{"choices": [], "model": "\xff"}', "not the JSON of a request and its answer"),
+    "a number": (b"7", "not a JSON object"),
+    "an array": (b"[]", "not a JSON object"),
+    "an empty object": ({}, UNKNOWN),
+    "another API": ({"object": "list", "data": [{"embedding": [0.1]}]}, UNKNOWN),
+    "another answer": ({"response": {"object": "list", "data": []}}, UNKNOWN),
+    "a request alone": (CHAT, "a request without its answer"),
+    "a request of a pair alone": ({"request": CHAT}, "a request without its answer"),
+    "no answer": ({"request": CHAT, "response": None}, FAILED),
+    "an error": ({"error": {"message": "too long", "code": 400}}, FAILED),
+    "an error as answer": ({"request": CHAT, "response": {"error": {"message": "x"}}}, FAILED),
+    "an old error": ({"request": CHAT, "response": {"object": "error", "message": "x"}}, FAILED),
+    "a status": ({"custom_id": "a", "response": {"status_code": 500, "body": {"object": "error"}}}, FAILED),
+    "a status beside an answer": ({"response": {"status": 429, "body": answer()}}, FAILED),
+    "a failed stream": (b'data: {"error": {"message": "x"}}\n\n', FAILED),
+    "another route": (
+        {"request": {"path": "/v1/embeddings", "body": CHAT}, "response": answer()},
+        "of a route whose answers have no record",
+    ),
+    "a text for a number": (
+        {"temperature": "hot", "response": answer()},
+        "not the JSON of a request and its answer",
+    ),
+    "a number for a text": (
+        {"custom_id": 7, "response": {"status_code": 200, "body": answer()}},
+        "a field has a value of another kind than it should",
+    ),
+    "a number for a body": (
+        {"request": 7, "response": answer()},
+        "a field has a value of another kind than it should",
+    ),
+    "a temperature below 0": ({"temperature": -1, "speculative_decoding": RECORD}, "temperature is -1"),
+    "a wrong record of a client": ({"spec": 7}, "Expected `object | null`, got `int`"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_cannot_be_used_says_why(name: str) -> None:
+    """In the same words for all that fail alike, so that they can be counted."""
+    entry, words = UNUSABLE[name]
+    assert words in why_not(entry)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(
+    [
+        *("request", "response", "body", "custom_id", "choices", "metrics", "error", "object", "requests"),
+        *("spec", "usage", "temperature", "headers", "path", "status_code", "speculative_decoding"),
+    ]
+)
+
+
+def observed_or_told(body: bytes) -> bool:
+    """Tell whether the reader makes observations of an entry, or says why it does not."""
+    try:
+        found = read(body)
+    except EntryError as error:
+        return bool(str(error))
+    return all(isinstance(observation, Observation) for observation in found)
+
+
+@given(st.dictionaries(NAMES, JSON | st.just(answer()) | st.just(CHAT) | st.just(RECORD), max_size=5))
+def test_no_entry_breaks_the_reader(entry: dict[str, Any]) -> None:
+    """Whatever a file holds, it is observed or it says why not."""
+    assert observed_or_told(json.dumps(entry).encode())
+
+
+@given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda body: b"data: " + body + b"\n\n"))
+def test_no_bytes_break_the_reader(body: bytes) -> None:
+    """The same of what is no JSON."""
+    assert observed_or_told(body)
+
+
+# --- files
+
+
+def split(body: bytes) -> list[tuple[str, bytes | None]]:
+    return [tuple(entry) for entry in entries(lines(io.BufferedReader(io.BytesIO(body))))]  # type: ignore[arg-type]
+
+
+def test_every_line_is_an_entry_with_its_number() -> None:
+    """Blank lines count, and are no entries; a mark of the encoding is none either."""
+    assert split(b'\xef\xbb\xbf{"a":1}\n\n  {"b":2} \r\n{"c":3}') == [
+        ("line 1", b'{"a":1}'),
+        ("line 3", b'{"b":2}'),
+        ("line 4", b'{"c":3}'),
+    ]
+
+
+def test_a_document_is_split_into_its_items() -> None:
+    """An array, on one line or many; an object on many lines is one entry."""
+    items = [("item 1", b'{"a":1}'), ("item 2", b'{"b":2}')]
+    assert split(b'[{"a":1},{"b":2}]') == items
+    assert split(b'[\n{"a":1},\n{"b":2}\n]\n') == items
+    assert split(b'{\n"a":1\n}') == [("the document", b'{\n"a":1\n}')]
+    assert split(b"[]") == []
+    assert split(b"\n\n") == []
+
+
+def test_a_bad_first_line_costs_that_line_alone() -> None:
+    """It looks like the beginning of a document, and is none."""
+    assert split(b'{"a":\n{"b":2}\n') == [("line 1", b'{"a":'), ("line 2", b'{"b":2}')]
+
+
+def test_streams_are_told_apart_by_their_ends() -> None:
+    """Comments and names of events belong to them; what stands between is an entry of its own."""
+    body = streamed() + b": ping\nevent: x\n" + streamed(done=False) + b'{"a":1}\n' + streamed()
+    found = split(body)
+    assert [place for place, _ in found] == ["line 1", "line 9", "line 17", "line 18"]
+    streams = [text for _, text in found if text is not None and b"data:" in text]
+    assert [only(text).completion_tokens for text in streams] == [80, 80, 80]
+    assert streams[0] == streamed()
+
+
+def test_gzip_is_undone() -> None:
+    """Whatever the file is called."""
+    assert split(gzip.compress(b'{"a":1}\n')) == [("line 1", b'{"a":1}')]
+
+
+@pytest.mark.parametrize("cut", [-20, 30])
+def test_a_damaged_archive_is_an_error_that_says_where(cut: int) -> None:
+    """What was read of it is not taken for all of it."""
+    body = gzip.compress(b"".join(b'{"a":%d}\n' % number for number in range(20_000)))
+    with pytest.raises(OSError, match=r"damaged behind line \d+: "):
+        split(body[:cut])
+
+
+def test_a_line_too_long_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded by the longest line that is read."""
+    monkeypatch.setattr("vllm_specdec_exporter.per_request.entries.MAX_LINE", 100)
+    found = split(b'{"a":1}\n' + b"x" * 350 + b'\n{"b":2}\n')
+    assert found == [("line 1", b'{"a":1}'), ("line 2", None), ("line 3", b'{"b":2}')]
+
+
+def recorded(*bodies: Iterable[object]) -> tuple[Recording, list[str]]:
+    """Read files of such entries; return the recording, and where the observations stand."""
+    recording, places = Recording(Classification()), []
+    for number, body in enumerate(bodies, 1):
+        text = b"\n".join(e if isinstance(e, bytes) else json.dumps(e).encode() for e in body)
+        name = f"file {number}" if len(bodies) > 1 else ""
+        read_lines = lines(io.BufferedReader(io.BytesIO(text)))  # type: ignore[arg-type]
+        places += [place for place, _ in recording.read(name, read_lines)]
+    recording.end()
+    return recording, places
+
+
+def test_what_cannot_be_used_is_counted_with_its_first_places() -> None:
+    """By reason; what can be used has its place too."""
+    recording, places = recorded([answer(), b"{", answer(), *[b"nothing"] * 4, CHAT])
+    assert places == ["line 1", "line 3"]
+    assert recording.entries.total() == 8
+    assert {reason: (found.count, found.places) for reason, found in recording.unusable.items()} == {
+        "not JSON": (5, ["line 2", "line 4", "line 5"]),
+        "a request without its answer": (1, ["line 8"]),
+    }
+
+
+def test_several_files_are_told_apart_by_name() -> None:
+    """A place names its file, and requests of a batch may stand in one before."""
+    batch = [{"custom_id": str(n), "url": "/v1/completions", "body": PROMPT} for n in range(3)]
+    done = [
+        {"custom_id": str(n), "response": {"status_code": 200, "body": answer()}, "error": None}
+        for n in range(2)
+    ]
+    recording, places = recorded(batch, done)
+    assert places == ["file 2, line 1", "file 2, line 2"]
+    (found,) = recording.unusable.items()
+    assert found[0] == "a request of a batch without its answer"
+    assert (found[1].count, found[1].places) == (1, [])
+
+
+def test_reasons_are_bounded() -> None:
+    """Texts of errors may hold whatever stood in the file; of many, the rest is counted together."""
+    recording, _ = recorded([{"temperature": -number, "completion_tokens": 1} for number in range(1, 40)])
+    assert len(recording.unusable) == 21
+    assert recording.unusable["other reasons"].count == 19
+
+
+def test_reading_an_answer_reads_what_the_tap_reads() -> None:
+    """One reader: of the same bytes both tell the same."""
+    body = msgspec.json.encode(answer())
+    assert only(body).record == read_answer(body).record

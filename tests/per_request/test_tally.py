@@ -1,0 +1,264 @@
+"""Tallies: histograms in both forms, totals since the start, and quantiles of a part of the window."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import fields, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from per_request.exact import request, totals
+from vllm_specdec_exporter.per_request.native import ZERO_THRESHOLD, bound_of
+from vllm_specdec_exporter.per_request.outcome import outcome_of
+from vllm_specdec_exporter.per_request.record import DraftRecord
+from vllm_specdec_exporter.per_request.result import Observed, Outcome
+from vllm_specdec_exporter.per_request.tally import RESOLUTION, Bounds, Counted, Recent, Total
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+THRESHOLDS = Thresholds()
+VALUES = st.floats(0, 1000) | st.sampled_from([0.0, 0.5, 0.65, 1.0, ZERO_THRESHOLD])
+RISING = st.lists(VALUES, min_size=1, max_size=10, unique=True).map(lambda bounds: tuple(sorted(bounds)))
+#: A request's accepted and drafted tokens.
+TOKENS = st.integers(1, 3000).flatmap(lambda drafted: st.tuples(st.integers(0, drafted), st.just(drafted)))
+
+
+def counted(values: Iterable[float | None], bounds: tuple[float, ...]) -> Observed | None:
+    found = Counted(bounds)
+    for value in values:
+        found.add(value)
+    return found.observed()
+
+
+def recent(requests: Iterable[tuple[int, int]]) -> Recent:
+    """The tally of requests by their accepted and drafted tokens."""
+    found = Recent()
+    for accepted, drafted in requests:
+        record = DraftRecord(drafted, drafted, accepted)
+        outcome = outcome_of(record.acceptance_ratio, THRESHOLDS)
+        assert outcome is not None
+        found.add(record, outcome, accepted + drafted)
+    return found
+
+
+class TestHistograms:
+    @given(st.lists(VALUES, min_size=1), RISING)
+    def test_both_forms_count_the_same_values(self, values: list[float], bounds: tuple[float, ...]) -> None:
+        """Classic buckets are cumulative and hold their bound; native ones hold each value once."""
+        found = counted(values, bounds)
+
+        assert found is not None
+        assert found.classic.bounds == bounds
+        assert found.classic.counts == tuple(sum(v <= bound for v in values) for bound in bounds)
+        assert found.classic.count == len(values) == found.zero + sum(count for _, count in found.native)
+        assert found.classic.sum == pytest.approx(math.fsum(values))
+        assert found.zero == sum(value <= ZERO_THRESHOLD for value in values)
+        for index, count in found.native:
+            assert count == sum(
+                bound_of(index - 1) < v <= bound_of(index) for v in values if v > ZERO_THRESHOLD
+            )
+
+    def test_nothing_counted(self) -> None:
+        """Times of a group that never streams do not exist; they are not zero."""
+        assert counted([None, None], (1.0,)) is None
+
+    @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
+    def test_what_cannot_be_is_not_counted_by_halves(self, value: float) -> None:
+        """A value without a bucket is refused before anything is counted."""
+        found = Counted((1.0,))
+        with pytest.raises(ValueError, match="has no bucket"):
+            found.add(value)
+
+        assert found.observed() is None
+
+    @pytest.mark.parametrize(
+        ("ratio", "bound"), [((3, 5), 0.6), ((13, 20), 0.65), ((1, 2), 0.5), ((19, 20), 0.95)]
+    )
+    def test_a_ratio_on_a_bound(self, ratio: tuple[int, int], bound: float) -> None:
+        """A ratio that is a bound lies below it, and in the same zone as its outcome says."""
+        bounds = Bounds().acceptance_ratio
+        found = counted([ratio[0] / ratio[1]], bounds)
+
+        assert found is not None
+        assert found.classic.counts.index(1.0) == bounds.index(bound)
+
+    @given(st.lists(TOKENS, min_size=1))
+    def test_gaining_requests_are_those_above_the_bound(self, requests: list[tuple[int, int]]) -> None:
+        """The published zones can be read off the classic histogram, to the request."""
+        bounds = Bounds().acceptance_ratio
+        found = counted([accepted / drafted for accepted, drafted in requests], bounds)
+
+        assert found is not None
+        break_even = found.classic.counts[bounds.index(THRESHOLDS.break_even_acceptance_ratio)]
+        assert found.classic.count - break_even == recent(requests).requests[Outcome.GAINS]
+
+
+class TestTotal:
+    def test_a_request_with_a_record(self) -> None:
+        """Everything that is told of it is counted once."""
+        total = Total(Bounds())
+        total.add(request(82, completion_tokens=102, ttft_seconds=0.2, tpot_seconds=0.01), Outcome.GAINS)
+
+        assert (total.drafts, total.draft_tokens, total.accepted_tokens) == (20, 100, 82)
+        assert total.outcomes == {Outcome.LOSES: 0, Outcome.BREAK_EVEN: 0, Outcome.GAINS: 1}
+        assert total.tokens == {Outcome.LOSES: 0, Outcome.BREAK_EVEN: 0, Outcome.GAINS: 102}
+        for name, value in (
+            ("acceptance_ratio", 0.82),
+            ("accepted_tokens_per_draft", 4.1),
+            ("time_to_first_token", 0.2),
+            ("time_per_output_token", 0.01),
+        ):
+            found = getattr(total, name).observed()
+            assert (found.classic.count, found.classic.sum) == (1, value)
+
+    @pytest.mark.parametrize("record", [None, DraftRecord(0, 0, 0)])
+    def test_a_request_without_drafts(self, record: DraftRecord | None) -> None:
+        """It has times, and nothing else: it neither gains nor loses."""
+        total = Total(Bounds())
+        total.add(request(0, record=record, completion_tokens=9, ttft_seconds=0.2), None)
+
+        assert not total.outcomes.total()
+        assert not total.tokens.total()
+        assert total.acceptance_ratio.observed() is None
+        assert total.time_to_first_token.observed() is not None
+
+    @pytest.mark.parametrize("changed", [item.name for item in fields(Bounds)])
+    def test_other_bounds(self, changed: str) -> None:
+        """A histogram whose bounds change begins anew; the others, and every counter, go on."""
+        before = Total(Bounds())
+        before.add(request(82, completion_tokens=102, ttft_seconds=0.2, tpot_seconds=0.01), Outcome.GAINS)
+        bounds = replace(Bounds(), **{changed: (0.25, 0.75)})
+        before.rebound(bounds)
+        kept = {item.name for item in fields(Bounds) if getattr(before, item.name).observed() is not None}
+
+        assert kept == {item.name for item in fields(Bounds)} - {changed}
+        assert (before.drafts, before.draft_tokens, before.accepted_tokens) == (20, 100, 82)
+        assert (before.outcomes.total(), before.tokens.total()) == (1, 102)
+
+        before.add(request(50, completion_tokens=1, ttft_seconds=0.5, tpot_seconds=0.5), Outcome.BREAK_EVEN)
+        after = getattr(before, changed).observed()
+        assert (after.classic.bounds, after.classic.count) == ((0.25, 0.75), 1)
+
+
+class TestQuantiles:
+    @pytest.mark.parametrize(
+        ("accepted", "expected"),
+        [
+            ([50], (0.5, 0.5, 0.5)),
+            ([10, 20], (0.1, 0.1, 0.2)),
+            ([10, 20, 30], (0.1, 0.2, 0.3)),
+            (range(1, 11), (0.01, 0.05, 0.09)),
+            (range(1, 101), (0.10, 0.50, 0.90)),
+            ([38] * 4 + [82] * 6, (0.38, 0.82, 0.82)),
+            ([38] + [82] * 9, (0.38, 0.82, 0.82)),
+            ([38] + [82] * 10, (0.82, 0.82, 0.82)),
+            ([38] * 9 + [82], (0.38, 0.38, 0.38)),
+            ([0, 100], (0.0, 0.0, 1.0)),
+        ],
+    )
+    def test_by_hand(self, accepted: Iterable[int], expected: tuple[float, float, float]) -> None:
+        """The smallest ratio seen that a share of at least q does not exceed: no value in between."""
+        found = recent((each, 100) for each in accepted)
+
+        assert (found.quantile(0.1), found.quantile(0.5), found.quantile(0.9)) == expected
+
+    @pytest.mark.parametrize("percent", range(1, 101))
+    def test_every_percent(self, percent: int) -> None:
+        """Of a hundred different ratios each percentile is one of them, whatever floats make of q."""
+        assert recent((each, 100) for each in range(1, 101)).quantile(percent / 100) == percent / 100
+
+    def test_without_requests(self) -> None:
+        """Nothing is known of nothing."""
+        assert (Recent().quantile(0.1), Recent().acceptance_ratio, Recent().share(Outcome.LOSES)) == (
+            None,
+            None,
+            None,
+        )
+        assert Recent().token_share(Outcome.LOSES) is None
+
+    @given(st.lists(TOKENS, min_size=1), st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)]))
+    @example([(0, 1)] * 3 + [(1, 1)] * 27, Fraction(1, 10))
+    def test_against_the_definition(self, requests: list[tuple[int, int]], q: Fraction) -> None:
+        """The smallest of all ratios, exactly, of which it holds; as far as the resolution goes."""
+        ratios = sorted(Fraction(accepted, drafted) for accepted, drafted in requests)
+        exact = next(r for r in ratios if sum(other <= r for other in ratios) >= q * len(ratios))
+
+        assert recent(requests).quantile(float(q)) == math.floor(exact * RESOLUTION) / RESOLUTION
+
+    @given(st.lists(TOKENS, min_size=1), st.integers(1, RESOLUTION))
+    @example([(1249, 2500)] * 100, RESOLUTION // 2)
+    def test_a_limit_cuts_quantiles_as_it_cuts_requests(
+        self, requests: list[tuple[int, int]], limit: int
+    ) -> None:
+        """P10 is below a limit of three digits if and only if a tenth of the requests is."""
+        below = sum(Fraction(a, d) < Fraction(limit, RESOLUTION) for a, d in requests)
+        p10 = recent(requests).quantile(0.1)
+
+        assert p10 is not None
+        assert (p10 < limit / RESOLUTION) is (10 * below >= len(requests))
+
+
+class TestParts:
+    @given(st.lists(st.lists(TOKENS, max_size=8), max_size=5))
+    def test_parts_together_are_the_whole(self, parts: list[list[tuple[int, int]]]) -> None:
+        """Requests counted apart and merged are the same as counted at once."""
+        merged = Recent()
+        for part in parts:
+            merged.merge(recent(part))
+
+        assert merged == recent([each for part in parts for each in part])
+
+    @given(st.lists(TOKENS, min_size=1))
+    def test_shares(self, requests: list[tuple[int, int]]) -> None:
+        """By request and by generated token, each against its own total; all together are the whole."""
+        found = recent(requests)
+        loses = [(a, d) for a, d in requests if a / d < THRESHOLDS.disable_acceptance_ratio]
+        tokens = sum(a + d for a, d in requests)
+
+        assert found.count == len(requests)
+        assert found.acceptance_ratio == sum(a for a, _ in requests) / sum(d for _, d in requests)
+        assert found.share(Outcome.LOSES) == pytest.approx(len(loses) / len(requests))
+        assert found.token_share(Outcome.LOSES) == pytest.approx(sum(a + d for a, d in loses) / tokens)
+        assert sum(found.share(outcome) or 0.0 for outcome in Outcome) == pytest.approx(1)
+
+    def test_tokens_nobody_told_of(self) -> None:
+        """Without counts of tokens there is no share of them."""
+        found = Recent()
+        found.add(totals(82), Outcome.GAINS, 0)
+
+        assert found.token_share(Outcome.GAINS) is None
+
+    @given(st.lists(TOKENS), st.lists(TOKENS))
+    def test_a_part_is_taken_away_again(
+        self, some: list[tuple[int, int]], others: list[tuple[int, int]]
+    ) -> None:
+        """What is left is what the others alone are, without zeros that would pile up."""
+        found = recent([*some, *others])
+        found.take(recent(some))
+
+        assert found == recent(others)
+        assert 0 not in found.ratios.values()
+
+    def test_what_it_holds_is_bounded(self) -> None:
+        """As many counts as there are steps of the resolution, however many requests come."""
+        found = recent((n % 20_011, 20_011) for n in range(50_000))
+
+        assert len(found.ratios) <= RESOLUTION + 1
+        assert found.count == 50_000
+
+
+def test_the_default_bounds_have_the_zones() -> None:
+    """The published thresholds are among the bounds, so that quantile queries cut where the zones do."""
+    bounds = Bounds().acceptance_ratio
+    for value in (THRESHOLDS.disable_acceptance_ratio, THRESHOLDS.break_even_acceptance_ratio):
+        assert bounds[bisect_left(bounds, value)] == value
+    for item in fields(Bounds):
+        found = getattr(Bounds(), item.name)
+        assert list(found) == sorted(set(found))

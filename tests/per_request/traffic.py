@@ -1,0 +1,167 @@
+"""Requests of a known kind: drafted step by step with a chance of acceptance, and what is known of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.judgement import Load
+from vllm_specdec_exporter.per_request.observation import Observation, Source
+from vllm_specdec_exporter.per_request.record import DraftRecord
+from vllm_specdec_exporter.per_request.settings import RequestSettings
+from vllm_specdec_exporter.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from vllm_specdec_exporter.per_request.result import RequestsResult, TapResult
+
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+NOW = 1_790_000_000.0
+PROFILE = for_method("draft_model")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Requests that are alike.
+
+    Attributes:
+        requests: how many.
+        chance: that a drafted token is accepted once those before it are.
+        temperature: theirs, None where they name none.
+        request_type: what they ask for.
+        tenant: whose they are.
+        lengths: of drafts; each is drawn from these.
+        drafts: of each request.
+        details: whether their records have the steps.
+        model: that answered.
+    """
+
+    requests: int
+    chance: float
+    temperature: float | None = 0.0
+    request_type: str = "code"
+    tenant: str = ""
+    lengths: tuple[int, ...] = (4,)
+    drafts: int = 40
+    details: bool = True
+    model: str = MODEL
+
+
+#: 60 % of the requests with 82 % of their tokens accepted, 40 % with 38 %: together they look healthy.
+CODE = Kind(600, 0.922, tenant="acme")
+CHAT = Kind(400, 0.65, 1.2, "chat", tenant="globex")
+MIXED = (CODE, CHAT)
+
+
+def steps_of(kind: Kind, random: Random) -> list[tuple[int, int]]:
+    """Return the drafted and the accepted tokens of each step of a request."""
+    steps = []
+    for _ in range(kind.drafts):
+        drafted = random.choice(kind.lengths)
+        accepted = next((n for n in range(drafted) if random.random() >= kind.chance), drafted)
+        steps.append((drafted, accepted))
+    return steps
+
+
+def observations(kinds: Iterable[Kind], seed: int = 1) -> Iterator[Observation]:
+    """Yield the requests, one kind after the other."""
+    random = Random(seed)
+    for number, kind in enumerate(one for one in kinds for _ in range(one.requests)):
+        steps = steps_of(kind, random)
+        accepted = sum(step[1] for step in steps)
+        yield Observation(
+            time=NOW - 1.0 * number,
+            model_name=kind.model,
+            temperature=kind.temperature,
+            request_type=kind.request_type,
+            tenant=kind.tenant,
+            stream=True,
+            request_id=f"chatcmpl-{number:032x}",
+            completion_tokens=accepted + len(steps),
+            record=DraftRecord(
+                len(steps),
+                sum(step[0] for step in steps),
+                accepted,
+                steps=dict(Counter(steps)) if kind.details else {},
+            ),
+            ttft_seconds=0.08,
+            tpot_seconds=0.012,
+        )
+
+
+def record_of(steps: Sequence[tuple[int, int]], *, details: bool = True) -> dict[str, Any]:
+    """Return vLLM's own record of these steps."""
+    record: dict[str, Any] = {
+        "num_spec_steps": len(steps),
+        "num_draft_tokens": sum(drafted for drafted, _ in steps),
+        "num_accepted_draft_tokens": sum(accepted for _, accepted in steps),
+    }
+    if details:
+        record["per_step_drafted"] = [drafted for drafted, _ in steps]
+        record["per_step_accepted"] = [accepted for _, accepted in steps]
+    return record
+
+
+def pairs(kinds: Iterable[Kind] = MIXED, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """Yield the same requests as `observations`, each with its answer, as a gateway might log them."""
+    random = Random(seed)
+    for number, kind in enumerate(one for one in kinds for _ in range(one.requests)):
+        steps = steps_of(kind, random)
+        body: dict[str, Any] = {"model": kind.model, "messages": []}
+        if kind.temperature is not None:
+            body["temperature"] = kind.temperature
+        yield {
+            "request": {
+                "path": "/v1/chat/completions",
+                "headers": {"x-kind": kind.request_type, "x-tenant": kind.tenant},
+                "body": body,
+            },
+            "response": {
+                "id": f"chatcmpl-{number:032x}",
+                "object": "chat.completion",
+                "created": int(NOW - number),
+                "model": kind.model,
+                "choices": [{"index": 0, "finish_reason": "stop"}],
+                "usage": {"completion_tokens": sum(step[1] for step in steps) + len(steps)},
+                "metrics": {"speculative_decoding": record_of(steps, details=kind.details)},
+            },
+        }
+
+
+def known(
+    kinds: Iterable[Kind] = MIXED,
+    *,
+    batch: float | None = 8.0,
+    tap: TapResult | None = None,
+    settings: RequestSettings | None = None,
+    more: Iterable[Observation] = (),
+    sources: tuple[Source, ...] = (Source.TAP, Source.PUSH),
+    later: float = 0.0,
+) -> RequestsResult:
+    """Return what an exporter knows of these requests.
+
+    Args:
+        kinds: what passed through the tap.
+        batch: requests in the batch, None where that is not known.
+        tap: its state.
+        settings: how requests are grouped.
+        more: other observations, that were pushed.
+        sources: who may tell of requests.
+        later: seconds since they ended.
+    """
+    settings = settings or RequestSettings()
+    tenants = {kind.tenant for kind in kinds if kind.tenant}
+    settings = replace(settings, classification=replace(settings.classification, tenants=frozenset(tenants)))
+    book = Book(settings, Thresholds(), sources)
+    for observation in observations(kinds):
+        book.add(observation, Source.TAP, 0.0)
+    for observation in more:
+        book.add(observation, Source.PUSH, 0.0)
+    models = {kind.model for kind in kinds}
+    loads = {} if batch is None else {model: Load(batch, PROFILE) for model in models}
+    return book.result(later, loads, tap)

@@ -1,0 +1,324 @@
+"""How many are served at a time, and how long each may take: nobody keeps out the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import re
+import socket
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+
+from service.harness import eventually, request, running_exporter
+from vllm_specdec_exporter import admission as module
+from vllm_specdec_exporter.admission import MOST_CONNECTIONS, Admission
+from vllm_specdec_exporter.listener import Listener
+from webconfig.pki import Pki
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from service.harness import RunningExporter
+
+NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
+TOKEN = "a-token-for-tests"
+REQUEST = b"GET /answer HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def connected(exporter: RunningExporter, sent: bytes = b"") -> socket.socket:
+    """A client that has said `sent`, and no more."""
+    parts = urlsplit(exporter.url)
+    client = socket.create_connection((parts.hostname, parts.port), timeout=20)
+    client.sendall(sent)
+    return client
+
+
+@pytest.fixture(scope="module")
+def exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExporter]:
+    """The real process, with two requests at a time."""
+    token = tmp_path_factory.mktemp("push") / "token"
+    token.write_text(TOKEN)
+    flags = ("--push.bearer-token-file", str(token), "--web.max-requests", "2")
+    with running_exporter(*NO_SERVER, *flags) as exporter:
+        yield exporter
+
+
+class TestRequests:
+    """In the real process, with two requests at a time."""
+
+    def test_too_many(self, exporter: RunningExporter) -> None:
+        """The third gets 503 and is told why; probes are answered; the next after one has ended is, too."""
+        half = f"POST /api/v1/requests HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+        half += "Content-Length: 100\r\n\r\n{"
+        with contextlib.ExitStack() as stack:
+            held = [stack.enter_context(connected(exporter, half.encode())) for _ in range(2)]
+            refused = eventually(lambda: (answer := exporter.get("/metrics")).status == 503 and answer)
+            assert refused.headers["retry-after"] == "1"
+            assert "--web.max-requests" in refused.text
+            assert exporter.get("/-/healthy").status == 200
+            assert exporter.get("/-/ready").status == 200
+            held[0].close()
+            eventually(lambda: exporter.get("/metrics").status == 200)
+        [line] = exporter.log_lines("too many requests at a time")
+        assert line["web_max_requests"] == "2"
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 9000 + b"\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X%d: a\r\n" % n for n in range(200)) + b"\r\n",
+        ],
+        ids=["line", "header", "headers"],
+    )
+    def test_large_heads(self, exporter: RunningExporter, head: bytes) -> None:
+        """A request whose head is too large is refused, and its connection ends."""
+        with connected(exporter, head) as client:
+            received = b""
+            while part := client.recv(65536):
+                received += part
+        assert re.match(rb"HTTP/1\.[01] 4\d\d ", received)
+
+    def test_connections(self, exporter: RunningExporter) -> None:
+        """One more than there may be ends the one that was idle for longest, and is served."""
+        with contextlib.ExitStack() as stack:
+            idle = [stack.enter_context(connected(exporter)) for _ in range(MOST_CONNECTIONS)]
+            eventually(lambda: exporter.get("/-/ready").status == 200)
+            idle[0].settimeout(5)
+            assert idle[0].recv(1) == b""
+            idle[-1].sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert idle[-1].recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
+    """However many requests one address has under way, another one is answered."""
+    (tmp_path / "token").write_text(TOKEN)
+    half = f"POST /api/v1/requests HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+    half += "Content-Length: 100\r\n\r\n{"
+    flags = ("--push.bearer-token-file", str(tmp_path / "token"), "--web.listen-address", ":0")
+    with contextlib.ExitStack() as stack:
+        exporter = stack.enter_context(running_exporter(*NO_SERVER, *flags))
+        port = int(re.search(r"0\.0\.0\.0:(\d+)", exporter.log())[1])  # type: ignore[index]
+        exporter.url = f"http://127.0.0.1:{port}"
+        for _ in range(60):
+            stack.enter_context(connected(exporter, half.encode()))
+        eventually(lambda: exporter.get("/metrics").status == 503)
+        assert request(f"http://127.0.0.2:{port}/metrics", source="127.0.0.2").status == 200
+
+
+def test_requests_in_one_go() -> None:
+    """A client that sends requests without end and reads nothing costs no memory."""
+    with running_exporter(*NO_SERVER) as exporter, connected(exporter) as client:
+        before = _resident(exporter.pid)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(3)
+        with contextlib.suppress(TimeoutError):
+            for _ in range(2000):
+                client.sendall(b"GET /config HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+        assert exporter.get("/-/healthy").status == 200
+        assert _resident(exporter.pid) - before < 16 * 1024
+
+
+def _resident(pid: int) -> int:
+    """The resident memory of a process, in kB."""
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])  # type: ignore[index]
+
+
+def test_any_number() -> None:
+    """0 is no limit; what is no number is refused by name."""
+    with running_exporter(*NO_SERVER, "--web.max-requests", "0") as exporter:
+        assert exporter.get("/metrics").status == 200
+        assert "max_requests:" in exporter.get("/config").text
+
+
+# --- in this process, where limits can be made small
+
+
+@pytest.fixture
+async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Admission, int]]:
+    """An application with a large answer, behind admission with short limits."""
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(module, "MOST_CONNECTIONS", 3)
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=bytes(32 * 1024 * 1024))
+
+    app = web.Application()
+    app.router.add_get("/answer", answer)
+    admission = Admission(0)
+    runner = await admission.set_up(app)
+    listener = await Listener.open("127.0.0.1", 0)
+    listener.serve(admission)
+    yield admission, int(listener.addresses[0].rpartition(":")[2])
+    listener.close()
+    await runner.cleanup()
+
+
+async def _ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(10):
+            return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+async def test_an_answer_that_nobody_takes(
+    served: tuple[Admission, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection ends, and does not count as being answered any more."""
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 1.0)
+    admission, port = served
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    writer.write(REQUEST)
+    await asyncio.to_thread(eventually, lambda: admission._under_way == 1)
+    await asyncio.to_thread(eventually, lambda: not admission.server.connections)
+    assert admission._under_way == 0
+    writer.close()
+    del reader
+
+
+async def test_an_answer_that_is_taken(served: tuple[Admission, int]) -> None:
+    """All of it comes, and the connection stays for the next request."""
+    _, port = served
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(2):
+        writer.write(REQUEST)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert await reader.readexactly(32 * 1024 * 1024) == bytes(32 * 1024 * 1024)
+        await asyncio.sleep(0.6)  # longer than an unused connection may be silent
+    writer.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /answer HT", REQUEST[:-2]])
+async def test_a_request_that_does_not_come(served: tuple[Admission, int], said: bytes) -> None:
+    """Who connects and does not finish the head of a request is cut off."""
+    _, port = served
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(said)
+    assert await _ended(reader)
+    writer.close()
+
+
+async def test_all_are_busy(served: tuple[Admission, int]) -> None:
+    """Where every connection is being answered, a further one is refused rather than one of them."""
+    admission, port = served
+    busy = [await asyncio.open_connection("127.0.0.1", port, limit=1024) for _ in range(3)]
+    for _, writer in busy:
+        writer.write(REQUEST)
+    await asyncio.to_thread(eventually, lambda: admission._under_way == 3)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await _ended(reader)
+    assert admission._under_way == 3
+    for _, one in (*busy, (reader, writer)):
+        one.close()
+
+
+async def test_handshakes(tmp_path: Path) -> None:
+    """One more than there may be ends the oldest; who does its part is served."""
+    pki = Pki(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pki.folder / "server.pem", pki.folder / "server.key")
+    app = web.Application()
+    admission = Admission(0)
+    runner = await admission.set_up(app)
+    listener = await Listener.open("127.0.0.1", 0, most_handshakes=3)
+    listener.serve(admission, context, 30)
+    port = int(listener.addresses[0].rpartition(":")[2])
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+    assert await _ended(silent[0][0])
+    assert await _ended(silent[1][0])
+
+    trust = ssl.create_default_context(cafile=str(pki.folder / "ca.pem"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+    writer.write(b"GET /nothing HTTP/1.0\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.0 404 ")
+    assert await _ended(silent[2][0])
+    for _, one in (*silent, (reader, writer)):
+        one.close()
+    listener.close()
+    await runner.cleanup()
+
+
+async def test_many_that_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit on connections holds also where many handshakes end in the same moment."""
+    monkeypatch.setattr(module, "MOST_CONNECTIONS", 5)
+    admission = Admission(0)
+    runner = await admission.set_up(web.Application())
+    transports = [_Made() for _ in range(40)]
+    for made in transports:
+        admission().connection_made(made)
+    assert sum(not made.aborted for made in transports) == 5
+    for made in transports:
+        made.protocol.connection_lost(None)
+    await runner.cleanup()
+
+
+class _Made(asyncio.Transport):
+    """A transport that notes what is done to it, and tells nobody for now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = False
+        self.protocol: asyncio.BaseProtocol = asyncio.Protocol()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert (high, low) == (1, 0)
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def close(self) -> None:
+        self.aborted = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_no_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """It says so once, and accepts again as soon as it can."""
+    monkeypatch.setattr("vllm_specdec_exporter.listener._PAUSE_SECONDS", 0.01)
+    loop = asyncio.get_running_loop()
+    accept, failures = loop.sock_accept, [0]
+
+    async def fails(bound: socket.socket) -> tuple[socket.socket, object]:
+        if failures[0] < 3:
+            failures[0] += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await accept(bound)
+
+    monkeypatch.setattr(loop, "sock_accept", fails)
+    admission = Admission(0)
+    runner = await admission.set_up(web.Application())
+    listener = await Listener.open("127.0.0.1", 0)
+    with caplog.at_level("INFO", "vllm_specdec_exporter"):
+        listener.serve(admission)
+        answer = await asyncio.to_thread(request, f"http://{listener.addresses[0]}/nothing")
+    assert answer.status == 404
+    assert [record.getMessage() for record in caplog.records] == ["cannot accept connections"]
+    listener.close()
+    await runner.cleanup()
+
+
+def test_the_limits_are_told() -> None:
+    """The page on the web configuration has them as they are."""
+    page = (Path(__file__).parents[2] / "docs" / "web-configuration.md").read_text("utf-8")
+    section = page.partition("\n## Limits\n")[2].partition("\n## ")[0]
+    for name in (
+        "MOST_CONNECTIONS",
+        "MOST_HANDSHAKES",
+        "HANDSHAKE_SECONDS",
+        "REQUEST_SECONDS",
+        "IDLE_SECONDS",
+    ):
+        assert f" {getattr(module, name):g}" in section, name
+    assert f" {module.ANSWER_SECONDS:g} s" in section

@@ -1,0 +1,71 @@
+"""Whom the process contacts: the servers that it was told of, and nobody else, whatever they say."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from service.harness import FaultyServer, capture, eventually, running_exporter, status
+from service.harness import answer as answered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Run by Python as it starts: every connection, every datagram, every name that is looked up, every process.
+WITNESS = """
+import json, os, sys
+
+def witness(event, words):
+    if event == "socket.connect":
+        words = words[1:]
+    elif event not in ("socket.sendto", "socket.getaddrinfo", "socket.gethostbyname", "subprocess.Popen",
+                       "os.system", "os.exec", "urllib.Request"):
+        return
+    with open(os.environ["WITNESS"], "a") as file:
+        print(json.dumps([event, repr(words)]), file=file)
+
+sys.addaudithook(witness)
+"""
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """The file with what was witnessed, and the environment that makes a process tell."""
+    (tmp_path / "sitecustomize.py").write_text(WITNESS)
+    file = tmp_path / "witnessed"
+    file.touch()
+    proxy = "http://127.0.0.1:3"
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), proxy)
+    return file, {"PYTHONPATH": str(tmp_path), "WITNESS": str(file), **proxies}
+
+
+def _events(file: Path) -> set[tuple[str, str]]:
+    return {tuple(json.loads(line)) for line in file.read_text().splitlines()}
+
+
+@pytest.mark.parametrize("how", ["fine", "redirect"])
+def test_the_server_alone(seen: tuple[Path, dict[str, str]], how: str) -> None:
+    """Its answers, a redirect, proxies of the environment and every endpoint make it contact nobody else."""
+    file, environment = seen
+    behaviour = (
+        answered(capture()) if how == "fine" else status("302 Found", Location="http://127.0.0.1:4/metrics")
+    )
+    with (
+        FaultyServer(behaviour) as server,
+        running_exporter("--vllm.url", server.url, env=environment) as exporter,
+    ):
+        eventually(lambda: len(server.requests) >= 3)
+        for path in ("/", "/metrics", "/api/v1/snapshot", "/config", "/-/healthy", "/-/ready", "/nothing"):
+            exporter.get(path)
+        exporter.post("/-/reload")
+        eventually(lambda: len(server.requests) >= 6)
+        port = urlsplit(server.url).port
+        events = _events(file)
+    connections = {words for event, words in events if event == "socket.connect"}
+    assert connections == {f"(('127.0.0.1', {port}),)"}
+    names = {words for event, words in events if event == "socket.getaddrinfo"}
+    assert all("127.0.0.1" in words for words in names), names
+    assert {event for event, _ in events} <= {"socket.connect", "socket.getaddrinfo"}

@@ -1,0 +1,95 @@
+"""`/metrics` is written in pieces: the same bytes as in one, and others have their turn meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from golden.cases import CASES, Case, run
+from golden.test_golden import ACCEPT
+from vllm_specdec_exporter.collector import ResultCollector
+from vllm_specdec_exporter.metrics_endpoint import negotiate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aiohttp import web
+
+
+async def scraped(
+    registry: CollectorRegistry, accept: str, query: str = "", encoding: str = ""
+) -> web.Response:
+    """What a scrape of this registry gets."""
+    headers = {"Accept": accept, "Accept-Encoding": encoding}
+    request = make_mocked_request("GET", f"/metrics{query}", headers)
+    return await negotiate(registry, registry)(request)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("accept", ACCEPT.values(), ids=ACCEPT)
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_the_same_bytes(case: Case, accept: str) -> None:
+    """What is put together is what prometheus_client writes at once, with all its families or with some."""
+    result = run(case)
+    registry = CollectorRegistry()
+    registry.register(ResultCollector(lambda: result))
+    encode, content_type = choose_encoder(accept)
+    names = ["vllm_specdec_up", "vllm_specdec_accepted_tokens_per_draft_count"]
+
+    whole = await scraped(registry, accept)
+    assert whole.body == encode(registry)
+    assert whole.headers["Content-Type"] == content_type
+    packed = await scraped(registry, accept, encoding="gzip, deflate")
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert isinstance(packed.body, bytes)
+    assert gzip.decompress(packed.body) == whole.body
+    some = await scraped(registry, accept, "?" + "&".join(f"name[]={name}" for name in names))
+    assert some.body == encode(registry.restricted_registry(names))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+async def test_a_version_that_is_none(kind: str) -> None:
+    """Whoever asks for one gets what everybody understands."""
+    answer = await scraped(CollectorRegistry(), f"{kind};version=x")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("text/plain")
+
+
+class _Slow(Collector):
+    """A hundred families that take a millisecond each."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for number in range(100):
+            time.sleep(0.001)
+            yield GaugeMetricFamily(f"family_{number}", "Of many.", value=number)
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return []
+
+
+async def test_others_have_their_turn() -> None:
+    """A scrape that takes long does not stop the loop for all that time."""
+    registry = CollectorRegistry()
+    registry.register(_Slow())
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    body = (await scraped(registry, "text/plain")).body
+    task.cancel()
+    assert isinstance(body, bytes)
+    assert body.count(b"# HELP") == 100
+    assert turns >= 90

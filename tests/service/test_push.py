@@ -1,0 +1,491 @@
+"""`POST /api/v1/requests` of the real process: who may push, what is taken, and the metrics that follow."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.client
+import json
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from service.harness import Answer, Metrics, eventually, running_exporter
+from vllm_specdec_exporter.per_request.push import MOST_REQUESTS
+from webconfig.https import basic, client_context, guarded
+from webconfig.pki import Pki
+from webconfig.test_docs import BLOCKS
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from service.harness import RunningExporter
+
+PATH = "/api/v1/requests"
+TOKEN = "a-token-for-tests"
+NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
+LIMIT = 1024 * 1024
+
+#: Half of twelve drafted tokens accepted: poor, and below what pays off.
+RECORD: dict[str, Any] = {
+    "num_spec_steps": 4,
+    "num_draft_tokens": 12,
+    "num_accepted_draft_tokens": 3,
+    "acceptance_histogram": [1, 3, 0, 0],
+    "per_step_drafted": [3, 3, 3, 3],
+    "per_step_accepted": [0, 1, 1, 1],
+    "mean_acceptance_length": 1.75,
+}
+GOOD = {
+    **RECORD,
+    "num_accepted_draft_tokens": 12,
+    "acceptance_histogram": [0, 0, 0, 4],
+    "per_step_accepted": [3, 3, 3, 3],
+}
+ONE: dict[str, Any] = {
+    "model": "llama",
+    "temperature": 0.7,
+    "request_type": "code",
+    "tenant": "team-a",
+    "stream": True,
+    "completion_tokens": 212,
+    "time_to_first_token_seconds": 0.2,
+    "time_per_output_token_seconds": 0.01,
+    "speculative_decoding": RECORD,
+}
+
+
+@pytest.fixture(scope="module")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("push") / "token"
+    path.write_text(f"{TOKEN}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def shared(token_file: Path) -> Iterator[RunningExporter]:
+    with running_exporter(*NO_SERVER, "--push.bearer-token-file", str(token_file)) as exporter:
+        yield exporter
+
+
+@pytest.fixture
+def exporter(shared: RunningExporter, token_file: Path) -> RunningExporter:
+    """An exporter that others pushed to before."""
+    token_file.write_text(f"{TOKEN}\n")
+    return shared
+
+
+@pytest.fixture
+def fresh(token_file: Path) -> Iterator[RunningExporter]:
+    """An exporter that nothing was pushed to."""
+    flags = ("--push.bearer-token-file", str(token_file), "--requests.tenant", "team-a")
+    with running_exporter(*NO_SERVER, *flags) as exporter:
+        yield exporter
+
+
+def post(
+    exporter: RunningExporter | str,
+    body: object,
+    token: str | None = TOKEN,
+    context: ssl.SSLContext | None = None,
+    **headers: str,
+) -> Answer:
+    """Push something; what is no text is sent as JSON."""
+    parts = urlsplit(exporter if isinstance(exporter, str) else exporter.url)
+    assert parts.hostname is not None
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
+    if context is not None:
+        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=20, context=context)
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    if token is not None:
+        sent.setdefault("Authorization", f"Bearer {token}")
+    with contextlib.closing(connection):
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request("POST", PATH, content, sent)
+        answer = connection.getresponse()
+        found = answer.read()
+        return Answer(answer.status, {name.lower(): v for name, v in answer.getheaders()}, found, 0.0)
+
+
+def of(*items: object) -> dict[str, Any]:
+    return {"requests": list(items)}
+
+
+def grown(exporter: RunningExporter, before: Metrics, name: str, **labels: str) -> float:
+    """By how much a counter has grown."""
+    after = exporter.metrics()
+    return sum(after.values(name, **labels).values()) - sum(before.values(name, **labels).values())
+
+
+class TestTaken:
+    def test_the_answer(self, exporter: RunningExporter) -> None:
+        """What was taken is told."""
+        answer = post(exporter, of(ONE, ONE))
+
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith("application/json")
+        assert json.loads(answer.body) == {"accepted": 2, "rejected": 0, "errors": [], "warnings": []}
+
+    def test_nothing(self, exporter: RunningExporter) -> None:
+        """A push of nothing is fine."""
+        assert json.loads(post(exporter, of()).body) == {
+            "accepted": 0,
+            "rejected": 0,
+            "errors": [],
+            "warnings": [],
+        }
+
+    def test_the_metrics_that_follow(self, fresh: RunningExporter) -> None:
+        """Every field of a push is in the metrics, in the group that it belongs to."""
+        post(fresh, of(ONE, ONE, {**ONE, "speculative_decoding": GOOD, "temperature": 0.0, "tenant": "b"}))
+        metrics = fresh.metrics()
+        group = {"model_name": "llama", "temperature": "0.5-0.7", "request_type": "code"}
+
+        def value(name: str, **labels: str) -> float | None:
+            return metrics.value(name, **labels)
+
+        assert value("request_observations_total", source="push", record="detailed") == 3
+        assert value("request_drafts_total", **group) == 8
+        assert value("request_draft_tokens_total", **group) == 24
+        assert value("request_accepted_tokens_total", **group) == 6
+        assert value("request_outcomes_total", outcome="loses", **group) == 2
+        assert value("request_outcomes_total", outcome="gains", **{**group, "temperature": "0"}) == 1
+        assert value("request_generation_tokens_total", outcome="loses", **group) == 424
+        assert value("request_acceptance_ratio_count", **group) == 2
+        assert value("request_acceptance_ratio_sum", **group) == pytest.approx(0.5)
+        assert value("request_time_to_first_token_seconds_sum", **group) == pytest.approx(0.4)
+        assert value("request_time_per_output_token_seconds_sum", **group) == pytest.approx(0.02)
+        assert value("request_drafted_per_position_total", position="0") == 12
+        assert value("request_accepted_per_position_total", position="0") == 10
+        assert value("request_accepted_per_position_total", position="2") == 4
+        assert value("tenant_requests_total", tenant="team-a", outcome="loses") == 2
+        assert value("tenant_requests_total", tenant="other", outcome="gains") == 1
+        assert value("push_rejected_total") == 0
+
+    @pytest.mark.parametrize(
+        ("item", "state"),
+        [
+            ({}, "none"),
+            ({"model": "m", "speculative_decoding": None}, "none"),
+            ({"speculative_decoding": {}}, "malformed"),
+            ({"speculative_decoding": {**RECORD, "num_spec_steps": 99}}, "malformed"),
+            ({"speculative_decoding": {**RECORD, "num_draft_tokens": -1}}, "malformed"),
+            (
+                {"speculative_decoding": {**RECORD, "per_step_drafted": None, "per_step_accepted": None}},
+                "summary",
+            ),
+            (
+                {
+                    "speculative_decoding": {
+                        "num_spec_steps": 0,
+                        "num_draft_tokens": 0,
+                        "num_accepted_draft_tokens": 0,
+                    }
+                },
+                "not_drafted",
+            ),
+            ({"speculative_decoding": RECORD, "hello": "what is not known here is left alone"}, "detailed"),
+        ],
+    )
+    def test_states(self, exporter: RunningExporter, item: dict[str, Any], state: str) -> None:
+        """A request counts by what its answer told of speculation."""
+        before = exporter.metrics()
+
+        assert post(exporter, of(item)).status == 200
+        assert grown(exporter, before, "request_observations_total", source="push", record=state) == 1
+        assert grown(exporter, before, "request_observations_total", source="push") == 1
+
+    def test_compressed(self, exporter: RunningExporter) -> None:
+        """A push may be compressed."""
+        body = gzip.compress(json.dumps(of(ONE)).encode())
+
+        assert json.loads(post(exporter, body, Content_Encoding="gzip").body)["accepted"] == 1
+
+    def test_many_at_once(self, exporter: RunningExporter) -> None:
+        """Pushes at the same time are all counted."""
+        before = exporter.metrics()
+        failed: list[object] = []
+
+        def push() -> None:
+            for _ in range(10):
+                answer = post(exporter, of(*[ONE] * 20))
+                if answer.status != 200:
+                    failed.append(answer)
+
+        threads = [threading.Thread(target=push) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+        assert failed == []
+        assert grown(exporter, before, "request_observations_total", record="detailed") == 1200
+
+    def test_nothing_of_what_is_not_known_is_kept(self, exporter: RunningExporter) -> None:
+        """What is no field of a push is nowhere afterwards."""
+        post(exporter, of({**ONE, "messages": "CANARY", "speculative_decoding": {**RECORD, "x": "CANARY"}}))
+        everything = [exporter.get(path).text for path in ("/metrics", "/", "/config", "/api/v1/snapshot")]
+
+        assert not any("CANARY" in text for text in [*everything, exporter.log()])
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "header",
+        [
+            None,
+            "",
+            "Bearer",
+            "Bearer ",
+            f"Basic {TOKEN}",
+            f"Bearer {TOKEN}x",
+            f"Bearer x{TOKEN}",
+            "Bearer \xff",
+            TOKEN,
+        ],
+    )
+    def test_without_the_token(self, exporter: RunningExporter, header: str | None) -> None:
+        """Nobody without the token pushes, and nothing is read of what they send."""
+        before = exporter.metrics()
+        headers = {} if header is None else {"Authorization": header}
+        answer = post(exporter, of(ONE), token=None, **headers)
+
+        assert answer.status == 401
+        assert answer.headers["www-authenticate"].startswith("Bearer ")
+        assert "bearer token" in json.loads(answer.body)["error"]
+        assert "traceback" not in exporter.log()
+        assert grown(exporter, before, "request_observations_total") == 0
+        assert grown(exporter, before, "push_rejected_total") == 0
+
+    def test_the_scheme_in_any_case(self, exporter: RunningExporter) -> None:
+        """The name of the scheme may be written in any case."""
+        assert post(exporter, of(ONE), Authorization=f"bearer  {TOKEN} ").status == 200
+
+    def test_the_token_is_exchanged(self, exporter: RunningExporter, token_file: Path) -> None:
+        """A new token is in force with the next push; the old one is not."""
+        token_file.write_text("another")
+
+        assert post(exporter, of(ONE)).status == 401
+        assert post(exporter, of(ONE), token="another").status == 200
+
+    @pytest.mark.parametrize("content", [None, b"", b" \n", b"\xff\xfe"])
+    def test_no_token_in_the_file(
+        self, exporter: RunningExporter, token_file: Path, content: bytes | None
+    ) -> None:
+        """A file that is gone, empty or no text lets nobody in, and says whose fault it is."""
+        if content is None:
+            token_file.unlink()
+        else:
+            token_file.write_bytes(content)
+        for token in (TOKEN, "", None):
+            answer = post(exporter, of(ONE), token=token)
+
+            assert answer.status == 503
+            assert "token file" in json.loads(answer.body)["error"]
+            assert str(token_file) not in answer.text
+        token_file.write_text(TOKEN)
+        assert post(exporter, of(ONE)).status == 200
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"{",
+            b"[]",
+            b"null",
+            b"{}",
+            b'{"requests": {}}',
+            b'{"requests": null}',
+            b"\xff\xfe",
+            b'{"requests": [' + b"[" * 100_000,
+            b'{"requests": [{}]} {}',
+        ],
+        ids=lambda body: body[:20].decode("latin-1"),
+    )
+    def test_no_push(self, exporter: RunningExporter, body: bytes) -> None:
+        """What is no push at all is refused as one, with what is expected."""
+        before = exporter.metrics()
+        answer = post(exporter, body)
+
+        assert answer.status == 400
+        assert '{"requests": [...]}' in json.loads(answer.body)["error"]
+        assert grown(exporter, before, "push_rejected_total") == 1
+        assert grown(exporter, before, "request_observations_total") == 0
+
+    def test_some_of_it(self, exporter: RunningExporter) -> None:
+        """What can be used of a push is; of the rest, place and reason are told."""
+        before = exporter.metrics()
+        bad: list[object] = [
+            {**ONE, "temperature": -1},
+            {**ONE, "completion_tokens": -1},
+            {**ONE, "completion_tokens": 1.5},
+            {**ONE, "model": 7},
+            {**ONE, "speculative_decoding": []},
+            {**ONE, "time_to_first_token_seconds": "fast"},
+            "text",
+            None,
+            [],
+        ]
+        answer = post(exporter, of(ONE, *bad, ONE))
+        document = json.loads(answer.body)
+
+        assert answer.status == 200
+        assert (document["accepted"], document["rejected"]) == (2, len(bad))
+        assert document["errors"][0] == (
+            "requests[1]: temperature is -1; a number from 0 to 1000 is expected"
+        )
+        assert [text.partition(":")[0] for text in document["errors"]] == [
+            f"requests[{n + 1}]" for n in range(len(bad))
+        ]
+        assert grown(exporter, before, "push_rejected_total") == len(bad)
+        assert grown(exporter, before, "request_observations_total") == 2
+
+    def test_all_of_it(self, exporter: RunningExporter) -> None:
+        """A push of which nothing can be used is refused; the first errors stand for all."""
+        answer = post(exporter, of(*[{"temperature": -1}] * 50))
+        document = json.loads(answer.body)
+
+        assert answer.status == 400
+        assert (document["accepted"], document["rejected"], len(document["errors"])) == (0, 50, 10)
+
+    def test_too_many(self, exporter: RunningExporter) -> None:
+        """A push has at most so many requests."""
+        assert post(exporter, of(*[{}] * MOST_REQUESTS)).status == 200
+        refused = post(exporter, of(*[{}] * (MOST_REQUESTS + 1)))
+
+        assert refused.status == 400
+        assert f"allowed: up to {MOST_REQUESTS}" in json.loads(refused.body)["error"]
+
+    def test_too_large(self, exporter: RunningExporter) -> None:
+        """A push has at most a MiB, compressed or not."""
+        large = json.dumps(of({"model": "m" * LIMIT})).encode()
+
+        assert post(exporter, large).status == 413
+        assert post(exporter, gzip.compress(large * 20), Content_Encoding="gzip").status == 413
+        assert post(exporter, of(ONE)).status == 200
+
+    def test_not_what_it_says(self, exporter: RunningExporter) -> None:
+        """What says that it is compressed, and is not, is refused, and fills no log, whoever sends it."""
+        before = exporter.metrics()
+        body = b'{"requests": []}'
+
+        assert post(exporter, body, Content_Encoding="gzip").status == 400
+        assert post(exporter, body, token="no", Content_Encoding="gzip").status == 401
+        assert post(exporter, of(ONE)).status == 200
+        assert grown(exporter, before, "push_rejected_total") == 1
+        assert "traceback" not in exporter.log()
+
+    def test_cut_off(self, exporter: RunningExporter) -> None:
+        """A push whose client goes away in its middle is none, and fills no log."""
+        before = exporter.metrics()
+        parts = urlsplit(exporter.url)
+        head = (
+            f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 100\r\n\r\n"
+        )
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+            connection.sendall(head.encode() + b'{"requests": [')
+        eventually(lambda: grown(exporter, before, "push_rejected_total") == 1)
+
+        assert grown(exporter, before, "request_observations_total") == 0
+        assert "traceback" not in exporter.log()
+
+    def test_other_methods(self, exporter: RunningExporter) -> None:
+        """The path takes pushes, and nothing else."""
+        answer = exporter.get(PATH)
+
+        assert answer.status == 405
+        assert answer.headers["allow"] == "POST"
+
+    def test_without_the_option(self) -> None:
+        """Without a token file there is nothing to push to, and no metric of requests."""
+        with running_exporter(*NO_SERVER) as exporter:
+            assert post(exporter, of(ONE)).status == 404
+            assert not [name for name in exporter.metrics().samples if name.startswith(("request_", "push_"))]
+
+    def test_no_such_file(self) -> None:
+        """A token file that does not exist ends the start with the flag's name."""
+        with (
+            pytest.raises(AssertionError, match=r"--push\.bearer-token-file.*cannot be read"),
+            running_exporter(*NO_SERVER, "--push.bearer-token-file", "/nowhere/token"),
+        ):
+            pass
+
+
+class TestBounds:
+    def test_labels_do_not_grow(self, fresh: RunningExporter) -> None:
+        """Whatever names are pushed, only so many are told apart; the rest is counted together."""
+        for start in range(0, 400, 100):
+            items = [
+                {**ONE, "model": f"m{n}", "request_type": f"t{n}", "tenant": f"x{n}", "temperature": n / 7}
+                for n in range(start, start + 100)
+            ]
+            assert post(fresh, of(*items)).status == 200
+        metrics = fresh.metrics()
+        labels = metrics.labels("request_drafts_total")
+
+        assert sum(metrics.values("request_drafts_total").values()) == 4 * 400
+        for name, most in (("model_name", 21), ("request_type", 21), ("temperature", 6)):
+            assert len({label[name] for label in labels}) <= most
+        assert {label["tenant"] for label in metrics.labels("tenant_requests_total")} == {"other"}
+
+    @pytest.mark.parametrize("name", ["two words", "x" * 65, "", "\u202e", 'a"b\nc'])
+    def test_types_that_are_none(self, exporter: RunningExporter, name: str) -> None:
+        """What does not look like a type of request is no label."""
+        post(exporter, of({**ONE, "request_type": name}))
+
+        assert exporter.metrics().values("request_drafts_total", request_type="other")
+        assert not (name and exporter.metrics().values("request_drafts_total", request_type=name))
+
+
+class TestWebConfiguration:
+    def test_users_and_the_token(self, tmp_path: Path, token_file: Path) -> None:
+        """Users of the web configuration read; who pushes has the token, and it opens nothing else."""
+        token_file.write_text(TOKEN)
+        flags = ("--push.bearer-token-file", str(token_file))
+        with guarded(
+            Pki(tmp_path), BLOCKS["password"].partition("tls_server_config")[0] + _users(), *flags
+        ) as exporter:
+            right = basic("prometheus", "example")
+
+            assert post(exporter, of(ONE)).status == 200
+            assert post(exporter, of(ONE), token=None).status == 401
+            assert post(exporter, of(ONE), Authorization=right).status == 401
+            assert exporter.get("/metrics").status == 401
+            assert exporter.get("/metrics", Authorization=f"Bearer {TOKEN}").status == 401
+            assert exporter.get(PATH, Authorization=f"Bearer {TOKEN}").status in (401, 405)
+            metrics = Metrics(exporter.get("/metrics", Authorization=right).text)
+            assert metrics.value("request_observations_total", source="push", record="detailed") == 1
+
+    def test_tls(self, tmp_path: Path, token_file: Path) -> None:
+        """Over TLS the token is safe on its way."""
+        token_file.write_text(TOKEN)
+        pki = Pki(tmp_path)
+        document = {"tls_server_config": {"cert_file": "server.pem", "key_file": "server.key"}}
+        with guarded(pki, document, "--push.bearer-token-file", str(token_file)) as exporter:
+            url = exporter.url.replace("http:", "https:")
+
+            assert post(url, of(ONE), context=client_context(pki)).status == 200
+
+
+def _users() -> str:
+    return BLOCKS["password"][BLOCKS["password"].index("basic_auth_users") :]
+
+
+class TestReload:
+    def test_what_was_pushed_stays(self, token_file: Path) -> None:
+        """A reload loses nothing that was counted."""
+        token_file.write_text(TOKEN)
+        config = {"vllm": {"url": ["http://127.0.0.1:1"]}, "push": {"bearer_token_file": str(token_file)}}
+        with running_exporter(config=config) as exporter:
+            post(exporter, of(ONE))
+            exporter.configure({**config, "requests": {"tenant": ["team-a"]}})
+            assert exporter.post("/-/reload").status == 200
+            post(exporter, of(ONE))
+
+            eventually(lambda: exporter.metrics().value("request_drafts_total", model_name="llama") == 8)
+            assert exporter.metrics().value("tenant_requests_total", tenant="team-a", outcome="loses") == 1

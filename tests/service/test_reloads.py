@@ -1,0 +1,145 @@
+"""Reloads: whoever asks for many changes nothing in when and how often servers are polled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import yaml
+
+from service.harness import Behaviour as Does
+from service.harness import FaultyServer, answer, capture, eventually, running_exporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from service.harness import Peer, RunningExporter
+
+
+HERE = ("--web.listen-address", "127.0.0.1:0")
+
+
+class Timed:
+    """A server that notes when it is asked for metrics, and takes `seconds` to answer."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.times: list[float] = []
+        self._whole = answer(capture())
+        self._seconds = seconds
+
+    async def run(self, peer: Peer) -> None:
+        self.times.append(time.monotonic())
+        await asyncio.sleep(self._seconds)
+        await self._whole.run(peer)
+
+
+@contextlib.contextmanager
+def serving(*servers: Timed) -> Iterator[list[str]]:
+    """Run the servers; yield their URLs."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(FaultyServer(Does(one.run))).url for one in servers]
+
+
+@contextlib.contextmanager
+def reloading(exporter: RunningExporter) -> Iterator[None]:
+    """Ask for reloads all the while."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            exporter.post("/-/reload")
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def settings(urls: list[str], interval: str, timeout: str) -> str:
+    return yaml.safe_dump({"vllm": {"url": urls}, "poll": {"interval": interval, "timeout": timeout}})
+
+
+def test_every_server_is_polled_on_its_beat() -> None:
+    """From the start on, and not more often than without reloads."""
+    servers = Timed(), Timed(), Timed()
+    flags = ("--poll.interval", "3s", "--poll.timeout", "1s")
+    with serving(*servers) as urls:
+        words = [word for url in urls for word in ("--vllm.url", url)]
+        with running_exporter(*words, *flags) as exporter, reloading(exporter):
+            eventually(lambda: all(len(server.times) >= 3 for server in servers), 30)
+            polls = [list(server.times) for server in servers]
+    for times in polls:
+        assert all(after - before > 2.5 for before, after in itertools.pairwise(times)), times
+
+
+def test_a_poll_under_way_goes_on() -> None:
+    """A server that takes longer to answer than it is until the next reload is up all the same."""
+    with (
+        serving(Timed(1.4)) as urls,
+        running_exporter(
+            "--vllm.url", *urls, "--poll.interval", "3s", "--poll.timeout", "2900ms"
+        ) as exporter,
+        reloading(exporter),
+    ):
+        exporter.wait_until_up()
+        assert exporter.metrics("poll_errors_total").errors() == {}
+
+
+def test_lines_in_the_log_go_on() -> None:
+    """Those that tell of every interval come also where reloads are closer together."""
+    with (
+        serving(Timed()) as urls,
+        running_exporter("--vllm.url", *urls, "--log.interval", "2500ms") as exporter,
+    ):
+        said = {line["msg"] for line in exporter.log_lines()}
+        with reloading(exporter):
+            eventually(lambda: len(exporter.log_lines("configuration reloaded")) >= 4, 30)
+        assert (
+            {line["msg"] for line in exporter.log_lines()} - said - {"configuration reloaded", "server is up"}
+        )
+
+
+def test_a_longer_interval() -> None:
+    """What is known stays until the first poll on the new beat; nobody is down meanwhile."""
+    server = Timed()
+    with (
+        serving(server) as urls,
+        running_exporter(*HERE, config=settings(urls, "400ms", "300ms"), fast=False) as exporter,
+    ):
+        exporter.wait_until_up()
+        exporter.configure(settings(urls, "5s", "300ms"))
+        assert exporter.post("/-/reload").status == 200
+        polls, end = len(server.times), time.monotonic() + 10
+        while len(server.times) < polls + 2 and time.monotonic() < end:
+            assert set(exporter.metrics("up").values("up").values()) == {1.0}
+            time.sleep(0.1)
+        assert exporter.metrics("poll_errors_total").errors() == {}
+        assert len(server.times) >= polls + 1
+
+
+def test_beats_do_not_run_together() -> None:
+    """After another interval, and after the process stood still, servers are asked one after the other."""
+    servers = Timed(), Timed(), Timed(), Timed()
+    with (
+        serving(*servers) as urls,
+        running_exporter(*HERE, config=settings(urls, "6s", "900ms"), fast=False) as exporter,
+    ):
+        exporter.wait_until_up()
+        exporter.send(signal.SIGSTOP)
+        time.sleep(1.5)
+        exporter.send(signal.SIGCONT)
+        exporter.configure(settings(urls, "2s", "900ms"))
+        assert exporter.post("/-/reload").status == 200
+        begun = time.monotonic() + 2.2
+        eventually(lambda: all(server.times[-1] > begun for server in servers))
+        first = [min(when for when in server.times if when > begun) for server in servers]
+    apart = sorted(first)
+    assert all(after - before > 0.2 for before, after in itertools.pairwise(apart)), apart

@@ -1,0 +1,662 @@
+"""Single requests in a running exporter: what is known of them, what a reload changes, and their options."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from core.builders import count, lines, vllm_lines
+from economics.servers import judged, settings_for
+from per_request.exact import record, request
+from service.certificates import Authority
+from service.harness import FaultyServer, answer
+from tap import streams
+from vllm_specdec_exporter import config
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.exporter import Exporter
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.options import ConfigError
+from vllm_specdec_exporter.per_request.classification import TypeRule
+from vllm_specdec_exporter.per_request.grouping import TEMPERATURE_BOUNDS
+from vllm_specdec_exporter.per_request.observation import RecordState, Source
+from vllm_specdec_exporter.per_request.settings import RequestSettings
+from vllm_specdec_exporter.per_request.tally import Bounds
+from vllm_specdec_exporter.request_options import MOST_TENANTS, REQUEST_OPTIONS
+from vllm_specdec_exporter.requests import loads_of
+from vllm_specdec_exporter.result import TargetResult
+from vllm_specdec_exporter.tap.config import TapConfig
+from vllm_specdec_exporter.tap.observer import Observer
+from vllm_specdec_exporter.tap.tap import Tap
+from vllm_specdec_exporter.target import Target, parse_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vllm_specdec_exporter.config import Config
+    from vllm_specdec_exporter.per_request.result import ModelRequests, RequestsResult
+
+REFUSING = "http://127.0.0.1:1"
+TAP = {"tap.listen-address": "127.0.0.1:0"}
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    """A file with the token for pushes."""
+    path = tmp_path / "token"
+    path.write_text("secret\n")
+    return str(path)
+
+
+@dataclass
+class Running:
+    """An exporter whose clock and configuration the test turns; it polls when told to."""
+
+    flags: dict[str, Any]
+    now: float = 1_000.0
+
+    def __post_init__(self) -> None:
+        self.flags = {"vllm.url": [REFUSING], **self.flags}
+        self.exporter = Exporter(
+            lambda: config.load(self.flags, {}), clock=lambda: self.now, wall=lambda: 0.0
+        )
+
+    @property
+    def known(self) -> RequestsResult:
+        found = self.exporter.latest().requests
+        assert found is not None
+        return found
+
+    @property
+    def model(self) -> ModelRequests:
+        (model,) = self.known.models
+        return model
+
+    def begin_tap(self) -> Tap:
+        """Let the tap, which listens nowhere yet, tell of what passes it."""
+        assert self.exporter.config.tap is not None
+        tap = Tap(self.exporter.config.tap)
+        self.exporter.requests.listen_to(tap)
+        return tap
+
+    def observe(self, *accepted: int, **more: Any) -> None:
+        for each in accepted:
+            self.exporter.requests.observe(Source.PUSH, request(each, **more))
+
+    async def reload(self, **changes: Any) -> None:
+        self.flags |= {name.replace("__", ".").replace("_", "-"): value for name, value in changes.items()}
+        try:
+            await self.exporter.reload()
+        finally:
+            await self.exporter.stop()
+
+
+def passes(tap: Tap, **headers: str) -> None:
+    """Let a chat pass the tap."""
+    observer = Observer(tap._watch)
+    observer.from_client(streams.request(streams.chat_request(), **headers))
+    observer.from_server(streams.answer(streams.chat_answer()))
+
+
+class TestWhoTells:
+    def test_nobody(self) -> None:
+        """Without a tap and a token nothing is published of requests, not even zeros."""
+        assert Running({}).exporter.latest().requests is None
+
+    @pytest.mark.parametrize(("tap", "push"), [(True, False), (False, True), (True, True)])
+    def test_somebody(self, tap: bool, push: bool, token: str) -> None:
+        """Whoever may tell is there from the beginning, with zeros."""
+        running = Running({**(TAP if tap else {}), **({"push.bearer-token-file": token} if push else {})})
+        sources = ["push"] * push + ["tap"] * tap
+
+        assert [(o.source, o.record, o.requests) for o in running.known.observations] == [
+            (source, state, 0) for source in sources for state in sorted(RecordState)
+        ]
+        assert (running.known.groups, running.known.models, running.known.tap) == ((), (), None)
+
+    def test_the_tap(self) -> None:
+        """Its own numbers are published once it is there, and what passes it is counted as its."""
+        running = Running(TAP)
+        tap = running.begin_tap()
+        passes(tap)
+
+        assert running.known.tap == tap.result()
+        assert [(o.source, o.record) for o in running.known.observations if o.requests] == [
+            ("tap", "detailed")
+        ]
+
+    def test_pushes(self, token: str) -> None:
+        """What was pushed is counted, and so is what could not be used of it."""
+        running = Running({"push.bearer-token-file": token})
+        running.observe(82, 38)
+        running.exporter.requests.reject(3)
+
+        assert {(o.source, o.record): o.requests for o in running.known.observations if o.requests} == {
+            ("push", "summary"): 2
+        }
+        assert running.known.push_rejected_total == 3
+        assert running.model.window_requests == 2
+
+
+class TestReload:
+    async def test_all_goes_on(self, token: str) -> None:
+        """A reload that changes nothing of requests loses nothing of them."""
+        running = Running({"push.bearer-token-file": token})
+        running.observe(82, 38)
+        before = running.known
+        await running.reload(log__level="debug")
+
+        assert running.known == before
+
+    async def test_another_window(self, token: str) -> None:
+        """It begins anew, and all counters go on."""
+        running = Running({"push.bearer-token-file": token})
+        running.observe(82, 38, record=record([(4, 2)] * 5))
+        before = running.known
+        await running.reload(requests__window="10m")
+
+        assert (running.model.window, running.model.window_requests) == ("10m", 0)
+        assert running.known.groups == before.groups
+        assert running.known.observations == before.observations
+        assert running.model.accepted_per_position == before.models[0].accepted_per_position == (10, 10, 0, 0)
+
+    async def test_other_bounds(self, token: str) -> None:
+        """The histogram begins anew with them, and no counter falls."""
+        running = Running({"push.bearer-token-file": token})
+        running.observe(82, 38)
+        (before,) = running.known.groups
+        await running.reload(requests__bounds__acceptance=["0.25", "0.75"])
+        (after,) = running.known.groups
+
+        assert (after.outcomes, after.drafts, after.accepted_tokens) == (
+            before.outcomes,
+            before.drafts,
+            before.accepted_tokens,
+        )
+        assert after.acceptance_ratio is None
+        assert after.accepted_tokens_per_draft == before.accepted_tokens_per_draft
+        running.observe(50)
+        (again,) = running.known.groups
+        assert again.acceptance_ratio is not None
+        assert (again.acceptance_ratio.classic.bounds, again.acceptance_ratio.classic.counts) == (
+            (0.25, 0.75),
+            (0, 1),
+        )
+
+    async def test_other_buckets_of_temperature(self, token: str) -> None:
+        """Requests from then on are grouped by them; what was counted under the old ones stays."""
+        running = Running({"push.bearer-token-file": token})
+        running.observe(82, temperature=0.6)
+        await running.reload(requests__temperature_bound=["0.65"])
+        running.observe(38, temperature=0.6)
+
+        assert [(g.temperature, sum(g.outcomes.values())) for g in running.known.groups] == [
+            ("0-0.65", 1),
+            ("0.5-0.7", 1),
+        ]
+        assert [group.temperature for group in running.model.groups] == ["0-0.65"]
+
+    async def test_other_zones(self, token: str) -> None:
+        """A request keeps the outcome that it was counted with; new ones are judged by the new zones."""
+        running = Running({"push.bearer-token-file": token})
+        running.observe(38)
+        await running.reload(threshold=["disable_acceptance_ratio=0.3"])
+        running.observe(38)
+
+        assert running.known.groups[0].outcomes == {"loses": 1, "break_even": 1, "gains": 0}
+        assert (running.model.window_requests, running.model.losing_requests_ratio) == (1, 0.0)
+
+    async def test_other_tenants(self, token: str) -> None:
+        """A tenant that is no longer told apart keeps its count, and counts as one of the others."""
+        running = Running({"push.bearer-token-file": token, "requests.tenant": ["acme"]})
+        running.observe(82, tenant="acme")
+        await running.reload(requests__tenant=["globex"])
+        running.observe(82, 82, tenant="acme")
+
+        assert {t.tenant: sum(t.outcomes.values()) for t in running.known.tenants} == {"acme": 1, "other": 2}
+
+    async def test_what_the_tap_classifies_by(self) -> None:
+        """The tap goes on, with the new rules."""
+        running = Running(TAP)
+        tap = running.begin_tap()
+        passes(tap, X_Kind="rag")
+        await running.reload(requests__type_header="X-Kind")
+        passes(tap, X_Kind="rag")
+
+        assert [group.request_type for group in running.known.groups] == ["chat", "rag"]
+        assert [group.request_type for group in running.model.groups] == ["rag"]
+
+    async def test_a_source_takes_a_restart(self, token: str) -> None:
+        """A token that comes with a reload is not taken, and nothing is said of pushes that cannot be."""
+        running = Running({})
+        await running.reload(push__bearer_token_file=token)
+        assert running.exporter.latest().requests is None
+
+        running = Running(TAP)
+        await running.reload(push__bearer_token_file=token)
+        assert {o.source for o in running.known.observations} == {"tap"}
+
+    async def test_a_configuration_that_is_refused(self, token: str) -> None:
+        """Everything stays as it was."""
+        running = Running({"push.bearer-token-file": token})
+        running.observe(82)
+        before = running.known
+        with pytest.raises(ConfigError, match=r"requests\.window"):
+            await running.reload(requests__window="1s")
+
+        assert running.known == before
+        running.observe(82)
+        assert running.known.groups[0].outcomes["gains"] == 2
+
+
+class TestLoads:
+    SETTINGS = settings_for(for_method("eagle3"), "eagle3", 3)
+
+    def test_of_each_model(self) -> None:
+        """The mean batch of the judged window, and the profile in force."""
+        engine = judged(self.SETTINGS, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=8.0)
+        found = loads_of([TargetResult("a", engines=(engine,))], self.SETTINGS)
+
+        assert {model: load.batch_size for model, load in found.items()} == {"m": 8.0}
+        assert found["m"].profile == self.SETTINGS.profile
+
+    def test_engines_that_do_not_tell(self) -> None:
+        """One that shows no batch says nothing; of several the first that does is taken."""
+        quiet = judged(self.SETTINGS, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=None)  # type: ignore[arg-type]
+        busy = judged(self.SETTINGS, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=8.0)
+        busier = judged(self.SETTINGS, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=64.0)
+        targets = [TargetResult("a", engines=(quiet,)), TargetResult("b", engines=(busy, busier))]
+
+        assert loads_of(targets[:1], self.SETTINGS) == {}
+        assert loads_of([TargetResult("down")], self.SETTINGS) == {}
+        assert loads_of(targets, self.SETTINGS)["m"].batch_size == 8.0
+
+
+class TestAdvice:
+    #: Half of the drafts hold one token; of the others only two of four are worth anything.
+    DRAFTS = (*[(1, 1)] * 700, *[(1, 0)] * 300, *[(4, 2)] * 900, *[(4, 0)] * 100)
+
+    async def advised(self, observed: int, token: str) -> Any:
+        """What is advised after a window of these drafts, of which so many were told by single requests."""
+        running = Running({"push.bearer-token-file": token, "cost.profile": "draft_model"})
+        load = 'vllm:num_requests_running{model_name="m",engine="0"} 8'
+
+        def text(drafts: tuple[tuple[int, int], ...]) -> bytes:
+            return lines(*vllm_lines(count(drafts, 4), model_name="m", engine="0"), load)
+
+        with FaultyServer(answer(text(()))) as server:
+            await running.reload(vllm__url=[server.url])
+            (poller,) = running.exporter._pollers
+            await poller.poll()
+            for step in range(observed):
+                running.observe(0, record=record(self.DRAFTS[step :: observed or 1]))
+            running.now += 300
+            server.behaviour = answer(text(self.DRAFTS))
+            await poller.poll()
+            await poller.close()
+        (engine,) = running.exporter.latest().targets[0].engines
+        return engine.advice
+
+    async def test_comes_from_records(self, token: str) -> None:
+        """What single requests tell of their drafts makes advice possible where drafts vary."""
+        advice = await self.advised(20, token)
+
+        assert (advice.action, advice.num_speculative_tokens) == (Action.DECREASE_K, 2)
+
+    async def test_does_not_come_without(self, token: str) -> None:
+        """Without them it is said what is missing."""
+        advice = await self.advised(0, token)
+
+        assert advice.action is Action.INSUFFICIENT_DATA
+        assert "detailed records of the requests would (docs/requests.md)" in advice.reason
+
+
+# --- options
+
+
+def load(
+    flags: dict[str, Any] | None = None, environment: dict[str, str] | None = None, file: str = ""
+) -> Config:
+    return config.load(flags or {}, environment or {}, file)
+
+
+def variable(name: str) -> str:
+    return next(option.variable for option in OPTIONS if option.name == name)
+
+
+class TestDefaults:
+    def test_nothing_said(self) -> None:
+        """No tap, no pushes, and requests grouped as the package does it by itself."""
+        found = load()
+
+        assert (found.tap, found.push_token_file) == (None, "")
+        assert found.requests == RequestSettings()
+        assert found.requests.temperatures.bounds == TEMPERATURE_BOUNDS
+
+    def test_the_tap(self) -> None:
+        """An address is all that it takes: it relays to the server that is polled."""
+        assert load({"tap.listen-address": ":9852", "vllm.url": ["http://a:1/own/metrics"]}).tap == TapConfig(
+            listen=("", 9852), upstream=parse_target("http://a:1/own/metrics")
+        )
+
+    def test_every_option_has_a_help_of_one_sentence_or_more(self) -> None:
+        """Each says what it is and ends like a sentence."""
+        assert {option.name for option in REQUEST_OPTIONS} <= {option.name for option in OPTIONS}
+        assert [option.name for option in REQUEST_OPTIONS if not option.help.endswith((".", ")."))] == []
+
+
+#: Every option, as flag, as variable and as YAML; and what is made of it, wherever it comes from.
+FORMS: dict[str, tuple[Any, str, Any, Any]] = {
+    "tap.listen-address": ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", ("127.0.0.1", 0)),
+    "tap.upstream": ("https://b:2", "https://b:2", "https://b:2", Target("https://b:2/metrics")),
+    "tap.ask-for-usage": ("true", "TRUE", True, True),
+    "tap.drain-timeout": ("1m", "60s", "1m", 60.0),
+    "requests.window": ("1h", "60m", "1h", 3600.0),
+    "requests.temperature-bound": (["0", "0.3"], "0, 0.3", [0, 0.3], (0.0, 0.3)),
+    "requests.default-temperature": ("0.7", "0.7", 0.7, 0.7),
+    "requests.type-header": ("X-Kind", "X-Kind", "X-Kind", "x-kind"),
+    "requests.type": (
+        ["code=model:*coder*", "a=header.X-Q:b, c"],
+        "code=model:*coder*\na=header.X-Q:b, c\n",
+        ["code=model:*coder*", "a=header.X-Q:b, c"],
+        (TypeRule("code", "model", "*coder*"), TypeRule("a", "header.x-q", "b, c")),
+    ),
+    "requests.tenant-header": ("X-Tenant", "X-Tenant", "X-Tenant", "x-tenant"),
+    "requests.tenant": (
+        ["acme", " globex "],
+        "acme, globex",
+        ["acme", " globex "],
+        frozenset({"acme", "globex"}),
+    ),
+    "requests.bounds.acceptance": (["0.5", "1"], "0.5,1", [0.5, 1], (0.5, 1.0)),
+    "requests.bounds.accepted-per-draft": (["2"], "2", 2, (2.0,)),
+    "requests.bounds.first-token": (["0.1", "1e1"], "0.1,1e1", [0.1, 10], (0.1, 10.0)),
+    "requests.bounds.output-token": (["0.01"], "0.01", [0.01], (0.01,)),
+}
+#: Options that are looked at only with another one.
+WITH = {"tap.listen-address": ":0", "requests.tenant-header": "X-Tenant"}
+
+
+def made_of(found: Config) -> dict[str, Any]:
+    """What the options became, by name."""
+    tap, requests = found.tap, found.requests
+    assert tap is not None
+    return {
+        "tap.listen-address": tap.listen,
+        "tap.upstream": tap.upstream,
+        "tap.ask-for-usage": tap.ask_for_usage,
+        "tap.drain-timeout": tap.drain_seconds,
+        "requests.window": requests.window_seconds,
+        "requests.temperature-bound": requests.temperatures.bounds,
+        "requests.default-temperature": requests.temperatures.default,
+        "requests.type-header": requests.classification.type_header,
+        "requests.type": requests.classification.rules,
+        "requests.tenant-header": requests.classification.tenant_header,
+        "requests.tenant": requests.classification.tenants,
+        "requests.bounds.acceptance": requests.bounds.acceptance_ratio,
+        "requests.bounds.accepted-per-draft": requests.bounds.accepted_tokens_per_draft,
+        "requests.bounds.first-token": requests.bounds.time_to_first_token,
+        "requests.bounds.output-token": requests.bounds.time_per_output_token,
+    }
+
+
+class TestForms:
+    @pytest.mark.parametrize("name", FORMS)
+    def test_flag_environment_and_file(self, name: str, tmp_path: Path) -> None:
+        """Each option means the same wherever it is said."""
+        flag, text, document, expected = FORMS[name]
+        others = {other: value for other, value in WITH.items() if other != name}
+        file = tmp_path / "config.yml"
+        section, _, key = name.replace("-", "_").rpartition(".")
+        file.write_text(yaml.safe_dump({section: {key: document}}))
+        for found in (
+            load({**others, name: flag}),
+            load(others, {variable(name): text}),
+            load(others, {}, str(file)),
+        ):
+            assert made_of(found)[name] == expected
+
+    def test_all_of_them_are_tried(self) -> None:
+        """But for the files, of which there is a test of its own."""
+        assert {option.name for option in REQUEST_OPTIONS} - set(FORMS) == {
+            "tap.cert-file",
+            "tap.key-file",
+            "push.bearer-token-file",
+        }
+        assert len(fields(Bounds)) == sum(name.startswith("requests.bounds.") for name in FORMS)
+
+    def test_one_file_with_all(self, tmp_path: Path, token: str) -> None:
+        """As operators write it."""
+        certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
+        file = tmp_path / "config.yml"
+        file.write_text(
+            f"""
+tap:
+  listen_address: ":9852"
+  upstream: unix:/run/vllm.sock
+  cert_file: {certificate}
+  key_file: {key}
+push: {{bearer_token_file: {token}}}
+requests:
+  window: 10m
+  temperature_bound: [0, 1]
+  type_header: X-Kind
+  type: ["code=model:*coder*"]
+  tenant_header: X-Tenant
+  tenant: [acme]
+  bounds:
+    acceptance: [0.5, 0.65, 1]
+"""
+        )
+        found = load({}, {}, str(file))
+
+        assert found.tap == TapConfig(
+            ("", 9852), parse_target("unix:/run/vllm.sock"), cert_file=certificate, key_file=key
+        )
+        assert found.push_token_file == token
+        assert found.requests.window_seconds == 600
+        assert found.requests.bounds == Bounds(acceptance_ratio=(0.5, 0.65, 1.0))
+
+
+NUMBER = "a number of at least 0 is expected"
+RULE = (
+    "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or header.NAME, such as "
+    "code=model:*coder*"
+)
+NAME = "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in code=model:*coder*"
+HEADER = "the name of a header is expected, such as X-Request-Type"
+BARE = "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
+WRONG: list[tuple[str, str, str]] = [
+    (
+        "tap.listen-address",
+        "9852",
+        "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850",
+    ),
+    (
+        "tap.upstream",
+        "vllm:8000",
+        "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock",
+    ),
+    ("tap.upstream", "http://a:1/v1", BARE),
+    ("tap.upstream", "http://a:1/metrics", BARE),
+    ("tap.upstream", "http://a:1?x=1", BARE),
+    ("tap.upstream", "unix:/a.sock:/v1", BARE),
+    ("tap.ask-for-usage", "yes", "allowed: true, false"),
+    ("tap.drain-timeout", "25", "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"),
+    ("tap.drain-timeout", "-1s", "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"),
+    ("tap.cert-file", "/none/such", "cannot be read: No such file or directory"),
+    ("tap.key-file", "/none/such", "cannot be read: No such file or directory"),
+    ("push.bearer-token-file", "/none/such", "cannot be read: No such file or directory"),
+    ("requests.window", "30", "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"),
+    ("requests.window", "59s", "at least 1m is needed"),
+    ("requests.temperature-bound", "-0.1", NUMBER),
+    ("requests.temperature-bound", "warm", NUMBER),
+    ("requests.temperature-bound", "inf", NUMBER),
+    ("requests.temperature-bound", "nan", NUMBER),
+    ("requests.default-temperature", "-1", NUMBER),
+    ("requests.default-temperature", "inf", NUMBER),
+    ("requests.type-header", "X Kind", HEADER),
+    ("requests.type-header", "X-Kind: code", HEADER),
+    ("requests.tenant-header", "", HEADER),
+    ("requests.type", "code", RULE),
+    ("requests.type", "code=body:x", RULE),
+    (
+        "requests.type",
+        "my code=model:x",
+        NAME,
+    ),
+    ("requests.tenant", " ", "the name of a tenant is expected, as the header has it"),
+    ("requests.tenant", "a\nb", "the name of a tenant is expected, as the header has it"),
+    *(
+        (f"requests.bounds.{name}", value, NUMBER)
+        for name in ("acceptance", "accepted-per-draft", "first-token", "output-token")
+        for value in ("-1", "low", "inf")
+    ),
+]
+ITSELF = (
+    "the tap would relay to itself; --vllm.url and --tap.upstream have vLLM's own port, such as "
+    "http://127.0.0.1:8000"
+)
+REPEATABLE = {option.name for option in OPTIONS if option.repeatable}
+
+
+class TestErrors:
+    @pytest.mark.parametrize(("name", "text", "why"), WRONG)
+    def test_of_one_value(self, name: str, text: str, why: str, tmp_path: Path) -> None:
+        """Each names the place that it came from, the value, and what is allowed."""
+        shown = json.dumps(text, ensure_ascii=False)
+        file = tmp_path / "config.yml"
+        section, _, key = name.replace("-", "_").rpartition(".")
+        file.write_text(yaml.safe_dump({section: {key: [text] if name in REPEATABLE else text}}))
+        cases = [
+            (partial(load, {name: [text] if name in REPEATABLE else text}), f"--{name}"),
+            (partial(load, {}, {}, str(file)), f"{section}.{key} in {file}"),
+        ]
+        if text.strip() and "\n" not in text:
+            cases.append((partial(load, {}, {variable(name): text}), variable(name)))
+        for attempt, place in cases:
+            with pytest.raises(ConfigError) as error:
+                attempt()
+            assert str(error.value) == f"{place} {shown}: {why}"
+
+    def test_secrets_are_not_repeated(self) -> None:
+        """An address with a password is refused without it."""
+        with pytest.raises(ConfigError) as error:
+            load({"tap.upstream": "http://ada:secret@a:1"})
+
+        assert str(error.value) == f'--tap.upstream "http://<secret>@a:1": {BARE}'
+
+    @pytest.mark.parametrize(
+        ("flags", "message"),
+        [
+            (
+                {"requests.temperature-bound": ["0.7", "0.5"]},
+                "--requests.temperature-bound [0.7, 0.5]: bounds must rise, and there must be one",
+            ),
+            (
+                {"requests.bounds.acceptance": ["0.5", "0.50"]},
+                "--requests.bounds.acceptance [0.5, 0.5]: bounds must rise, and there must be one",
+            ),
+            (
+                {"requests.bounds.first-token": [str(number) for number in range(41)]},
+                "--requests.bounds.first-token: 41 bounds; allowed: up to 40",
+            ),
+            (
+                {"requests.tenant": ["acme"]},
+                "--requests.tenant needs --requests.tenant-header: where the tap finds the tenant",
+            ),
+            (
+                {
+                    "requests.tenant": [f"t{number}" for number in range(MOST_TENANTS + 1)],
+                    "requests.tenant-header": "X-Tenant",
+                },
+                "--requests.tenant: 101 tenants; allowed: up to 100",
+            ),
+            (
+                {**TAP, "vllm.url": ["http://a:1", "http://b:1"]},
+                "--tap.upstream is needed where several servers are polled: the tap relays to one of them",
+            ),
+            (
+                {"tap.listen-address": ":9850"},
+                '--tap.listen-address ":9850": --web.listen-address has this port already',
+            ),
+            (
+                {"tap.listen-address": "[::1]:1", "web.listen-address": "0.0.0.0:1"},
+                '--tap.listen-address "[::1]:1": --web.listen-address has this port already',
+            ),
+            *(
+                (
+                    {"tap.listen-address": listen, "vllm.url": [url]},
+                    f'--tap.listen-address "{listen}": {ITSELF}',
+                )
+                for listen, url in (
+                    (":8000", "http://127.0.0.1:8000"),
+                    ("0.0.0.0:8000", "http://localhost:8000"),
+                    ("[::]:8000", "http://[::1]:8000"),
+                    ("127.0.0.1:8000", "http://localhost:8000"),
+                    ("10.0.0.1:80", "http://10.0.0.1"),
+                )
+            ),
+            ({**TAP, "tap.cert-file": "/dev/null"}, "--tap.cert-file and --tap.key-file go together"),
+            ({**TAP, "tap.key-file": "/dev/null"}, "--tap.cert-file and --tap.key-file go together"),
+        ],
+    )
+    def test_of_values_that_do_not_go_together(self, flags: dict[str, Any], message: str) -> None:
+        """Each names the options to change."""
+        with pytest.raises(ConfigError) as error:
+            load(flags)
+
+        assert str(error.value) == message
+
+    def test_no_bound_at_all(self) -> None:
+        """A list that holds nothing is no list of bounds."""
+        with pytest.raises(ConfigError) as error:
+            load({}, {variable("requests.temperature-bound"): ","})
+
+        assert str(error.value) == (
+            "--requests.temperature-bound []: bounds must rise, and there must be one"
+        )
+
+    @pytest.mark.parametrize(
+        "flags",
+        [
+            {"tap.listen-address": "127.0.0.1:0", "web.listen-address": "127.0.0.1:0"},
+            {"tap.listen-address": "10.0.0.1:9850", "web.listen-address": "127.0.0.1:9850"},
+            {"tap.listen-address": "10.0.0.1:8000", "vllm.url": ["http://127.0.0.1:8000"]},
+            {"tap.listen-address": ":8000", "vllm.url": ["http://vllm:8000"]},
+            {"tap.listen-address": ":8000", "vllm.url": ["unix:/run/vllm.sock"]},
+            {"tap.listen-address": ":8000", "tap.upstream": "http://127.0.0.1:8001"},
+        ],
+    )
+    def test_addresses_that_do_not_meet(self, flags: dict[str, Any]) -> None:
+        """Free ports, addresses of their own, and other machines: vLLM on loopback keeps its port."""
+        assert load(flags).tap is not None
+
+    def test_what_is_just_allowed(self, token: str) -> None:
+        """A hundred tenants, one of them twice; forty bounds; several servers where the tap knows which."""
+        tenants = [f"t{number}" for number in range(MOST_TENANTS)]
+        found = load(
+            {
+                **TAP,
+                "vllm.url": ["http://a:1", "http://b:1"],
+                "tap.upstream": "http://b:1",
+                "requests.tenant": [*tenants, "t0"],
+                "push.bearer-token-file": token,
+                "requests.bounds.first-token": [str(number) for number in range(40)],
+                "requests.temperature-bound": ["-0", "0.1234567", "0.1234568"],
+            }
+        )
+
+        assert found.requests.classification.tenants == frozenset(tenants)
+        assert found.requests.temperatures.names == (
+            "0",
+            "0-0.1234567",
+            "0.1234567-0.1234568",
+            "0.1234568+",
+            "unset",
+        )

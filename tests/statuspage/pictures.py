@@ -1,0 +1,60 @@
+"""The pictures of the status page for docs/: a real exporter beside a simulated server whose K is too large.
+
+    PYTHONPATH=tests python tests/statuspage/pictures.py [FOLDER]
+
+A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps every version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+from PIL import Image
+
+from browser import Browser
+from prometheus.exporter_process import exporter, simulator
+
+_FOLDER = Path(__file__).parents[2] / "docs" / "images"
+_WIDTH = 1200
+#: As much of the page as answers the question.
+_HEIGHT = 1180
+#: Nothing stands still before: windows, and advice that is certain.
+_SECONDS = 45
+_COLOURS = 128
+_SERVER = {"clients": 10, "acceptance": [0.86, 0.61, 0.2, 0.28, 0.19]}
+_SPECULATION = {"method": "eagle3", "model": "some/EAGLE3-head", "num_speculative_tokens": 5}
+
+
+async def draw(url: str, folder: Path) -> None:
+    """Write the page at `url` in both colour schemes."""
+    await asyncio.sleep(_SECONDS)
+    for name in ("light", "dark"):
+        async with Browser() as browser, browser.page(_WIDTH, _HEIGHT, dark=name == "dark") as page:
+            await page.open(url)
+            await page.screenshot(folder / f"status-{name}.png", full=False)
+        with Image.open(folder / f"status-{name}.png") as picture:
+            reduced = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        reduced.save(folder / f"status-{name}.png", optimize=True)
+
+
+def main(folder: Path) -> None:
+    """Draw the pictures into a folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        scenario = Path(scratch, "scenario.yaml")
+        phases = [{"phase": "healthy", "seconds": 86400, **_SERVER}]
+        scenario.write_text(yaml.safe_dump({"phases": phases}))
+        flags = ("--scenario.file", str(scenario), "--num-speculative-tokens", "5", "--speed", "5")
+        with (
+            simulator(*flags) as url,
+            exporter("--vllm.url", url, "--spec.config", json.dumps(_SPECULATION)) as address,
+        ):
+            asyncio.run(draw(f"http://{address}/", folder))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else _FOLDER)

@@ -1,0 +1,86 @@
+"""Requests that a tap asks for their usage: as they were, as they have to become, and what is answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from tap.streams import (
+    DONE,
+    RECORD,
+    chat_documents,
+    chat_request,
+    events,
+    request,
+    split,
+    usage_chunk,
+)
+from vllm_specdec_exporter.tap.asking import Asking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: What a request gets that is asked.
+ADDED = b'"stream_options":{"include_usage":true},'
+#: A stream that does not ask itself.
+STREAM = request(chat_request(stream=True))
+#: The events of its answer: what they are, as it is without a question, and with one.
+DOCUMENTS = chat_documents()
+WITHOUT = events([*DOCUMENTS, DONE])
+WITH = events([*DOCUMENTS, usage_chunk(record=RECORD), DONE])
+
+
+def requests(asking: Asking, parts: Iterable[bytes], *, alone: bool = True) -> bytes:
+    """What the server gets."""
+    return b"".join(asking.request(part, alone=alone) for part in parts)
+
+
+def answers(asking: Asking, parts: Iterable[bytes]) -> bytes:
+    """What the client gets."""
+    return b"".join(asking.answer(part) for part in parts)
+
+
+def with_question(sent: bytes) -> bytes:
+    """The request with the question, as it has to be."""
+    head, body = split(sent)
+    length = str(len(body) + len(ADDED)).encode()
+    first = b"\r\n".join(
+        line[: line.index(b":") + 2] + length if line.lower().startswith(b"content-length:") else line
+        for line in head.split(b"\r\n")
+    )
+    return first + body.replace(b"{", b"{" + ADDED, 1)
+
+
+def after_asking() -> Asking:
+    """One that has just asked."""
+    asking = Asking()
+    assert asking.request(STREAM) == with_question(STREAM)
+    return asking
+
+
+#: Bytes such as requests and answers consist of, in any order, without a stream that is to be asked.
+BYTES = st.lists(
+    st.sampled_from(
+        [
+            b"\r\n",
+            b"\n",
+            b"\r",
+            b"\r\n\r\n",
+            b"POST /v1/completions HTTP/1.1\r\n",
+            b"GET / HTTP/1.1\r\n",
+            b"Content-Length: 15\r\n",
+            b"Content-Length: 0\r\n",
+            b"Transfer-Encoding: chunked\r\n",
+            b'{"stream":false}',
+            b"x",
+            b"\x00",
+            b"HTTP/1.1 200 OK\r\n",
+            b"content-type: text/event-stream\r\n",
+            b"5\r\nhello\r\n",
+            b"0\r\n\r\n",
+            b"data: {}\n\n",
+        ]
+    ),
+    max_size=14,
+).map(b"".join)

@@ -1,0 +1,293 @@
+"""Both ends of connections through a tap, or past it: clients and servers of which tests say every byte.
+
+Whoever waits here waits for bytes or for the end of a connection, never for time to pass; what does not come
+fails the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vllm_specdec_exporter.listener import Listener
+from vllm_specdec_exporter.per_request.classification import Classification
+from vllm_specdec_exporter.tap.config import TapConfig
+from vllm_specdec_exporter.tap.tap import Tap
+from vllm_specdec_exporter.target import parse_target
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Callable
+
+    import pytest
+
+    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.per_request.result import TapResult
+
+#: Longer than anything here takes on a busy machine.
+PATIENCE = 30.0
+
+HOST = "127.0.0.1"
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - anything may be the condition
+            await asyncio.sleep(0.005)
+
+
+class End:
+    """One end of a connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        """Send, as far as the other side takes it."""
+        self.writer.write(data)
+        async with asyncio.timeout(PATIENCE):
+            await self.writer.drain()
+
+    async def read(self, count: int) -> bytes:
+        """Read so many bytes; fewer where the connection ends."""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                return await self.reader.readexactly(count)
+            except asyncio.IncompleteReadError as error:
+                return error.partial
+
+    async def read_head(self) -> bytes:
+        """Read up to an empty line."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.reader.readuntil(b"\r\n\r\n")
+
+    async def rest(self) -> tuple[bytes, str]:
+        """Read to the end; tell whether it was in order (``end``) or broken (``reset``)."""
+        found = b""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                while data := await self.reader.read(1 << 16):
+                    found += data
+            except OSError:
+                return found, "reset"
+        return found, "end"
+
+    def end(self) -> None:
+        """Send no more, and still read."""
+        self.writer.write_eof()
+
+    async def close(self) -> None:
+        """Close in order."""
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(PATIENCE):
+                await self.writer.wait_closed()
+
+    def reset(self) -> None:
+        """Break the connection off."""
+        connection = self.writer.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+class Server:
+    """A server that does nothing by itself: tests take its connections."""
+
+    def __init__(self) -> None:
+        self.accepted: asyncio.Queue[End] = asyncio.Queue()
+        self.ends: list[End] = []
+        self.url = ""
+
+    async def connection(self) -> End:
+        """Return the next connection."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.accepted.get()
+
+    def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a connection."""
+        end = End(reader, writer)
+        self.ends.append(end)
+        self.accepted.put_nowait(end)
+
+
+@asynccontextmanager
+async def serving(
+    *, port: int = 0, unix: str = "", tls: ssl.SSLContext | None = None, host: str = HOST
+) -> AsyncIterator[Server]:
+    """Run a `Server`."""
+    server = Server()
+    if unix:
+        listening = await asyncio.start_unix_server(server.take, unix)
+        server.url = f"unix:{unix}"
+    else:
+        listening = await asyncio.start_server(server.take, host, port, ssl=tls)
+        found = listening.sockets[0].getsockname()
+        server.url = f"http{'s' if tls else ''}://{host}:{found[1]}"
+    try:
+        yield server
+    finally:
+        listening.close()
+        for end in server.ends:
+            end.writer.transport.abort()
+            await end.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(listening.wait_closed(), PATIENCE)
+
+
+@dataclass
+class Relay:
+    """A tap that runs here.
+
+    Attributes:
+        told: what it observed.
+    """
+
+    tap: Tap
+    listener: Listener
+    told: list[Observation] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.listener.addresses[0].rpartition(":")[2])
+
+    @property
+    def result(self) -> TapResult:
+        """What it counted."""
+        return self.tap.result()
+
+    @property
+    def unobserved(self) -> dict[str, int]:
+        """What it did not observe, by reason."""
+        return {reason: count for reason, count in self.result.unobserved_total.items() if count}
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Why it could not connect."""
+        return {reason: count for reason, count in self.result.upstream_errors_total.items() if count}
+
+    @property
+    def held(self) -> int:
+        """Bytes that it keeps."""
+        return self.tap._watch.held
+
+    async def becomes_quiet(self) -> None:
+        """Wait until nobody is connected."""
+        await eventually(lambda: self.result.connections == 0)
+        assert self.held == 0
+
+
+@asynccontextmanager
+async def tapping(
+    url: str,
+    *,
+    ask: bool = False,
+    drain: float = 0.0,
+    listen: ssl.SSLContext | None = None,
+    trust: ssl.SSLContext | None = None,
+    name: str = "",
+    before: Callable[[], None] | None = None,
+    classification: Classification | None = None,
+) -> AsyncIterator[Relay]:
+    """Run a tap before the server at `url`; nothing of it is left afterwards.
+
+    Args:
+        url: of the server.
+        ask: whether it asks streams for usage.
+        drain: seconds that requests may go on for at the end.
+        listen: TLS towards clients.
+        trust: TLS towards the server.
+        name: that its certificate has to have.
+        before: called before each connection.
+        classification: of requests.
+    """
+    listener = await Listener.open(HOST, 0)
+    port = int(listener.addresses[0].rpartition(":")[2])
+    config = TapConfig((HOST, port), parse_target(url), name, ask, drain)
+    tap = Tap(config, (lambda: trust) if trust is not None else None, before)
+    relay = Relay(tap, listener)
+    tap.use(classification or Classification(), relay.told.append)
+    tap.serve(listener, listen)
+    tasks = asyncio.all_tasks()
+    try:
+        yield relay
+    finally:
+        listener.close()
+        await tap.drain()
+        assert not tap.result().connections
+        assert relay.held == 0
+        left = [task for task in asyncio.all_tasks() - tasks if task.get_name() == "tap connects"]
+        assert not left
+
+
+async def connect(port: int, tls: ssl.SSLContext | None = None, host: str = HOST) -> End:
+    """Connect as a client."""
+    async with asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+    return End(reader, writer)
+
+
+#: How a client reaches the server: past the tap, through it, and through it while it asks for usage.
+WAYS = ("direct", "tap", "asking")
+
+
+@dataclass
+class Road:
+    """A way from clients to a server.
+
+    Attributes:
+        relay: the tap on it, where there is one.
+    """
+
+    server: Server
+    port: int
+    relay: Relay | None = None
+
+    async def both(self, first: bytes) -> tuple[End, End]:
+        """Return both ends of a new connection, after the client sent `first` and the server read it."""
+        client = await connect(self.port)
+        await client.send(first)
+        server = await self.server.connection()
+        assert await server.read(len(first)) == first
+        return client, server
+
+
+@asynccontextmanager
+async def road(way: str) -> AsyncIterator[Road]:
+    """Build one of `WAYS`."""
+    async with serving() as server:
+        if way == "direct":
+            yield Road(server, int(server.url.rpartition(":")[2]))
+            return
+        async with tapping(server.url, ask=way == "asking") as relay:
+            yield Road(server, relay.port, relay)
+
+
+async def sides(relay: Relay) -> tuple[asyncio.Transport, asyncio.Transport]:
+    """The transports of the one connection: of the client, of the server."""
+    (client,) = relay.tap._clients
+    await eventually(lambda: client.peer is not None)
+    assert client.transport is not None
+    assert client.peer is not None
+    assert client.peer.transport is not None
+    return client.transport, client.peer.transport
+
+
+def late(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let new connections of this loop be made only once the event is set."""
+    go, loop = asyncio.Event(), asyncio.get_running_loop()
+    made = loop.create_connection
+
+    async def create(*args: Any, **more: Any) -> object:
+        await go.wait()
+        return await made(*args, **more)
+
+    monkeypatch.setattr(loop, "create_connection", create)
+    return go

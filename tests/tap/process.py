@@ -1,0 +1,126 @@
+"""The real exporter with a tap, as a process, between clients and servers that live here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prometheus_server import free_port
+from service.harness import Metrics, RunningExporter, running_exporter
+from tap.ends import HOST, PATIENCE, End, connect
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+
+@dataclass
+class Process:
+    """An exporter with a tap.
+
+    Attributes:
+        exporter: the process.
+        port: where its tap listens.
+    """
+
+    exporter: RunningExporter
+    port: int
+
+    async def get(self, path: str) -> str:
+        """Return what it answers."""
+        return (await asyncio.to_thread(self.exporter.get, path)).text
+
+    async def metrics(self, *names: str) -> Metrics:
+        """Return what /metrics says."""
+        return await asyncio.to_thread(self.exporter.metrics, *names)
+
+    async def becomes(self, condition: Callable[[Metrics], object], *names: str) -> None:
+        """Wait until /metrics says so."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition(await self.metrics(*names)):  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.05)
+
+    async def says(self, text: str) -> None:
+        """Wait until it is in the log."""
+        async with asyncio.timeout(PATIENCE):
+            while text not in self.exporter.log():
+                assert self.exporter.process.poll() is None, self.exporter.log()
+                await asyncio.sleep(0.05)
+
+    async def listens(self) -> None:
+        """Wait until the tap listens."""
+        await self.says("tap listening")
+
+    async def starts(self) -> None:
+        """Wait until it is more than standing by."""
+        async with asyncio.timeout(PATIENCE):
+            while not await asyncio.to_thread(self._has_started):  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.05)
+
+    def _has_started(self) -> bool:
+        try:
+            return self.exporter.get("/config").status == 200
+        except OSError:  # between two listeners
+            return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.exporter.send(number)
+
+    async def exit_code(self) -> int:
+        """Wait for its end."""
+        return await asyncio.to_thread(self.exporter.process.wait, PATIENCE)
+
+    async def ask(self, client: End, server: End, request: bytes, answer: bytes) -> None:
+        """Ask and answer on an open connection, byte for byte."""
+        await client.send(request)
+        assert await server.read(len(request)) == request
+        await server.send(answer)
+        assert await client.read(len(answer)) == answer
+
+
+@asynccontextmanager
+async def process(
+    *flags: str, upstream: str, config: object = None, env: Mapping[str, str] | None = None, port: int = 0
+) -> AsyncIterator[Process]:
+    """Run the exporter with a tap until it answers; the loop goes on meanwhile."""
+    port, web = port or free_port(), free_port()
+    words = ["--web.listen-address", f"{HOST}:{web}", "--tap.listen-address", f"{HOST}:{port}"]
+    if not any(flag.startswith("--vllm.url") for flag in flags):
+        words += ["--vllm.url", f"http://{HOST}:1"]
+    if upstream:
+        words += ["--tap.upstream", upstream]
+    with contextlib.ExitStack() as stack:
+        running = running_exporter(*words, *flags, config=config, env=env)
+        yield Process(await asyncio.to_thread(stack.enter_context, running), port)
+
+
+async def connected(running: Process) -> End:
+    """Connect as a client, as soon as the tap listens again: another one takes its place."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await connect(running.port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.05)
+
+
+async def both(running: Process, upstream: Any, first: bytes) -> tuple[End, End]:
+    """Return both ends of a new connection, after the client sent `first` and the server read it."""
+    client = await connected(running)
+    await client.send(first)
+    server: End = await upstream.connection()
+    assert await server.read(len(first)) == first
+    return client, server
+
+
+def numbers(metrics: Metrics, name: str) -> dict[str, float]:
+    """The values of a metric other than 0, by the values of its labels."""
+    return {
+        ",".join(value for _, value in sorted(key)): value
+        for key, value in metrics.values(name).items()
+        if value
+    }

@@ -1,0 +1,268 @@
+"""Asking: streams are asked for their usage, and no other byte of what clients send changes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tap.asked import (
+    BYTES,
+    STREAM,
+    WITH,
+    WITHOUT,
+    after_asking,
+    answers,
+    requests,
+    with_question,
+)
+from tap.streams import (
+    COMPLETIONS,
+    MODEL,
+    answer,
+    chat_request,
+    chunks,
+    cut_at,
+    cuts,
+    dump,
+    request,
+    split,
+    streamed,
+    unchunk,
+)
+from vllm_specdec_exporter.tap import asking as module
+from vllm_specdec_exporter.tap.asking import Asking
+from vllm_specdec_exporter.tap.heads import MAX_HEAD
+
+
+def test_a_stream_is_asked_whatever_the_pieces() -> None:
+    expected = with_question(STREAM)
+    assert json.loads(split(expected)[1]) == {
+        "stream_options": {"include_usage": True},
+        **chat_request(stream=True),
+    }
+    for parts in cuts(STREAM):
+        assert requests(Asking(), parts) == expected, parts[0]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request({"stream": True}),
+        request(b' \t\r\n{ "stream" : true }\n'),
+        request(
+            {"a": 1, "stream": True},
+            content_length=str(len(dump({"a": 1, "stream": True}))),
+            Content_Length=None,
+        ),
+        request({"stream": True, "prompt": "p"}, COMPLETIONS),
+        request({"stream": True}, "/base" + COMPLETIONS + "?key=1"),
+        request({"stream": True, "model": MODEL}, "/invocations"),
+        request({"stream": True, "token_ids": [1]}, "/inference/v1/generate"),
+        request({"stream": True}, Content_Type=None),
+        request({"stream": True}, Content_Type="application/json; charset=utf-8", Connection="close"),
+        request({"stream": True, "messages": [{"content": '"stream_options"'}]}),
+        request({"stream": True, "extra": {"stream_options": {"include_usage": True}}}),
+        request({"stream": True}, X_Content_Length="5", Cookie="content-length: 5"),
+    ],
+)
+def test_what_is_asked(sent: bytes) -> None:
+    """Whatever the route, the white space and the other headers are."""
+    assert requests(Asking(), [sent]) == with_question(sent)
+
+
+_BODY = dump(chat_request(stream=True)).encode()
+_NOT_ASKED = {
+    "no stream": request(chat_request()),
+    "stream false": request(chat_request(stream=False)),
+    "stream null": request(chat_request(stream=None)),
+    "stream 0": request(chat_request(stream=0)),
+    "stream 1": request(chat_request(stream=1)),
+    "stream as text": request(chat_request(stream="false")),
+    "stream by a name in escapes": request(b'{"strea\\u006d": true, "stream_option\\u0073": null}'),
+    "options": request(chat_request(stream=True, stream_options={"include_usage": True})),
+    "other options": request(chat_request(stream=True, stream_options={"include_usage": False})),
+    "options null": request(chat_request(stream=True, stream_options=None)),
+    "the last stream counts": request(b'{"stream": true, "stream": false}'),
+    "another route": request({"stream": True, "input": "x"}, "/v1/responses"),
+    "another method": request({"stream": True}, method="PUT"),
+    "GET": request(method="GET", path="/v1/models"),
+    "no JSON": request(b"{stream: true}"),
+    "a list": request(b'[{"stream": true}]'),
+    "half JSON": request(b'{"stream": true'),
+    "deep": request(b'{"stream": true, "x": %s}' % (b"[" * 3000)),
+    "a mark before": request(b'\xef\xbb\xbf{"stream": true}'),
+    "UTF-16": request('{"stream": true}'.encode("utf-16")),
+    "a form": request(chat_request(stream=True), Content_Type="multipart/form-data"),
+    "compressed": request(_BODY, Content_Encoding="gzip"),
+    "no body": request(b"", Content_Length="0"),
+    "expect": request(chat_request(stream=True), Expect="100-continue"),
+    "chunks": request(b"", Transfer_Encoding="chunked") + chunks([_BODY]),
+    "chunks with trailers": request(b"", Transfer_Encoding="chunked")
+    + chunks([_BODY], extension=b";x=y", trailers=b"A: b\r\n"),
+    "chunks and a length": request(_BODY, Transfer_Encoding="chunked"),
+    "two lengths": request(_BODY, content_length=str(len(_BODY))),
+    "a request within a body of two lengths": request(STREAM, "/x", content_length="0"),
+    "a request within a body of a strange length": b"POST /x HTTP/1.1\r\nContent-Length: 0\xa0\r\n\r\n"
+    + STREAM,
+    "a request within a body": request(STREAM, "/x"),
+    "a length of another kind": request(_BODY, Content_Length=f"+{len(_BODY)}"),
+    "a length in other digits": request(_BODY, Content_Length="\xb2"),
+    "a length with another space": request(_BODY, Content_Length=f"{len(_BODY)}\xa0"),
+    "an endless length": request(_BODY, Content_Length="9" * 5000),
+    "HTTP/1.0": request(chat_request(stream=True), version="1.0"),
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+    "upgrade": request(chat_request(stream=True), Connection="Upgrade", Upgrade="h2c"),
+    "web socket": request(method="GET", Connection="Upgrade", Upgrade="websocket") + b"\x81\x85\0\0\0\0hello",
+    "CONNECT": b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n\x16\x03\x01",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)),
+    "lines ended by LF": STREAM.replace(b"\r\n", b"\n"),
+    "one line ended by LF": STREAM.replace(b"\r\nContent-Type", b"\nContent-Type"),
+    "one line ended by CR": STREAM.replace(b"\r\nContent-Type", b"\rContent-Type"),
+    "a folded header": STREAM.replace(b"\r\nContent-Type", b"\r\nX: a\r\n b\r\nContent-Type"),
+    "a space before a colon": STREAM.replace(b"Content-Type:", b"Content-Type :"),
+    "no header": STREAM.replace(b"Content-Type:", b"Content-Type"),
+    "an empty line before": b"\r\n" + STREAM,
+    "words": b"POST a b c HTTP/1.1\r\n\r\n",
+    "zeros": bytes(64),
+    "a large head": request(chat_request(stream=True), X_Large="x" * MAX_HEAD),
+}
+
+
+@pytest.mark.parametrize("name", _NOT_ASKED)
+def test_what_is_not_asked_passes_byte_for_byte(name: str) -> None:
+    """The answer too, even one that looks like what was asked for; and what follows on the connection."""
+    sent = _NOT_ASKED[name]
+    all_cuts = cuts(sent) if len(sent) < 5000 else [[sent], cut_at(sent, range(0, len(sent), 997))]
+    for parts in all_cuts:
+        asking = Asking()
+        assert requests(asking, parts) == sent, parts[0]
+        assert answers(asking, [streamed(WITH)]) == streamed(WITH)
+    asking = Asking()
+    requests(asking, [sent])
+    assert requests(asking, [request(method="GET")]) == request(method="GET")
+
+
+_AT_ONCE = [name for name in _NOT_ASKED if not _NOT_ASKED[name].startswith(b"POST ")]
+
+
+@pytest.mark.parametrize("name", [*_AT_ONCE, "lines ended by LF", "one line ended by LF"])
+def test_what_cannot_be_asked_does_not_wait(name: str) -> None:
+    """Whoever waits for its answer would wait in vain: each byte passes as it comes."""
+    asking, sent = Asking(), _NOT_ASKED[name]
+    begin = 0
+    if name == "lines ended by LF":
+        begin = sent.index(b"\n") + 1
+    elif name == "one line ended by LF":
+        begin = sent.index(b"\nContent-Type") + 1
+    out = asking.request(sent[:begin])
+    assert out == sent[:begin]
+    for place in range(begin, len(sent)):
+        out += asking.request(sent[place : place + 1])
+        if not b"POST ".startswith(sent[: place + 1]):
+            assert out == sent[: place + 1]
+
+
+def test_bodies_that_are_not_asked_do_not_wait() -> None:
+    """Only what may be a stream is held back until it is whole."""
+    head, body = split(request({"input": "x" * 100}, "/v1/embeddings"))
+    asking = Asking()
+    assert asking.request(head) == head
+    for byte in body:
+        assert asking.request(bytes((byte,))) == bytes((byte,))
+
+
+def test_a_large_request_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes as it comes."""
+    head, body = split(STREAM)
+    monkeypatch.setattr(module, "MAX_ASKED", len(body))
+    assert requests(Asking(), [STREAM]) == with_question(STREAM)
+    monkeypatch.setattr(module, "MAX_ASKED", len(body) - 1)
+    asking = Asking()
+    assert asking.request(head + body[:3]) == head + body[:3]
+    assert asking.request(body[3:]) == body[3:]
+
+
+@pytest.mark.parametrize("place", [*range(1, len(STREAM), 7), len(STREAM) - 1])
+def test_what_is_held_back_can_be_released(place: int) -> None:
+    """The client sends no more, or too much is held: what came of the request passes without a question."""
+    asking = Asking()
+    out = asking.request(STREAM[:place]) + asking.release()
+    assert out == STREAM[:place]
+    assert (asking.held, asking.waits) == (0, False)
+    assert asking.request(STREAM[place:]) == STREAM[place:]
+    assert answers(asking, [streamed(WITH)]) == streamed(WITH)
+
+
+def test_what_is_held_back_is_told() -> None:
+    asking, (head, body) = Asking(), split(STREAM)
+    asking.request(head)
+    assert (asking.held, asking.waits) == (0, True)
+    asking.request(body[:-1])
+    assert (asking.held, asking.waits) == (len(body) - 1, True)
+    asking.request(body[-1:])
+    assert (asking.held, asking.waits) == (0, False)
+
+
+def test_the_request_after_a_released_one_is_asked() -> None:
+    asking, (head, body) = Asking(), split(STREAM)
+    asking.request(head + body[:5])
+    asking.release()
+    assert asking.request(body[5:]) == body[5:]
+    assert asking.request(STREAM) == with_question(STREAM)
+
+
+@pytest.mark.parametrize("first", [request(method="GET"), request(chat_request()), STREAM])
+def test_a_request_before_the_last_answer_is_not_asked(first: bytes) -> None:
+    """Whose answer comes next would be open. Sent together or one after the other, in any pieces."""
+    before = with_question(first) if first is STREAM else first
+    together = first + STREAM
+    for parts in ([together], [first, STREAM], [bytes((byte,)) for byte in together]):
+        asking, out, sent = Asking(), b"", b""
+        for part in parts:
+            out += asking.request(part, alone=len(sent) < len(first))
+            sent += part
+        assert out == before + STREAM
+
+
+def test_no_request_is_asked_while_an_asked_stream_goes_on() -> None:
+    """Whatever the caller thinks of who is alone."""
+    asking = after_asking()
+    assert asking.request(STREAM) == STREAM
+    assert unchunk(split(asking.answer(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
+    assert asking.answer(streamed(WITH)) == streamed(WITH)
+
+
+def test_a_client_that_asks_itself_keeps_what_it_gets() -> None:
+    """Also where the request after it is asked."""
+    own = request(chat_request(stream=True, stream_options={"include_usage": True}))
+    asking = Asking()
+    assert asking.request(own) == own
+    assert asking.answer(streamed(WITH)) == streamed(WITH)
+    assert asking.request(STREAM) == with_question(STREAM)
+    _, body = split(asking.answer(streamed(WITH)))
+    assert unchunk(body)[0] == b"".join(WITHOUT)
+
+
+def test_many_streams_on_one_connection() -> None:
+    """Each is asked once its predecessor is answered, and what is between passes."""
+    asking = Asking()
+    between = request(method="GET", path="/health")
+    for number in range(5):
+        sent = request(chat_request(stream=True, user=str(number)))
+        assert asking.request(sent) == with_question(sent)
+        assert unchunk(split(asking.answer(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
+        assert asking.request(between) == between
+        assert asking.answer(answer(b"")) == answer(b"")
+        refused = answer({"error": {}}, "429 Too Many Requests")
+        assert asking.request(sent) == with_question(sent)
+        assert asking.answer(refused) == refused
+
+
+@given(BYTES, st.lists(st.integers(0, 300), max_size=10))
+def test_any_bytes_without_a_stream_pass(data: bytes, places: list[int]) -> None:
+    """Every byte in order, in whatever pieces, once the client is at its end."""
+    asking = Asking()
+    assert requests(asking, cut_at(data, places)) + asking.release() == data

@@ -1,0 +1,164 @@
+"""Many connections at once, what they may hold, and how all of them end with the tap."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tap.ends import PATIENCE, connect, eventually, late, road, serving, tapping
+from tap.streams import (
+    ASKED,
+    BEGUN,
+    EVENTS,
+    answer,
+    chat_answer,
+    chat_request,
+    chunks,
+    request,
+    split,
+)
+from vllm_specdec_exporter.tap import observer
+from vllm_specdec_exporter.tap import relay as module
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tap.ends import End
+
+
+async def test_connections_do_not_hinder_each_other() -> None:
+    """One that is stuck at its server, one at its client, and a hundred that go on."""
+    async with road("tap") as built:
+        stuck, _ = await built.both(ASKED)
+        ends: list[End] = [stuck]
+        for number in range(100):
+            sent = request(chat_request(user=str(number)))
+            client, server = await built.both(sent)
+            await server.send(answer(chat_answer(), X_Number=str(number)))
+            expected = answer(chat_answer(), X_Number=str(number))
+            assert await client.read(len(expected)) == expected
+            ends += [client]
+        assert built.relay is not None
+        assert built.relay.result.connections == 101
+        for end in ends:
+            await end.close()
+        for end in built.server.ends:
+            await end.close()
+        await built.relay.becomes_quiet()
+        assert len(built.relay.told) == 100
+
+
+async def test_what_asking_holds_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that send large requests slowly get no question then; all arrive, and nothing is held."""
+    body = chat_request(stream=True, padding="x" * 9000)
+    head, data = split(request(body))
+    most = 3 * len(data)
+    for where in (module, observer):
+        monkeypatch.setattr(where, "MAX_HELD", most)
+    async with serving() as upstream, tapping(upstream.url, ask=True) as relay:
+        clients = [await connect(relay.port) for _ in range(5)]
+        for client in clients:
+            await client.send(head + data[:-1])
+        await eventually(lambda: relay.result.connections == 5)
+        servers = [await upstream.connection() for _ in clients]
+        await eventually(lambda: relay.held > most // 2)
+        assert relay.held <= most
+        for client in clients:
+            await client.send(data[-1:])
+        asked = 0
+        for server in servers:
+            got = await server.read_head()
+            length = int(got.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            found = await server.read(length)
+            asked += b'"include_usage":true' in found
+            assert found.replace(b'"stream_options":{"include_usage":true},', b"") == data
+        assert 0 < asked < 5
+        for client in clients:
+            await client.close()
+        for server in servers:
+            await server.close()
+        await relay.becomes_quiet()
+
+
+async def test_a_request_that_is_held_back_is_under_way() -> None:
+    """A tap that ends waits for it as for any other."""
+    async with serving() as upstream, tapping(upstream.url, ask=True, drain=PATIENCE) as relay:
+        sent = request(chat_request(stream=True))
+        client, idle = await connect(relay.port), await connect(relay.port)
+        await client.send(sent[:-1])
+        await eventually(lambda: relay.held > 0 and relay.result.connections == 2)
+        ending = asyncio.create_task(relay.tap.drain())
+        assert await idle.rest() == (b"", "end")  # it has looked who is idle
+        await client.send(sent[-1:])
+        server = await upstream.connection()
+        await server.read_head()
+        await server.send(answer({"error": {}}, "400 Bad Request"))
+        assert await client.rest() == (answer({"error": {}}, "400 Bad Request"), "end")
+        await ending
+        await client.close()
+        await idle.close()
+
+
+async def test_the_end_of_the_tap_waits_for_who_is_being_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request is under way."""
+    async with serving() as upstream, tapping(upstream.url, drain=PATIENCE) as relay:
+        client, idle = await connect(relay.port), await connect(relay.port)
+        go = late(monkeypatch)
+        await client.send(request(method="GET"))
+        await eventually(lambda: [one.idle for one in relay.tap._clients].count(False) == 1)
+        await eventually(lambda: relay.result.connections == 2)
+        ending = asyncio.create_task(relay.tap.drain())
+        assert await idle.rest() == (b"", "end")  # it has looked who is idle
+        go.set()
+        server = await upstream.connection()
+        await server.send(answer({}))
+        assert await client.rest() == (answer({}), "end")
+        await ending
+        await client.close()
+        await idle.close()
+
+
+async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with tapping("http://vllm.test:8000") as relay:
+        client = await connect(relay.port)
+        late(monkeypatch)
+        await client.send(request(method="GET"))
+        await eventually(lambda: [one.idle for one in relay.tap._clients] == [False])
+        await relay.tap.drain()
+        assert (await client.rest())[0] == b""
+        await client.close()
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "tap connects"]
+
+
+async def test_the_end_of_the_tap() -> None:
+    """Idle connections end at once, streams when they are through, and what does not end is cut."""
+    async with road("tap") as built:
+        relay = built.relay
+        assert relay is not None
+        relay.tap.config = type(relay.tap.config)(
+            relay.tap.config.listen, relay.tap.config.upstream, drain_seconds=PATIENCE
+        )
+        idle, server_of_idle = await built.both(request(method="GET"))
+        await server_of_idle.send(answer({}))
+        await idle.read(len(answer({})))
+        silent = await connect(built.port)
+        await eventually(lambda: relay.result.connections == 2)
+        stream, server = await built.both(ASKED)
+        await server.send(BEGUN)
+        never, server_of_never = await built.both(ASKED)
+
+        ending = asyncio.create_task(relay.tap.drain())
+        assert await idle.rest() == (b"", "end")
+        assert await silent.rest() == (b"", "end")
+        assert await server_of_idle.rest() == (b"", "end")
+        rest = chunks(EVENTS[2:])
+        await server.send(rest)
+        assert await stream.rest() == (BEGUN + rest, "end")
+        assert not ending.done()
+        relay.tap.cut()
+        await ending
+        assert await never.rest() == (b"", "reset")  # in order, half an answer might look whole
+        assert (await server_of_never.rest())[0] == b""
+        for end in (idle, silent, stream, never):
+            await end.close()
+        assert relay.result.connections == 0

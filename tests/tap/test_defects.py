@@ -1,0 +1,107 @@
+"""Defects of the looking: whatever fails there, traffic passes byte for byte, and the defect is counted."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, NoReturn
+
+import httptools
+import pytest
+
+from tap.ends import road
+from tap.streams import (
+    ANSWERED_PLAIN,
+    ASKED,
+    ASKED_PLAIN,
+    STREAMED,
+)
+from vllm_specdec_exporter.per_request import exchange
+from vllm_specdec_exporter.per_request.classification import Classification
+from vllm_specdec_exporter.per_request.exchange import Exchange
+from vllm_specdec_exporter.per_request.sse import EventSplitter
+from vllm_specdec_exporter.tap.observer import Observer
+
+
+def _fails(*_: object, **__: object) -> NoReturn:
+    msg = "a defect"
+    raise RuntimeError(msg)
+
+
+class _NoParser:
+    feed_data = staticmethod(_fails)
+
+
+#: What fails, by what it is there for.
+_PLACES: dict[str, list[tuple[Any, str, Any]]] = {
+    "the request": [(exchange, "read_request", _fails)],
+    "the answer": [(exchange, "read_answer", _fails)],
+    "an event": [(exchange, "data_of", _fails)],
+    "splitting events": [(EventSplitter, "feed", _fails)],
+    "an exchange": [(Exchange, "__init__", _fails)],
+    "bytes of a request": [(Exchange, "request_data", _fails)],
+    "the end of a request": [(Exchange, "request_end", _fails)],
+    "the head of an answer": [(Exchange, "answer_head", _fails)],
+    "bytes of an answer": [(Exchange, "answer_data", _fails)],
+    "the end of an answer": [(Exchange, "finish", _fails)],
+    "what is held": [(Exchange, "held", property(_fails))],
+    "classification": [(Classification, "type_of", _fails)],
+    "the tenant": [(Classification, "tenant_of", _fails)],
+    "a parser of answers": [(httptools, "HttpResponseParser", lambda _: _NoParser())],
+    "the client's bytes": [(Observer, "from_client", _fails)],
+    "the server's bytes": [(Observer, "from_server", _fails)],
+    "the end": [(Observer, "closed", _fails)],
+    "taking note of defects": [(exchange, "read_request", _fails), (traceback, "extract_tb", _fails)],
+}
+#: Those that are met where no request for text is being looked at.
+_UNCOUNTED = {"an exchange", "the client's bytes", "the end"}
+
+
+@pytest.mark.parametrize("place", _PLACES)
+async def test_traffic_passes_whatever_fails(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams and others, on one connection and on the next, and the connections end as ever."""
+    for target, name, value in _PLACES[place]:
+        monkeypatch.setattr(target, name, value)
+    async with road("tap") as built:
+        for asked, answered in ((ASKED, STREAMED), (ASKED_PLAIN, ANSWERED_PLAIN)):
+            client, server = await built.both(asked)
+            for byte in range(0, len(answered), 97):
+                part = answered[byte : byte + 97]
+                await server.send(part)
+                assert await client.read(len(part)) == part
+            await client.send(ASKED_PLAIN)
+            assert await server.read(len(ASKED_PLAIN)) == ASKED_PLAIN
+            await server.send(ANSWERED_PLAIN)
+            assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
+            await client.close()
+            assert await server.rest() == (b"", "end")
+            await server.close()
+        assert built.relay is not None
+        await built.relay.becomes_quiet()
+        unobserved = built.relay.unobserved
+        if place in _UNCOUNTED:
+            assert len(built.relay.told) + sum(unobserved.values()) <= 4
+        else:
+            assert unobserved.get("internal", 0) >= 1
+            assert set(unobserved) <= {"internal"}
+
+
+async def test_who_takes_observations_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+    """A defect behind the tap is none of its clients'."""
+    told: list[Any] = []
+
+    def fail(observation: object) -> None:
+        told.append(observation)
+        _fails()
+
+    async with road("tap") as built:
+        assert built.relay is not None
+        built.relay.tap.use(Classification(), fail)
+        client, server = await built.both(ASKED_PLAIN)
+        await server.send(ANSWERED_PLAIN)
+        assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
+        await client.close()
+        await server.close()
+        await built.relay.becomes_quiet()
+        assert built.relay.unobserved == {"internal": 1}
+    assert len(told) == 1
+    assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -1,0 +1,115 @@
+"""Server-sent events: the same events whatever the chunks, whatever ends lines."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tap.streams import DONE, chat_documents, chat_stream, cut_at, cuts, dump, events, usage_chunk
+from vllm_specdec_exporter.per_request.sse import EventSplitter, EventTooLargeError, data_of
+
+_MIXED = (
+    b": a comment\n\n"
+    b"event: message\r\ndata: one\r\n\r\n"
+    b"data: two\rdata: lines\r\r"
+    b"\n\n"
+    b"data:without a space\n\r\n"
+    b"data: ends\r\n\r"
+    b"id: 7\ndata\ndata: \n\n"
+    b"data: the rest"
+)
+STREAMS = {
+    "LF": chat_stream(),
+    "CRLF": chat_stream(end="\r\n"),
+    "CR": chat_stream(end="\r") + b"data",
+    "mixed": _MIXED,
+}
+
+
+def _feed(parts: list[bytes], limit: int = 1 << 20) -> tuple[list[bytes], bytes]:
+    splitter = EventSplitter(limit)
+    return [event for part in parts for event in splitter.feed(part)], splitter.rest
+
+
+def _by_the_standard(stream: bytes) -> list[bytes]:
+    """The values of the data of all events, line by line as the standard has it."""
+    lines = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")[:-1]
+    values: list[bytes] = []
+    found: list[bytes] = []
+    for line in lines:
+        if not line:
+            found.append(b"\n".join(values))
+            values = []
+        name, colon, value = line.partition(b":")
+        if name == b"data" and colon:
+            values.append(value.removeprefix(b" "))
+    return [value for value in found if value]
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+def test_the_same_events_whatever_the_chunks(stream: bytes) -> None:
+    whole, rest = _feed([stream])
+    assert b"".join(whole) + rest == stream
+    assert [data for event in whole if (data := data_of(event))] == _by_the_standard(stream)
+
+    for parts in cuts(stream):
+        assert _feed(parts) == (whole, rest), parts[0]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_event_is_there_with_its_last_byte(end: str) -> None:
+    """The one after it is not waited for: whoever waits for an event before he sends the next would hang."""
+    splitter = EventSplitter(1 << 20)
+    for event in events([*chat_documents(), usage_chunk(), DONE], end):
+        assert splitter.feed(event[:-1]) == []
+        assert splitter.feed(event[-1:]) == [event]
+
+
+def test_the_data_of_an_event_is_that_of_its_lines() -> None:
+    document = dump(usage_chunk())
+    (event,) = events([document])
+    assert data_of(event).decode() == document
+    assert data_of(b"data: {\ndata:  }\n\n") == b"{\n }"
+    assert data_of(b"event: ping\nretry: 3\n: data: no\n\n") == b""
+    assert data_of(b"data:\n\n") == b""
+
+
+_PIECES = st.sampled_from([b"\n", b"\r", b"\r\n", b"data: ", b"data:", b":", b"x", b"{}", b"\xff", b"id: 1"])
+
+
+@given(st.lists(_PIECES, max_size=40).map(b"".join), st.lists(st.integers(0, 200), max_size=12))
+def test_any_bytes_in_any_pieces(stream: bytes, places: list[int]) -> None:
+    whole, rest = _feed([stream])
+    assert b"".join(whole) + rest == stream
+    assert _feed(cut_at(stream, places)) == (whole, rest)
+    assert [data for event in whole if (data := data_of(event))] == [
+        data for data in _by_the_standard(b"".join(whole)) if data
+    ]
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\r", b"\r\n\r\n", b"\n\r\n"])
+@pytest.mark.parametrize("size", [19, 20, 21, 60])
+def test_what_is_too_large_is_so_whatever_the_chunks(size: int, end: bytes) -> None:
+    """The events before it are told, and no byte is lost."""
+    large = b"x" * (size - len(end)) + end
+    stream = b"data: 1\n\n" + large + b"data: 2\n\n"
+    results = set()
+    for parts in itertools.chain(cuts(stream)):
+        splitter = EventSplitter(20)
+        found: list[bytes] = []
+        rest = list(parts)
+        try:
+            while rest:
+                found += splitter.feed(rest.pop(0))
+            results.add((tuple(found), False))
+        except EventTooLargeError as error:
+            found += error.before
+            assert b"".join(found) + splitter.rest + b"".join(rest) == stream
+            results.add((tuple(found), True))
+    if size <= 20:
+        assert results == {((b"data: 1\n\n", large, b"data: 2\n\n"), False)}
+    else:
+        assert results == {((b"data: 1\n\n",), True)}

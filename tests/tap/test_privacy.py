@@ -1,0 +1,204 @@
+"""Nothing of what is asked and answered, and nobody's name or key, is told anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tap.ends import connect, serving
+from tap.process import numbers, process
+from tap.streams import (
+    COMPLETIONS,
+    DONE,
+    MODEL,
+    RECORD,
+    answer,
+    chat_answer,
+    chat_documents,
+    chat_request,
+    chunk,
+    chunks,
+    events,
+    request,
+    split,
+    stream_head,
+    usage_chunk,
+)
+
+if TYPE_CHECKING:
+    from tap.ends import End, Server
+    from tap.process import Process
+
+_COUNT = iter(range(10_000))
+
+
+def _secret() -> str:
+    """A text that stands nowhere else; what it consists of could be a name, a label or a header."""
+    return f"canary{next(_COUNT):04d}x"
+
+
+def _headers() -> dict[str, str | None]:
+    names = (
+        "Authorization X_Request_Id X_Tenant User_Agent Cookie X_Forwarded_For Baggage Traceparent X_Api_Key"
+    )
+    return {name: _secret() for name in names.split()} | {"X_Type": f"{_secret()} of {_secret()}"}
+
+
+def _asked(**more: Any) -> dict[str, Any]:
+    body = chat_request(
+        messages=[
+            {"role": "system", "content": _secret(), "name": _secret()},
+            {"role": "user", "content": [{"type": "text", "text": _secret()}]},
+        ],
+        tools=[{"type": "function", "function": {"name": _secret(), "description": _secret()}}],
+        user=_secret(),
+        metadata={_secret(): _secret()},
+        stop=[_secret()],
+        **more,
+    )
+    return {**body, _secret(): _secret()}
+
+
+def _answered(**more: Any) -> dict[str, Any]:
+    document = chat_answer()
+    document["choices"][0]["message"] |= {"content": _secret(), "reasoning": _secret()}
+    # Servers make identifiers of what clients sent.
+    return {**document, "id": f"chatcmpl-{_secret()}", "system_fingerprint": _secret(), **more}
+
+
+def _streamed() -> bytes:
+    documents = [
+        *chat_documents((_secret(), _secret())),
+        chunk({"tool_calls": [{"index": 0, "function": {"name": _secret(), "arguments": _secret()}}]}),
+        usage_chunk(record=RECORD),
+    ]
+    for document in documents:
+        document["id"] = f"chatcmpl-{_secret()}"
+    found = events([*documents, DONE])
+    return stream_head(X_Secret=_secret()) + chunks([f": {_secret()}\n\n".encode(), *found])
+
+
+def _exchanges() -> list[tuple[bytes, bytes]]:
+    """Requests of every outcome, and their answers; every text in them is a secret."""
+    own = {"stream": True, "stream_options": {"include_usage": True}}
+    path = f"/v1/chat/completions?key={_secret()}"
+    wrong = {**RECORD, "num_draft_tokens": _secret(), _secret(): 1}
+    failed = events([*chat_documents()[:2], {"error": {"message": _secret()}}])
+    return [
+        (request(_asked(), path, **_headers()), answer(_answered(), X_Secret=_secret())),
+        (request(_asked(**own), path, **_headers()), _streamed()),
+        (request(_asked(stream=True), **_headers()), _streamed()),
+        (request({"prompt": _secret()}, COMPLETIONS, **_headers()), answer(_answered())),
+        (request(_asked(), **_headers()), answer(_answered(metrics={"speculative_decoding": wrong}))),
+        (request(_asked(), **_headers()), answer(_answered(metrics={_secret(): _secret()}))),
+        (request(_asked(model=_secret())), answer({"error": {"message": _secret()}}, "404 Not Found")),
+        (request(_asked(**own)), stream_head() + chunks(failed)),
+        (request(f'{{"model": "{_secret()}'.encode()), answer({"error": _secret()}, "400 Bad Request")),
+        (request(_asked(temperature=_secret())), answer({"error": _secret()}, f"400 {_secret()}")),
+        (request(_asked(n=_secret())), answer(_answered())),
+        (request(_asked()), answer(f'{{"id": "{_secret()}'.encode())),
+        (request(_asked()), answer(_secret().encode(), Content_Type=f"text/{_secret()}")),
+        (request(_asked()), answer(_secret().encode(), Content_Encoding=_secret())),
+        (request(method="GET", path=f"/{_secret()}?{_secret()}", **_headers()), answer({_secret(): 1})),
+        (
+            request(_secret().encode(), f"/{_secret()}/v1/chat/completions", Content_Type=_secret()),
+            answer({}),
+        ),
+    ]
+
+
+_BROKEN = [
+    lambda: b"GET /" + _secret().encode() + b" nonsense\r\n\r\n",
+    lambda: _secret().encode() + b"\r\n\r\n",
+    lambda: request(_asked(), Connection="Upgrade", Upgrade=_secret()),
+    lambda: request(_asked())[:-20],
+]
+
+
+async def _hold(running: Process, upstream: Server, sent: bytes, back: bytes, *, asks: bool) -> None:
+    client = await connect(running.port)
+    await client.send(sent)
+    server: End = await upstream.connection()
+    head = await server.read_head()
+    if asks:
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+        await server.read(length)
+        await server.send(back)
+        assert await client.read(len(split(back)[0])) == split(back)[0]
+        if b"0\r\n\r\n" in back:
+            await client.reader.readuntil(b"\r\n0\r\n\r\n")
+    else:
+        await server.send(back)
+        assert await client.read(len(back)) == back
+    await client.close()
+    await server.close()
+
+
+async def _told(running: Process) -> dict[str, str]:
+    """All that it tells, by where."""
+    places = ("/metrics", "/api/v1/snapshot", "/config", "/", "/-/healthy", "/-/ready", "/nothing")
+    found = {place: await running.get(place) for place in places}
+    accept = {"Accept": "application/openmetrics-text"}
+    found["openmetrics"] = (await asyncio.to_thread(running.exporter.get, "/metrics", **accept)).text
+    found["log"] = running.exporter.log()
+    return found
+
+
+@pytest.mark.parametrize("form", ["logfmt", "json"])
+@pytest.mark.parametrize("ask", ["false", "true"])
+async def test_nothing_is_told_of_what_passes(ask: str, form: str) -> None:
+    """Not in metrics, not in the snapshot, on no page, in no line of the log, as talkative as it gets."""
+    flags = [
+        "--log.level=debug",
+        f"--log.format={form}",
+        "--log.interval=1s",
+        f"--tap.ask-for-usage={ask}",
+        "--tap.drain-timeout=0s",
+        "--requests.type-header=X-Type",
+        "--requests.type=rules=field:tools",
+        "--requests.tenant-header=X-Tenant",
+        "--requests.tenant=blue",
+    ]
+    async with serving() as upstream, process(*flags, upstream=upstream.url) as running:
+        await running.listens()
+        for sent, back in _exchanges():
+            await _hold(running, upstream, sent, back, asks=ask == "true")
+        for broken in _BROKEN:
+            client = await connect(running.port)
+            await client.send(broken())
+            client.end()
+            server = await upstream.connection()
+            await server.rest()
+            await server.send(answer(_secret().encode(), f"400 {_secret()}"))
+            await server.close()
+            await client.rest()
+            await client.close()
+        await running.becomes(lambda found: found.value("tap_open_connections") == 0, "tap_open_connections")
+        metrics = await running.metrics()
+        assert numbers(metrics, "request_observations_total")["detailed,tap"] >= 3
+        assert {"connection", "encoded", "malformed", "refused"} <= set(
+            numbers(metrics, "tap_unobserved_total")
+        )
+        assert metrics.values("tenant_requests_total", tenant="other")
+        assert metrics.values("request_drafts_total", request_type="other", model_name=MODEL)
+        # Without a server, too: its clients are answered by the tap itself.
+        found = await _told(running)
+        url, port = upstream.url, running.port
+    async with process(*flags, upstream=url, port=port) as running:
+        await running.listens()
+        client = await connect(running.port)
+        await client.send(_exchanges()[0][0])
+        refused, _ = await client.rest()
+        await client.close()
+        found |= {f"{place} without a server": text for place, text in (await _told(running)).items()}
+        found["the answer of the tap"] = refused.decode()
+
+    assert len(found) == 19
+    for place, text in found.items():
+        assert "vllm" in text or place.startswith(("/-/", "/nothing")) or "error" in text, place
+        assert not re.search(r"canary|Q0FOQ", text, re.IGNORECASE), place
+    json.loads(found["/api/v1/snapshot"])

@@ -1,0 +1,246 @@
+"""The remover: clients do not see the event they did not ask for, and all else as the server sent it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tap.asked import (
+    BYTES,
+    DOCUMENTS,
+    STREAM,
+    WITH,
+    WITHOUT,
+    after_asking,
+    answers,
+)
+from tap.streams import (
+    DONE,
+    answer,
+    chat_answer,
+    chat_stream,
+    chunk,
+    chunks,
+    cut_at,
+    cuts,
+    dump,
+    events,
+    split,
+    stream_head,
+    streamed,
+    unchunk,
+    usage_chunk,
+)
+from vllm_specdec_exporter.per_request import usage
+from vllm_specdec_exporter.tap import asking as module
+from vllm_specdec_exporter.tap.asking import Asking
+from vllm_specdec_exporter.tap.heads import MAX_HEAD
+
+_STREAMS = {
+    "as vLLM writes": streamed(WITH),
+    "one chunk": streamed([b"".join(WITH)]),
+    "chunks across events": stream_head() + chunks(cut_at(b"".join(WITH), range(0, 3000, 41)), upper=True),
+    "extensions and trailers": stream_head() + chunks(WITH, extension=b";a=b", trailers=b"X-Sum: 1\r\n"),
+    "other writing of headers": streamed(
+        WITH,
+        **{"content-type": None, "transfer-encoding": None},
+        Content_Type="Text/Event-Stream",
+        Transfer_Encoding="Chunked",
+    ).replace(b"Content-Type: ", b"Content-Type:"),
+    "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    + streamed(WITH),
+    "comments": streamed([b": ping\n\n", *WITH[:2], b": \n\n", *WITH[2:]]),
+}
+
+
+@pytest.mark.parametrize("name", _STREAMS)
+def test_the_extra_event_is_removed_whatever_the_pieces(name: str) -> None:
+    """Head and trailers stay byte for byte; the body is that of the stream without the event."""
+    answered = _STREAMS[name]
+    head = answered[: answered.lower().index(b"chunked\r\n\r\n") + len(b"chunked\r\n\r\n")]
+    body = answered[len(head) :]
+    data, after = unchunk(body)
+    expected = data.replace(WITH[-2], b"")
+    assert data != expected
+    for parts in cuts(answered):
+        out = answers(after_asking(), parts)
+        assert out.startswith(head), parts[0]
+        assert unchunk(out[len(head) :]) == (expected, after), parts[0]
+
+
+@given(st.lists(st.integers(0, 3000), max_size=12), st.lists(st.integers(0, 4000), max_size=12))
+def test_the_extra_event_is_removed_of_any_chunks_in_any_pieces(sizes: list[int], places: list[int]) -> None:
+    answered = stream_head() + chunks(cut_at(b"".join(WITH), sizes))
+    out = answers(after_asking(), cut_at(answered, places))
+    assert unchunk(split(out)[1])[0] == b"".join(WITHOUT)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_events_are_not_delayed(end: str) -> None:
+    """Each is passed on with its last byte: the next one is not waited for."""
+    asking = after_asking()
+    assert asking.answer(stream_head()) == stream_head()
+    extra = events([usage_chunk()], end)[0]
+    for event in events([*DOCUMENTS, usage_chunk(), DONE], end):
+        block = b"%x\r\n%s\r\n" % (len(event), event)
+        assert asking.answer(block[:-3]) == b""
+        out = asking.answer(block[-3:])
+        assert unchunk(out + b"0\r\n\r\n")[0] == (b"" if event == extra else event)
+    assert asking.answer(b"0\r\n\r\n") == b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        chunk({"content": "x"}, usage={"completion_tokens": 1}),
+        chunk(None),
+        {"choices": [], "usage": None},
+        {"error": {"message": "usage"}},
+        {**usage_chunk(), "error": {"message": "gone"}},
+        '{"choices": [], "usage"',
+        '"usage"',
+        {"choices": [], "usage": "none"},
+    ],
+)
+def test_other_events_stay(kept: object) -> None:
+    """With choices, without usage, or none that can be read."""
+    parts = [*WITHOUT[:1], *events([kept]), *WITHOUT[1:]]
+    out = answers(after_asking(), [streamed(parts)])
+    assert unchunk(split(out)[1])[0] == b"".join(parts)
+
+
+_HEAD, _BLOCKS = split(streamed(WITH))
+_ANSWERS = {
+    "refused": answer({"error": {"message": "no", "usage": 1}}, "400 Bad Request"),
+    "failed": answer(b"Internal Server Error", "500 Internal Server Error", Content_Type="text/plain"),
+    "a failed stream": streamed(WITH).replace(b"200 OK", b"500 Oh"),
+    "no stream": answer(chat_answer()),
+    "no stream, in chunks": answer(b"", Content_Length=None, Transfer_Encoding="chunked")
+    + chunks([dump(chat_answer()).encode()]),
+    "not in chunks": stream_head(**{"transfer-encoding": None}) + b"".join(WITH),
+    "of a known length": stream_head(**{"transfer-encoding": None, "content-length": "9999"})
+    + b"".join(WITH),
+    "compressed": streamed(WITH, **{"content-encoding": "gzip"}),
+    "another coding": streamed(WITH, **{"transfer-encoding": "gzip, chunked"}),
+    "HTTP/1.0": streamed(WITH).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    "a large head": streamed(WITH, X_Large="x" * MAX_HEAD),
+    "lines ended by LF": stream_head().replace(b"\r\n", b"\n") + _BLOCKS,
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + _BLOCKS,
+    "no HTTP": b"SSH-2.0-OpenSSH_9\r\n\r\n",
+    "no status": b"HTTP/1.1 20\r\n\r\n" + _BLOCKS,
+    "a size that is none": _HEAD + b"zz\r\n" + _BLOCKS,
+    "a negative size": _HEAD + b"-5\r\n" + _BLOCKS,
+    "a size with a sign": _HEAD + b"0x5\r\n" + _BLOCKS,
+    "an endless size": _HEAD + b"f" * 40 + b"\r\n" + _BLOCKS,
+    "an endless line": _HEAD + b"5;" + b"x" * 9000,
+    "an empty size": _HEAD + b"\r\n" + _BLOCKS,
+    "no chunk": _HEAD + b"0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", _ANSWERS)
+def test_other_answers_pass_byte_for_byte(name: str) -> None:
+    """And so does all that follows on the connection, once it is not asked any more."""
+    answered = _ANSWERS[name]
+    all_cuts = (
+        cuts(answered)
+        if len(answered) < 3000
+        else [[answered], cut_at(answered, range(0, len(answered), 997))]
+    )
+    for parts in all_cuts:
+        asking = after_asking()
+        assert answers(asking, parts) + asking.end_of_answers() == answered, parts[0]
+
+
+@pytest.mark.parametrize("wrong", [b"zz", b"\n", b"\r\r", b"x\r\n"])
+def test_a_chunk_without_its_end(wrong: bytes) -> None:
+    """What was whole before it passes, and then the bytes as they came."""
+    first = WITH[0]
+    answered = _HEAD + b"%x\r\n%s" % (len(first), first) + wrong + b"and more"
+    for parts in cuts(answered):
+        asking = after_asking()
+        out = answers(asking, parts)
+        assert out == _HEAD + b"%x\r\n%s\r\n" % (len(first), first) + wrong + b"and more", parts[0]
+
+
+@pytest.mark.parametrize("place", range(1, len(streamed(WITH)), 23))
+def test_a_server_that_breaks_off(place: int) -> None:
+    """What it sent of the answer is not held back; only the extra event, if it was whole."""
+    answered = streamed(WITH)
+    asking = after_asking()
+    out = asking.answer(answered[:place]) + asking.end_of_answers()
+    if place <= len(_HEAD):
+        assert out == answered[:place]
+        return
+    expected, rest = b"", answered[len(_HEAD) : place]
+    while rest:
+        line, end, rest = rest.partition(b"\r\n")
+        size = int(line, 16) if end else 0
+        expected, rest = expected + rest[:size], rest[size + 2 :]
+    got, rest = b"", out[len(_HEAD) :]
+    while rest:
+        line, end, rest = rest.partition(b"\r\n")
+        size = int(line, 16) if end else 0
+        got, rest = got + rest[:size], rest[size + 2 :]
+    assert got == expected.replace(WITH[-2], b"")
+
+
+@pytest.mark.parametrize("limit", [40, 100, 250])
+def test_a_large_event_ends_the_removing_and_loses_nothing(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those events that came with it."""
+    monkeypatch.setattr(usage, "MAX_EVENT", limit)
+    small = [b": 1\n\n", b"data: 2\n\n"]
+    large = events([chunk({"content": "x" * limit}), usage_chunk(), DONE])
+    for parts in cuts(streamed([b"".join([*small, *large])])):
+        out = answers(after_asking(), parts)
+        assert unchunk(split(out)[1])[0] == b"".join([*small, *large]), parts[0]
+
+
+def _fails(*_: object) -> bool:
+    msg = "a defect"
+    raise RuntimeError(msg)
+
+
+def test_a_defect_in_the_reading_passes_traffic_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were nothing to ask, and nothing to remove."""
+    asking = after_asking()
+    monkeypatch.setattr(usage, "read_answer", _fails)
+    out = asking.answer(streamed(WITH))
+    assert unchunk(split(out)[1])[0] == b"".join(WITH)
+    monkeypatch.setattr(module, "wants_usage", _fails)
+    assert Asking().request(STREAM) == STREAM
+
+
+@given(BYTES, st.lists(st.integers(0, 300), max_size=10))
+def test_any_answer_in_any_pieces_is_the_same(data: bytes, places: list[int]) -> None:
+    """What a client makes of it does not hang on the pieces that it came in."""
+    whole, cut = after_asking(), after_asking()
+    assert _plain(answers(cut, cut_at(data, places)) + cut.end_of_answers()) == _plain(
+        whole.answer(data) + whole.end_of_answers()
+    )
+
+
+def _plain(answered: bytes) -> bytes:
+    """An answer with its chunks as one, as far as they can be read."""
+    head, rest = split(answered)
+    if b"chunked" not in head:
+        return answered
+    body = b""
+    while rest:
+        line, end, after = rest.partition(b"\r\n")
+        try:
+            size = int(line, 16)
+        except ValueError:
+            break
+        if not end or not size or after[size : size + 2] != b"\r\n":
+            break
+        body, rest = body + after[:size], after[size + 2 :]
+    return head + body + b"|" + rest
+
+
+def test_a_chat_stream_with_and_without_usage_differ_by_the_extra_event() -> None:
+    """What the tests above take for granted."""
+    assert chat_stream(usage=True).replace(WITH[-2], b"") == chat_stream(usage=False)

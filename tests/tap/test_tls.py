@@ -1,0 +1,380 @@
+"""TLS on either side of the tap: trust, certificates that are replaced, clients that speak something else."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from service.certificates import Authority, server_side
+from tap.ends import HOST, PATIENCE, End, connect, eventually, serving
+from tap.streams import (
+    ASKED,
+    STREAMED,
+    answer,
+    chat_answer,
+    chat_request,
+    request,
+)
+from vllm_specdec_exporter.config import UpstreamConfig
+from vllm_specdec_exporter.options import ConfigError
+from vllm_specdec_exporter.per_request.classification import Classification
+from vllm_specdec_exporter.tap.config import TapConfig
+from vllm_specdec_exporter.tap.service import TapService
+from vllm_specdec_exporter.target import parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from vllm_specdec_exporter.per_request.observation import Observation
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "trusted")
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
+
+
+@asynccontextmanager
+async def _service(
+    url: str, upstream: UpstreamConfig | None = None, **more: Any
+) -> AsyncIterator[tuple[TapService, int, list[Observation]]]:
+    """Run a tap as the process has it; return it, its port, and what it observes."""
+    config = TapConfig((HOST, 0), parse_target(url), drain_seconds=0.0, **more)
+    service = TapService(config, upstream or UpstreamConfig())
+    told: list[Observation] = []
+    service.tap.use(Classification(), told.append)
+    await service.open()
+    assert service._listener is not None
+    try:
+        yield service, int(service._listener.addresses[0].rpartition(":")[2]), told
+    finally:
+        await service.stop()
+        assert service.tap.result().connections == 0
+
+
+def _trusting(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(authority.file))
+
+
+async def _stream(client: End, server: End) -> None:
+    await client.send(ASKED)
+    assert await server.read(len(ASKED)) == ASKED
+    for place in range(0, len(STREAMED), 500):
+        part = STREAMED[place : place + 500]
+        await server.send(part)
+        assert await client.read(len(part)) == part
+
+
+async def _said(port: int, tls: ssl.SSLContext | None = None) -> bytes:
+    """What a client gets that asks and is answered by the tap itself."""
+    client = await connect(port, tls)
+    await client.send(request(method="GET"))
+    found, _ = await client.rest()
+    await client.close()
+    return found
+
+
+# --- towards the server
+
+
+async def test_a_server_with_tls(authority: Authority) -> None:
+    """Trusted by the file of --vllm.ca-file; clients speak plain HTTP."""
+    tls = server_side(authority.issue(HOST))
+    async with (
+        serving(tls=tls) as upstream,
+        _service(upstream.url, UpstreamConfig(ca_file=str(authority.file))) as (_, port, told),
+    ):
+        client = await connect(port)
+        await client.send(b"\r\n")  # connects
+        server = await upstream.connection()
+        assert await server.read(2) == b"\r\n"
+        await _stream(client, server)
+        await client.close()
+        assert (await server.rest())[0] == b""
+        await server.close()
+        assert len(told) == 1
+
+
+async def test_both_with_tls_and_client_certificates(authority: Authority) -> None:
+    """The server is shown the exporter's own certificate."""
+    cert_file, key_file = authority.issue(HOST)
+    own = UpstreamConfig(ca_file=str(authority.file), cert_file=cert_file, key_file=key_file)
+    tls = server_side((cert_file, key_file), clients=authority)
+    async with (
+        serving(tls=tls) as upstream,
+        _service(upstream.url, own, cert_file=cert_file, key_file=key_file) as (service, port, told),
+    ):
+        client = await connect(port, _trusting(authority))
+        sending = asyncio.create_task(client.send(ASKED))
+        server = await upstream.connection()
+        await sending
+        assert await server.read(len(ASKED)) == ASKED
+        large = answer(bytes(range(256)) * 8000, Content_Type="a/b")
+        sending = asyncio.create_task(server.send(large))
+        assert await client.read(len(large)) == large
+        await sending
+        await _stream(client, server)
+        await server.close()
+        assert (await client.rest())[0] == b""
+        await client.close()
+        await eventually(lambda: service.tap.result().connections == 0)
+        assert len(told) == 1
+
+
+async def test_an_upload_waits_for_its_server(authority: Authority) -> None:
+    """As without TLS: the tap takes in only what can go on."""
+    files, size = authority.issue(HOST), 30_000_000
+    own = UpstreamConfig(ca_file=str(authority.file))
+    async with (
+        serving(tls=server_side(files)) as upstream,
+        _service(upstream.url, own, cert_file=files[0], key_file=files[1]) as (service, port, _),
+    ):
+        client = await connect(port, _trusting(authority))
+        head = request(b"", Content_Length=str(size), Content_Type="audio/wav")
+        await client.send(head)
+        server = await upstream.connection()
+        server.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+        client.writer.write(body)
+        (side,) = service.tap._clients
+        assert side.transport is not None
+        transport = side.transport
+        await eventually(lambda: not transport.is_reading())
+        below = client.writer.transport._ssl_protocol._transport  # type: ignore[attr-defined]
+        assert below.get_write_buffer_size() > size // 2
+        server.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert await server.read(len(head)) == head
+        assert await server.read(size) == body
+        await client.close()
+        await server.close()
+
+
+async def test_a_client_that_leaves_over_tls(authority: Authority) -> None:
+    """The server learns of it at once."""
+    files = authority.issue(HOST)
+    async with (
+        serving(tls=server_side(files)) as upstream,
+        _service(
+            upstream.url, UpstreamConfig(ca_file=str(authority.file)), cert_file=files[0], key_file=files[1]
+        ) as (service, port, _),
+    ):
+        client = await connect(port, _trusting(authority))
+        await client.send(ASKED)
+        server = await upstream.connection()
+        await server.read(len(ASKED))
+        await server.send(STREAMED[:300])
+        assert await client.read(300) == STREAMED[:300]
+        client.writer.transport.abort()
+        assert (await server.rest())[0] == b""
+        await client.close()
+        await eventually(lambda: service.tap.result().connections == 0)
+        assert service.tap.result().unobserved_total["aborted"] == 1
+
+
+async def test_a_server_nobody_vouches_for(authority: Authority, stranger: Authority) -> None:
+    """Another authority, another name, an expired certificate, no TLS at all: clients are told."""
+    trusting = UpstreamConfig(ca_file=str(authority.file))
+    cases = [
+        (server_side(stranger.issue(HOST)), trusting, ""),
+        (server_side(authority.issue("elsewhere.test")), trusting, ""),
+        (server_side(authority.issue(HOST)), trusting, "vllm.test"),
+        (server_side(authority.issue(HOST, expired=True)), trusting, ""),
+        (None, trusting, ""),
+    ]
+    for tls, config, name in cases:
+        async with serving(tls=tls) as upstream:
+            url = upstream.url.replace("http://", "https://")
+            async with _service(url, config, server_name=name) as (service, port, _):
+                client = await connect(port)
+                await client.send(ASKED)
+                if tls is None:
+                    server = await upstream.connection()
+                    await server.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    await server.close()
+                found, _ = await client.rest()
+                assert found.startswith(b"HTTP/1.1 502 ")
+                assert b"no trusted TLS connection" in found
+                await client.close()
+                assert service.tap.result().upstream_errors_total["tls"] == 1
+
+
+async def test_trust_and_names_can_be_chosen(authority: Authority, stranger: Authority) -> None:
+    """By the expected name, and by no check at all."""
+    cases = [
+        (authority.issue("vllm.test"), UpstreamConfig(ca_file=str(authority.file)), "vllm.test"),
+        (stranger.issue("x.test"), UpstreamConfig(insecure_skip_verify=True), ""),
+    ]
+    for files, config, name in cases:
+        async with (
+            serving(tls=server_side(files)) as upstream,
+            _service(upstream.url, config, server_name=name) as (_, port, _),
+        ):
+            client = await connect(port)
+            await client.send(request(method="GET"))
+            server = await upstream.connection()
+            await server.send(answer({}))
+            assert await client.read(len(answer({}))) == answer({})
+            await client.close()
+
+
+async def test_trust_that_is_replaced(authority: Authority, stranger: Authority, tmp_path: Path) -> None:
+    """The next connection trusts whom the file names then."""
+    file = tmp_path / "ca.pem"
+    shutil.copy(stranger.file, file)
+    async with (
+        serving(tls=server_side(authority.issue(HOST))) as upstream,
+        _service(upstream.url, UpstreamConfig(ca_file=str(file))) as (_, port, _),
+    ):
+        assert (await _said(port)).startswith(b"HTTP/1.1 502 ")
+        _replace(file, Path(authority.file))
+        client = await connect(port)
+        await client.send(request(method="GET"))
+        server = await upstream.connection()
+        await server.send(answer({}))
+        assert await client.read(len(answer({}))) == answer({})
+        await client.close()
+
+
+def _replace(file: Path, by: Path) -> None:
+    """Replace a file as tools do that leave no moment without one."""
+    other = file.with_suffix(".new")
+    shutil.copy(by, other)
+    other.replace(file)
+
+
+# --- towards clients
+
+
+def _shown(client: End) -> Any:
+    return client.writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
+
+
+async def test_certificates_that_are_replaced(authority: Authority, tmp_path: Path) -> None:
+    """New connections get the new one, those that exist go on, and a half replaced pair changes nothing."""
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    first, second = authority.issue(HOST, "first.test"), authority.issue("localhost", HOST)
+    shutil.copy(first[0], cert)
+    shutil.copy(first[1], key)
+    async with (
+        serving() as upstream,
+        _service(upstream.url, cert_file=str(cert), key_file=str(key)) as (_, port, told),
+    ):
+        before = await connect(port, _trusting(authority))
+        await before.send(b"\r\n")
+        server = await upstream.connection()
+        await server.read(2)
+
+        _replace(cert, Path(second[0]))
+        between = await connect(port, _trusting(authority))
+        assert _shown(between) == _shown(before)
+        await between.close()
+
+        _replace(key, Path(second[1]))
+        after = await connect(port, _trusting(authority))
+        assert _shown(after) != _shown(before)
+        await after.close()
+
+        cert.write_text("nothing")
+        broken = await connect(port, _trusting(authority))
+        assert _shown(broken) == _shown(after)
+        await broken.close()
+        cert.unlink()
+        without = await connect(port, _trusting(authority))
+        assert _shown(without) == _shown(after)
+        await without.close()
+
+        await _stream(before, server)
+        await before.close()
+        assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("cert", "key"),
+    [("nothing", "nothing"), ("/nowhere", "/nowhere"), ("first", "second"), ("key", "key")],
+)
+def test_certificates_that_cannot_be_used(cert: str, key: str, authority: Authority, tmp_path: Path) -> None:
+    """A clear line that names both flags."""
+    first, second = authority.issue(HOST), authority.issue("second.test")
+    (tmp_path / "nothing").write_text("")
+    files = {
+        "nothing": str(tmp_path / "nothing"),
+        "/nowhere": "/nowhere",
+        "first": first[0],
+        "second": second[1],
+        "key": first[1],
+    }
+    config = TapConfig(
+        (HOST, 0), parse_target("http://vllm:8000"), cert_file=files[cert], key_file=files[key]
+    )
+    with pytest.raises(ConfigError, match=r"--tap\.cert-file .*--tap\.key-file"):
+        TapService(config, UpstreamConfig())
+
+
+async def test_clients_that_do_not_speak_tls_leave_nothing(authority: Authority) -> None:
+    """Plain HTTP, a port scan, a health check that only connects, another trust: none is a connection."""
+    files = authority.issue(HOST)
+    async with (
+        serving() as upstream,
+        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (service, port, _),
+    ):
+        for sent in (request(method="GET"), b"\x16\x03\x01\x00\x05hello", b"SSH-2.0-x\r\n"):
+            client = await connect(port)
+            await client.send(sent)
+            await client.rest()
+            await client.close()
+        for _ in range(5):
+            client = await connect(port)
+            await client.close()
+        with pytest.raises(ssl.SSLError):
+            await connect(port, ssl.create_default_context())
+        good = await connect(port, _trusting(authority))
+        await eventually(lambda: service.tap.result().connections == 1)
+        assert service.tap.result().connections_total <= 2  # one left only once it was through
+        assert upstream.ends == []
+        await good.close()
+        await eventually(lambda: service.tap.result().connections == 0)
+
+
+async def test_a_connection_within_its_handshake_does_not_hold_up_the_end(authority: Authority) -> None:
+    files = authority.issue(HOST)
+    config = UpstreamConfig()
+    async with serving() as upstream:
+        async with _service(upstream.url, config, cert_file=files[0], key_file=files[1]) as (
+            service,
+            port,
+            _,
+        ):
+            service.tap.config = replace(service.tap.config, drain_seconds=PATIENCE)
+            client = await connect(port)
+            async with asyncio.timeout(PATIENCE / 2):
+                await service.stop()
+        await client.close()
+
+
+async def test_http_1_is_agreed_on(authority: Authority) -> None:
+    """A client that knows more must not speak HTTP/2: the tap passes on to servers that do not."""
+    files = authority.issue(HOST)
+    async with (
+        serving() as upstream,
+        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (_, port, _),
+    ):
+        context = _trusting(authority)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        client = await connect(port, context)
+        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+        await client.send(request(chat_request()))
+        server = await upstream.connection()
+        await server.send(answer(chat_answer()))
+        assert await client.read(len(answer(chat_answer()))) == answer(chat_answer())
+        await client.close()

@@ -1,0 +1,62 @@
+"""An observer without connections: bytes of both directions go in, observations and counts come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.per_request.classification import Classification
+from vllm_specdec_exporter.tap.observer import Observer, Watch, look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vllm_specdec_exporter.per_request.observation import Observation
+
+
+@dataclass
+class Watched:
+    """One connection that is looked at, and what was told of it.
+
+    Attributes:
+        now: what the clock says; the tests move it.
+    """
+
+    classification: Classification = field(default_factory=Classification)
+    now: float = 100.0
+    told: list[Observation] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.told.append, self.classification, lambda: self.now, lambda: 1e9 + self.now)
+        self.observer = Observer(self.watch)
+
+    def client(self, *parts: bytes) -> None:
+        """Take what the client sends."""
+        for part in parts:
+            look(self.observer, self.observer.from_client, part)
+
+    def server(self, *parts: bytes) -> None:
+        """Take what the server sends."""
+        for part in parts:
+            look(self.observer, self.observer.from_server, part)
+
+    def close(self) -> None:
+        """End the connection."""
+        self.observer.closed()
+        assert self.watch.held == 0
+        assert not self.observer.busy
+
+    @property
+    def unobserved(self) -> dict[str, int]:
+        """What was not observed, by reason."""
+        return {reason: count for reason, count in self.watch.unobserved.items() if count}
+
+
+def observe(*exchanges: tuple[Iterable[bytes], Iterable[bytes]]) -> Watched:
+    """Return what is told of requests and their answers, one after the other on one connection."""
+    watched = Watched()
+    for request, answer in exchanges:
+        watched.client(*request)
+        watched.server(*answer)
+    watched.close()
+    return watched
