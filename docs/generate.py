@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+from command_reference import commands
+
 from vllm_specdec_exporter import result, snapshot, thresholds
 from vllm_specdec_exporter.dialects import DIALECTS
 from vllm_specdec_exporter.economics.criteria import thresholds_for
@@ -19,7 +22,9 @@ from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.metric import Metric, Scope
 from vllm_specdec_exporter.metrics import METRICS
 from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.per_request import observation, push
 from vllm_specdec_exporter.simulator import PHASES, SCENARIOS
+from vllm_specdec_exporter.tap import observer, relay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -38,6 +43,20 @@ SCOPES = {
     ),
     Scope.ENGINE: ("Per engine", "Labels: `model_name`, `engine`, as the server gives them."),
     Scope.TARGET: ("Per server", "No labels but their own."),
+    Scope.GROUP: (
+        "Per group of requests",
+        (
+            "Labels: `model_name` as answers have it, `temperature` (a bucket), `request_type`. These and "
+            "the next ones are there only with a tap or a push; docs/requests.md says what they mean."
+        ),
+    ),
+    Scope.RECENT: (
+        "Requests over their window",
+        "Labels: `model_name`, `window` (that of `requests.window`). A share of nothing does not exist.",
+    ),
+    Scope.MODEL: ("Requests per model", "Labels: `model_name`."),
+    Scope.TENANT: ("Requests per tenant", "Labels: `model_name`, `tenant`."),
+    Scope.REQUESTS: ("Where requests are seen", "No labels but their own."),
     Scope.EXPORTER: ("The exporter itself", "No labels but their own."),
 }
 
@@ -74,6 +93,15 @@ def metrics() -> Iterator[str]:
     yield "- `reason` of `vllm_specdec_poll_errors_total`:"
     yield ""
     yield from _table(("reason", "meaning"), ((f"`{r}`", text) for r, text in result.REASONS.items()))
+    for metric, head, meanings in (
+        ("request_observations_total", "record", observation.RECORD_STATES),
+        ("tap_unobserved_total", "reason", observer.UNOBSERVED),
+        ("tap_upstream_errors_total", "reason", relay.ERRORS),
+    ):
+        yield ""
+        yield f"- `{head}` of `vllm_specdec_{metric}`:"
+        yield ""
+        yield from _table((head, "meaning"), ((f"`{r}`", text) for r, text in meanings.items()))
     yield ""
     yield "## Thresholds"
     yield ""
@@ -112,6 +140,12 @@ def configuration() -> Iterator[str]:
             for option in OPTIONS
         ),
     )
+
+
+def command_reference() -> Iterator[str]:
+    """Yield the lines of the command reference."""
+    yield NOTICE
+    yield from commands()
 
 
 def cost_profiles() -> Iterator[str]:
@@ -252,12 +286,34 @@ def schema() -> Iterator[str]:
     yield json.dumps(snapshot.schema(), indent=2, ensure_ascii=False)
 
 
+def push_schema() -> Iterator[str]:
+    """Yield the lines of the JSON schema of a push."""
+    document = msgspec.json.schema(push.PushedRequest)
+    [definition] = document["$defs"].values()
+    described = snapshot._attributes(definition["description"])
+    for field, value in definition["properties"].items():
+        value["description"] = described[field]
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Push to vllm-specdec-exporter",
+        "type": "object",
+        "properties": {
+            "requests": {"type": "array", "maxItems": push.MOST_REQUESTS, "items": {"$ref": document["$ref"]}}
+        },
+        "required": ["requests"],
+        "$defs": {"PushedRequest": {**definition, "description": "One observed request."}},
+    }
+    yield json.dumps(document, indent=2, ensure_ascii=False)
+
+
 DOCUMENTS = {
     "metrics.md": metrics,
     "configuration.md": configuration,
+    "commands.md": command_reference,
     "cost-profiles.md": cost_profiles,
     "simulator.md": simulator,
     "snapshot.schema.json": schema,
+    "push.schema.json": push_schema,
 }
 
 

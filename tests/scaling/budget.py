@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.baseline.match import QUANTILES
@@ -12,7 +12,13 @@ from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.metric import Kind, Metric, Scope
 from vllm_specdec_exporter.metrics import METRICS, SCHEDULED_BATCHES
+from vllm_specdec_exporter.per_request.judgement import QUANTILES as REQUEST_QUANTILES
+from vllm_specdec_exporter.per_request.observation import RecordState
+from vllm_specdec_exporter.per_request.result import Outcome
+from vllm_specdec_exporter.per_request.tally import Bounds
 from vllm_specdec_exporter.result import REASONS
+from vllm_specdec_exporter.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.tap.relay import ERRORS
 from vllm_specdec_exporter.thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -42,7 +48,36 @@ _BY_LABELS: dict[tuple[str, ...], Callable[[int], int]] = {
     ("latency", "percentile"): lambda _: _LATENCIES * len(QUANTILES),
     ("method", "draft_model", "dialect", "upstream_version", "cost_profile"): lambda _: 1,
     ("version", "python_version"): lambda _: 1,
+    ("outcome",): lambda _: len(Outcome),
+    ("percentile",): lambda _: len(REQUEST_QUANTILES),
 }
+#: Bounds of the histograms of single requests, by the metric's name.
+_BOUNDS = {
+    "request_acceptance_ratio": Bounds().acceptance_ratio,
+    "request_accepted_tokens_per_draft": Bounds().accepted_tokens_per_draft,
+    "request_time_to_first_token_seconds": Bounds().time_to_first_token,
+    "request_time_per_output_token_seconds": Bounds().time_per_output_token,
+}
+_OF_TAP = {"tap_upstream_errors_total": len(ERRORS), "tap_unobserved_total": len(UNOBSERVED)}
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What decides how many series there are of single requests, which stream and have detailed records.
+
+    Attributes:
+        models: that answered.
+        groups: temperatures and types of requests that occurred, of all models.
+        tenants: that are told apart, of all models.
+        tap: whether there is one.
+        push: whether requests are pushed.
+    """
+
+    models: int = 1
+    groups: int = 1
+    tenants: int = 0
+    tap: bool = True
+    push: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +90,7 @@ class Setup:
         windows: that are published.
         baseline: whether there is one.
         cost: whether memory and cost of the drafter are known.
+        requests: what is known of single requests, where anything tells of them.
     """
 
     k: int
@@ -62,6 +98,7 @@ class Setup:
     windows: int = 2
     baseline: bool = False
     cost: bool = False
+    requests: Requests | None = None
 
 
 def series_of(metric: Metric, setup: Setup) -> int:
@@ -77,11 +114,36 @@ def series_of(metric: Metric, setup: Setup) -> int:
         Scope.ENGINE: setup.engines,
         Scope.TARGET: 1,
         Scope.EXPORTER: 1,
+        **_carriers(setup.requests),
     }[metric.scope]
-    return each * _own(metric, setup.k)
+    if setup.requests is not None and metric.scope is Scope.REQUESTS:
+        return _of_sources(metric, setup.requests)
+    return each * _own(metric, setup.k) if each else 0
+
+
+def _carriers(requests: Requests | None) -> dict[Scope, int]:
+    """Return how many there are that series of single requests hang on."""
+    found = requests or Requests(models=0, groups=0, tenants=0, tap=False)
+    return {
+        Scope.REQUESTS: 0,
+        Scope.GROUP: found.groups,
+        Scope.TENANT: found.tenants,
+        Scope.MODEL: found.models,
+        Scope.RECENT: found.models,
+    }
+
+
+def _of_sources(metric: Metric, requests: Requests) -> int:
+    if metric.labels == ("source", "record"):
+        return len(RecordState) * (requests.tap + requests.push)
+    if not metric.name.startswith("tap_"):
+        return 1
+    return _OF_TAP.get(metric.name, 1) if requests.tap else 0
 
 
 def _own(metric: Metric, k: int) -> int:
+    if metric.name in _BOUNDS:
+        return len(_BOUNDS[metric.name]) + 3
     if metric.kind is Kind.HISTOGRAM:
         return k + 4  # buckets for 0 to K and for all, the count and the sum
     if metric.labels == ("num_speculative_tokens",):
@@ -125,3 +187,18 @@ def formula() -> str:
     """Return the formula as docs/scaling.md has it."""
     fixed, engine, per_k, window, per_window_k, _ = coefficients()
     return f"{fixed} + engines x ({engine} + {per_k} K + windows x ({window} + {per_window_k} K))"
+
+
+def of_requests(requests: Requests, k: int = 0) -> int:
+    """Return how many series there are of single requests."""
+    return total(Setup(k, requests=requests)) - total(Setup(k))
+
+
+def formula_of_requests() -> str:
+    """Return the formula for single requests behind a tap as docs/scaling.md has it."""
+    none = Requests(models=0, groups=0)
+    fixed = of_requests(none)
+    model = of_requests(replace(none, models=1)) - fixed
+    per_k = of_requests(replace(none, models=1), 1) - fixed - model
+    group, tenant = (of_requests(replace(none, **{name: 1})) - fixed for name in ("groups", "tenants"))
+    return f"{fixed} + models x ({model} + {per_k} K) + groups x {group} + tenants x {tenant}"

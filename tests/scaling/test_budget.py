@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,18 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.worlds import open_world, shared_folder
-from scaling.budget import PROCESS_SERIES, Setup, formula, series_of, table, total
+from per_request.traffic import CHAT, CODE, Kind, observations
+from scaling.budget import (
+    PROCESS_SERIES,
+    Requests,
+    Setup,
+    formula,
+    formula_of_requests,
+    of_requests,
+    series_of,
+    table,
+    total,
+)
 from scaling.clusters import ROOT, SAMPLES
 from vllm_specdec_exporter import config
 from vllm_specdec_exporter.baseline import Baseline, Recorder
@@ -22,10 +34,13 @@ from vllm_specdec_exporter.baseline.document import FORMAT, encode
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.exporter import Exporter
 from vllm_specdec_exporter.history import Sample
-from vllm_specdec_exporter.metric import Kind
+from vllm_specdec_exporter.metric import Kind as MetricKind
+from vllm_specdec_exporter.metric import Scope
 from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.per_request.observation import Source
 from vllm_specdec_exporter.server import create_app
 from vllm_specdec_exporter.simulator import Simulation, SimulationConfig, SimulatorServer
+from vllm_specdec_exporter.tap.tap import Tap
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,8 +51,17 @@ MODEL = "the-model"
 _SECONDS, _POLL = 420, 5
 
 
-async def published(setup: Setup, baseline: Path | None = None) -> Counter[str]:
-    """Return how many series of each name a real exporter beside a simulated server has on /metrics."""
+async def published(
+    setup: Setup, baseline: Path | None = None, token: Path | None = None, kinds: tuple[Kind, ...] = ()
+) -> Counter[str]:
+    """Return how many series of each name a real exporter beside a simulated server has on /metrics.
+
+    Args:
+        setup: of the server.
+        baseline: its file.
+        token: file of the token for pushes; with it there is a tap too.
+        kinds: of requests that the tap saw.
+    """
     simulation = Simulation(
         SimulationConfig(models=(MODEL,), engines=setup.engines, num_speculative_tokens=setup.k), seed=7
     )
@@ -46,11 +70,18 @@ async def published(setup: Setup, baseline: Path | None = None) -> Counter[str]:
         flags["window"] = [f"{60 * number}s" for number in range(1, setup.windows + 1)]
     if baseline is not None:
         flags["baseline.file"] = str(baseline)
+    if token is not None:
+        flags |= {"push.bearer-token-file": str(token), "tap.listen-address": "127.0.0.1:0"}
+        flags["requests.tenant"] = ["acme", "globex"]
     async with SimulatorServer(simulation, speed=0) as server, contextlib.AsyncExitStack() as stack:
         now = 0.0
         given = {"vllm.url": [server.url], **flags}
         exporter = Exporter(lambda: config.load(given, {}), clock=lambda: now)
         client = await stack.enter_async_context(TestClient(TestServer(create_app(exporter))))
+        if exporter.config.tap is not None:
+            exporter.requests.listen_to(Tap(exporter.config.tap))
+            for seen in observations(kinds):
+                exporter.requests.observe(Source.TAP, seen)
         (poller,) = exporter._pollers
         stack.push_async_callback(poller.close)
         while now < _SECONDS:
@@ -67,11 +98,13 @@ async def published(setup: Setup, baseline: Path | None = None) -> Counter[str]:
 def expected(setup: Setup) -> Counter[str]:
     """Return what the metric table says for each name."""
     found: Counter[str] = Counter()
+    groups = setup.requests.groups if setup.requests else 0
     for metric in METRICS:
         count = series_of(metric, setup)
-        if metric.kind is Kind.HISTOGRAM:
-            found[f"{metric.full_name}_bucket"] = count - 2 * setup.engines
-            found[f"{metric.full_name}_count"] = found[f"{metric.full_name}_sum"] = setup.engines
+        if metric.kind is MetricKind.HISTOGRAM:
+            each = groups if metric.scope is Scope.GROUP else setup.engines
+            found[f"{metric.full_name}_bucket"] = count - 2 * each
+            found[f"{metric.full_name}_count"] = found[f"{metric.full_name}_sum"] = each
         elif count:
             found[metric.full_name] = count
     return found
@@ -123,6 +156,19 @@ async def test_a_baseline_adds_what_is_measured(tmp_path: Path) -> None:
     assert found == budget
 
 
+async def test_single_requests_add_what_their_groups_have(tmp_path: Path) -> None:
+    """By model, by group and by tenant; and what the tap and the pushes count whatever comes."""
+    token = tmp_path / "token"
+    token.write_text("secret")
+    code, chat = replace(CODE, requests=30), replace(CHAT, requests=30)
+    kinds = (code, chat, replace(chat, temperature=0.6), replace(code, model="an-adapter", requests=50))
+    known = Requests(models=2, groups=4, tenants=3, tap=True, push=True)
+    setup = Setup(4, requests=known)
+    assert own(await published(setup, token=token, kinds=kinds)) == expected(setup)
+    nothing = Setup(4, requests=Requests(models=0, groups=0, push=True))
+    assert own(await published(nothing, token=token)) == expected(nothing)
+
+
 def test_what_rules_add_for_engines_and_pods(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Recorded series of each engine and each pod, as the document has them for every K."""
     with open_world("healthy", shared_folder(tmp_path_factory)) as world:
@@ -164,4 +210,7 @@ def test_the_document_has_the_formula_and_the_table() -> None:
     """docs/scaling.md says what the metric table gives."""
     text = (ROOT / "docs" / "scaling.md").read_text("utf-8")
     assert f"`{formula()}`" in text
+    assert f"`{formula_of_requests()}`" in text
+    example = of_requests(Requests(models=1, groups=12, tenants=5), 5)
+    assert f"1 model with K=5, 12 groups and 5 tenants: {example:,}" in text
     assert "\n".join(table()) in text

@@ -1,0 +1,226 @@
+"""The command reference: what every command's parser takes, and what its help says of it.
+
+The parsers are the only source: metavars, defaults, environment variables and exit codes are those of
+`--help`. Settings of `serve` that other commands take as well are named only; docs/configuration.md has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
+from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.options import ENVIRONMENT_PREFIX, Parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: What argparse prints when it is told no title, and what heads the flags here then.
+_ARGPARSE_TITLES = {"positional arguments": "", "options": ""}
+_VARIABLE = re.compile(rf" ?\[\$({ENVIRONMENT_PREFIX}\w+)\]$")
+_DEFAULT = re.compile(r" ?(?:\bDefault: (?P<sentence>.*)\.|\(default: (?P<aside>.*)\))$", re.DOTALL)
+_EXIT_CODES = re.compile(r"(?P<before>.*?) ?\bExit codes: (?P<codes>.*)\.$", re.DOTALL)
+_SERVE = "serve"
+#: Choices that are longer stand behind the meaning instead of behind the flag.
+_LONGEST_VALUE = 60
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag or an argument, as the help has it.
+
+    Attributes:
+        names: its spellings; none for an argument.
+        value: what stands for its value; empty where it takes none.
+        default: what holds without it; empty where the help says nothing.
+        variable: the environment variable; empty where there is none.
+        meaning: the rest of its help.
+        required: whether a value must be given.
+        repeatable: whether it takes several.
+    """
+
+    names: tuple[str, ...]
+    value: str
+    default: str
+    variable: str
+    meaning: str
+    required: bool
+    repeatable: bool
+
+    @property
+    def shown(self) -> str:
+        """As one writes it."""
+        if not self.names:
+            return f"{self.value}{' ...' if self.repeatable else ''}"
+        return f"{', '.join(self.names)} {self.value}".strip()
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: as one types it.
+        summary: what it does.
+        groups: its own flags and arguments by title; an empty title first.
+        shared: flags that are settings of `serve`, which mean the same here.
+        remark: what else its help says.
+        exit_codes: what each exit code means, as the help says; empty where it does not.
+    """
+
+    name: str
+    summary: str
+    groups: dict[str, tuple[Flag, ...]]
+    shared: tuple[str, ...]
+    remark: str
+    exit_codes: dict[int, str]
+
+    @property
+    def synopsis(self) -> str:
+        """As the first line of the help has it, with all flags as one word."""
+        name = f"[{self.name}]" if self.name == _SERVE else self.name
+        arguments = [
+            flag.shown if flag.required else f"[{flag.shown}]"
+            for flags in self.groups.values()
+            for flag in flags
+            if not flag.names
+        ]
+        return " ".join((PROGRAM, name, *arguments, "[FLAG ...]"))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command, as its module fills it."""
+    module_name, summary = COMMANDS[name]
+    parser = Parser(prog=f"{PROGRAM} {name}", description=summary)
+    importlib.import_module(f"vllm_specdec_exporter.{module_name}").add_arguments(parser)
+    return parser
+
+
+def command_of(name: str) -> Command:
+    """Return what the parser of a command says."""
+    parser = parser_of(name)
+    options = {option.flag for option in OPTIONS}
+    groups: dict[str, tuple[Flag, ...]] = {}
+    shared: list[str] = []
+    for group in parser._action_groups:
+        title = _ARGPARSE_TITLES.get(group.title or "", group.title or "")
+        for action in group._group_actions:
+            if isinstance(action, argparse._HelpAction):
+                continue
+            flag = _flag(action)
+            if set(flag.names) & options and _is_setting(action):
+                shared.append(flag.names[0])
+            else:
+                groups[title] = (*groups.get(title, ()), flag)
+    remark, codes = _epilog(parser.epilog or "")
+    return Command(name, COMMANDS[name][1], groups, tuple(shared), remark, codes)
+
+
+def commands() -> Iterator[str]:
+    """Yield the lines of the page, without its notice."""
+    found = [command_of(name) for name in COMMANDS]
+    yield "# Commands"
+    yield ""
+    yield (
+        f"`{PROGRAM}` without a command is `{_SERVE}`. Every command takes `--help` and `--version`, and "
+        "ends with 2 and one line on standard error where its flags cannot be understood. A flag beats its "
+        "environment variable."
+    )
+    yield ""
+    yield "| command | what it does |"
+    yield "|---|---|"
+    for one in found:
+        yield f"| [`{one.name}`](#{one.name}) | {_cell(one.summary)} |"
+    for one in found:
+        yield from _section(one)
+
+
+def _section(one: Command) -> Iterator[str]:
+    yield ""
+    yield f"## {one.name}"
+    yield ""
+    yield f"`{one.synopsis}`"
+    yield ""
+    yield f"{one.summary[0].upper()}{one.summary[1:]}."
+    for title, flags in one.groups.items():
+        yield ""
+        if title:
+            yield f"{title[0].upper()}{title[1:]}:"
+            yield ""
+        variables = any(flag.variable for flag in flags)
+        head = ("flag", *(("environment variable",) if variables else ()), "default", "meaning")
+        yield f"| {' | '.join(head)} |"
+        yield "|" + "---|" * len(head)
+        for flag in flags:
+            cells = [
+                f"`{flag.shown}`",
+                *([f"`{flag.variable}`" if flag.variable else ""] if variables else []),
+            ]
+            yield f"| {' | '.join(_cell(cell) for cell in (*cells, flag.default, flag.meaning))} |"
+    if one.name == _SERVE:
+        yield ""
+        yield "All its settings are flags as well: [configuration](configuration.md) has them."
+    elif one.shared:
+        yield ""
+        named = ", ".join(f"`{name}`" for name in one.shared)
+        yield f"Settings of `{_SERVE}` that mean the same here ([configuration](configuration.md)): {named}."
+    if one.remark:
+        yield ""
+        yield one.remark
+    if one.exit_codes:
+        yield ""
+        yield "| exit code | when |"
+        yield "|---|---|"
+        yield from (f"| {code} | {_cell(text)} |" for code, text in one.exit_codes.items())
+
+
+def _flag(action: argparse.Action) -> Flag:
+    text, variable, default = (action.help or "").replace("%%", "%"), "", ""
+    if found := _VARIABLE.search(text):
+        text, variable = text[: found.start()], found[1]
+    if found := _DEFAULT.search(text):
+        text, default = text[: found.start()], found["sentence"] or found["aside"]
+    value = _value(action)
+    if len(value) > _LONGEST_VALUE and action.choices is not None:
+        value, text = "NAME", f"{text} One of {', '.join(map(str, action.choices))}."
+    return Flag(
+        names=tuple(action.option_strings),
+        value=value,
+        default=default,
+        variable=variable,
+        meaning=text.strip(),
+        required=action.required,
+        repeatable=action.nargs in ("+", "*"),
+    )
+
+
+def _value(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return ""
+    if action.metavar is not None:
+        return str(action.metavar)
+    if action.choices is not None:
+        return "|".join(str(choice) for choice in action.choices)
+    return action.dest.upper() if action.option_strings else action.dest
+
+
+def _is_setting(action: argparse.Action) -> bool:
+    """Tell whether a flag was made from the option table: then `gather` has its default."""
+    return _VARIABLE.search((action.help or "").replace("%%", "%")) is not None
+
+
+def _epilog(text: str) -> tuple[str, dict[int, str]]:
+    """Return what a help says at its end: the text, and the exit codes."""
+    found = _EXIT_CODES.fullmatch(text)
+    if found is None:
+        return text, {}
+    pairs = (re.fullmatch(r"(\d+) (.*)", part, re.DOTALL) for part in found["codes"].split("; "))
+    return found["before"], {int(pair[1]): pair[2] for pair in pairs if pair is not None}
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")

@@ -1,0 +1,148 @@
+"""What is checked of commands that cannot be run here: as much as their tools tell without it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from docker.compose import document, services
+from docs.inventory import ROOT
+from docs.names import targets
+from docs.running import BlockError
+from prometheus.exporter_process import COMMAND
+from vllm_specdec_exporter import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from docs.running import Machine
+
+_IMAGE = re.compile(r"vllm-specdec-exporter:(\S+?)(,|$)")
+_COMPOSE = {"up", "down", "logs"}
+
+
+def check(machine: Machine, name: str, words: list[str]) -> None:
+    """Check a command by the name of its check.
+
+    Raises:
+        BlockError: something is wrong with it.
+    """
+    CHECKS[name](machine, words)
+
+
+def _docker(machine: Machine, words: list[str]) -> None:
+    """Images have this version; what stands behind one are flags of ours; compose knows what is named."""
+    for word in words:
+        if found := _IMAGE.search(word):
+            _demand(found[1] == __version__, words, f"the version is {__version__}")
+    if words[1] == "run":
+        image = next(number for number, word in enumerate(words) if _IMAGE.search(word))
+        _run(machine, COMMAND, *words[image + 1 :], "--config.check")
+    elif words[1] == "compose":
+        rest = words[2:]
+        if rest[0] == "--profile":
+            known = {name for one in document()["services"].values() for name in one.get("profiles", [])}
+            _demand(rest[1] in known, words, f"profiles are {known}")
+            rest = rest[2:]
+        _demand(rest[0] in _COMPOSE, words, "no such subcommand")
+        if rest[0] == "logs":
+            _demand(rest[-1] in services(), words, f"services are {set(services())}")
+    else:
+        _demand(words[-1] == "." and (ROOT / "Dockerfile").is_file(), words, "no Dockerfile")
+
+
+def _unit(_machine: Machine, words: list[str]) -> None:
+    """The unit is the one that the repository has."""
+    units = {path.stem for path in (ROOT / "exporter" / "systemd").glob("*.service")}
+    named = [word for word in words if word.startswith("vllm-specdec-exporter")]
+    _demand(set(named) <= units, words, f"units are {units}")
+    _demand(bool(named) or "daemon-reload" in words or "vllm" in words, words, "it names no unit")
+
+
+def _kubectl(machine: Machine, words: list[str]) -> None:
+    """It gets as far as the connection to a cluster that is not there; what it creates, it makes."""
+    if words[1:3] == ["apply", "-f"]:
+        _demand((machine.folder / words[3]).is_file(), words, "there is no such file")
+    dry = ("create" in words or "apply" in words) and "--dry-run=server" not in words
+    offline = ("--dry-run=client", "--output=name") if "create" in words and dry else ()
+    line = shlex.join([*words, *offline])
+    if offline:
+        machine.shell(machine.put_here(line))
+        return
+    done = subprocess.run(
+        ("bash", "-c", machine.put_here(line)),
+        cwd=machine.folder,
+        env=machine.environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    said = done.stdout + done.stderr
+    _demand("refused" in said, words, said)
+
+
+def _helm(machine: Machine, words: list[str]) -> None:
+    """The chart renders with these values; a release that is there already has values of its own."""
+    rest = [word for word in words[2:] if word not in ("--install", "--reuse-values")]
+    more = ["--set", "podMonitor.enabled=true"] if "--reuse-values" in words else []
+    printed = machine.shell(shlex.join(["helm", "template", *rest, *more]))
+    _demand("kind:" in printed, words, "it makes no objects")
+
+
+def _make(machine: Machine, words: list[str]) -> None:
+    """The Makefile has the target, and all that it needs."""
+    _demand(words[1] in targets(), words, f"targets are {sorted(targets())}")
+    machine.shell(shlex.join([words[0], "--dry-run", *words[1:]]))
+
+
+def _npm(_machine: Machine, words: list[str]) -> None:
+    """The package has the script."""
+    text = (ROOT / "tests" / "dashboards" / "render" / "package.json").read_text("utf-8")
+    _demand(f'"{words[2]}":' in text, words, "no such script")
+
+
+def _script(_machine: Machine, words: list[str]) -> None:
+    """The file is there, and its interpreter can read it."""
+    path = ROOT / words[1]
+    _demand(path.is_file(), words, "there is no such file")
+    reader = ("bash", "-n") if words[0] == "bash" else (sys.executable, "-m", "py_compile")
+    done = subprocess.run([*reader, path], capture_output=True, text=True)
+    _demand(done.returncode == 0, words, done.stderr)
+
+
+def _parse(machine: Machine, words: list[str]) -> None:
+    """The flags are those of the command."""
+    done = subprocess.run(
+        [COMMAND, *words[1:-1], "http://127.0.0.1:1"],
+        cwd=machine.folder,
+        env=machine.environment,
+        capture_output=True,
+        text=True,
+    )
+    _demand("--grafana.token-file" in done.stderr or done.returncode == 4, words, done.stderr)
+
+
+CHECKS: dict[str, Callable[[Machine, list[str]], None]] = {
+    "docker": _docker,
+    "unit": _unit,
+    "kubectl": _kubectl,
+    "helm": _helm,
+    "make": _make,
+    "npm": _npm,
+    "script": _script,
+    "parse": _parse,
+}
+
+
+def _run(machine: Machine, *words: str) -> None:
+    machine.shell(machine.put_here(shlex.join(words)))
+
+
+def _demand(condition: bool, words: list[str], why: str) -> None:
+    if not condition:
+        msg = f"$ {shlex.join(words)}\n{why}"
+        raise BlockError(msg)

@@ -1,0 +1,168 @@
+"""YAML and JSON of the pages, given to the tools that read such documents."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import yaml
+
+from alertmanager_server import amtool
+from docs.inventory import ROOT
+from helm.charts import CHART, render
+from helm.manifest_schemas import problems_everywhere
+from prometheus.exporter_process import COMMAND, clean_environment, simulator
+from prometheus_server import find_program
+from vllm_specdec_exporter.act import decode
+from vllm_specdec_exporter.option_table import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who reads a document.
+
+    Attributes:
+        name: for reports.
+        keys: at the top of the document; one of them tells that it is such a document.
+        read: gives it to the tool; raises or fails where the tool refuses it.
+    """
+
+    name: str
+    keys: frozenset[str]
+    read: Callable[[Any, Path], None]
+
+
+def reader_of(document: object) -> Reader | None:
+    """Return who reads a document, `None` where nobody is known."""
+    keys = set(document) if isinstance(document, dict) else set()
+    return next((one for one in READERS if one.keys & keys), None)
+
+
+def _prometheus(document: Any, folder: Path) -> None:
+    """Rule files of other machines are those of the repository."""
+    if "rule_files" in document:
+        document = {**document, "rule_files": [str(ROOT / "alerts" / "rules" / "*.yml")]}
+    _file_for(find_program("promtool", "prometheus"), "check", "config", document=document, folder=folder)
+
+
+def _alertmanager(document: Any, folder: Path) -> None:
+    amtool("check-config", str(_written(document, folder)))
+
+
+def _rules(document: Any, folder: Path) -> None:
+    _file_for(find_program("promtool", "prometheus"), "check", "rules", document=document, folder=folder)
+
+
+def _costs(document: Any, folder: Path) -> None:
+    _file_for(COMMAND, "--config.check", "--cost.file", document=document, folder=folder)
+
+
+def _settings(document: Any, folder: Path) -> None:
+    _file_for(COMMAND, "--config.check", "--config.file", document=document, folder=folder)
+
+
+def _web(document: Any, folder: Path) -> None:
+    _file_for(COMMAND, "--config.check", "--web.config.file", document=document, folder=folder)
+
+
+def _scenario(document: Any, folder: Path) -> None:
+    """The simulator plays it."""
+    with simulator("--scenario.file", str(_written(document, folder))):
+        pass
+
+
+def _compose(document: Any, folder: Path) -> None:
+    checker = str(Path(sys.executable).with_name("check-jsonschema"))
+    flags = ("--builtin-schema", "vendor.compose-spec")
+    _file_for(checker, *flags, document=document, folder=folder)
+
+
+def _object(document: Any, _folder: Path) -> None:
+    assert problems_everywhere([document]) == []
+
+
+def _containers(document: Any, _folder: Path) -> None:
+    """A part of a pod, in a pod."""
+    containers = {"containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.32.0"}], **document}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": containers}
+    assert problems_everywhere([pod]) == []
+
+
+def _values(document: Any, _folder: Path) -> None:
+    """The chart's schema and templates take them, and they make objects."""
+    assert render(document)
+
+
+def _grafana_chart(document: Any, folder: Path) -> None:
+    """The sidecar looks for the label and the annotation that our ConfigMaps have."""
+    wanted = document["sidecar"]["dashboards"]
+    _run(COMMAND, "dashboards", "--out", str(folder), "--configmaps", "monitoring")
+    for path in folder.glob("*.yaml"):
+        metadata = yaml.safe_load(path.read_text("utf-8"))["metadata"]
+        assert metadata["labels"][wanted["label"]] == wanted["labelValue"]
+        assert wanted["folderAnnotation"] in metadata["annotations"]
+    assert list(folder.glob("*.yaml"))
+
+
+def _push(document: Any, _folder: Path) -> None:
+    schema = json.loads((ROOT / "docs" / "push.schema.json").read_text("utf-8"))
+    jsonschema.validate(document, schema)
+
+
+def _webhook(document: Any, _folder: Path) -> None:
+    assert len(decode(json.dumps(document).encode())) == len(document["alerts"])
+
+
+def _recorded(document: Any, folder: Path) -> None:
+    """`requests` knows its record of speculation; one request alone is too few to judge by."""
+    file = _written(document, folder)
+    done = _run(COMMAND, "requests", str(file), accepted=(0, 1, 3))
+    assert "1 request" in done, done
+
+
+_EXPORTER = frozenset(option.key.partition(".")[0] for option in OPTIONS)
+_CHART = frozenset(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")))
+
+#: The first that fits reads a document.
+READERS = (
+    Reader("promtool check config", frozenset({"scrape_configs", "rule_files", "remote_write"}), _prometheus),
+    Reader("promtool check rules", frozenset({"groups"}), _rules),
+    Reader("amtool check-config", frozenset({"route", "receivers", "inhibit_rules"}), _alertmanager),
+    Reader("Kubernetes' schemas", frozenset({"apiVersion"}), _object),
+    Reader("Kubernetes' schema of a pod", frozenset({"initContainers"}), _containers),
+    Reader("the schema of compose files", frozenset({"services"}), _compose),
+    Reader("--web.config.file", frozenset({"tls_server_config", "basic_auth_users"}), _web),
+    Reader("--cost.file", frozenset({"profiles"}), _costs),
+    Reader("--scenario.file", frozenset({"phases"}), _scenario),
+    Reader("our ConfigMaps", frozenset({"sidecar"}), _grafana_chart),
+    Reader("docs/push.schema.json", frozenset({"requests"}), _push),
+    Reader("act", frozenset({"alerts"}), _webhook),
+    Reader("requests", frozenset({"response"}), _recorded),
+    Reader("the chart", _CHART, _values),
+    Reader("--config.file", _EXPORTER, _settings),
+)
+
+
+def _written(document: Any, folder: Path) -> Path:
+    path = folder / "document.yml"
+    # JSON is YAML, and what reads JSON Lines wants a line.
+    path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    return path
+
+
+def _file_for(*words: str, document: Any, folder: Path) -> None:
+    _run(*words, str(_written(document, folder)))
+
+
+def _run(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, env=clean_environment(), timeout=60)
+    assert done.returncode in accepted, done.stdout + done.stderr
+    return done.stdout

@@ -1,0 +1,109 @@
+"""Every name that pages may use of this project: from its tables, and from what they generate."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from alerts.lint import raw_metrics, read_bundle, records
+from dashboards.lint.known import VLLM
+from docs.inventory import ROOT
+from vllm_specdec_exporter.act.metrics import BUILD, EVENTS
+from vllm_specdec_exporter.cli import COMMANDS
+from vllm_specdec_exporter.client.environment import VARIABLES
+from vllm_specdec_exporter.grafana.command import OPTIONS as GRAFANA_OPTIONS
+from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.push import PATH as PUSH_PATH
+from vllm_specdec_exporter.web_options import CONFIG_FILE_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@cache
+def metrics() -> frozenset[str]:
+    """Names of series: of the exporter, of servers as captured, and of the rules, with their parts."""
+    bundle = read_bundle()
+    known = {*raw_metrics(), *VLLM, *records(bundle)}
+    parts = {part for name in known for part in re.findall(r"(?:vllm_specdec_|vllm:)\w+", name)}
+    families = {re.sub(r"_(bucket|sum|count|total|created)$", "", name) for name in known | parts}
+    templates = (path.read_text("utf-8") for path in (ROOT / "alerts" / "templates").glob("*.tmpl"))
+    defined = {name for text in templates for name in re.findall(r'define "([\w.]+)"', text)}
+    return frozenset({*known, *parts, *families, *defined, EVENTS, BUILD})
+
+
+def labels(metric: str) -> frozenset[str] | None:
+    """Return the labels that a metric of the exporter or of `act` may have; `None` for one of neither."""
+    row = next((row for row in METRICS if row.full_name == metric), None)
+    if row is not None:
+        return frozenset({*row.labels, "model_name", "engine", "window", "target"})
+    return frozenset({"event", "action", "version"}) if metric in (EVENTS, BUILD) else None
+
+
+@cache
+def alerts() -> frozenset[str]:
+    """Names of alerts."""
+    return frozenset(rule.name for rule in read_bundle().alerts)
+
+
+@cache
+def variables() -> frozenset[str]:
+    """Environment variables of the exporter, of its client, and of the tests with a real vLLM."""
+    options = {option.variable for option in (*OPTIONS, *GRAFANA_OPTIONS)}
+    makefile = re.findall(r"\bSPECDEC_[A-Z_]+", (ROOT / "Makefile").read_text("utf-8"))
+    return frozenset({*options, CONFIG_FILE_VARIABLE, *VARIABLES, *makefile})
+
+
+@cache
+def flags(command: str) -> frozenset[str]:
+    """The flags of a command."""
+    parser = argparse.ArgumentParser(command)
+    parser.add_argument("--version")
+    importlib.import_module(f"vllm_specdec_exporter.{COMMANDS[command][0]}").add_arguments(parser)
+    return frozenset(flag for action in parser._actions for flag in action.option_strings)
+
+
+@cache
+def all_flags() -> frozenset[str]:
+    """The flags of all commands, and those of the programs beside them in the repository."""
+    own = {flag for command in COMMANDS for flag in flags(command)}
+    scripts = (
+        path for folder in ("alerts", "dashboards", "docs", "helm", "bench") for path in _scripts(folder)
+    )
+    text = "".join(path.read_text("utf-8") for path in scripts)
+    return frozenset(own | set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', text)))
+
+
+def _scripts(folder: str) -> Iterator[Path]:
+    yield from (ROOT / folder).glob("*.py")
+    yield from (ROOT / folder / "examples").glob("*.py")
+
+
+@cache
+def dashboards() -> frozenset[str]:
+    """The uids of the dashboards."""
+    files = (ROOT / "dashboards" / "json").glob("*.json")
+    return frozenset(json.loads(path.read_text("utf-8"))["uid"] for path in files)
+
+
+@cache
+def endpoints() -> frozenset[str]:
+    """The paths that the exporter, `act` and the simulator answer to."""
+    texts = (
+        (ROOT / "exporter" / "vllm_specdec_exporter" / name).read_text("utf-8")
+        for name in ("server.py", "act/server.py", "simulator/server.py")
+    )
+    routes = r"add_(?:get|post)\(\s*\"(/[^\"]*)\""
+    return frozenset({PUSH_PATH, *(path for text in texts for path in re.findall(routes, text))})
+
+
+@cache
+def targets() -> frozenset[str]:
+    """The targets of the Makefile."""
+    return frozenset(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))

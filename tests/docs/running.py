@@ -1,0 +1,242 @@
+"""Shell blocks run as a reader would, in a folder of their own that looks like a copy of the repository.
+
+Addresses become those of a `World`, absolute folders of the machine become folders below `root/`, and times
+of minutes become seconds. Everything else stands as it is on the page. Programs that serve run until their
+block ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from docs.furnishing import NOWHERE, furnish
+from docs.shell import logical_lines, simple_commands
+from docs.unavailable import kind_of
+from docs.world import ACT, EXPORTER, PLAIN
+from prometheus.exporter_process import COMMAND
+from prometheus_server import free_port
+from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from docs.world import World
+
+_SECONDS = 90.0
+_START_SECONDS = 60.0
+#: Programs that serve, and how they are told where: after what makes them themselves.
+_SERVERS = {
+    "prometheus": ("--web.listen-address={address}", "--storage.{mode}.path={folder}/data-{port}"),
+    "vmagent": ("-httpListenAddr={address}", "-remoteWrite.tmpDataPath={folder}/data-{port}"),
+    "vmalert": ("-httpListenAddr={address}",),
+}
+_SERVING = {"serve": EXPORTER[0], "act": ACT[0], "simulate": "127.0.0.1:8000"}
+_LISTEN = re.compile(r"(?P<flag>--web\.listen-address[ =])[\w.]*:(?P<port>\d+)")
+_ABSOLUTE = re.compile(r"(?<![\w.:/}-])/(?=(?:opt|etc|var|run|usr/local)/)")
+_URL = re.compile(r"(?P<scheme>https?)://(?P<authority>[\w.-]+(?::\d+)?)")
+_EXAMPLE = re.compile(r"\.example\.com(:\d+)?$|^10\.")
+
+
+class BlockError(AssertionError):
+    """A block does not do what its page says; the message says what happened."""
+
+
+class Machine:
+    """A folder in which one block runs.
+
+    Args:
+        folder: an empty folder, or one to be made.
+        world: what the pages take for granted.
+        openai: host:port of a server that answers prompts, for this block alone.
+        check: what is done with a command that cannot be run, by the name of its check.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        world: World,
+        openai: str = "",
+        check: Callable[[Machine, str, list[str]], None] | None = None,
+    ) -> None:
+        self.folder, self._world, self._openai, self._check = folder, world, openai, check
+        self._addresses = dict(world.addresses)
+        self._exports: list[str] = []
+        self.environment = furnish(folder, world)
+
+    def run(self, text: str) -> str:
+        """Run a block, and return what it printed.
+
+        Raises:
+            BlockError: a command failed.
+        """
+        printed = []
+        with contextlib.ExitStack() as servers:
+            for line in logical_lines(text):
+                commands = list(simple_commands(line))
+                kinds = {kind.check: words for words in commands if (kind := kind_of(words))}
+                if not commands:  # a variable, as an environment file has it
+                    self._exports.append(f"export {line}")
+                    printed.append(self.shell(f"{PROGRAM} --config.check"))
+                elif kinds:
+                    for check, words in kinds.items():
+                        if check and self._check is not None:
+                            self._check(self, check, words)
+                elif serving := self._serving(commands[-1]):
+                    servers.enter_context(self._served(line, commands[-1], serving))
+                else:
+                    printed.append(self.shell(self.put_here(line)))
+                if line.startswith("export "):
+                    self._exports.append(line)
+        return "".join(printed)
+
+    def shell(self, line: str, **more: str) -> str:
+        """Run a line, and return what it printed.
+
+        Raises:
+            BlockError: it failed.
+        """
+        script = "\n".join(("set -euo pipefail", *map(self.put_here, self._exports), line))
+        with subprocess.Popen(
+            ("bash", "-c", script),
+            cwd=self.folder,
+            env={**self.environment, **more},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                out, errors = process.communicate(timeout=_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                os.killpg(process.pid, signal.SIGKILL)
+                msg = f"$ {line}\nit takes more than {_SECONDS:g} s"
+                raise BlockError(msg) from error
+        if process.returncode:
+            msg = f"$ {line}\nexit code {process.returncode}\n{out[-1500:]}{errors[-1500:]}"
+            raise BlockError(msg)
+        return out
+
+    def python(self, text: str) -> str:
+        """Run Python code, and return what it printed.
+
+        Raises:
+            BlockError: it failed.
+        """
+        (self.folder / "block.py").write_text(self.put_here(text), encoding="utf-8")
+        return self.shell("python -W error block.py")
+
+    def put_here(self, line: str) -> str:
+        """Return a line with the addresses, folders and times of this machine.
+
+        Raises:
+            BlockError: it names an address that nobody has.
+        """
+        line = _ABSOLUTE.sub(f"{self.folder}/root/", line)
+        line = re.sub(r"(\bcheck\b.*|\bcompare\b.*)--for \w+", r"\1--for 1s", line)
+        line = re.sub(r"(\bbaseline\b.*)--for \w+", r"\1--for 6s --interval 250ms", line)
+        line = re.sub(r"\bsudo ", "", line)
+        line = re.sub(r"^make demo", 'make demo ARGS="--for 2s"', line)
+        return _URL.sub(lambda found: self._address(found, line), line)
+
+    def _address(self, found: re.Match[str], line: str) -> str:
+        authority = found["authority"]
+        if "grafana.example.com" in authority and "--push" in line:
+            return self._world.grafana
+        if self._openai and re.search(r"\bsweep\b", line):
+            return f"http://{self._openai}"
+        if re.search(r"/v1/(chat/)?completions", line):
+            return self._world.answering
+        if re.search(r"\bbaseline ", line) and authority == "127.0.0.1:8000":
+            authority = PLAIN[0]  # the page says that speculation is off there
+        if authority in self._addresses:
+            return f"{found['scheme']}://{self._addresses[authority]}"
+        if authority == NOWHERE:
+            return found[0]
+        if _EXAMPLE.search(authority):
+            return f"{found['scheme']}://{NOWHERE}" if ":" in authority else found[0]
+        msg = f"$ {line}\nnobody has the address {authority}: it belongs into docs/world.py"
+        raise BlockError(msg)
+
+    # --- programs that serve
+
+    def _serving(self, words: list[str]) -> str:
+        """Return the command or program that a command is if it serves, else an empty text."""
+        if words[0] in _SERVERS:
+            return words[0]
+        if Path(words[0]).name != PROGRAM or "--config.check" in words or "--help" in words:
+            return ""
+        name = words[1] if len(words) > 1 and words[1] in COMMANDS else "serve"
+        return name if name in _SERVING else ""
+
+    @contextlib.contextmanager
+    def _served(self, line: str, words: list[str], serving: str) -> Iterator[None]:
+        """Run a line that serves until the end of the context; others find it under its usual address."""
+        port = free_port()
+        address = f"127.0.0.1:{port}"
+        more: dict[str, str] = {}
+        code = line.partition(" #")[0]
+        if serving in _SERVERS:
+            mode = "agent" if "agent" in code else "tsdb"
+            flags = [
+                flag.format(address=address, folder=self.folder, port=port, mode=mode)
+                for flag in _SERVERS[serving]
+            ]
+            code = f"{code} {' '.join(flags)}"
+        else:
+            if listen := _LISTEN.search(code):
+                self._addresses[f"127.0.0.1:{listen['port']}"] = address
+                code = _LISTEN.sub(rf"\g<flag>{address}", code)
+            elif serving == "serve":
+                more["VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"] = address
+            else:
+                code = f"{code} --web.listen-address {address}"
+            if serving == "simulate" and "--speed" not in code:
+                code = f"{code} --speed 10"  # what takes minutes on the page takes seconds here
+            code = re.sub(r"(--tap\.listen-address )\S*", rf"\g<1>127.0.0.1:{free_port()}", code)
+        start = self.put_here(code).strip()
+        if not self._exports:  # a wrapper would outlive a signal; a block that sets PATH has its own program
+            start = re.sub(rf"^{PROGRAM} ", f"{shlex.quote(COMMAND)} ", start)
+        script = "\n".join((*map(self.put_here, self._exports), f"exec {start}"))
+        with (self.folder / f"log-{port}").open("w+") as log:
+            process = subprocess.Popen(
+                ("bash", "-c", script),
+                cwd=self.folder,
+                env={**self.environment, **more},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                end = time.monotonic() + _START_SECONDS
+                while not _listens(port):
+                    if process.poll() is not None or time.monotonic() > end:
+                        log.seek(0)
+                        msg = f"$ {line}\nit does not serve: {log.read()[-1500:]}"
+                        raise BlockError(msg)
+                    time.sleep(0.05)
+                if serving in _SERVING and not _LISTEN.search(line):
+                    self._addresses[_SERVING[serving]] = address
+                yield
+            finally:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False

@@ -1,0 +1,63 @@
+"""Shell blocks as their commands, without running them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BETWEEN = {"&&", "||", "|", ";", "&"}
+_REDIRECTION = {">", ">>", "<", "2>", ">&"}
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+
+def logical_lines(text: str) -> list[str]:
+    """Return the lines of a script as a shell takes them: quotes, backslashes and pipes go on.
+
+    Raises:
+        ValueError: a quote is not closed.
+    """
+    found, pending = [], ""
+    for line in text.splitlines():
+        pending = f"{pending}\n{line}" if pending else line
+        if not _is_whole(pending):
+            continue
+        if pending.strip() and not pending.lstrip().startswith("#"):
+            found.append(pending)
+        pending = ""
+    if pending:
+        msg = f"it does not end: {pending}"
+        raise ValueError(msg)
+    return found
+
+
+def simple_commands(line: str) -> Iterator[list[str]]:
+    """Yield the words of every command of a logical line: pipes, lists and redirections taken apart."""
+    lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars="&|;<>")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    skip = False
+    for word in lexer:
+        if skip:
+            skip = False
+        elif word in _BETWEEN:
+            yield from [words] if words else []
+            words = []
+        elif word in _REDIRECTION:
+            skip = True
+        elif words or not _ASSIGNMENT.match(word):
+            words.append(word)
+    yield from [words] if words else []
+
+
+def _is_whole(text: str) -> bool:
+    if text.endswith("\\") or text.rstrip().endswith("|"):
+        return False
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,148 @@
+"""What the pages show of a command's output is what it prints: word for word, but for numbers.
+
+Where numbers were measured with a real vLLM, rows and columns are compared, and not what the numbers led to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from docs.inventory import blocks
+from docs.running import Machine
+from docs.transcripts import missing, transcript_of, unlabelled
+from docs.ways import Way, find
+from docs.world import World, servers_to_sweep
+from prometheus.exporter_process import exporter, simulator
+from service.harness import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BLOCKS = tuple(block for block in blocks() if find(block).way is Way.TRANSCRIPT)
+EXACT = tuple(block for block in BLOCKS if not block.reason)
+MEASURED = tuple(block for block in BLOCKS if block.reason)
+SPECULATION = {"method": "eagle3", "model": "some/EAGLE3-head", "num_speculative_tokens": 5}
+#: What README.md's server does: a draft of 5 of which the last three give little.
+README = {"clients": 10, "acceptance": [0.86, 0.61, 0.2, 0.28, 0.19]}
+
+
+@contextlib.contextmanager
+def phase(folder: Path, k: int, *flags: str, **parameters: object) -> Iterator[str]:
+    """Run a simulator that stays in one phase; yield its host:port."""
+    path = folder / f"phase-{k}.yaml"
+    path.write_text(yaml.safe_dump({"phases": [{"phase": "healthy", "seconds": 86400, **parameters}]}))
+    with simulator("--scenario.file", str(path), "--num-speculative-tokens", str(k), *flags) as url:
+        yield url.removeprefix("http://")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """What the transcripts were made with, simulated."""
+    folder = tmp_path_factory.mktemp("transcripts")
+    tiny = ("--models", "tiny-llama", "--speed", "20")
+    with contextlib.ExitStack() as stack:
+        enter = stack.enter_context
+        server = enter(phase(folder, 5, "--speed", "5", **README))
+        watching = enter(
+            exporter(
+                *("--vllm.url", f"http://{server}", "--spec.config", json.dumps(SPECULATION)),
+                *("--poll.interval", "500ms", "--poll.timeout", "400ms"),
+                *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
+            )
+        )
+        plain = enter(phase(folder, 0, *tiny, clients=32, output_tokens=60))
+        slower = enter(phase(folder, 4, *tiny, clients=32, output_tokens=60, acceptance=0.02))
+        (swept,) = enter(servers_to_sweep(1))[0]
+        addresses = {
+            "127.0.0.1:8000": server,
+            "VLLM:8000": server,
+            "127.0.0.1:9850": watching,
+            "127.0.0.1:18200": plain,
+            "127.0.0.1:18201": slower,
+        }
+        world = World(addresses, [], "", "", f"http://{watching}", {})
+        yield Machine(folder / "machine", world, swept.removeprefix("http://"))
+
+
+def output_of(command: str, machine: Machine) -> str:
+    """Run a command; its exit code may be a finding."""
+    done = subprocess.run(
+        ("bash", "-c", machine.put_here(command)),
+        cwd=machine.folder,
+        env=machine.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("block", EXACT, ids=lambda block: block.where)
+def test_a_transcript_is_what_is_printed(block: object, machine: Machine) -> None:
+    """Every part that the page shows, in its order; advice takes some seconds to be certain."""
+    assert isinstance(block, type(BLOCKS[0]))
+    said = transcript_of(block.text)
+    last = [""]
+
+    def as_printed() -> bool:
+        last[0] = missing(said.output, output_of(said.command, machine))
+        return not last[0]
+
+    with contextlib.suppress(AssertionError):
+        eventually(as_printed, 30)
+    assert last[0] == ""
+
+
+@pytest.mark.parametrize("block", MEASURED, ids=lambda block: block.where)
+def test_a_measurement_has_the_rows_that_are_printed(block: object, machine: Machine) -> None:
+    """Names of rows, heads of columns and notes."""
+    assert isinstance(block, type(BLOCKS[0]))
+    said = transcript_of(block.text)
+    last = [[""]]
+
+    def as_printed() -> bool:
+        last[0] = unlabelled(said.output, output_of(said.command, machine))
+        return not last[0]
+
+    with contextlib.suppress(AssertionError):
+        eventually(as_printed, 30)
+    assert last[0] == []
+
+
+def test_both_kinds_are_there() -> None:
+    assert EXACT
+    assert MEASURED
+
+
+# --- the comparison
+
+
+PRINTED = "a  BENEFICIAL  1.28 times\n    as fast\n    ...\n    0  85.9%  ███\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        ("a BENEFICIAL 2.5 times as\n fast\nmore\n0 1% █\n", True),
+        ("a HARMFUL 2.5 times as fast\n0 1% █\n", False),
+        ("0 1% █\na BENEFICIAL 2.5 times as fast\n", False),
+    ],
+)
+def test_only_numbers_may_differ(output: str, found: bool) -> None:
+    """And the order is the same."""
+    assert (missing(PRINTED, output) == "") is found
+
+
+def test_rows_and_columns_are_compared() -> None:
+    printed = "  name  a  b  c\n  drafts  1,320  x2\n"
+    assert unlabelled(printed, "  name   a   b  c\n  drafts   5\n") == []
+    assert unlabelled(printed, "  name   a   d  c\n  drafts   5\n") == ["name a b c"]
+    assert unlabelled(printed, "  name   a   b  c\n  drawn    5\n") == ["drafts"]

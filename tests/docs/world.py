@@ -1,0 +1,199 @@
+"""The processes that the pages take for granted, and under which addresses the pages know them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from act.receiver import act
+from alertmanager_server import AlertmanagerServer
+from alerts.pushing import TOKEN, pushing
+from client.fake_vllm import FakeVLLM
+from docs.inventory import ROOT
+from grafana.fake_grafana import EDITOR, FakeGrafana
+from prometheus.exporter_process import COMMAND, clean_environment, exporter, simulator
+from prometheus_server import free_port
+from sweep.fake import FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+    from pathlib import Path
+
+#: The server that speculates, as pages call it; each of the names may have a port.
+SPECULATING = ("127.0.0.1:8000", "vllm:8000", "VLLM:8000", "vllm-b:8000")
+#: Another one, for sides that must not be the same.
+OTHER = ("OLD:8000", "GOOD:8000", "127.0.0.1:8001")
+PLAIN = ("PLAIN:8000", "vllm-a:8000")
+EXPORTER = ("127.0.0.1:9850", "EXPORTER:9850")
+ACT = ("127.0.0.1:9851",)
+SPECULATION = {"method": "eagle3", "num_speculative_tokens": 3}
+
+
+@dataclass(frozen=True)
+class World:
+    """What runs while the blocks of some pages do.
+
+    Attributes:
+        addresses: host:port by what pages call it.
+        openai: host:port of servers to sweep; each may be taken by one block.
+        answering: URL of a server that answers prompts.
+        grafana: URL of a Grafana that knows `files["token"]`.
+        alertmanager: URL.
+        files: what pages take for granted, by name below the folder in which they are run.
+    """
+
+    addresses: dict[str, str]
+    openai: list[str]
+    answering: str
+    grafana: str
+    alertmanager: str
+    files: dict[str, str]
+
+
+@contextlib.contextmanager
+def world(folder: Path, openai: int = 0) -> Iterator[World]:
+    """Run everything.
+
+    Args:
+        folder: for files.
+        openai: how many servers to sweep.
+    """
+    token = folder / "push-token"
+    token.write_text(TOKEN, encoding="utf-8")
+    flags = ("--speed", "20", "--seed", "1", "--models", "MODEL", "--scenario.file")
+    with contextlib.ExitStack() as stack:
+        enter = stack.enter_context
+        speculating = enter(simulator(*flags, _scenario(folder, 16), "--num-speculative-tokens", "3"))
+        other = enter(simulator(*flags, _scenario(folder, 24), "--num-speculative-tokens", "4"))
+        plain = enter(simulator(*flags, _scenario(folder, 8, 16), "--num-speculative-tokens", "0"))
+        address = enter(
+            exporter(
+                *("--vllm.url", speculating, "--poll.interval", "500ms", "--poll.timeout", "400ms"),
+                *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
+                *("--spec.config", json.dumps(SPECULATION)),
+                *("--tap.listen-address", f"127.0.0.1:{free_port()}"),
+                *("--push.bearer-token-file", str(token), "--requests.window", "60s"),
+            )
+        )
+        enter(pushing(address))
+        fakes, grafana = enter(servers_to_sweep(openai))
+        alertmanager = enter(AlertmanagerServer(_routes()))
+        yield World(
+            addresses={
+                **dict.fromkeys(SPECULATING, speculating.removeprefix("http://")),
+                **dict.fromkeys(OTHER, other.removeprefix("http://")),
+                **dict.fromkeys(PLAIN, plain.removeprefix("http://")),
+                **dict.fromkeys(EXPORTER, address),
+                "127.0.0.1:9093": alertmanager.url.removeprefix("http://"),
+                **dict.fromkeys(ACT, enter(act()).url.removeprefix("http://")),
+            },
+            openai=[fake.removeprefix("http://") for fake in fakes],
+            answering=enter(FakeVLLM()).url,
+            grafana=grafana,
+            alertmanager=alertmanager.url,
+            files=_files(folder, speculating, plain),
+        )
+
+
+def _scenario(folder: Path, *clients: int) -> str:
+    """Write a scenario with as many loads as numbers of clients are given; return its path."""
+    path = folder / f"scenario-{'-'.join(map(str, clients))}.yaml"
+    phases = [{"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 30} for n in clients]
+    path.write_text(yaml.safe_dump({"loop": True, "phases": phases}), encoding="utf-8")
+    return str(path)
+
+
+def _routes() -> dict[str, Any]:
+    """Return the routes of the bundle, with receivers that send nothing."""
+    found: dict[str, Any] = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
+    found["receivers"] = [{"name": one["name"]} for one in found["receivers"]]
+    return {key: value for key, value in found.items() if key != "templates"}
+
+
+def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
+    """Return what pages take for granted, recorded from the servers where it is a recording."""
+    baseline = folder / "baseline.json"
+    duration = ("--for", "8s", "--interval", "250ms", "--out", str(baseline))
+    recording = subprocess.Popen(
+        [COMMAND, "baseline", plain, *duration],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=clean_environment(),
+    )
+    snapshot = subprocess.run(
+        [COMMAND, "check", speculating, "--for", "2s", "--json"],
+        capture_output=True,
+        env=clean_environment(),
+        timeout=60,
+    ).stdout.decode()
+    _, errors = recording.communicate(timeout=60)
+    assert recording.returncode == 0, errors.decode()
+    answer = {"model": "llama", "usage": {"completion_tokens": 80}}
+    record = {"num_spec_steps": 20, "num_draft_tokens": 60, "num_accepted_draft_tokens": 40}
+    scaling = ROOT / "docs" / "scaling"
+    return {
+        "baseline.json": baseline.read_text("utf-8"),
+        "good-day.json": snapshot,
+        "answers.jsonl": json.dumps({**answer, "metrics": {"speculative_decoding": record}}) + "\n",
+        "exporter.yml": yaml.safe_dump({"poll": {"interval": "2s"}}),
+        "token": EDITOR,
+        "specdec-token": TOKEN,
+        "root/run/secrets/specdec-token": TOKEN,
+        "root/etc/specdec/token": "for-alertmanager",
+        "root/var/lib/specdec/.keep": "",
+        "root/usr/local/bin/specdec-act": "#!/bin/sh\nexit 0\n",
+        "root/etc/systemd/system/vllm-specdec-exporter.service": "",
+        "root/etc/default/vllm-specdec-exporter": "",
+        "web-config.yml": "basic_auth_users: {}\n",
+        **dict.fromkeys(("tls.crt", "tls.key", "ca.crt"), "\n"),
+        "pod.yaml": yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}),
+        "root/etc/grafana/provisioning/dashboards/.keep": "",
+        **{path.name: path.read_text("utf-8") for path in scaling.rglob("*.yml")},
+        **_overlay(),
+        "central.yml": (scaling / "remote-write" / "central.yml").read_text("utf-8"),
+    }
+
+
+def _overlay() -> dict[str, str]:
+    """Return what helm/kustomize/README.md has been told to be beside its kustomization."""
+    kustomize = ROOT / "helm" / "kustomize"
+    page = (kustomize / "README.md").read_text("utf-8")
+    component = "vllm-specdec-exporter/component"
+    return {
+        "kustomization.yaml": page.partition("# kustomization.yaml\n")[2].partition("```")[0],
+        "vllm.yaml": (kustomize / "example" / "vllm.yaml").read_text("utf-8"),
+        **{
+            f"{component}/{path.name}": path.read_text("utf-8")
+            for path in (kustomize / "component").iterdir()
+        },
+    }
+
+
+@contextlib.contextmanager
+def servers_to_sweep(openai: int) -> Iterator[tuple[list[str], str]]:
+    """Run servers to sweep and a Grafana; yield their URLs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def finish(work: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    fakes, grafana = [FakeServer() for _ in range(openai)], FakeGrafana()
+    for one in (*fakes, grafana):
+        finish(one.__aenter__())
+    try:
+        yield [fake.url for fake in fakes], grafana.url
+    finally:
+        for one in (*fakes, grafana):
+            finish(one.__aexit__(None, None, None))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
