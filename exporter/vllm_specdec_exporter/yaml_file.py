@@ -18,6 +18,9 @@ MAX_SIZE = 1_000_000
 #: An integer of more bits cannot become a number with a point.
 _MAX_BITS = 1000
 
+#: Halves of characters, as in ``"\ud83d\ude00"``; no encoding can write one alone.
+_HALVES = re.compile("[\\ud800-\\udfff]")
+
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -25,7 +28,36 @@ class YAMLFileError(ValueError):
     """A text that is no YAML, or no YAML that anybody means. The message is one line."""
 
 
-class _Loader(yaml.SafeLoader):
+class WholeTexts:
+    """What PyYAML's loaders lack: a text has whole characters, and an escape of none is a `YAMLError`.
+
+    It stands before a loader among the bases of a class.
+    """
+
+    def get_single_node(self) -> Any:
+        """Return the nodes of the document."""
+        try:
+            return super().get_single_node()  # type: ignore[misc]
+        except (ValueError, OverflowError) as error:  # "\UFFFFFFFF", a version of thousands of digits
+            mark = self.get_mark()  # type: ignore[attr-defined]
+            raise yaml.scanner.ScannerError(
+                problem="found a number out of its range", problem_mark=mark
+            ) from error
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        """Return the node of a text, whose halves are put together."""
+        node = super().compose_scalar_node(anchor)  # type: ignore[misc]
+        if _HALVES.search(node.value):
+            try:  # JSON writes a character beyond the first 65,536 in two halves
+                node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+            except UnicodeDecodeError as error:
+                raise yaml.composer.ComposerError(
+                    problem="found half a character", problem_mark=node.start_mark
+                ) from error
+        return node
+
+
+class _Loader(WholeTexts, yaml.SafeLoader):
     """The safe loader; what it cannot make of a value is always a `YAMLError`."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:

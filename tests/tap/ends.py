@@ -286,7 +286,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     made = loop.create_connection
 
     async def create(*args: Any, **more: Any) -> object:
-        await go.wait()
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            more["sock"].close()  # as the loop does with a connection that is given up
+            raise
         return await made(*args, **more)
 
     monkeypatch.setattr(loop, "create_connection", create)

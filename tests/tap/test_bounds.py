@@ -119,7 +119,7 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(monkeypatch: 
 
 
 async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with tapping("http://vllm.test:8000") as relay:
+    async with serving() as upstream, tapping(upstream.url) as relay:
         client = await connect(relay.port)
         late(monkeypatch)
         await client.send(request(method="GET"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ..yaml_file import reason
+from ..yaml_file import WholeTexts, reason
 from .fields import WebConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NULLS = frozenset({"~", "null", "Null", "NULL"})
 
 
-class _Loader(yaml.BaseLoader):
+class _Loader(WholeTexts, yaml.BaseLoader):
     """Knows no types, and takes no key twice. A null is the same as nothing written, an empty text."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:

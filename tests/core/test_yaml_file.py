@@ -1,0 +1,41 @@
+"""YAML files: every text that cannot be used is refused in one line, with its place and nothing of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_specdec_exporter.webconfig import yamltext
+from vllm_specdec_exporter.webconfig.fields import WebConfigError
+from vllm_specdec_exporter.yaml_file import YAMLFileError, read_yaml
+
+#: Texts that PyYAML fails on, or takes for what nobody can mean; and why each is refused.
+REFUSED = {
+    "escape of no character": (
+        'a: 1\nb: "\\UFFFFFFFF"',
+        "found a number out of its range in line 2, column 7",
+    ),
+    "half a character": ('a: "x\\ud800"', "found half a character in line 1, column 4"),
+    "halves in the wrong order": ('a: "\\ude00\\ud83d"', "found half a character in line 1, column 4"),
+    "half a character as a key": ('"\\udfff": 1', "found half a character in line 1, column 1"),
+    "version": (f"%YAML 1.{'9' * 5000}\n---\na", "found a number out of its range in line 1, column 9"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED)
+def test_refused(text: str, why: str) -> None:
+    """Settings and web configurations are refused alike."""
+    with pytest.raises(YAMLFileError) as settings:
+        read_yaml(text)
+    with pytest.raises(WebConfigError) as web:
+        yamltext.read(text.encode())
+
+    assert str(settings.value) == why
+    assert str(web.value) == f"not YAML: {why}"
+
+
+def test_two_halves() -> None:
+    """JSON is YAML, and writes some characters in two halves."""
+    text = '{"name": "\\ud83d\\ude00 \\u00e4"}'
+
+    assert read_yaml(text) == {"name": "😀 ä"}
+    assert yamltext.read(text.encode()) == {"name": "😀 ä"}
