@@ -1,11 +1,20 @@
-"""For all tests: the longest first, so that two workers end together."""
+"""For all tests: the longest first, so that two workers end together; how property tests draw examples."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+from hypothesis import settings
 
 if TYPE_CHECKING:
     import pytest
+
+# No deadlines: the speed of a machine says nothing about the code. New examples at every run of a person,
+# the same ones at every run that decides whether a change lands: it is not to fail for another's defect.
+settings.register_profile("drawn", deadline=None, max_examples=60, derandomize=False, print_blob=True)
+settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True, database=None)
+settings.load_profile("fixed" if os.environ.get("CI") else "drawn")
 
 #: Files that take minutes, the longest first.
 _LONG = (

@@ -16,16 +16,14 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.aiohttp import make_aiohttp_handler
 
 from . import __version__, logs
 from .admission import HANDSHAKE_SECONDS, MOST_HANDSHAKES, Admission
-from .collector import ResultCollector
 from .config import build_upstream
 from .ending import Ending
 from .events import Event
 from .listener import Listener, why_not
+from .metrics_endpoint import make_handler
 from .option_table import OPTIONS, STARTUP_ON_ERROR
 from .options import ConfigError, Parser, add_flags, gather
 from .request_options import build_tap
@@ -273,9 +271,7 @@ def _tls(path: str) -> ssl.SSLContext | None:
 def _app() -> web.Application:
     """Return what answers meanwhile. Nothing in it is of the configuration, so nobody needs a password."""
     app = web.Application()
-    registry = CollectorRegistry()
-    registry.register(ResultCollector(_result))
-    app.router.add_get("/metrics", make_aiohttp_handler(registry))
+    app.router.add_get("/metrics", make_handler(_result, process_metrics=False))
     app.router.add_get("/-/healthy", _standing_by)
     app.router.add_get("/-/ready", _standing_by)
     app.router.add_route("*", "/{path:.*}", _not_started)

@@ -69,6 +69,9 @@ def parse_target(text: str) -> Target:
         if not socket.startswith("/"):
             msg = "a Unix socket is written unix:/path/to.sock, with /metrics or another path after a colon"
             raise ValueError(msg)
+        if "?" in socket:  # its query would be shown as a part of the path, secrets and all
+            msg = "a query stands behind a path: unix:/path/to.sock:/metrics?name=value"
+            raise ValueError(msg)
         path, question, query = path.partition("?")
         return Target(url=f"{_SOCKET_HOST}{_path(path)}{question}{query}", socket=socket)
     try:

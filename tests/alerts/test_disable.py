@@ -144,7 +144,6 @@ def _query(minute: int, names: list[str], matchers: str, value: float | None) ->
 
 @settings(
     max_examples=4,
-    deadline=None,
     phases=[Stage.explicit, Stage.reuse, Stage.generate],
     suppress_health_check=list(HealthCheck),
 )

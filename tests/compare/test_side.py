@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
@@ -124,7 +124,6 @@ def test_an_idle_engine_does_not_count() -> None:
     assert found.latency("time_per_output_token") == side("A", **DRAFTING).latency("time_per_output_token")
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0.001, 10), min_size=2, max_size=20), min_size=2, max_size=4))
 def test_pooled_mean_and_deviation_are_those_of_all_requests(groups: list[list[float]]) -> None:
     def of(values: list[float]) -> Latency:
@@ -139,7 +138,6 @@ def test_pooled_mean_and_deviation_are_those_of_all_requests(groups: list[list[f
     assert pooled.deviation_seconds == pytest.approx(whole.deviation_seconds, abs=1e-6)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5))
 def test_equal_engines_pool_to_ratios_of_one_and_rates_of_all(number: int) -> None:
     one = measures(0.02, 400.0, **DRAFTING)

@@ -7,7 +7,7 @@ import random
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter.compare.statistics import (
@@ -47,7 +47,6 @@ def acceptances(draw: st.DrawFn) -> Acceptance:
 # --- laws
 
 
-@settings(deadline=None)
 @given(means(), means())
 def test_the_ratio_the_other_way_round_is_the_inverse(one: SampleMean, other: SampleMean) -> None:
     there, back = ratio_of_means(one, other), ratio_of_means(other, one)
@@ -58,7 +57,6 @@ def test_the_ratio_the_other_way_round_is_the_inverse(one: SampleMean, other: Sa
     assert back.inverse.high == pytest.approx(there.high)
 
 
-@settings(deadline=None)
 @given(means(), means())
 def test_a_ratio_lies_within_its_interval_and_above_0(one: SampleMean, other: SampleMean) -> None:
     ratio = ratio_of_means(one, other)
@@ -68,7 +66,6 @@ def test_a_ratio_lies_within_its_interval_and_above_0(one: SampleMean, other: Sa
     assert 0 < ratio.low <= ratio.value <= ratio.high
 
 
-@settings(deadline=None)
 @given(means(), means(), _POSITIVE)
 def test_the_unit_of_time_does_not_matter_to_a_ratio(one: SampleMean, other: SampleMean, unit: float) -> None:
     def scaled(sample: SampleMean) -> SampleMean:
@@ -80,7 +77,6 @@ def test_the_unit_of_time_does_not_matter_to_a_ratio(one: SampleMean, other: Sam
     assert (after.value, after.low, after.high) == pytest.approx((before.value, before.low, before.high))
 
 
-@settings(deadline=None)
 @given(means(), means())
 def test_a_difference_the_other_way_round_has_the_other_sign(one: SampleMean, other: SampleMean) -> None:
     there, back = difference_of_means(one, other), difference_of_means(other, one)
@@ -89,14 +85,12 @@ def test_a_difference_the_other_way_round_has_the_other_sign(one: SampleMean, ot
     assert (there.value, there.low, there.high) == pytest.approx((-back.value, -back.high, -back.low))
 
 
-@settings(deadline=None)
 @given(means(), st.integers(2, 50))
 def test_more_requests_narrow_the_interval(one: SampleMean, times: int) -> None:
     more = SampleMean(one.mean, one.deviation, one.count * times)
     assert (more.interval.half or 0.0) <= (one.interval.half or 0.0)
 
 
-@settings(deadline=None)
 @given(acceptances(), acceptances())
 def test_differences_of_acceptance_mirror_each_other(one: Acceptance, other: Acceptance) -> None:
     for difference in (difference_of_ratios, difference_of_lengths):
@@ -110,7 +104,6 @@ def test_differences_of_acceptance_mirror_each_other(one: Acceptance, other: Acc
         )
 
 
-@settings(deadline=None)
 @given(acceptances())
 def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
     ratio, length = one.ratio_interval, one.length_interval

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, side
@@ -109,7 +109,6 @@ def test_equal_sides_are_found_equal_in_about_95_percent() -> None:
     assert 0.93 <= equal / tries <= 0.97
 
 
-@settings(deadline=None)
 @given(st.floats(0.005, 0.08), st.integers(30, 5_000), st.floats(0.01, 1.5))
 def test_exchanging_the_sides_exchanges_the_verdict(per_token: float, requests: int, spread: float) -> None:
     one, other = side("A", spread=spread), side("B", per_token, float(requests), spread=spread)
@@ -192,7 +191,6 @@ def test_without_latencies_the_requests_running_stand_in_and_then_the_throughput
     assert (load.basis, load.same, load.overstated) == ("generated tokens/s", False, 1.0)
 
 
-@settings(deadline=None)
 @given(st.floats(0.5, 200), st.floats(0.5, 200))
 def test_a_load_never_narrows_an_interval(here: float, there: float) -> None:
     speed = judge_speed(other_rate("B", 0.015, here), loaded("A", 0.02, there))

@@ -192,7 +192,6 @@ OUTCOMES: Counter[str] = Counter()
 
 @settings(
     max_examples=200,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],

@@ -55,7 +55,7 @@ _ARGS = st.lists(_texts.map(lambda text: f"--x={text}"), max_size=4)
 @given(args=_ARGS, tree=_trees)
 @example(args=[f"--x={text}" for text in NASTY], tree={text: [text] for text in NASTY})
 @example(args=[], tree=[1, "a", True, {}, [], [[1], {"b": [False]}]])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.timeout(300)
 def test_any_value_arrives(args: list[str], tree: Any) -> None:
     """Texts with quotes, escapes and template syntax, whole numbers, mixed lists, maps with any key."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
@@ -75,7 +75,6 @@ def test_weights_are_parameters_times_bytes(precision: str, weights: float) -> N
     assert from_parameters(70 * 10**9, PRECISIONS[precision]).weights == weights
 
 
-@settings(deadline=None)
 @given(
     target=st.integers(10**9, 10**12),
     draft=st.integers(10**6, 10**11),
@@ -154,7 +153,6 @@ def test_a_drafts_cache_of_unknown_size_is_said_to_be_missing() -> None:
     assert memory.after.bytes_per_token == memory.before.bytes_per_token
 
 
-@settings(deadline=None)
 @given(batch=st.integers(1, 500), context=st.integers(1, 100_000), memory=st.floats(17e9, 3e11))
 def test_a_batch_fits_if_and_only_if_its_tokens_do(batch: int, context: int, memory: float) -> None:
     found = reckon(

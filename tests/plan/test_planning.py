@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, MIXTRAL, QWEN_7B, QWEN_HALF_B
@@ -331,7 +331,6 @@ def test_a_mixture_of_experts_counts_by_what_a_token_reads() -> None:
     assert plan.outlook.profile == "draft_model 1:12.9"
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 16))
 def test_more_acceptance_never_gains_less(one: float, other: float, k: int) -> None:
     less, more = sorted((one, other))

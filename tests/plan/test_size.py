@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter.plan.size import (
@@ -88,7 +88,6 @@ def test_an_unknown_precision_is_refused_with_the_known_ones() -> None:
         parse_precision("bf8")
 
 
-@settings(deadline=None)
 @given(st.integers(10**6, 10**14))
 def test_what_is_shown_of_a_size_is_read_back_as_about_the_same(count: int) -> None:
     assert parse_parameters(format_parameters(count)) == pytest.approx(count, rel=0.006)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter import plots
@@ -104,7 +104,6 @@ def test_two_lines_differ_in_more_than_colour() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=15))
-@settings(max_examples=60)
 def test_names_at_the_ends_of_lines_do_not_lie_on_each_other(ends: list[float]) -> None:
     placed = sorted(plots._spread(ends))
     assert all(b - a >= plots._LABEL_GAP - 1e-9 for a, b in itertools.pairwise(placed))

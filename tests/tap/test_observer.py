@@ -350,7 +350,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_JSON, _JSON)
 def test_no_json_is_a_defect(asked: Any, answered: Any) -> None:
     """With the very names that are read, and anything in them."""
