@@ -58,7 +58,7 @@ def groups() -> Iterator[Group]:
     yield Group("vllm-specdec.requests.rates", tuple(_records()))
     yield Group(
         "vllm-specdec.requests",
-        (_lose(), _mixed(), _type_loses(), _tap(), _unrecorded(), _rejected()),
+        (_lose(), _mixed(), _type_loses(), _deaf(), _tap(), _unrecorded(), _rejected()),
     )
 
 
@@ -220,6 +220,34 @@ def _of_type() -> str:
 def _of_targets(name: str) -> str:
     """Return a threshold by exporter: what has no model has no threshold of a model."""
     return f'max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))'
+
+
+def _deaf() -> Alert:
+    return Alert(
+        name="TapNotListening",
+        severity="critical",
+        subject="errors",
+        level="instance",
+        expr="max_over_time(vllm_specdec_tap_listening[2m]) == 0",
+        hold="5m",
+        keep="5m",
+        summary="The tap does not listen: clients that are sent to it are refused.",
+        description=(
+            "Nobody has been able to connect to the tap of the exporter at "
+            + PLACE
+            + IN
+            + " for 5 minutes. Requests that are sent there do not reach vLLM, which may be well and its pod ready."
+        ),
+        action=(
+            "Send the traffic to vLLM's own port; then free the tap's port, or give --tap.listen-address another one."
+        ),
+        dashboard="requests",
+        value="not listening",
+        why=(
+            "With --startup.on-error=wait the exporter goes on without its port, and tries again; otherwise it ends. A tap that "
+            "waits for its last requests does not listen either: longer than this only with a longer --tap.drain-timeout."
+        ),
+    )
 
 
 def _tap() -> Alert:

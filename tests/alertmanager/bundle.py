@@ -30,7 +30,9 @@ FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
 
 
 #: About an exporter itself, whatever it watches.
-OF_EXPORTER = frozenset({"TapUpstreamFailing", "RequestsUnrecorded", "ObservationsRejected"})
+OF_EXPORTER = frozenset(
+    {"TapNotListening", "TapUpstreamFailing", "RequestsUnrecorded", "ObservationsRejected"}
+)
 
 
 @dataclass(frozen=True)

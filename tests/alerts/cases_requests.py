@@ -434,9 +434,61 @@ REQUEST_TYPE_LOSES = (
     ),
 )
 
-# --- TapUpstreamFailing
+# --- TapNotListening
 
 PASSING = RequestPhase(30, passed=20)
+#: Another program has the port.
+DEAF = RequestPhase(30, passed=0, listening=False)
+
+NOT_LISTENING = _instance(
+    "The tap does not listen: clients that are sent to it are refused.",
+    "TapNotListening",
+    "critical",
+    "errors",
+    description=(
+        "Nobody has been able to connect to the tap of the exporter at vllm-1 in chat for 5 minutes. "
+        "Requests that are sent there do not reach vLLM, which may be well and its pod ready."
+    ),
+    action=(
+        "Send the traffic to vLLM's own port; then free the tap's port, or give --tap.listen-address another "
+        "one."
+    ),
+    value="not listening",
+)
+
+LISTENING = (
+    Case(
+        "the-port-of-the-tap-is-taken",
+        "TapNotListening",
+        "fires",
+        one_exporter(PASSING, DEAF),
+        38,
+        (NOT_LISTENING,),
+        (Check(35, "TapNotListening"),),
+    ),
+    Case(
+        "the-port-of-the-tap-is-free-again",
+        "TapNotListening",
+        "recovers",
+        one_exporter(PASSING, DEAF, PASSING),
+        75,
+        earlier=(Check(40, "TapNotListening", (NOT_LISTENING,)),),
+    ),
+    Case("the-tap-listens", "TapNotListening", "silent", one_exporter(PASSING), 28, topic="healthy"),
+    Case(
+        "a-tap-waits-for-its-last-requests",
+        "TapNotListening",
+        "silent",
+        one_exporter(PASSING, replace(DEAF, minutes=3), replace(DEAF, gone=True)),
+        40,
+        earlier=tuple(Check(minute, "TapNotListening") for minute in range(31, 40)),
+        topic="too-short",
+    ),
+    Case("there-is-no-tap", "TapNotListening", "silent", one_exporter(WELL), 50, topic="other"),
+)
+
+# --- TapUpstreamFailing
+
 FAILING = RequestPhase(30, passed=15, failed={"refused": 3, "reset": 1, "timeout": 1})
 #: While a model loads nothing answers.
 LOADING = RequestPhase(20, passed=0, failed={"refused": 20})
@@ -693,6 +745,7 @@ CASES: tuple[Case, ...] = (
     *REQUESTS_LOSE,
     *MIXED_WORKLOAD,
     *REQUEST_TYPE_LOSES,
+    *LISTENING,
     *TAP,
     *UNSEEN,
     *REJECTIONS,

@@ -34,6 +34,7 @@ class RequestPhase:
         rejected: pushed requests a minute that could not be used.
         passed: requests a minute that went through the tap; None, and there is no tap.
         failed: connections a minute that the tap did not get, by reason.
+        listening: whether clients can connect to the tap.
         restart: whether the counters begin anew.
         gone: whether nothing can be scraped.
     """
@@ -44,6 +45,7 @@ class RequestPhase:
     rejected: float = 0
     passed: float | None = None
     failed: Mapping[str, float] = field(default_factory=dict)
+    listening: bool = True
     restart: bool = False
     gone: bool = False
 
@@ -87,6 +89,9 @@ def observe(
             samples = [before + step * i for i in range(phase.minutes)]
             world.put(f"vllm_specdec_{name}", {**target, **dict(own)}, minute, samples)
             totals[counter] = before + step * phase.minutes
+        if phase.passed is not None and not phase.gone:
+            listening = [float(phase.listening)] * phase.minutes
+            world.put("vllm_specdec_tap_listening", target, minute, listening)
         minute += phase.minutes
 
 
