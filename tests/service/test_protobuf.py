@@ -121,17 +121,17 @@ def test_picked_samples_come_as_text(exporter: RunningExporter) -> None:
     assert {name for name, _ in samples(parse_classic(found.text))} == {name}
 
 
-def test_an_exporter_that_stands_by_answers_in_text() -> None:
+def test_an_exporter_that_stands_by_says_the_same_in_both() -> None:
     address = f"127.0.0.1:{free_port()}"
     wrong = ("--startup.on-error", "wait", "--poll.interval", "0s")
     with running_exporter("--web.listen-address", address, *wrong, fast=False) as exporter:
-        found = exporter.get("/metrics", Accept=PROMETHEUS[2])
+        text = exporter.get("/metrics")
+        protobuf = exporter.get("/metrics", Accept=PROTOBUF)
 
-    assert found.headers["content-type"].startswith("application/openmetrics-text")
+    found = series(decode(protobuf.body))
+    assert found == samples(parse_classic(text.text))
     (successful,) = [
-        value
-        for (name, _), value in samples(parse_openmetrics(found.text)).items()
-        if name == "vllm_specdec_config_last_reload_successful"
+        value for (name, _), value in found.items() if name == "vllm_specdec_config_last_reload_successful"
     ]
     assert successful == 0
 
