@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from dataclasses import dataclass, field
@@ -12,7 +13,42 @@ from . import logs
 from .events import Event
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from .tap.service import TapService
+
+#: What asks a process to end, and what would end one that no longer listens to it.
+_ASKS = (signal.SIGTERM, signal.SIGINT)
+_ENDS = (*_ASKS, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def on_each_signal(tell: Callable[[], None]) -> Iterator[None]:
+    """Call `tell` for each SIGTERM and SIGINT within the block, which ends with the process once one came.
+
+    From then on they change nothing: the loop gives its handlers back, and one more signal would turn an
+    orderly end into a death by signal.
+    """
+    loop = asyncio.get_running_loop()
+    asked = False
+
+    def note() -> None:
+        nonlocal asked
+        asked = True
+        tell()
+
+    for number in _ASKS:
+        loop.add_signal_handler(number, note)
+    try:
+        yield
+    finally:
+        if asked:
+            # What comes between two handlers waits, and is dropped.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+            for number in _ENDS:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +64,9 @@ class Ending:
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
-    def on_signals(cls) -> Self:
-        """Return what the signals of this process set from now on."""
+    @contextlib.contextmanager
+    def on_signals(cls) -> Iterator[Self]:
+        """Yield what the signals of this process set; the process ends with the block once one came."""
         ending = cls()
 
         def end() -> None:
@@ -37,10 +74,8 @@ class Ending:
                 ending.hurry.set()
             ending.stop.set()
 
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end)
-        return ending
+        with on_each_signal(end):
+            yield ending
 
     async def end_tap(self, tap: TapService | None) -> None:
         """End a tap: after the requests under way, or as soon as somebody is in a hurry."""

@@ -74,20 +74,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _start(start: Callable[[], Exporter], flags: Mapping[str, Any], *, waits: bool) -> int:
-    ending = Ending.on_signals()
-    tap = None
-    if waits:
-        started = await standby.wait_for(start, flags, os.environ, ending)
-        if started is None:
-            return 0
-        exporter, tap = started
-    else:
-        exporter = start()
-    logs.set_up(exporter.config.log_format, exporter.config.log_level)
-    for name in unknown_variables(OPTIONS, os.environ):
-        if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
-            logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
-    return await _serve(exporter, tap, ending, waits=waits)
+    with Ending.on_signals() as ending:
+        tap = None
+        if waits:
+            started = await standby.wait_for(start, flags, os.environ, ending)
+            if started is None:
+                return 0
+            exporter, tap = started
+        else:
+            exporter = start()
+        logs.set_up(exporter.config.log_format, exporter.config.log_level)
+        for name in unknown_variables(OPTIONS, os.environ):
+            if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
+                logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
+        return await _serve(exporter, tap, ending, waits=waits)
 
 
 async def _serve(exporter: Exporter, tap: TapService | None, ending: Ending, *, waits: bool) -> int:

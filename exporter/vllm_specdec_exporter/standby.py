@@ -76,7 +76,8 @@ def without_settings(words: Sequence[str], environment: Mapping[str, str]) -> in
         raise ConfigError(msg)
 
     async def stand() -> None:
-        await wait_for(start, flags, environment, Ending.on_signals())
+        with Ending.on_signals() as ending:
+            await wait_for(start, flags, environment, ending)
 
     asyncio.run(stand())
     return 0

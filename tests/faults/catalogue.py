@@ -348,7 +348,7 @@ SIGNALS = Area(
         Fault(
             "sigterm_during_scrape", "SIGTERM while a scraper does not take its answers.", "It is cut off."
         ),
-        Fault("sigterm_twice", "SIGTERM, and more of it.", "The same as once."),
+        Fault("sigterm_twice", "SIGTERM, and more of it until the end.", "The same as once."),
         Fault("sigint", "SIGINT while a poll hangs.", "The same as SIGTERM."),
         Fault(
             "sigterm_before_it_serves",

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
 from .. import logs
 from ..admission import Admission
+from ..ending import on_each_signal
 from ..listener import Listener, why_not
 from ..options import ConfigError
 from ..web_options import MOST_REQUESTS
@@ -78,9 +78,12 @@ def _alone_with(file: Path) -> Iterator[None]:
 
 async def _serve(config: Config) -> int:
     stop = asyncio.Event()
+    with on_each_signal(stop.set):
+        return await _receive(config, stop)
+
+
+async def _receive(config: Config, stop: asyncio.Event) -> int:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     tally = Tally()
 
     def tell(event: Event) -> None:

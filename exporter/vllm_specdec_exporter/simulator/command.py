@@ -3,11 +3,11 @@
 import argparse
 import asyncio
 import math
-import signal
 import sys
 import time
 from pathlib import Path
 
+from ..ending import on_each_signal
 from .dialects import DIALECTS
 from .parameters import ScenarioError
 from .scenario import SCENARIOS, Phase, Scenario, find_scenario
@@ -126,9 +126,6 @@ def _scenario(args: argparse.Namespace) -> Scenario:
 
 async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Namespace) -> None:
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
     server = SimulatorServer(
         simulation,
         dialect=args.dialect,
@@ -137,16 +134,17 @@ async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Na
         speed=args.speed,
         on_phase=_announce_phase,
     )
-    await server.start()
-    try:
-        config = simulation.config
-        _say(
-            f"serving {server.metrics_url} (dialect {args.dialect}, {len(config.models)} model(s) "
-            f"with {config.engines} engine(s) each, scenario {config.scenario.name})"
-        )
-        await stopped.wait()
-    finally:
-        await server.stop()
+    with on_each_signal(stopped.set):
+        await server.start()
+        try:
+            config = simulation.config
+            _say(
+                f"serving {server.metrics_url} (dialect {args.dialect}, {len(config.models)} model(s) "
+                f"with {config.engines} engine(s) each, scenario {config.scenario.name})"
+            )
+            await stopped.wait()
+        finally:
+            await server.stop()
 
 
 def _announce_phase(phase: Phase) -> None:
