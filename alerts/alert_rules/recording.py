@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .rule import LOOK_BACK, MODEL, SPEEDUP, TARGET, Group, Level, Record, enough, threshold
+from .rule import (
+    LOOK_BACK,
+    MODEL,
+    SPEEDUP,
+    Group,
+    Level,
+    Record,
+    enough,
+    threshold,
+    thresholds_of_models,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,17 +98,7 @@ def _thresholds() -> Iterator[Record]:
         "A threshold for every model, whatever exporter watches it. Where exporters of one model disagree, "
         "the lowest counts. No series, no alert: VLLMSpecDecodeRulesBlind tells of that."
     )
-    for name in THRESHOLDS:
-        yield Record(
-            threshold(name),
-            f"min by ({MODEL}) (\n"
-            f'  max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))\n'
-            f"  * on ({TARGET}) group_right ()\n"
-            f"  last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
-            ")",
-            why=why,
-        )
-        why = ""
+    yield from thresholds_of_models(THRESHOLDS, f"last_over_time(vllm_specdec_info[{LOOK_BACK}])", why)
 
 
 def _rates(window: str) -> Iterator[Record]:

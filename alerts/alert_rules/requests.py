@@ -26,6 +26,8 @@ from .rule import (
     of_target,
     this,
     threshold,
+    threshold_of_targets,
+    thresholds_of_models,
 )
 
 if TYPE_CHECKING:
@@ -67,17 +69,8 @@ def _records() -> Iterator[Record]:
         "As the other thresholds, but for every model that requests name: an alias or an adapter has no "
         "vllm_specdec_info."
     )
-    for name in THRESHOLDS:
-        yield Record(
-            threshold(name),
-            f"min by ({MODEL}) (\n"
-            f'  max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))\n'
-            f"  * on ({TARGET}) group_right ()\n"
-            f"  group by ({TARGET}, model_name) (present_over_time({_OUTCOMES}[{LOOK_BACK}]))\n"
-            ")",
-            why=why,
-        )
-        why = ""
+    seen = f"group by ({TARGET}, model_name) (present_over_time({_OUTCOMES}[{LOOK_BACK}]))"
+    yield from thresholds_of_models(THRESHOLDS, seen, why)
     yield Record(
         _BY_TYPE,
         f"sum by ({_OF_TYPE}, outcome) (rate({_OUTCOMES}[30m]))",
@@ -217,11 +210,6 @@ def _of_type() -> str:
     )
 
 
-def _of_targets(name: str) -> str:
-    """Return a threshold by exporter: what has no model has no threshold of a model."""
-    return f'max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))'
-
-
 def _deaf() -> Alert:
     return Alert(
         name="TapNotListening",
@@ -260,7 +248,7 @@ def _tap() -> Alert:
         level="instance",
         expr=(
             f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
-            f"> on ({TARGET}) group_left () {_of_targets(limit)}\n"
+            f"> on ({TARGET}) group_left () {threshold_of_targets(limit)}\n"
             f"and on ({TARGET}) (min by ({TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
         ),
         hold="5m",
@@ -299,7 +287,7 @@ def _unrecorded() -> Alert:
         level="instance",
         expr=(
             f"sum without (source, record) ({without})\n"
-            f">= on ({TARGET}) group_left () {_of_targets('minimum_requests')}\n"
+            f">= on ({TARGET}) group_left () {threshold_of_targets('minimum_requests')}\n"
             f"unless on ({TARGET}) (sum by ({TARGET}) ({readable}) > 0)\n"
             f"and on ({TARGET}) (sum by ({TARGET}) (increase(vllm_specdec_drafts_total[1h])) > 0)"
         ),

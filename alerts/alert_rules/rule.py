@@ -12,7 +12,10 @@ Ratios are never averaged: numerator and denominator are summed apart and divide
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 #: Labels that name a model, whatever its replicas.
 MODEL = "cluster, namespace, model_name"
@@ -109,6 +112,32 @@ class Group:
 def threshold(name: str) -> str:
     """Return the threshold in force, by model."""
     return f"model:vllm_specdec_{name}:threshold"
+
+
+def threshold_of_targets(name: str) -> str:
+    """Return a threshold by exporter: what has no model has no threshold of a model."""
+    return f'max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))'
+
+
+def thresholds_of_models(names: Iterable[str], models: str, why: str) -> Iterator[Record]:
+    """Yield the records of thresholds by model.
+
+    Args:
+        names: of the thresholds.
+        models: what has a series with the value 1 for every model of an exporter.
+        why: the comment, which the first one has.
+    """
+    for name in names:
+        yield Record(
+            threshold(name),
+            f"min by ({MODEL}) (\n"
+            f"  {threshold_of_targets(name)}\n"
+            f"  * on ({TARGET}) group_right ()\n"
+            f"  {models}\n"
+            ")",
+            why=why,
+        )
+        why = ""
 
 
 def compare(level: Level, left: str, operator: str, name: str) -> str:

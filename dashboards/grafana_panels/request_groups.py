@@ -55,6 +55,8 @@ _BY_OUTCOME: Json = {
     "no_value": ABSENT,
     "width": 8,
 }
+#: Bars of acceptance, one for each group.
+_ACCEPTANCE_BARS: Json = {**RATIO, "color": fixed(BLUE), "no_value": ABSENT, "width": 6, "rows": 10}
 MIXED = words({1: ("● MIXED", AMBER), 0: ("not mixed", GREY)})
 
 
@@ -178,11 +180,7 @@ who: list[Panel] = [
             "where it falls below what pays, route hot requests elsewhere, or lower K."
         ),
         targets=[now(f"sort_desc({quantile(ACCEPTANCE, 0.5, TEMPERATURE)})", "{{temperature}}")],
-        **RATIO,
-        color=fixed(BLUE),
-        no_value=ABSENT,
-        width=6,
-        rows=10,
+        **_ACCEPTANCE_BARS,
     ),
     BarGauge(
         title="Acceptance by type of request",
@@ -191,11 +189,7 @@ who: list[Panel] = [
             "give the losing types a server without speculation."
         ),
         targets=[now(f"sort_desc({quantile(ACCEPTANCE, 0.5, TYPE)})", "{{request_type}}")],
-        **RATIO,
-        color=fixed(BLUE),
-        no_value=ABSENT,
-        width=6,
-        rows=10,
+        **_ACCEPTANCE_BARS,
     ),
     Heatmap(
         title="Acceptance of requests",
