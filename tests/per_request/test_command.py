@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import subprocess
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -304,13 +306,13 @@ def found() -> ModelRequests:
 
 def test_the_ratios_are_those_of_a_real_server(truth: list[dict[str, Any]], found: ModelRequests) -> None:
     """Quantiles and shares, by request, from the server's own rate of each."""
-    rates = sorted(record["num_accepted_draft_tokens"] / record["num_draft_tokens"] for record in truth)
+    rates = sorted(Fraction(each["num_accepted_draft_tokens"], each["num_draft_tokens"]) for each in truth)
     assert found.window_requests == len(rates)
-    for name, q in (("0.1", 0.1), ("0.5", 0.5), ("0.9", 0.9)):
-        exact = next(rate for place, rate in enumerate(rates, 1) if place >= q * len(rates))
-        assert found.acceptance_quantiles[name] == pytest.approx(exact, abs=0.0006)
-    assert found.losing_requests_ratio == sum(rate < 0.5 for rate in rates) / len(rates)
-    assert found.gaining_requests_ratio == sum(rate > 0.65 for rate in rates) / len(rates)
+    for name, tenths in (("0.1", 1), ("0.5", 5), ("0.9", 9)):
+        exact = next(rate for place, rate in enumerate(rates, 1) if 10 * place >= tenths * len(rates))
+        assert found.acceptance_quantiles[name] == math.floor(1000 * exact) / 1000
+    assert found.losing_requests_ratio == sum(rate < Fraction(1, 2) for rate in rates) / len(rates)
+    assert found.gaining_requests_ratio == sum(rate > Fraction(65, 100) for rate in rates) / len(rates)
 
 
 def test_every_smaller_k_is_exact(truth: list[dict[str, Any]], found: ModelRequests) -> None:

@@ -151,7 +151,7 @@ class TestTheLosingMinority:
         (found,) = known(MIXED).models
         ratios = sorted(each.record.acceptance_ratio or 0.0 for each in observations(MIXED) if each.record)
 
-        assert found.acceptance_quantiles["0.1"] == pytest.approx(ratios[99], abs=1e-3)
+        assert 0 <= ratios[99] - found.acceptance_quantiles["0.1"] < 1e-3
         assert found.acceptance_quantiles["0.1"] < 0.5 < 0.6 <= (found.acceptance_ratio or 0)
         assert found.mixed
         assert found.routing is not None

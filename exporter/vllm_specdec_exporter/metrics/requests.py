@@ -112,7 +112,8 @@ REQUESTS: tuple[Metric, ...] = (
     ),
     _recent(
         "request_acceptance_ratio_percentile",
-        "Acceptance ratio that this percentage of the requests does not exceed, 0 to 1.",
+        "Acceptance ratio that this percentage of the requests does not exceed, rounded down to a "
+        "thousandth, 0 to 1.",
         RECORD,
         field="acceptance_quantiles",
         expand=_percentiles,

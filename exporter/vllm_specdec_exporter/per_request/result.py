@@ -179,8 +179,8 @@ class ModelRequests:
         window: the name of the judged window, such as ``30m``.
         window_requests: requests in it for which something was drafted.
         window_unrecorded_requests: requests in it whose answers told nothing of speculation.
-        acceptance_quantiles: acceptance ratio by request, by quantile (``0.1``, ``0.5``, ``0.9``); empty
-            without requests.
+        acceptance_quantiles: acceptance ratio by request, rounded down to a thousandth, by quantile (``0.1``,
+            ``0.5``, ``0.9``); empty without requests.
         acceptance_ratio: accepted over drafted tokens of all requests together: what `/metrics` shows.
         losing_requests_ratio: share of the requests that lose.
         losing_tokens_ratio: share of the generated tokens that were generated for requests that lose.
