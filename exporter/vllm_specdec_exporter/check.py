@@ -29,8 +29,8 @@ from .per_request.standing import is_problem
 from .poller import Poller
 from .result import ExporterResult
 from .target import parse_target
-from .tls import trusting
 from .upstream import Upstream
+from .upstream_tls import tls_context
 from .values import mask_url
 from .window import Window
 from .wording import printable
@@ -49,7 +49,7 @@ OPTIONS = tuple(
 )
 
 #: Those that also say how to talk to an exporter.
-_OF_EXPORTER = ("vllm.ca-file", "vllm.insecure-skip-verify")
+_OF_EXPORTER = ("vllm.ca-file", "vllm.cert-file", "vllm.key-file", "vllm.insecure-skip-verify")
 
 #: Samples over the watch: two would do for the values, more show a server that stumbles.
 _SAMPLES = 6
@@ -219,9 +219,7 @@ def _ask(args: argparse.Namespace) -> ExporterResult:
         raise ConfigError(msg)
     values, _ = gather([o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None)
     try:
-        tls = trusting(
-            values["vllm.ca-file"], insecure=values["vllm.insecure-skip-verify"], flag="--vllm.ca-file"
-        )
+        tls = tls_context(config.build_tls(values))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     headers = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,15 @@ class UpstreamConfig:
     bearer_token_file: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     timeout: float = 4.0
+
+    def request_headers(self, own: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Return `own` headers but for those that are configured too, and all that are: names may repeat."""
+        names: dict[str, str] = {}
+        for name, _ in self.headers:
+            names.setdefault(name.lower(), name)
+        kept = [(name, value) for name, value in own.items() if name.lower() not in names]
+        # One spelling of each name, or aiohttp would take the last of them for the only one.
+        return [*kept, *((names[name.lower()], value) for name, value in self.headers)]
 
 
 @dataclass(frozen=True)
@@ -181,19 +190,30 @@ def build_upstream(values: Mapping[str, Any], timeout: float) -> UpstreamConfig:
     Raises:
         ConfigError: values that contradict each other.
     """
+    return replace(
+        build_tls(values),
+        targets=_targets(values["vllm.url"]),
+        server_name=values["vllm.server-name"] or "",
+        bearer_token_file=values["vllm.bearer-token-file"] or "",
+        headers=values["vllm.header"],
+        timeout=timeout,
+    )
+
+
+def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
+    """Return whom to trust and who to be, and nothing else.
+
+    Raises:
+        ConfigError: values that contradict each other.
+    """
     if bool(values["vllm.cert-file"]) != bool(values["vllm.key-file"]):
         msg = "--vllm.cert-file and --vllm.key-file go together"
         raise ConfigError(msg)
     return UpstreamConfig(
-        targets=_targets(values["vllm.url"]),
         ca_file=values["vllm.ca-file"] or "",
         cert_file=values["vllm.cert-file"] or "",
         key_file=values["vllm.key-file"] or "",
-        server_name=values["vllm.server-name"] or "",
         insecure_skip_verify=values["vllm.insecure-skip-verify"],
-        bearer_token_file=values["vllm.bearer-token-file"] or "",
-        headers=values["vllm.header"],
-        timeout=timeout,
     )
 
 
@@ -212,7 +232,7 @@ def build_settings(
         windows=windows,
         judged=judged,
         slack=slack,
-        thresholds=_thresholds(values, fit(profile, ratio), speculation.num_speculative_tokens),
+        thresholds=_thresholds(values, fit(profile, ratio), speculation),
         speculation=speculation,
         profile=profile,
         size_ratio=ratio,
@@ -246,9 +266,10 @@ def _profiles(path: str | None) -> Mapping[str, CostProfile]:
         raise ConfigError(msg) from error
 
 
-def _thresholds(values: Mapping[str, Any], profile: CostProfile, k: int | None) -> Thresholds:
+def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Speculation) -> Thresholds:
+    k, method = speculation.num_speculative_tokens, guess_method(speculation.method, speculation.draft_model)
     try:
-        return thresholds_for(profile, k).with_values(dict(values["threshold"]))
+        return thresholds_for(profile, k, method).with_values(dict(values["threshold"]))
     except ValueError as error:
         msg = f"--threshold: {error}"
         if profile.cheap:

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .listen_address import loopback_hosts
+from .listen_address import format_address, loopback_hosts
 from .options import ConfigError, add_flags
 from .web_options import WEB_OPTIONS, add_config_file, web_values
 
@@ -86,7 +86,7 @@ def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> Finding:
 
 def _ask(host: str, port: int, *, tls: bool, end: float) -> Finding:
     scheme = "https" if tls else "http"
-    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/-/healthy"
+    url = f"{scheme}://{format_address(host, port)}/-/healthy"
     try:
         with socket.create_connection((host, port), _left(end)) as connection:
             answer = _exchange_tls(connection, end) if tls else _exchange(connection, end)

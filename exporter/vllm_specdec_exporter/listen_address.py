@@ -1,4 +1,4 @@
-"""Listen addresses: from text to host and port, and where such an address is reached from this machine."""
+"""Listen addresses: from text to host and port, back again, and to where this machine reaches them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def parse_listen_address(text: str) -> tuple[str, int]:
         msg = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
         raise ValueError(msg)
     return host.strip("[]"), int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """Return host and port as one writes them, the other way round of `parse_listen_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def loopback_hosts(host: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from . import logs
 from .events import Event
+from .listen_address import format_address
 
 if TYPE_CHECKING:
     import ssl
@@ -79,8 +80,7 @@ class Listener:
     @property
     def addresses(self) -> list[str]:
         """Where it listens."""
-        found = (bound.getsockname() for bound in self._sockets)
-        return [f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}" for name in found]
+        return [format_address(*bound.getsockname()[:2]) for bound in self._sockets]
 
     def serve(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import zlib
 from typing import TYPE_CHECKING
@@ -28,6 +29,9 @@ _END = b"# EOF\n"
 #: As zlib wants it to be told, and as much work as Prometheus' own library does.
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
+
+#: How much a coding is wanted.
+_WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
 
 #: Seconds of writing after which others have their turn.
 _TURN_SECONDS = 0.0005
@@ -70,23 +74,35 @@ def negotiate(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
 
             if protobuf_exposition.accepts(accept):
                 body = protobuf_exposition.encode(native)
-                return _compressed(body, protobuf_exposition.CONTENT_TYPE)
+                response = web.Response(body=body, headers={"Content-Type": protobuf_exposition.CONTENT_TYPE})
+                compress(request, response)
+                return response
         try:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # a version that is no number
             encode, content_type = choose_encoder("")
         wanted = text.restricted_registry(names) if names else text
-        packed = "gzip" in ",".join(request.headers.getall("Accept-Encoding", ())).lower()
+        packed = _takes_gzip(request)
         headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if packed else {})
         return web.Response(body=await _in_pieces(wanted, encode, packed=packed), headers=headers)
 
     return handler
 
 
-def _compressed(body: bytes, content_type: str) -> web.Response:
-    response = web.Response(body=body, headers={"Content-Type": content_type})
-    response.enable_compression()
-    return response
+def compress(request: web.Request, response: web.Response) -> None:
+    """Send `response` as gzip if who asked for it takes that."""
+    if _takes_gzip(request):
+        response.enable_compression(web.ContentCoding.gzip)
+
+
+def _takes_gzip(request: web.Request) -> bool:
+    """Tell whether an answer may be gzip (RFC 9110, 12.5.3); one that cannot be read asks for nothing."""
+    weights: dict[str, float] = {}
+    for part in ",".join(request.headers.getall("Accept-Encoding", ())).lower().split(","):
+        coding, _, parameter = part.partition(";")
+        weight = parameter.strip().removeprefix("q=") or "1"
+        weights[coding.strip()] = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
 async def _in_pieces(registry: Collector, encode: Callable[[Collector], bytes], *, packed: bool) -> bytes:

@@ -77,6 +77,7 @@ class Poller:
         self._tell = tell
         self._shapes = shapes
         self._states: dict[EngineKey, EngineState] = {}
+        self._resets: dict[tuple[str, str], int] = {}
         self._version = ""
         self._version_tries = _VERSION_TRIES
         self._expires: float | None = None
@@ -93,6 +94,7 @@ class Poller:
         What is not too old now stays until the first poll of this one is overdue.
         """
         self._states = other._states
+        self._resets = other._resets
         self._version = other._version
         self._expires = other._expires
         now = self._clock()
@@ -132,8 +134,11 @@ class Poller:
             self.latest = replace(
                 after, up=True, last_success_timestamp_seconds=self._wall(), engines=engines
             )
-            if _resets(self.latest) > _resets(before):
+            resets = {(each.model_name, each.engine): each.engine_resets_total for each in engines}
+            # Against those last seen, whatever polls failed since: each start is told once.
+            if any(total > self._resets.get(engine, 0) for engine, total in resets.items()):
                 self._forget_version()
+            self._resets = resets
         else:
             self._fail(after, failure)
         self._expires = self._clock() + self._patience
@@ -188,7 +193,3 @@ def _failure(reason: str, error: Exception) -> PollFailure:
 
 def _counted(errors: dict[str, int], reason: str) -> dict[str, int]:
     return {**errors, reason: errors[reason] + 1}
-
-
-def _resets(result: TargetResult) -> int:
-    return sum(engine.engine_resets_total for engine in result.engines)

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from .admission import Admission
 from .ending import Ending
 from .events import Event
 from .exporter import Exporter
+from .listen_address import format_address
 from .listener import why_not
 from .option_table import OPTIONS
 from .options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from .config import Config
     from .tap.service import TapService
     from .webconfig.guard import Guard
 
@@ -70,33 +73,53 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write("the configuration is valid\n")
         return 0
     waits = standby.waits(vars(args), os.environ)
-    return asyncio.run(_start(partial(Exporter, load), vars(args), waits=waits))
+    return asyncio.run(_start(partial(_prepare, load), vars(args), waits=waits))
 
 
-async def _start(start: Callable[[], Exporter], flags: Mapping[str, Any], *, waits: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the settings make, and the files that they name: all that can fail for these."""
+
+    exporter: Exporter
+    guard: Guard | None
+    tap: TapService | None
+
+
+def _prepare(load: Callable[[], Config]) -> _Parts:
+    """Return the parts of the process; nothing listens yet.
+
+    Raises:
+        ConfigError: settings, or files that they name, cannot be used.
+    """
+    exporter = Exporter(load)
+    return _Parts(exporter, _guard(exporter), _tap(exporter.config))
+
+
+async def _start(start: Callable[[], _Parts], flags: Mapping[str, Any], *, waits: bool) -> int:
     with Ending.on_signals() as ending:
-        tap = None
+        relaying = None
         if waits:
             started = await standby.wait_for(start, flags, os.environ, ending)
             if started is None:
                 return 0
-            exporter, tap = started
+            parts, relaying = started
         else:
-            exporter = start()
+            parts = start()
+        exporter = parts.exporter
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         for name in unknown_variables(OPTIONS, os.environ):
             if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
                 logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
-        return await _serve(exporter, tap, ending, waits=waits)
+        return await _serve(parts, relaying, ending, waits=waits)
 
 
-async def _serve(exporter: Exporter, tap: TapService | None, ending: Ending, *, waits: bool) -> int:
-    guard = _guard(exporter)
+async def _serve(parts: _Parts, relaying: TapService | None, ending: Ending, *, waits: bool) -> int:
+    exporter, guard = parts.exporter, parts.guard
     try:
-        tap = await _tap(exporter, tap, waits=waits)
+        tap = await _relay(exporter, parts.tap, relaying, waits=waits)
     except OSError as error:
-        host, port = exporter.config.tap.listen if exporter.config.tap else ("", 0)
-        where = f'--tap.listen-address "{host}:{port}"'
+        address = format_address(*exporter.config.tap.listen) if exporter.config.tap else ""
+        where = f'--tap.listen-address "{address}"'
         sys.stderr.write(f"vllm-specdec-exporter: error: {where}: cannot listen: {why_not(error)}\n")
         return 1
     admission = Admission(exporter.config.max_requests)
@@ -142,26 +165,29 @@ async def _serve(exporter: Exporter, tap: TapService | None, ending: Ending, *, 
     return 0
 
 
-async def _tap(exporter: Exporter, before: TapService | None, *, waits: bool) -> TapService | None:
-    """Return the tap in force; one from before the settings were mended goes on if they mean the same."""
-    config = exporter.config
-    if config.tap is None:
-        await _replace(before)
-        return None
-    # Imported here, for whoever has no tap.
-    from .tap.service import TapService
+async def _relay(
+    exporter: Exporter, tap: TapService | None, before: TapService | None, *, waits: bool
+) -> TapService | None:
+    """Let the tap relay; one from before the settings were mended goes on if they mean the same.
 
-    service = before
-    if before is None or not before.means(config.tap, config.upstream):
-        await _replace(before)
-        service = TapService(config.tap, config.upstream)
-    assert service is not None  # made just now
-    exporter.requests.listen_to(service.tap)
-    if waits:
-        service.keep_trying()
+    Returns:
+        The one in force.
+
+    Raises:
+        OSError: it cannot listen, and is not to wait until it can.
+    """
+    if tap is not None and before is not None and before.means(tap.config, exporter.config.upstream):
+        tap = before
     else:
-        await service.open()
-    return service
+        await _replace(before)
+    if tap is None:
+        return None
+    exporter.requests.listen_to(tap.tap)
+    if waits:
+        tap.keep_trying()
+    else:
+        await tap.open()
+    return tap
 
 
 async def _replace(tap: TapService | None) -> None:
@@ -169,6 +195,15 @@ async def _replace(tap: TapService | None) -> None:
     if tap is not None:
         tap.cut()
         await tap.stop()
+
+
+def _tap(config: Config) -> TapService | None:
+    if config.tap is None:
+        return None
+    # Imported here, for whoever has no tap.
+    from .tap.service import TapService
+
+    return TapService(config.tap, config.upstream)
 
 
 def _guard(exporter: Exporter) -> Guard | None:
@@ -183,7 +218,7 @@ def _guard(exporter: Exporter) -> Guard | None:
     source = Source(path)
     try:
         return Guard(source, source.load(), exporter.note_web_config)
-    except WebConfigError as error:  # it was right a moment ago
+    except WebConfigError as error:  # it was right a moment ago, when the settings were read
         raise WebConfigFileError(path, str(error)) from error
 
 

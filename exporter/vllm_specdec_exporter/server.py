@@ -9,7 +9,7 @@ import yaml
 from aiohttp import web
 
 from . import snapshot, statuspage
-from .metrics_endpoint import make_handler
+from .metrics_endpoint import compress, make_handler
 from .options import ConfigError
 from .per_request.push import PATH as PUSH_PATH
 
@@ -120,5 +120,5 @@ async def _snapshot(request: web.Request) -> web.Response:
         return web.json_response({"error": str(error)}, status=400)
     body = snapshot.encode(exporter.latest(), wanted)
     response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
-    response.enable_compression()
+    compress(request, response)
     return response

@@ -22,6 +22,7 @@ from .admission import HANDSHAKE_SECONDS, MOST_HANDSHAKES, Admission
 from .config import build_upstream
 from .ending import Ending
 from .events import Event
+from .listen_address import format_address
 from .listener import Listener, why_not
 from .metrics_endpoint import make_handler
 from .option_table import OPTIONS, STARTUP_ON_ERROR
@@ -96,7 +97,7 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
         try:
             return await Listener.open(host, port, most_handshakes=MOST_HANDSHAKES)
         except (OSError, UnicodeError) as error:
-            reason = f'--web.listen-address "{host}:{port}": cannot listen: {why_not(error)}'
+            reason = f'--web.listen-address "{format_address(host, port)}": cannot listen: {why_not(error)}'
         if stop is None:
             sys.stderr.write(f"vllm-specdec-exporter: error: {reason}\n")
             return None

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from .listen_address import format_address
+
 _SECRET_PARAMETER = re.compile(
     r"([?&][^=&]*(?:token|key|secret|password|auth|sig)[^=&]*=)[^&]*", re.IGNORECASE
 )
@@ -86,8 +88,10 @@ def parse_target(text: str) -> Target:
     if "@" in parts.path + parts.query:
         msg = "an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @"
         raise ValueError(msg)
-    host = f"[{hostname}]" if ":" in hostname else hostname
-    location = f"{host}:{port}" if port is not None else host
+    if port is not None:
+        location = format_address(hostname, port)
+    else:
+        location = f"[{hostname}]" if ":" in hostname else hostname
     return Target(
         url=urlunsplit((parts.scheme, location, _path(parts.path), parts.query, "")),
         user=unquote(parts.username or ""),

@@ -1,9 +1,65 @@
-"""TLS towards others: whom to trust."""
+"""TLS: whom to trust, and certificates that are replaced while the process runs.
+
+By cert-manager that is every few weeks, by KServe whenever a pod comes with a new address.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import ssl
+from typing import TYPE_CHECKING
+
+from . import logs
+from .events import Event
+from .files import stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class CertificateFiles:
+    """Certificate files, read anew when they have changed.
+
+    Files that cannot be used, or are half written, change nothing. They are tried again each time, for the
+    cause may be elsewhere (no descriptor left, a directory that cannot be read yet); the log tells once of
+    each version of them.
+
+    Args:
+        paths: the files; empty for one that there is not.
+        load: reads them and takes them; raises ValueError where they cannot be used.
+        complaint: what the log says then.
+
+    Raises:
+        ValueError: they cannot be used now.
+    """
+
+    def __init__(self, paths: Sequence[str], load: Callable[[], None], complaint: str) -> None:
+        self._paths = tuple(paths)
+        self._load = load
+        self._complaint = complaint
+        self._refused: tuple[tuple[int, ...], ...] | None = None
+        self._loaded = self._look()
+        load()
+
+    def refresh(self) -> None:
+        """Read them anew if they are others than those that were loaded."""
+        found = self._look()
+        if found == self._loaded:
+            self._refused = None
+            return
+        try:
+            self._load()
+        except ValueError as error:
+            if found != self._refused:
+                self._refused = found
+                logs.write([Event(logging.WARNING, self._complaint, {"error": str(error)})])
+        else:
+            self._loaded, self._refused = found, None
+
+    def _look(self) -> tuple[tuple[int, ...], ...]:
+        """Return what tells one version of them from another, through links as Kubernetes has them."""
+        return tuple(stamp(path) for path in self._paths)
 
 
 def trusting(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContext:

@@ -121,7 +121,7 @@ class Upstream:
             self._session = self._open()
         async with self._session.get(
             url,
-            headers={"Accept": accept, **self._authorization(), **dict(self._config.headers)},
+            headers=self._config.request_headers({"Accept": accept, **self._authorization()}),
             allow_redirects=False,
             server_hostname=self._config.server_name or None,
             ssl=self._tls.context() if self._tls else True,

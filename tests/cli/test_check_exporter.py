@@ -142,6 +142,22 @@ def test_an_exporter_with_tls_is_trusted_by_its_file(tmp_path: Path) -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in strange.err
 
 
+def test_an_exporter_that_asks_who_it_is_gets_a_certificate(tmp_path: Path) -> None:
+    """As a web configuration with RequireAndVerifyClientCert does; half a pair is refused before."""
+    authority = Authority(tmp_path, "authority")
+    certificate, key = authority.issue("127.0.0.1")
+    page = both("healthy", "gaining")
+    with Answering(200, snapshot.encode(page), server_side((certificate, key), clients=authority)) as running:
+        asking = ("check", "--exporter", f"https://{running.address}", "--vllm.ca-file", str(authority.file))
+        known = run(*asking, "--vllm.cert-file", certificate, "--vllm.key-file", key)
+        unknown = run(*asking)
+        half = run(*asking, "--vllm.cert-file", certificate)
+    assert (known.code, known.out) == (0, report.render(page) + "\n")
+    assert (unknown.code, unknown.out) == (4, "")
+    assert half.code == 2
+    assert "--vllm.cert-file and --vllm.key-file go together" in half.err
+
+
 UNREACHABLE = {
     "refused": (503, b'{"error": "not ready"}', "answered 503: not ready"),
     "no snapshot": (200, b"<!doctype html>", "did not answer with a snapshot: "),

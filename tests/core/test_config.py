@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from vllm_specdec_exporter.config import Config, UpstreamConfig, load
-from vllm_specdec_exporter.listen_address import parse_listen_address
+from vllm_specdec_exporter.listen_address import format_address, parse_listen_address
 from vllm_specdec_exporter.option_table import OPTIONS
 from vllm_specdec_exporter.options import ConfigError, unknown_variables
 from vllm_specdec_exporter.pipeline import Settings, Speculation
@@ -433,8 +433,9 @@ class TestSecrets:
     ],
 )
 def test_listen_address(text: str, expected: tuple[str, int]) -> None:
-    """Host and port as Prometheus exporters write them; no host is every address."""
+    """Host and port as Prometheus exporters write them, and back; no host is every address."""
     assert expected == parse_listen_address(text)
+    assert format_address(*expected) == text
 
 
 @pytest.mark.parametrize("text", ["", "9850", "host", "host:", ":65536", ":-1", ":x", "::1:9850", "[::1]"])

@@ -319,7 +319,7 @@ def _listens(exporter: RunningExporter) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """What a server was asked."""
+    """What a server was asked; values of a header that came more than once are joined as HTTP has it."""
 
     method: str
     path: str
@@ -337,8 +337,11 @@ class Peer:
         head = await self._reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").splitlines()
         method, path, _ = first.split(" ", 2)
-        pairs = (line.partition(":") for line in lines if line)
-        return Request(method, path, {name.lower(): value.strip() for name, _, value in pairs})
+        headers: dict[str, str] = {}
+        for name, _, value in (line.partition(":") for line in lines if line):
+            before = headers.get(name.lower())
+            headers[name.lower()] = value.strip() if before is None else f"{before}, {value.strip()}"
+        return Request(method, path, headers)
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)

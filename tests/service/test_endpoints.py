@@ -101,6 +101,34 @@ class TestMetrics:
         text = gzip.decompress(packed.body).decode()
         assert _values(parse_classic(exporter.get("/metrics").text)) == _values(parse_classic(text))
 
+    @pytest.mark.parametrize("path", ["/metrics", "/api/v1/snapshot"])
+    @pytest.mark.parametrize(
+        ("accepts", "packed"),
+        [
+            ("gzip;q=0", False),
+            ("gzip; q=0.000", False),
+            ("identity", False),
+            ("br, deflate", False),
+            ("*;q=0", False),
+            ("gzip;q=0, *", False),
+            ("gzip;q=often", False),
+            ("xgzipx", False),
+            (";;, ,=", False),
+            ("GZIP", True),
+            ("gzip;q=0.5, identity;q=1", True),
+            ("br , gzip ;q=1.0", True),
+            ("identity;q=0, *;q=0.1", True),
+        ],
+    )
+    def test_gzip_is_for_whoever_takes_it(
+        self, exporter: RunningExporter, path: str, accepts: str, packed: bool
+    ) -> None:
+        """As RFC 9110 (12.5.3) has it: a weight of 0 is a no, and `*` is whatever is not named."""
+        found = exporter.get(path, Accept_Encoding=accepts)
+
+        assert (found.headers.get("content-encoding") == "gzip") is packed
+        assert found.body.startswith(b"\x1f\x8b") is packed
+
     def test_names(self, exporter: RunningExporter) -> None:
         """`name[]` picks single metrics."""
         found = exporter.get("/metrics?name[]=vllm_specdec_up&name[]=vllm_specdec_drafts_total")

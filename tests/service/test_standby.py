@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from prometheus.exporter_process import COMMAND, answers, clean_environment, exporter
 from prometheus_server import free_port
+from service.certificates import Authority
 from service.harness import FaultyServer, answer
+from vllm_specdec_exporter import config, serve
+from vllm_specdec_exporter.options import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 #: Longer than the time between two attempts.
 _PATIENCE = 20.0
@@ -110,6 +114,27 @@ def test_wrong_settings_do_not_end_it(
     assert told in sidecar.log
     assert sidecar.log.count("standing by") == 1
     assert sidecar.end() == 0
+
+
+@pytest.mark.parametrize("part", ["web configuration", "tap"])
+def test_files_that_break_while_it_starts(tmp_path: Path, part: str) -> None:
+    """They are read twice; the second time, too, is one that waiting is for, and nothing listens yet."""
+    file = tmp_path / "file"
+    flags = {"web.config.file": str(file)}
+    if part == "tap":
+        certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
+        file.write_bytes(Path(certificate).read_bytes())
+        flags = {"tap.listen-address": "127.0.0.1:0", "tap.cert-file": str(file), "tap.key-file": key}
+    else:
+        file.write_text("{}")
+
+    def load() -> config.Config:
+        found = config.load(flags, {}, "")
+        file.write_text("[")
+        return found
+
+    with pytest.raises(ConfigError, match=re.escape(f'"{file}"')):
+        serve._prepare(load)
 
 
 @pytest.mark.parametrize("variables", [{}, {"VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR": "exit"}])

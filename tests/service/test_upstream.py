@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import logging
+import re
 import socket
 import time
 from pathlib import Path
@@ -117,6 +118,14 @@ class TestRequest:
 
         sent = server.requests[0].headers
         assert (sent["x-tenant"], sent["user-agent"], sent["host"]) == ("blue", "curl", "vllm")
+
+    async def test_headers_of_one_name(self, server: FaultyServer) -> None:
+        """All that are configured are sent, in their order; names are the same in any case."""
+        headers = (("X-Tenant", "blue"), ("accept", "text/a"), ("x-tenant", "green"), ("Accept", "text/b"))
+        await fetch(server.url, headers=headers)
+
+        sent = server.requests[0].headers
+        assert (sent["x-tenant"], sent["accept"]) == ("blue, green", "text/a, text/b")
 
     async def test_basic_auth(self, server: FaultyServer) -> None:
         """User and password in the address become basic authentication, decoded, and nothing else."""
@@ -325,6 +334,20 @@ class TestVersion:
 
         asked = [request.path for request in server.requests]
         assert asked == ["/metrics", "/version", "/metrics", "/metrics", "/metrics", "/version", "/metrics"]
+
+    async def test_is_asked_once_after_a_restart(self, server: FaultyServer) -> None:
+        """A restart that counters tell of is one, however often the same server cannot be read later."""
+        server.version = answer(b'{"version": "0.32.0"}')
+        unreadable = answer(b"<html>")
+        restarted = answer(re.sub(rb"(_total{[^}]*}) .*", rb"\1 0.0", BODY))
+        async with upstream(server.url) as client:
+            poller = Poller("t", client, SETTINGS, 15.0, **CLOCKS)
+            for behaviour in (HEALTHY, restarted, restarted, *(unreadable, restarted) * 4):
+                server.behaviour = behaviour
+                await poller.poll()
+
+        assert [engine.engine_resets_total for engine in poller.latest.engines] == [1]
+        assert sum(request.path == "/version" for request in server.requests) == 2
 
 
 class TestBearerToken:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import resource
 import shutil
 import ssl
 from contextlib import asynccontextmanager
@@ -26,8 +29,9 @@ from vllm_specdec_exporter.config import UpstreamConfig
 from vllm_specdec_exporter.options import ConfigError
 from vllm_specdec_exporter.per_request.classification import Classification
 from vllm_specdec_exporter.tap.config import TapConfig
-from vllm_specdec_exporter.tap.service import TapService
+from vllm_specdec_exporter.tap.service import ClientTLS, TapService
 from vllm_specdec_exporter.target import parse_target
+from vllm_specdec_exporter.tls import CertificateFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -83,6 +87,79 @@ async def _said(port: int, tls: ssl.SSLContext | None = None) -> bytes:
     found, _ = await client.rest()
     await client.close()
     return found
+
+
+# --- files
+
+
+class TestCertificateFiles:
+    """Files that are read anew, whatever stood in the way of that."""
+
+    def test_what_failed_for_another_cause_is_tried_again(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """No descriptor was left, say: the files did not change since, and count all the same."""
+        path = tmp_path / "cert"
+        path.write_text("first")
+        taken: list[str] = []
+        hindered = False
+
+        def load() -> None:
+            if hindered:
+                msg = "too many open files"
+                raise ValueError(msg)
+            taken.append(path.read_text())
+
+        files = CertificateFiles((str(path), ""), load, "not reloaded")
+        path.write_text("second, longer")
+        hindered = True
+        for _ in range(3):
+            files.refresh()
+        assert (taken, len(caplog.records)) == (["first"], 1)
+        hindered = False
+        files.refresh()
+        files.refresh()
+        assert taken == ["first", "second, longer"]
+
+    def test_the_tap_has_the_new_certificate_then(self, authority: Authority, tmp_path: Path) -> None:
+        """The same with what OpenSSL loads: the key comes later, and with the stamp of the old one."""
+        folder = tmp_path / "other"
+        folder.mkdir()
+        old, new = authority.issue(HOST), Authority(folder, "other").issue(HOST)
+        used = tuple(tmp_path / name for name in ("tls.crt", "tls.key"))
+        for source, target in zip(old, used, strict=True):
+            shutil.copy(source, target)
+        tls = ClientTLS(*map(str, used))
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for source, target in zip(new, used, strict=True):
+            shutil.copy(source, target)
+        held = os.open(os.devnull, os.O_RDONLY)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (held, limits[1]))
+            tls.refresh()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            os.close(held)
+        assert _presented(tls.context) == _certificate(old[0])
+        tls.refresh()
+        assert _presented(tls.context) == _certificate(new[0])
+
+
+def _presented(context: ssl.SSLContext) -> bytes | None:
+    """The certificate that a server with these settings shows, in DER."""
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    client = trusting.wrap_bio(to_client, to_server)
+    for side in (client, server, client, server):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return client.getpeercert(binary_form=True)
+
+
+def _certificate(path: str) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(Path(path).read_text())
 
 
 # --- towards the server

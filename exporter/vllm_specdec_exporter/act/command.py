@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .. import logs
 from ..admission import Admission
 from ..ending import on_each_signal
+from ..listen_address import format_address
 from ..listener import Listener, why_not
 from ..options import ConfigError
 from ..web_options import MOST_REQUESTS
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .arguments import Config
-    from .event import Event
+    from .event import ActEvent
 
 _PROGRAM = "vllm-specdec-exporter act"
 
@@ -86,7 +87,7 @@ async def _receive(config: Config, stop: asyncio.Event) -> int:
     loop = asyncio.get_running_loop()
     tally = Tally()
 
-    def tell(event: Event) -> None:
+    def tell(event: ActEvent) -> None:
         loop.call_soon_threadsafe(tally.count, event)
         _log(event.line(time.time()), config.log_file)
 
@@ -119,7 +120,7 @@ async def _listen(host: str, port: int) -> Listener | None:
     try:
         return await Listener.open(host, port)
     except (OSError, UnicodeError) as error:
-        _say(f'error: --web.listen-address "{host}:{port}": cannot listen: {why_not(error)}')
+        _say(f'error: --web.listen-address "{format_address(host, port)}": cannot listen: {why_not(error)}')
         return None
 
 

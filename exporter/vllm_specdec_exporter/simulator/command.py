@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from ..ending import on_each_signal
+from ..listen_address import format_address
 from .dialects import DIALECTS
 from .parameters import ScenarioError
 from .scenario import SCENARIOS, Phase, Scenario, find_scenario
@@ -111,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         asyncio.run(_serve(Simulation(config, args.seed), host, port, args))
     except OSError as error:
-        _say(f"cannot listen on {host}:{port}: {error.strerror or error}")
+        _say(f"cannot listen on {format_address(host, port)}: {error.strerror or error}")
         return 1
     except KeyboardInterrupt:  # before the handlers were in place
         return 0

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from ..listen_address import format_address
 from .dialects import DIALECTS
 from .parameters import ScenarioError
 from .scenario import Phase
@@ -66,8 +67,7 @@ class SimulatorServer:
     @property
     def url(self) -> str:
         """Address of the server, without a path."""
-        host = self.host or "127.0.0.1"
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"http://{format_address(self.host or '127.0.0.1', self.port)}"
 
     @property
     def metrics_url(self) -> str:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from .. import logs
 from ..events import Event
-from ..files import stamp
+from ..listen_address import format_address
 from ..listener import Listener
 from ..options import ConfigError
+from ..tls import CertificateFiles
 from ..upstream_tls import UpstreamTLS
 from .tap import Tap
 
@@ -96,16 +97,9 @@ class TapService:
             except OSError as error:
                 if str(error) != said:
                     said = str(error)
-                    host, port = self.config.listen
-                    logs.write(
-                        [
-                            Event(
-                                logging.ERROR,
-                                "tap cannot listen",
-                                {"address": f"{host}:{port}", "error": said},
-                            )
-                        ]
-                    )
+                    where = format_address(*self.config.listen)
+                    fields: dict[str, object] = {"address": where, "error": said}
+                    logs.write([Event(logging.ERROR, "tap cannot listen", fields)])
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
@@ -148,37 +142,26 @@ class ClientTLS:
     """
 
     def __init__(self, cert_file: str, key_file: str) -> None:
-        self._files = (cert_file, key_file)
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._paths = (cert_file, key_file)
+        self.context = _towards_clients()
         self.context.set_alpn_protocols(["http/1.1"])
-        self._seen = self._look()
-        try:
-            self._load()
-        except (ssl.SSLError, OSError, ValueError) as error:
-            msg = (
-                f"--tap.cert-file {json.dumps(cert_file)}: no certificate that fits --tap.key-file "
-                f"{json.dumps(key_file)} ({error})"
-            )
-            raise ValueError(msg) from error
+        self._files = CertificateFiles(self._paths, self._load, "tap's certificate not reloaded")
 
     def refresh(self) -> None:
         """Load the files anew if they have changed. Files that cannot be used change nothing."""
-        seen = self._look()
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            # A pair that does not fit would leave the old certificate with the new key: try it elsewhere.
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                *self._files, password=lambda: ""
-            )
-            self._load()
-        except (ssl.SSLError, OSError, ValueError) as error:
-            logs.write([Event(logging.WARNING, "tap's certificate not reloaded", {"error": str(error)})])
+        self._files.refresh()
 
     def _load(self) -> None:
-        # An encrypted key would ask for its password on the terminal.
-        self.context.load_cert_chain(*self._files, password=lambda: "")
+        try:
+            # A pair that does not fit would leave the old certificate with the new key: try it elsewhere.
+            for context in (_towards_clients(), self.context):
+                # An encrypted key would ask for its password on the terminal.
+                context.load_cert_chain(*self._paths, password=lambda: "")
+        except (ssl.SSLError, OSError, ValueError) as error:
+            cert_file, key_file = map(json.dumps, self._paths)
+            msg = f"--tap.cert-file {cert_file}: no certificate that fits --tap.key-file {key_file} ({error})"
+            raise ValueError(msg) from error
 
-    def _look(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(stamp(path) for path in self._files)
+
+def _towards_clients() -> ssl.SSLContext:
+    return ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -12,6 +12,7 @@ from aiohappyeyeballs import start_connection
 
 from .. import logs
 from ..events import Event
+from ..listen_address import format_address
 from ..per_request.classification import Classification
 from ..per_request.result import TapResult
 from ..resolver import Resolver
@@ -86,9 +87,8 @@ class Tap:
 
     def result(self) -> TapResult:
         """Return what is known now."""
-        host, port = self.config.listen
         return TapResult(
-            address=f"{host}:{port}",
+            address=format_address(*self.config.listen),
             upstream=self.upstream_name,
             listening=self.listening,
             connections=len(self._clients),
