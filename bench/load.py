@@ -17,7 +17,7 @@ from answers import BODIES, ONE_ENGINE, upstream
 from page import table
 from poll import parse_seconds
 from processes import HERE, Running, Usage, exporter
-from section import Goal, Section
+from section import FOR_A_PERCENTILE, Goal, Section, beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def section(seconds: float) -> Section:
             Goal(
                 f"{RATE} scrapes a second while the server {what}",
                 "all answered, within 0.1 s for 99 of 100",
-                f"{held['answers']:,} answers, {failures} failures, {held['p99'] * 1000:.1f} ms",
+                f"{held['answers']:,} answers, {failures} failures, {beside(held['p99'] * 1000, 100)} ms",
                 failures == 0 and held["p99"] < 0.1 and held["answers"] > 0.98 * RATE * seconds,
             )
         )
@@ -65,8 +65,8 @@ def section(seconds: float) -> Section:
                 Goal(
                     "probes meanwhile",
                     f"below {_READY_MS:.0f} ms for 99 of 100",
-                    f"{held['ready']['p99'] * 1000:.1f} ms",
-                    held["ready"]["p99"] * 1000 < _READY_MS and held["ready"]["failures"] == 0,
+                    f"{beside(held['ready']['p99'] * 1000, _READY_MS)} ms",
+                    in_time(held["ready"]),
                 )
             )
     head = (
@@ -101,6 +101,13 @@ def section(seconds: float) -> Section:
         *table(("the server", "scrapes", "median", "99th percentile", "longest"), loops),
     )
     return Section("Many scrapes while the server behind hangs", lines, ratios, tuple(goals))
+
+
+def in_time(probes: dict[str, Any]) -> bool | None:
+    """Tell whether probes are answered in time; ``None`` where there are too few for a percentile."""
+    if probes["failures"]:
+        return False
+    return probes["p99"] * 1000 < _READY_MS if probes["answers"] >= FOR_A_PERCENTILE else None
 
 
 def scraped(running: Running, seconds: float, *, probed: bool = True, **told: Any) -> dict[str, Any]:

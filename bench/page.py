@@ -47,11 +47,17 @@ def page(sections: Mapping[str, Section], expected: Mapping[str, Expectation], m
 def _goals(sections: Iterable[Section]) -> Iterator[str]:
     yield "## Goals"
     yield ""
+    yield (
+        "`make bench` fails when one that it measured is missed. Not judged is what the last run could not "
+        "tell: it was too short or too much disturbed, or did not record it."
+    )
+    yield ""
     yield "| what | goal | measured | |"
     yield "|---|---|---|---|"
     for section in sections:
         for goal in section.goals:
-            yield f"| {goal.what} | {goal.limit} | {goal.found} | {'met' if goal.met else '**missed**'} |"
+            verdict = "**missed**" if goal.met is False else goal.verdict
+            yield f"| {goal.what} | {goal.limit} | {goal.found} | {verdict} |"
     yield ""
 
 

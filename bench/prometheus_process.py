@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any
+
+from processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +23,7 @@ def prometheus(folder: Path) -> Iterator[tuple[str, int]]:
     """Run Prometheus with `prometheus.yml` and `data` of a folder; gives its URL and its process's number."""
     program = shutil.which("prometheus")
     assert program, "prometheus is missing: apt-get install prometheus"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         program,
         f"--config.file={folder / 'prometheus.yml'}",

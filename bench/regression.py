@@ -29,11 +29,12 @@ class Status(StrEnum):
     REGRESSION = "REGRESSION"
     MISSING = "MISSING"
     UNKNOWN = "UNKNOWN"
+    NOT_JUDGED = "not judged"
 
     @property
     def fails(self) -> bool:
         """Whether a run must not pass with it."""
-        return self not in (Status.AS_EXPECTED, Status.IMPROVED)
+        return self in (Status.REGRESSION, Status.MISSING, Status.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,12 @@ def parse(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Expectation]:
 
 
 def compare(
-    found: Mapping[str, float], expected: Mapping[str, Expectation], measured: Iterable[str]
+    found: Mapping[str, float | None], expected: Mapping[str, Expectation], measured: Iterable[str]
 ) -> list[Comparison]:
     """Compare ratios with what is expected of the sections that were measured.
 
     Args:
-        found: ratios by name: ``section.ratio``.
+        found: ratios by name: ``section.ratio``; ``None`` for one that the run cannot tell.
         expected: likewise.
         measured: names of sections; a ratio of one of these that was not found is missing.
     """
@@ -102,7 +103,7 @@ def compare(
         if want is None:
             status = Status.UNKNOWN
         elif have is None:
-            status = Status.MISSING
+            status = Status.NOT_JUDGED if name in found else Status.MISSING
         else:
             status = want.status(have)
         rows.append(Comparison(name, status, have, want))
@@ -110,7 +111,7 @@ def compare(
 
 
 def accepted(
-    found: Mapping[str, float], document: Mapping[str, Mapping[str, Any]]
+    found: Mapping[str, float | None], document: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Return the document with the ratios that were found in place of those expected.
 
@@ -121,7 +122,7 @@ def accepted(
     if unknown:
         raise ValueError(f"not in the table, add what they are and their tolerance: {', '.join(unknown)}")
     return {
-        name: {**row, "value": float(f"{found[name]:.4g}") if name in found else row["value"]}
+        name: {**row, "value": row["value"] if (have := found.get(name)) is None else float(f"{have:.4g}")}
         for name, row in document.items()
     }
 
@@ -132,8 +133,8 @@ def shown(rows: Iterable[Comparison]) -> Iterator[tuple[str, ...]]:
         want = row.expected
         yield (
             f"`{row.name}`: {want.what}" if want else f"`{row.name}`",
-            "" if row.found is None else f"{row.found:.3g}",
-            f"{want.value:.3g}, {want.better} is better" if want else "",
+            "" if row.found is None else f"{row.found:.4g}",
+            f"{want.value:.4g}, {want.better} is better" if want else "",
             f"{want.tolerance:.0%}" if want else "",
             f"**{row.status}**" if row.status.fails else str(row.status),
         )

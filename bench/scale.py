@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from processes import MIB, resident_bytes
 from prometheus_process import ask, prometheus
 from rules import REPLICAS, RULES
 from scale_block import bytes_per_sample
@@ -49,7 +50,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
 BEGIN, END = "<!-- sizing: written by bench/scale.py -->", "<!-- end of sizing -->"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _DAY = 86_400
-_MIB, _GB = 1024**2, 1e9
+_GB = 1e9
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def measure(engines: int, frames: Path, watch: Watch = Watch()) -> Cost:
             memory = 0.0
             while time.monotonic() - start < watch.watched:
                 time.sleep(2)
-                memory = max(memory, _resident_bytes(pid))
+                memory = max(memory, resident_bytes(pid))
             took = time.monotonic() - start
             answered = _count(
                 url, f'avg(avg_over_time(up{{job="vllm-specdec-exporter"}}[{watch.watched:.0f}s]))'
@@ -209,17 +210,12 @@ def _rule_share(url: str) -> float:
     groups = ask(url, "rules")["groups"]
     bad = [(r["name"], r.get("lastError")) for g in groups for r in g["rules"] if r["health"] == "err"]
     assert not bad, bad
-    return sum(group["evaluationTime"] / group["interval"] for group in groups)
+    return float(sum(group["evaluationTime"] / group["interval"] for group in groups))
 
 
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def _resident_bytes(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text("ascii")
-    return 1024.0 * int(status.partition("VmRSS:")[2].split()[0])
 
 
 # --- the tables
@@ -269,7 +265,7 @@ def _row(cost: Cost, size: float, *, reckoned: bool = False) -> str:
         f"{cost.scraped:,.0f}",
         f"{cost.recorded:,.0f}",
         f"{cost.samples_per_second:,.0f}",
-        f"{cost.memory_bytes / _MIB:,.0f} MiB",
+        f"{cost.memory_bytes / MIB:,.0f} MiB",
         f"{cost.core_share:.1%}",
         f"{cost.rule_share:.1%}",
         f"{cost.samples_per_second * _DAY * size / _GB:,.2f} GB",

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Of fewer values than this the 99th percentile is but the longest of them, and no goal is judged by it.
+FOR_A_PERCENTILE = 100
 
 
 @dataclass(frozen=True)
@@ -14,13 +20,39 @@ class Goal:
         what: is promised.
         limit: as text, with its unit.
         found: as text, with its unit.
-        met: whether it is kept.
+        met: whether it is kept; ``None`` where the run cannot tell: too short, or too much disturbed.
     """
 
     what: str
     limit: str
     found: str
-    met: bool
+    met: bool | None
+
+    @property
+    def verdict(self) -> str:
+        """What became of it, in two words at most."""
+        if self.met is None:
+            return "not judged"
+        return "met" if self.met else "MISSED"
+
+
+def beside(value: float, limit: float, digits: int = 1, sign: str = "") -> str:
+    """Write a value with so many digits, or with the few more that it takes to tell it from its limit.
+
+    A growth of 2.96 is not written as 3.0 where it must stay below 3.
+
+    Args:
+        value: what was found.
+        limit: beside which it stands, in the same unit.
+        digits: behind the point, at least.
+        sign: ``+`` for a sign before positive numbers too.
+    """
+    for more in range(digits, digits + 6):
+        text = f"{value:{sign}.{more}f}"
+        hidden = float(text) in (limit, float(f"{limit:.{more}f}"))
+        if value == limit or not hidden:
+            break
+    return text
 
 
 @dataclass(frozen=True)
@@ -30,7 +62,8 @@ class Section:
     Attributes:
         title: its heading.
         lines: Markdown below the heading.
-        ratios: what does not depend on the machine, by the names in `expected.json`.
+        ratios: what depends little on the machine, by the names in `expected.json`; ``None`` for one that the
+            run cannot tell.
         goals: what was promised of it.
         measured: the day, as in ISO 8601.
         others: share of the machine that other processes took meanwhile, 0 to 1; unknown for ``None``.
@@ -39,7 +72,7 @@ class Section:
 
     title: str
     lines: tuple[str, ...]
-    ratios: dict[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, float | None] = field(default_factory=dict)
     goals: tuple[Goal, ...] = ()
     measured: str = ""
     others: float | None = None

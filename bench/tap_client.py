@@ -179,7 +179,7 @@ class Load:
         """Tell whether there are further requests to make."""
         if time.monotonic() - self._started > self.seconds:
             return False
-        return self.ended + self.left <= self.requests
+        return bool(self.ended + self.left <= self.requests)
 
     def run(self) -> None:
         """Make all requests."""
@@ -203,6 +203,8 @@ class Load:
             "requests": self.ended,
             "bytes": self.bytes,
             "events": self.passed,
+            "timed_events": len(self.events),
+            "timed_answers": len(self.answers),
             "answer_ms": spread(self.answers),
             "event_ms": spread(self.events),
         }

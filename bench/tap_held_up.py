@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler
 
+    from vllm_specdec_exporter.reading import EngineKey
+
 #: Requests in the window, and the types of request among them: each comes with six temperatures.
 REQUESTS, TYPES = 20_000, (1, 4, 20)
 _TEMPERATURES = (0.0, 0.3, 0.6, 0.9, 1.2, None)
@@ -32,7 +34,8 @@ _TIMES = 9
 
 def held_up() -> Iterator[tuple[str, ...]]:
     """Yield what is done, for how many groups of requests, and how long it takes."""
-    settings, states = pipeline.Settings(), {}
+    settings = pipeline.Settings()
+    states: dict[EngineKey, pipeline.EngineState] = {}
     warm = 100
     answers = growing(body(BODIES[ONE_ENGINE]), warm + _TIMES)
     polls = []
@@ -103,7 +106,8 @@ def _timed(function: Callable[[], object]) -> list[float]:
 
 def _steps(scrape: Handler) -> list[float]:
     """Return the seconds of a scrape from each pause to the next, in which others have their turn."""
-    running, seconds = scrape(make_mocked_request("GET", "/metrics")).__await__(), []
+    running = scrape(make_mocked_request("GET", "/metrics")).__await__()
+    seconds: list[float] = []
     while True:
         start = time.thread_time()
         try:

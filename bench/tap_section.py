@@ -10,7 +10,6 @@ the machine does is shared by all. What a way adds is compared within a round, w
 from __future__ import annotations
 
 import contextlib
-import statistics
 import tempfile
 import threading
 import urllib.request
@@ -19,112 +18,102 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from answers import upstream, write_growing
-from bystanders import Moment, comes_first
+from bystanders import comes_first
 from page import table
+from processes import MIB
+from section import Section
 from tap_held_up import held_up
 from tap_server import EVENT_BYTES
-from tap_ways import ASKING, DIRECT, HAPROXY, NGINX, TAP, Way, haproxy, nginx, server, tap
+from tap_times import (
+    HEAD,
+    MEDIAN_MS,
+    P99_MS,
+    PROMISED_STREAMS,
+    QUIET,
+    RATE,
+    Passing,
+    Size,
+    goals,
+    least_disturbed,
+    ratios,
+    rows,
+    times,
+    undisturbed,
+)
+from tap_ways import ASKING, DIRECT, Way, haproxy, nginx, server, tap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Streams at a time, and whether their events come all at once, as those of an engine's step do.
-LOADS = ((1, False), (32, False), (256, False), (32, True), (256, True))
-#: Events of a stream, and how many come in a second.
-EVENTS, RATE = 100, 50
 #: How often the tap's own metrics are scraped, in seconds. It polls the server every 5 s by itself.
 SCRAPE_SECONDS = 15.0
 _UPLOAD_BYTES = 4_000_000
-_MIB, _KB = 1024**2, 1000
+_KB = 1000
 _HELD = (256, 1024)
-#: Differences below this are noise, in milliseconds: no ratio is made of them.
-_NOISE = 0.005
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much is measured.
+def section(size: Size) -> Section:
+    """Measure all of it; some twenty minutes by default."""
+    if comes_first():
+        size = replace(size, attempts=1)
+    passing: list[Passing] = []
+    requests: dict[str, float | None] = {}
+    held: dict[str, tuple[float, float]] = {}
 
-    Attributes:
-        rounds: how often each way has its turn.
-        seconds: of a turn.
-        settle: seconds at its beginning in which clients connect, and nothing is counted.
-        attempts: turns that are taken until one is hardly disturbed; else the least disturbed one counts.
-        requests: after which memory is compared with that after a tenth of them.
-    """
+    def ceilings_table(ways: tuple[Way, ...]) -> Iterator[tuple[str, ...]]:
+        for one in ceilings(ways, size):
+            requests[one.way] = one.cpu_seconds if one.undisturbed else None
+            yield one.cells
 
-    rounds: int = 5
-    seconds: float = 5.0
-    settle: float = 1.0
-    attempts: int = 6
-    requests: int = 50_000
+    def memory_table(ways: tuple[Way, ...]) -> Iterator[tuple[str, ...]]:
+        for one in memory(ways, size):
+            held[one.way] = one.a_stream, one.growth
+            yield one.cells
+
+    with tempfile.TemporaryDirectory(prefix="bench-tap-") as name:
+        folder = Path(name)
+        write_growing(folder / "metrics")
+        with upstream(str(folder / "metrics")) as metrics, server() as direct:
+            with _ways(direct, metrics, folder) as ways, _scraped(ways):
+                passing += times(ways, size)
+                streams = table(HEAD, rows(passing))
+                lines = [_told(size), "", _disturbed(size), "", *streams, "", *_CEILINGS_HEAD]
+                lines += table(_CEILINGS, ceilings_table(ways))
+            lines += ["", *_HELD_UP_HEAD, *table(("what", "groups", "processor time"), held_up())]
+            lines += ["", "### Memory", ""]
+            lines += [
+                f"With streams open that send an event a second, and after {size.requests:,} requests.",
+                "",
+            ]
+            with _ways(direct, metrics, folder) as ways:
+                lines += table(_MEMORY, memory_table(ways))
+    return Section("The tap", tuple(lines), ratios(passing, requests, held), tuple(goals(passing)))
 
 
-QUICK = Size(rounds=2, seconds=2.0, settle=0.5, attempts=1, requests=2_000)
-#: Share of the machine that others may take in a turn.
-_QUIET = 0.05
-
-
-def section(size: Size) -> Iterator[str]:
-    """Yield the lines of the section."""
-    yield "## The tap"
-    yield ""
-    yield (
+def _told(size: Size) -> str:
+    return (
         "Streams through the tap, in front of a scripted server on the same machine; beside it nginx "
         "(`proxy_buffering off`) and HAProxy, each as one process with one thread, as the tap is. An event "
         f"has {EVENT_BYTES} bytes, a stream {RATE} of them a second, a request 2 kB. Meanwhile the exporter "
         f"polls an answer of 55 kB every 5 s and is scraped every {SCRAPE_SECONDS:.0f} s. All ways take "
         f"turns, {size.rounds} rounds of {size.seconds:.0f} s each; what one adds is the median over the "
         "rounds. In step: all streams have their events at the same moment, as in a step of an engine, so "
-        "the last one waits for all others. The goal for 32 streams is below 1 ms at the median, and below "
-        "5 ms at the 99th percentile."
+        f"the last one waits for all others. The goal for {PROMISED_STREAMS} streams is below "
+        f"{MEDIAN_MS:.0f} ms at the median, and below {P99_MS:.0f} ms at the 99th percentile."
     )
-    yield ""
+
+
+def _disturbed(size: Size) -> str:
     if comes_first():
-        size = replace(size, attempts=1)
-        yield (
+        return (
             "The processes of the benchmark, all of them, had real-time priority, so that others only took "
             "what they left. The last column has what that was at most, of the machine."
         )
-    else:
-        yield (
-            f"A turn in which other processes take more than {_QUIET:.0%} of the machine is taken again, up "
-            f"to {size.attempts} times. The last column has what they took at most in the turns that count."
-        )
-    yield ""
-    with tempfile.TemporaryDirectory(prefix="bench-tap-") as name:
-        folder = Path(name)
-        write_growing(folder / "metrics")
-        with upstream(str(folder / "metrics")) as metrics, server() as direct:
-            with _ways(direct, metrics, folder) as ways, _scraped(ways):
-                yield from table(_TIMES, times(ways, size))
-                yield ""
-                yield "### How much passes"
-                yield ""
-                yield (
-                    "Requests for small JSON answers from 32 clients; from one, with a new connection for "
-                    "each; one stream without a pace; one client that sends "
-                    f"{_UPLOAD_BYTES // 10**6} MB at a time. Client and server share the processor, so the "
-                    "time of the process in between says more than the rates."
-                )
-                yield ""
-                yield from table(_CEILINGS, ceilings(ways, size))
-            yield ""
-            yield "### What holds it up"
-            yield ""
-            yield (
-                "The tap shares its thread with the rest of the exporter: what passes waits while one of "
-                "these goes on. Groups are those of model, temperature and type of request."
-            )
-            yield ""
-            yield from table(("what", "groups", "processor time"), held_up())
-            yield ""
-            yield "### Memory"
-            yield ""
-            yield f"With streams open that send an event a second, and after {size.requests:,} requests."
-            yield ""
-            with _ways(direct, metrics, folder) as ways:
-                yield from table(_MEMORY, memory(ways, size))
+    return (
+        f"A turn in which other processes take more than {QUIET:.0%} of the machine is taken again, up "
+        f"to {size.attempts} times. The last column has what they took at most in the turns that "
+        "count. No time is judged where they took more in most turns."
+    )
 
 
 @contextlib.contextmanager
@@ -159,77 +148,6 @@ def _scraped(ways: tuple[Way, ...]) -> Iterator[None]:
         thread.join()
 
 
-# --- times
-
-_TIMES = (
-    "streams",
-    "through",
-    "an event, median",
-    "99th percentile",
-    "the first event, median",
-    "processor time an event",
-    "added, of nginx's",
-    "of HAProxy's",
-    "others took",
-)
-
-
-def times(ways: tuple[Way, ...], size: Size) -> Iterator[tuple[str, ...]]:
-    """Compare how long events are under way."""
-    for clients, step in LOADS:
-        script = {"events": EVENTS, "rate": RATE, "step": step}
-        told = {"clients": clients, "seconds": size.seconds, "settle": size.settle, "script": script}
-        found: dict[str, list[dict[str, Any]]] = {way.name: [] for way in ways}
-        for _ in range(size.rounds):
-            for way in ways:
-                found[way.name].append(_undisturbed(way, ways, size.attempts, told))
-        added = {name: _added(reports, found[DIRECT], "event_ms", 0) for name, reports in found.items()}
-        for name, reports in found.items():
-            sign = "" if name == DIRECT else "+"
-            cells = [
-                f"{_added(reports, found[DIRECT], key, which):{sign}.2f} ms"
-                for key, which in (("event_ms", 0), ("event_ms", 1), ("answer_ms", 0))
-            ]
-            cpu = statistics.median(report["cpu_seconds"] / report["events"] for report in reports)
-            ours = name in (TAP, ASKING)
-            yield (
-                f"{clients}{', in step' if step else ''}",
-                name,
-                *cells,
-                f"{cpu * 1e6:.0f} µs",
-                *(_ratio(added[name], added[other]) if ours else "" for other in (NGINX, HAPROXY)),
-                f"{max(report['others'] for report in reports):.0%}",
-            )
-
-
-def _undisturbed(way: Way, ways: tuple[Way, ...], attempts: int, told: dict[str, Any]) -> dict[str, Any]:
-    reports: list[dict[str, Any]] = []
-    while len(reports) < attempts:
-        before = Moment.now(each.pid for each in ways)
-        report = _loaded(way, **told)
-        report["others"] = Moment.now(each.pid for each in ways).others_since(before)
-        reports.append(report)
-        if report["others"] <= _QUIET:
-            break
-    return min(reports, key=lambda report: float(report["others"]))
-
-
-def _loaded(way: Way, **told: object) -> dict[str, Any]:
-    before = way.cpu_seconds
-    report = way.load(ask=way.name != ASKING, **told)
-    return report | {"cpu_seconds": way.cpu_seconds - before}
-
-
-def _added(reports: list[dict[str, Any]], direct: list[dict[str, Any]], key: str, which: int) -> float:
-    """Return what a way adds to the direct one in the same round; of the direct one itself all of it."""
-    base = [0.0 if reports is direct else report[key][which] for report in direct]
-    return statistics.median(report[key][which] - less for report, less in zip(reports, base, strict=True))
-
-
-def _ratio(ours: float, theirs: float) -> str:
-    return f"**{ours / theirs:.1f} x**" if theirs > _NOISE else "–"
-
-
 # --- how much passes
 
 _CEILINGS = (
@@ -244,7 +162,36 @@ _CEILINGS = (
 )
 
 
-def ceilings(ways: tuple[Way, ...], size: Size) -> Iterator[tuple[str, ...]]:
+_CEILINGS_HEAD = (
+    "### How much passes",
+    "",
+    (
+        "Requests for small JSON answers from 32 clients; from one, with a new connection for each; one "
+        f"stream without a pace; one client that sends {_UPLOAD_BYTES // 10**6} MB at a time. Client and "
+        "server share the processor, so the time of the process in between says more than the rates."
+    ),
+    "",
+)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """How much passes one way at most.
+
+    Attributes:
+        way: its name.
+        cpu_seconds: processor time of a small request.
+        undisturbed: whether that was measured while others took little of the machine.
+        cells: of the table.
+    """
+
+    way: str
+    cpu_seconds: float
+    undisturbed: bool
+    cells: tuple[str, ...]
+
+
+def ceilings(ways: tuple[Way, ...], size: Size) -> Iterator[Ceiling]:
     """Compare how much passes at most."""
     for way in ways:
         turns: tuple[dict[str, Any], ...] = (
@@ -254,16 +201,18 @@ def ceilings(ways: tuple[Way, ...], size: Size) -> Iterator[tuple[str, ...]]:
             {"size": _UPLOAD_BYTES, "script": {}},
         )
         small, new, stream, upload = (
-            _undisturbed(way, ways, size.attempts, {"seconds": size.seconds, **told}) for told in turns
+            least_disturbed(way, ways, size.attempts, {"seconds": size.seconds, **told}) for told in turns
         )
         upload["bytes"] = upload["requests"] * _UPLOAD_BYTES
-        yield (
+        cpu = small["cpu_seconds"] / small["requests"]
+        cells = (
             way.name,
             f"{small['requests'] / small['seconds']:,.0f}/s",
-            f"{small['cpu_seconds'] / small['requests'] * 1e6:.0f} µs",
+            f"{cpu * 1e6:.0f} µs",
             f"{new['cpu_seconds'] / new['requests'] * 1e6:.0f} µs",
             *(cell for report in (stream, upload) for cell in _bytes(report)),
         )
+        yield Ceiling(way.name, cpu, undisturbed([small["others"]]), cells)
 
 
 def _bytes(report: dict[str, Any]) -> tuple[str, str]:
@@ -274,8 +223,17 @@ def _bytes(report: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-# --- memory
+# --- what holds it up, and memory
 
+_HELD_UP_HEAD = (
+    "### What holds it up",
+    "",
+    (
+        "The tap shares its thread with the rest of the exporter: what passes waits while one of these goes "
+        "on. Groups are those of model, temperature and type of request."
+    ),
+    "",
+)
 _MEMORY = (
     "through",
     "no stream",
@@ -287,7 +245,24 @@ _MEMORY = (
 )
 
 
-def memory(ways: tuple[Way, ...], size: Size) -> Iterator[tuple[str, ...]]:
+@dataclass(frozen=True)
+class Held:
+    """What a process in between holds.
+
+    Attributes:
+        way: its name.
+        a_stream: bytes of an open stream.
+        growth: resident memory after all requests, over that after a tenth of them.
+        cells: of the table.
+    """
+
+    way: str
+    a_stream: float
+    growth: float
+    cells: tuple[str, ...]
+
+
+def memory(ways: tuple[Way, ...], size: Size) -> Iterator[Held]:
     """Measure the resident memory of fresh processes, with streams open and over many requests."""
     for way in ways:
         if way.name == DIRECT:
@@ -301,10 +276,12 @@ def memory(ways: tuple[Way, ...], size: Size) -> Iterator[tuple[str, ...]]:
             for script in ({}, {"events": 5, "rate": 1000}):
                 way.load(clients=32, requests=requests // 2, script=script, ask=way.name != ASKING)
             after.append(way.resident_bytes)
-        yield (
+        a_stream = (seen[-1] - seen[0]) / _HELD[-1]
+        cells = (
             way.name,
-            *(f"{found / _MIB:.1f} MiB" for found in seen),
-            f"{(seen[-1] - seen[0]) / _HELD[-1] / _KB:.1f} kB",
-            *(f"{found / _MIB:.1f} MiB" for found in after),
-            f"{(after[1] - after[0]) / _MIB:+.1f} MiB",
+            *(f"{found / MIB:.1f} MiB" for found in seen),
+            f"{a_stream / _KB:.1f} kB",
+            *(f"{found / MIB:.1f} MiB" for found in after),
+            f"{(after[1] - after[0]) / MIB:+.1f} MiB",
         )
+        yield Held(way.name, a_stream, after[1] / after[0], cells)

@@ -12,15 +12,15 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bystanders import cpu_seconds
+from processes import HERE, free_port, resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-HERE = Path(__file__).parent
 DIRECT, TAP, ASKING, NGINX, HAPROXY = "direct", "tap", "tap, asking for usage", "nginx", "HAProxy"
 
 #: One process and one thread, as the tap is; streams pass on as they come; connections are kept.
@@ -82,8 +82,7 @@ class Way:
     @property
     def resident_bytes(self) -> float:
         """Resident memory of the process."""
-        status = Path(f"/proc/{self.pid}/status").read_text("ascii")
-        return 1024.0 * int(status.partition("VmRSS:")[2].split()[0])
+        return resident_bytes(self.pid)
 
     def load(self, **told: object) -> dict[str, Any]:
         """Return what clients report that are told this; see `tap_client`."""
@@ -119,7 +118,7 @@ def server() -> Iterator[Way]:
 @contextlib.contextmanager
 def tap(server: Way, metrics: str, name: str = TAP) -> Iterator[Way]:
     """Run the real exporter with its tap; it polls the server at the URL `metrics` too."""
-    own = f"127.0.0.1:{_free_port()}"
+    own = f"127.0.0.1:{free_port()}"
     flags = {
         "--vllm.url": metrics,
         "--tap.upstream": f"http://{server.address}",
@@ -136,7 +135,7 @@ def tap(server: Way, metrics: str, name: str = TAP) -> Iterator[Way]:
 @contextlib.contextmanager
 def nginx(server: Way, folder: Path) -> Iterator[Way]:
     """Run nginx."""
-    port, file = _free_port(), folder / "nginx.conf"
+    port, file = free_port(), folder / "nginx.conf"
     file.write_text(_NGINX.format(folder=folder, server=server.address, port=port, files=_many_files()))
     with _process([_program("nginx"), "-e", f"{folder}/nginx.log", "-c", str(file)], NGINX, port) as way:
         yield way
@@ -145,7 +144,7 @@ def nginx(server: Way, folder: Path) -> Iterator[Way]:
 @contextlib.contextmanager
 def haproxy(server: Way, folder: Path) -> Iterator[Way]:
     """Run HAProxy."""
-    port, file = _free_port(), folder / "haproxy.cfg"
+    port, file = free_port(), folder / "haproxy.cfg"
     connections = (_many_files() - 100) // 2
     file.write_text(_HAPROXY.format(server=server.address, port=port, connections=connections))
     with _process([_program("haproxy"), "-q", "-db", "-f", str(file)], HAPROXY, port) as way:
@@ -156,7 +155,7 @@ def haproxy(server: Way, folder: Path) -> Iterator[Way]:
 def _process(command: list[str], name: str, port: int = 0, own: str = "") -> Iterator[Way]:
     """Run a process until it listens at a port; without one, at a free port that is its last argument."""
     if not port:
-        port = _free_port()
+        port = free_port()
         command = [*command, f"127.0.0.1:{port}"]
     with subprocess.Popen(command) as process:
         try:
@@ -170,13 +169,6 @@ def _process(command: list[str], name: str, port: int = 0, own: str = "") -> Ite
             yield way
         finally:
             process.terminate()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _program(name: str) -> str:

@@ -16,7 +16,7 @@ import yaml
 from load import in_cells, late, scraped
 from page import table
 from processes import HERE, MIB, Usage, environment, exporter
-from section import Goal, Section
+from section import Goal, Section, beside
 from spread import CLUMP_SECONDS, spread
 
 if TYPE_CHECKING:
@@ -141,13 +141,13 @@ def _many(folder: Path, intervals: int, one: float) -> Section:
             Goal(
                 "they are spread over the interval",
                 f"at most {_CLUMP:g} times as many at once as evenly",
-                f"{worst:.1f} times",
+                f"{beside(worst, _CLUMP)} times",
                 worst <= _CLUMP,
             ),
             Goal(
                 "also while settings are reloaded",
                 f"at most {_CLUMP:g} times as many at once as evenly",
-                f"{reloaded[0]:.1f} times",
+                f"{beside(reloaded[0], _CLUMP)} times",
                 reloaded[0] <= _CLUMP,
             ),
         ),

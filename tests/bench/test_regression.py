@@ -89,7 +89,7 @@ def test_a_regression_stands_out_in_the_table() -> None:
     (row,) = regression.shown(regression.compare({"poll.cheaper": 12.34}, EXPECTED, []))
     assert row == (
         "`poll.cheaper`: theirs over ours",
-        "12.3",
+        "12.34",
         "25, higher is better",
         "10%",
         "**REGRESSION**",
@@ -97,7 +97,21 @@ def test_a_regression_stands_out_in_the_table() -> None:
 
 
 def test_the_committed_table_can_be_used_and_names_sections() -> None:
-    """Each ratio belongs to a section that is measured."""
+    """Each ratio belongs to a section that is measured, and no section is without one."""
     names = set(regression.parse(json.loads((FOLDER / "expected.json").read_text("utf-8"))))
-    assert names
-    assert {name.partition(".")[0] for name in names} <= set(load("run").ORDER)
+    assert {name.partition(".")[0] for name in names} == set(load("run").ORDER)
+
+
+def test_a_ratio_that_a_run_cannot_tell_is_neither_expected_nor_a_failure() -> None:
+    """It is there, so it is not missing; and it does not become what is expected."""
+    (row,) = regression.compare({"poll.cheaper": None}, EXPECTED, ["poll"])
+    assert row.status is Status.NOT_JUDGED
+    assert not row.status.fails
+    assert regression.accepted({"poll.cheaper": None}, TABLE) == TABLE
+
+
+def test_every_committed_section_has_a_goal_or_a_ratio_that_can_fail() -> None:
+    """Nothing is measured that no run is held to."""
+    results = json.loads((FOLDER / "results.json").read_text("utf-8"))
+    assert set(results) == set(load("run").ORDER)
+    assert [name for name, one in results.items() if not one["goals"] or not one["ratios"]] == []

@@ -27,11 +27,13 @@ class Bench:
 
     Attributes:
         found: ratios that it is going to measure, by section.
+        met: whether a section keeps its goal, by section; it does where nothing is said.
     """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._folder, self._patch = folder, patch
         self.found: dict[str, dict[str, float]] = {}
+        self.met: dict[str, bool | None] = {}
         for name in ("results", "expected"):
             patch.setattr(run, name.upper(), folder / f"{name}.json")
         patch.setattr(run, "PAGE", folder / "page.md")
@@ -39,8 +41,11 @@ class Bench:
         (folder / "expected.json").write_text(json.dumps(EXPECTED))
 
     def _measure(self, name: str) -> Any:
-        goal = section.Goal(f"goal of {name}", "below 2", "3", met=False)
-        return lambda: section.Section(f"Title of {name}", (f"text of {name}",), self.found[name], (goal,))
+        def measured() -> Any:
+            goal = section.Goal(f"goal of {name}", "below 2", "3", met=self.met.get(name, True))
+            return section.Section(f"Title of {name}", (f"text of {name}",), self.found[name], (goal,))
+
+        return measured
 
     def __call__(self, *words: str) -> int:
         self._patch.setattr(sys, "argv", ["run.py", *words])
@@ -63,12 +68,45 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
 
 
-def test_a_run_as_expected_passes_and_writes_the_page(bench: Bench) -> None:
-    """Goals that are missed are told, and are not what fails a run."""
+def test_a_run_as_expected_passes_and_writes_the_page(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The goal is met and the ratio within its tolerance: nothing is an error."""
     bench.found = {"poll": {"poll.cheaper": 26.0}}
     assert bench("--only", "poll") == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "met         goal of poll: 3 (goal: below 2)\n" in told.out
     assert "## Title of poll\n\ntext of poll\n" in bench.page
-    assert "| goal of poll | below 2 | 3 | **missed** |" in bench.page
+    assert "| goal of poll | below 2 | 3 | met |" in bench.page
+
+
+@pytest.mark.parametrize("flags", [(), ("--quick",)])
+def test_a_missed_goal_fails_the_run_and_is_named(
+    bench: Bench, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    """The exit code is 1, and the error has section, goal and value, though all ratios are as expected."""
+    bench.found = {"poll": {"poll.cheaper": 25.0}, "start": {"start.memory": 1.2}}
+    bench.met = {"start": False}
+    assert bench("--only", "poll", "start", *flags) == 1
+    told = capsys.readouterr()
+    assert told.err == "error: start: goal missed: goal of start: 3 (goal: below 2)\n"
+    assert "MISSED      goal of start: 3" in told.out
+    if not flags:
+        assert "| goal of start | below 2 | 3 | **missed** |" in bench.page
+
+
+def test_a_goal_that_is_not_judged_neither_fails_nor_is_met(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run passes by the rest, and says of the goal what it is."""
+    bench.found = {"poll": {"poll.cheaper": 25.0}}
+    bench.met = {"poll": None}
+    assert bench("--only", "poll") == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "not judged  goal of poll: 3 (goal: below 2)\n" in told.out
+    assert "| goal of poll | below 2 | 3 | not judged |" in bench.page
 
 
 def test_a_regression_fails_the_run_and_is_named(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
