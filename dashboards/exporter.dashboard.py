@@ -247,8 +247,8 @@ data: list[Panel] = [
     TimeSeries(
         title="Memory of exporters",
         description=(
-            "Resident memory of the largest exporter, and all together, from `process_resident_memory_bytes`. It is flat whatever the traffic; "
-            "if it grows over days, report that as a fault."
+            "Resident memory of the largest exporter, and all together, from `process_resident_memory_bytes`. It does not "
+            "grow with the number of requests; if it grows over days, report that as a fault."
         ),
         targets=[
             over_time(f"max({own('process_resident_memory_bytes')})", "largest"),

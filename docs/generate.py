@@ -248,7 +248,7 @@ def simulator() -> Iterator[str]:
     )
     yield ""
     yield "```sh"
-    yield "vllm-specdec-exporter simulate --scenario collapse --speed 20"
+    yield "vllm-specdec-exporter simulate --scenario collapse --speed 20 &"
     yield "curl -s http://127.0.0.1:8000/simulator  # phase, and the exact truth"
     yield 'curl -s -X POST http://127.0.0.1:8000/simulator/phase -d \'{"phase": "idle"}\''
     yield "```"
