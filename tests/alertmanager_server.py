@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from prometheus_server import find_program, free_port
+from ports import free_port
+from prometheus_server import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,6 @@ import contextlib
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
+
+from ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,13 +52,6 @@ def find_program(name: str, package: str) -> str:
         msg = f"{name} is missing: install the Debian package {package} (apt-get install {package})"
         raise PrometheusError(msg)
     return path
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class PrometheusServer:

@@ -15,8 +15,9 @@ import yaml
 
 from act.receiver import act
 from act.webhook import NAMES, calls_in, recorder
+from ports import free_port
 from prometheus.exporter_process import answers
-from prometheus_server import find_program, free_port
+from prometheus_server import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

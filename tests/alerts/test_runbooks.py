@@ -28,8 +28,9 @@ import pytest
 import yaml
 
 from alerts.pushing import TOKEN, pushing
+from ports import free_port
 from prometheus.exporter_process import COMMAND, clean_environment, exporter, simulator
-from prometheus_server import PrometheusServer, find_program, free_port
+from prometheus_server import PrometheusServer, find_program
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.thresholds import Thresholds
 

@@ -16,9 +16,9 @@ import pytest
 
 from cli.commands import Outcome, run
 from golden.cases import recorded_baseline
+from ports import free_port
 from prometheus.exporter_process import COMMAND, clean_environment, simulator
 from prometheus.replay import ReplayServer, Reply, series
-from prometheus_server import free_port
 from vllm_specdec_exporter import baseline
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import pytest
 
 from cli.commands import Outcome, run, run_in_terminal
 from golden.cases import from_zero, recorded
+from ports import free_port
 from prometheus.exporter_process import COMMAND, clean_environment, exporter
 from prometheus.replay import ReplayServer, Reply, series
-from prometheus_server import free_port
 from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
 from vllm_specdec_exporter import ExporterResult, get_metrics, report, snapshot
 from vllm_specdec_exporter.check import exit_code

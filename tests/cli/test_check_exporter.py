@@ -19,9 +19,9 @@ import pytest
 from cli.commands import run
 from per_request.results import RESULTS
 from per_request.traffic import CHAT, CODE, MODEL, pairs
+from ports import free_port
 from prometheus.exporter_process import exporter
 from prometheus.replay import ReplayServer, series
-from prometheus_server import free_port
 from service.certificates import Authority, server_side
 from statuspage.examples import PAGES
 from vllm_specdec_exporter import get_metrics, report, snapshot

@@ -17,9 +17,9 @@ import pytest
 
 import vllm_specdec_exporter
 from cli.commands import run
+from ports import free_port
 from prometheus.exporter_process import COMMAND, answers, clean_environment, exporter, simulator
 from prometheus.replay import ReplayServer, series
-from prometheus_server import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import pytest
 
 from client.collector import Collector
 from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
-from prometheus_server import free_port
+from ports import free_port
 from service.harness import environment, eventually
 from vllm_specdec_exporter.per_request.record import parse_record
 

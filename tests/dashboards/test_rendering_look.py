@@ -10,7 +10,8 @@ import pytest
 from dashboards.grafana import Viewing
 from dashboards.render.samples import override, panel, sample, table_target, target
 from dashboards.rendering import look, render
-from prometheus_server import PrometheusServer, free_port
+from ports import free_port
+from prometheus_server import PrometheusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

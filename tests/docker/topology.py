@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from docker.compose import mounts, names, services
 from docker.dockerfile import ROOT, stage
 from docker.test_compose import PORTS
+from ports import free_port
 from prometheus.exporter_process import COMMAND, clean_environment
-from prometheus_server import find_program, free_port
+from prometheus_server import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

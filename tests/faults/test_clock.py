@@ -75,7 +75,7 @@ def test_stopped_for_long(rig: Rig) -> None:
         rig.server.behaviour = hang()
         exporter.send(signal.SIGSTOP)
         scraper.sendall(get("/metrics"))  # waits there when the process goes on, before anything else
-        deadline = time.monotonic() + 2.5
+        deadline = time.monotonic() + 4.0
         eventually(lambda: time.monotonic() >= deadline)
         exporter.send(signal.SIGCONT)
         after = Metrics(read_answer(scraper).partition(b"\r\n\r\n")[2].decode())
@@ -91,7 +91,10 @@ def test_stopped_for_long(rig: Rig) -> None:
 def test_stopped_for_a_moment(rig: Rig) -> None:
     exporter = rig.exporter
     before = exporter.wait_for(lambda m: m if _span(m) > 1 else None)
+    # Between two polls: one that is under way would rightly count as too late.
     begin = time.monotonic()
+    success = "last_success_timestamp_seconds"
+    exporter.wait_for(lambda m: m.value(success) > before.value(success))
     _stop(rig, 1.0)
     polled = len(rig.server.polls())
     eventually(lambda: len(rig.server.polls()) >= polled + 2)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from service.harness import Metrics, RunningExporter
 
-POLL = {"interval": "400ms", "timeout": "380ms"}
+POLL = {"interval": "800ms", "timeout": "780ms"}
 
 
 def _settings(*servers: FaultyServer, **more: Any) -> dict[str, Any]:

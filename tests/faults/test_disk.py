@@ -19,7 +19,7 @@ import yaml
 from act.receiver import act
 from act.webhook import alert_document, body_of, calls_in, recorder
 from faults.rig import PROMPT, STEADY, assert_alive, limited, vllm
-from prometheus_server import free_port
+from ports import free_port
 from service.harness import (
     COMMAND,
     FaultyServer,

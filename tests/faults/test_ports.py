@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faults.rig import STEADY, assert_alive
-from prometheus_server import free_port
+from ports import free_port
 from service.harness import (
     COMMAND,
     FaultyServer,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import NO_SERVER, assert_alive
-from prometheus_server import free_port
+from ports import free_port
 from service.harness import (
     FaultyServer,
     Metrics,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import COUNTED, STEADY, Rig, assert_alive, connect, get, grown, rigged, vllm
-from prometheus_server import free_port
+from ports import free_port
 from service.harness import (
     COMMAND,
     FaultyServer,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Seconds within which the process ends, with half a second of grace for whoever is being answered.
-AT_ONCE = 2.0
+AT_ONCE = 4.0
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from alertmanager.bundle import Addresses, routes, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alertmanager_server import AlertmanagerServer
 from alerts.promtool import RULES
+from ports import free_port
 from prometheus.exporter_process import COMMAND, answers, clean_environment
-from prometheus_server import PrometheusServer, free_port
+from prometheus_server import PrometheusServer
 from vllm_specdec_exporter.timescale import rules, scaled
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
                         ]
                     },
                 },
-                files=rules(sorted(RULES.glob("*.yml")), FACTOR),
+                files=rules({path.name: path.read_text("utf-8") for path in RULES.glob("*.yml")}, FACTOR),
                 # How often what still fires is told again: a minute of production, too.
                 flags=("--rules.alert.resend-delay=1s", "--rules.alert.for-grace-period=10s"),
             )

@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prometheus_server import free_port
+from ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from injection import rendered_policy
+from ports import free_port
 from prometheus.exporter_process import exporter, simulator
-from prometheus_server import free_port
 from recipes.sidecar import IMAGE, sidecar_of
 from recipes.stacks import load, workload
 from service.certificates import Authority

@@ -9,8 +9,9 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
+from ports import free_port
 from prometheus.exporter_process import answers
-from prometheus_server import PrometheusError, find_program, free_port
+from prometheus_server import PrometheusError, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

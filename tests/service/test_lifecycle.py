@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from service.harness import RunningExporter
 
-#: Within how many seconds the process must end.
-PROMPT = 1.0
+#: Within how many seconds the process must end: far sooner than what it could wait for, however busy the CPU.
+PROMPT = 3.0
 REFUSING = "http://127.0.0.1:1"
 
 

@@ -17,14 +17,16 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
+from native_buckets import bound_of
 from observed import observed
-from prometheus_server import PrometheusServer, free_port, labels_of
+from ports import free_port
+from prometheus_server import PrometheusServer, labels_of
 from protobuf_families import decode, samples, series
 from service.harness import FaultyServer, answer, capture, running_exporter
 from vllm_specdec_exporter import exposed_histogram
 from vllm_specdec_exporter.distribution import Distribution
 from vllm_specdec_exporter.metrics_endpoint import negotiate
-from vllm_specdec_exporter.per_request.native import ZERO_THRESHOLD, bound_of, index_of
+from vllm_specdec_exporter.per_request.native import ZERO_THRESHOLD, index_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

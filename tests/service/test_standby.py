@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ports import free_port
 from prometheus.exporter_process import COMMAND, answers, clean_environment, exporter
-from prometheus_server import free_port
 from service.certificates import Authority
 from service.harness import FaultyServer, answer
 from vllm_specdec_exporter import config, serve

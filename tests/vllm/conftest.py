@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from .server import HOST, free_port
+from ports import free_port
+
+from .server import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

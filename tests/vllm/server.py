@@ -14,7 +14,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -22,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Self
+
+from ports import free_port
 
 if TYPE_CHECKING:
     import threading
@@ -78,13 +79,6 @@ LOG_LINE = re.compile(
 
 class ServerError(RuntimeError):
     """The server did not start, or answered a request with something else than an answer."""
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class VllmServer:
@@ -341,6 +335,22 @@ def _check_consistent(speculation: Speculation) -> None:
         raise ServerError(f"a request's record contradicts itself: {speculation}")
 
 
+def polls(server: VllmServer) -> int:
+    """Return how often the server was asked for its metrics in this life."""
+    return server.log_file.read_text(errors="replace").count("GET /metrics")
+
+
+def wait_until_watched(
+    server: VllmServer, process: subprocess.Popen[str], before: int = 0, within: float = 30.0
+) -> None:
+    """Wait until the server has answered two polls more: the look before the watch, and its first sample."""
+    deadline = time.monotonic() + within
+    while polls(server) < before + 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "the server is not polled"
+        time.sleep(0.05)
+
+
 def drive(
     server: VllmServer,
     *,
@@ -353,11 +363,13 @@ def drive(
     prompts: Sequence[str] = REPETITIVE_PROMPTS,
     stop_at: str | None = None,
     stop: threading.Event | None = None,
+    first: int = 0,
 ) -> list[RequestRecord]:
     """Send requests and return the records of all of them, each of them answered to its end.
 
-    Request i uses prompt i in turn and i as its seed. No new request is sent once `stop` is set.
-    `stop_at` is a string at which an answer ends; see `truth` for what that does to the record.
+    Requests are numbered from `first` on; each uses prompt and seed by its number. No new request is sent
+    once `stop` is set. `stop_at` is a string at which an answer ends; see `truth` for what that does to the
+    record.
     """
 
     def one(index: int) -> RequestRecord | None:
@@ -385,7 +397,7 @@ def drive(
         return _request(server.port, path, body, temperature)
 
     with ThreadPoolExecutor(concurrency) as pool:
-        return [record for record in pool.map(one, range(number)) if record is not None]
+        return [record for record in pool.map(one, range(first, first + number)) if record is not None]
 
 
 def _request(port: int, path: str, body: Mapping[str, object], temperature: float) -> RequestRecord:

@@ -19,7 +19,7 @@ import pytest
 from vllm_specdec_exporter.baseline import load
 
 from .conftest import Exporter
-from .server import RequestRecord, VllmServer, drive, truth
+from .server import RequestRecord, VllmServer, drive, polls, truth, wait_until_watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +91,7 @@ def story(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFact
 def record(server: VllmServer, file: Path) -> tuple[list[RequestRecord], str]:
     """Run the baseline command around some traffic, as a user does; return the requests and its output."""
     command = Path(sys.executable).with_name("vllm-specdec-exporter")
+    before = polls(server)
     process = subprocess.Popen(
         [command, "baseline", server.url, "--interval", "500ms", "--out", file],
         stdout=subprocess.PIPE,
@@ -98,7 +99,7 @@ def record(server: VllmServer, file: Path) -> tuple[list[RequestRecord], str]:
         text=True,
     )
     try:
-        time.sleep(4)  # its first sample lies before the first request
+        wait_until_watched(server, process, before)
         records = traffic(server, 10)
         time.sleep(2)
         process.send_signal(signal.SIGINT)

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, Self
 import openai
 import pytest
 
+from ports import free_port
+
 from .conftest import Exporter, Scrape
-from .server import HOST, MODEL_NAME, REPETITIVE_PROMPTS, VllmServer, free_port
+from .server import HOST, MODEL_NAME, REPETITIVE_PROMPTS, VllmServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

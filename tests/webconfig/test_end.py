@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import vllm_specdec_exporter
-from prometheus_server import free_port
+from ports import free_port
 from service.harness import COMMAND, eventually
 from vllm_specdec_exporter import health
 from webconfig.https import NO_SERVER, TLS, ask, client_context, guarded, write
@@ -24,6 +24,9 @@ from webconfig.pki import hashed
 
 if TYPE_CHECKING:
     from webconfig.pki import Pki
+
+#: Within how many seconds the process must end: far sooner than what it could wait for, however busy the CPU.
+PROMPT = 3.0
 
 
 @pytest.mark.parametrize("cost", [10, 16])
@@ -46,7 +49,7 @@ def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
             thread.join()
 
         assert code == 0
-        assert seconds < 1.0
+        assert seconds < PROMPT
         assert exporter.log_lines()[-1]["msg"] == "stopping"
         assert "Traceback" not in exporter.log()
 
@@ -76,7 +79,7 @@ def test_sigterm_while_a_file_hangs(pki: Pki, tmp_path: Path) -> None:
         code, seconds = exporter.terminate()
 
         assert code == 0
-        assert seconds < 1.0
+        assert seconds < PROMPT
 
 
 #: Where the program stands in the mounts of its own: a folder that every system has.

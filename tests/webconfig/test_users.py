@@ -145,7 +145,7 @@ class TestRequests:
 class TestCost:
     def test_a_scrape_costs_no_hash(self, pki: Pki) -> None:
         """What was right once is known; what was wrong costs a hash each time. Others do not wait for it."""
-        with guarded(pki, {"basic_auth_users": {"alice": hashed(ALICE[1], SLOW)}}) as exporter:
+        with guarded(pki, {"basic_auth_users": {"alice": hashed(ALICE[1], 13)}}) as exporter:
             first = ask(exporter, "/metrics", user=ALICE).seconds
             later = [ask(exporter, "/metrics", user=ALICE).seconds for _ in range(10)]
             wrong = [ask(exporter, "/metrics", user=("alice", "x")).seconds for _ in range(3)]
@@ -209,7 +209,7 @@ class TestAuthenticator:
     async def test_users_change_while_a_hash_is_computed(self) -> None:
         """Who was removed meanwhile is not let in."""
         known = Authenticator(Worker("test"))
-        known.use([("alice", hashed("one", 10))])
+        known.use([("alice", hashed("one", 13))])
         check = asyncio.create_task(known.allows(basic("alice", "one")))
         await asyncio.sleep(0.005)
         assert not check.done()
