@@ -32,6 +32,13 @@ def test_a_stream_is_asked(path: str) -> None:
     assert json.loads(found) == {**body, "stream_options": {"include_usage": True}}
 
 
+def test_options_that_say_nothing() -> None:
+    """They are what would be sent for no options, so the stream is asked; no field is there twice."""
+    found = ask(CHAT, b'{"a": {"stream_options": 1}, "stream_options" : null, "stream": true}')
+
+    assert found == b'{"a": {"stream_options": 1}, "stream_options" : {"include_usage":true}, "stream": true}'
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -39,7 +46,7 @@ def test_a_stream_is_asked(path: str) -> None:
         b'{"model": "m", "stream": false}',
         b'{"model": "m", "stream": null}',
         b'{"stream": true, "stream_options": {"include_usage": false}}',
-        b'{"stream": true, "stream_options": null}',
+        b'{"stream": true, "stream_options": null, "stream_options": null}',
         b'[{"stream": true}]',
         b'x{"stream": true}',
         b'{"stream": true',

@@ -72,6 +72,13 @@ def _own(outcome: str, documents: list[Any], *, end: str = "\n", **how: Any) -> 
     return Kind(outcome, request(_OWN), stream_head() + chunks(events([*documents, DONE], end), **how))
 
 
+def _until_the_end(documents: list[Any]) -> bytes:
+    return stream_head(**{"transfer-encoding": None}) + b"".join(events(documents))
+
+
+_IN_CHUNKS = request(b"", Content_Type="application/json", Transfer_Encoding="chunked") + chunks(
+    cut_at(dump(_BODY).encode(), (10, 50)), trailers=b"X-T: 1\r\n"
+)
 _DOCUMENTS = chat_documents()
 _USAGE = usage_chunk(record=RECORD)
 _HUGE = chunk({"content": "x" * (MOST + 1)})
@@ -93,7 +100,17 @@ KINDS: tuple[Kind, ...] = (
     Kind("refused", request(_BODY), answer(b"", "503 Service Unavailable", Connection="close"), closes=True),
     Kind("too_large", request(_BODY), answer({**chat_answer(), "padding": "x" * MOST})),
     Kind("too_large", request(chat_request(padding="x" * MOST)), answer(chat_answer())),
-    Kind("connection", request(_BODY), answer(chat_answer(), Content_Length=None), closes=True),
+    Kind("detailed", request(_BODY), answer(chat_answer(), Content_Length=None), closes=True),
+    Kind("detailed", request(_OWN), _until_the_end([*_DOCUMENTS, _USAGE, DONE]), closes=True),
+    Kind("aborted", request(_OWN), _until_the_end([*_DOCUMENTS, _USAGE]), closes=True),
+    Kind("detailed", _IN_CHUNKS, answer(chat_answer())),
+    Kind(
+        "none",
+        request(_PLAIN),
+        _until_the_end([*_DOCUMENTS, DONE]),
+        _until_the_end([*_DOCUMENTS, _USAGE, DONE]),
+        closes=True,
+    ),
     Kind("connection", request(_OWN), stream_head() + chunks(_BEFORE)[:-5] + b"zz\r\n", closes=True),
     Kind("connection", request(_BODY) * 2, answer(chat_answer()) * 2, closes=True),
     _own("detailed", [*_DOCUMENTS, _USAGE]),
@@ -244,7 +261,10 @@ class Server:
     async def _answer(self, end: End) -> bool:
         head = await end.reader.readuntil(b"\r\n\r\n")
         step = self.steps[_field(head, b"x-number")]
-        body = await end.reader.readexactly(_field(head, b"content-length"))
+        if b"chunked" in head:
+            body = await end.reader.readuntil(b"\r\n\r\n")  # behind the trailer
+        else:
+            body = await end.reader.readexactly(_field(head, b"content-length"))
         if step.kind.request.count(b" HTTP/1.1\r\n") > 1:
             _, body = await end.reader.readuntil(b"\r\n\r\n"), await end.reader.readexactly(len(body))
         asked = b'{"stream_options":{"include_usage":true},' in body

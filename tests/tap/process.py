@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prometheus_server import free_port
+from ports import free_port
 from service.harness import Metrics, RunningExporter, running_exporter
 from tap.ends import HOST, PATIENCE, End, connect
 

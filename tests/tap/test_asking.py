@@ -32,7 +32,7 @@ from tap.streams import (
     streamed,
     unchunk,
 )
-from vllm_specdec_exporter.tap import asking as module
+from vllm_specdec_exporter.tap import question
 from vllm_specdec_exporter.tap.asking import Asking
 from vllm_specdec_exporter.tap.heads import MAX_HEAD
 
@@ -66,6 +66,8 @@ def test_a_stream_is_asked_whatever_the_pieces() -> None:
         request({"stream": True, "messages": [{"content": '"stream_options"'}]}),
         request({"stream": True, "extra": {"stream_options": {"include_usage": True}}}),
         request({"stream": True}, X_Content_Length="5", Cookie="content-length: 5"),
+        request({"stream": True}, TE="Trailers", Accept_Encoding="identity"),
+        request({"stream": True}, X_Accept_Encoding="gzip"),
     ],
 )
 def test_what_is_asked(sent: bytes) -> None:
@@ -84,7 +86,18 @@ _NOT_ASKED = {
     "stream by a name in escapes": request(b'{"strea\\u006d": true, "stream_option\\u0073": null}'),
     "options": request(chat_request(stream=True, stream_options={"include_usage": True})),
     "other options": request(chat_request(stream=True, stream_options={"include_usage": False})),
-    "options null": request(chat_request(stream=True, stream_options=None)),
+    "options null, and those of another object": request(
+        {"stream": True, "stream_options": None, "extra": {"stream_options": None}}
+    ),
+    "options null by a name in escapes": request(
+        b'{"stream": true, "stream_option\\u0073": null, "extra": {"stream_options": null}}'
+    ),
+    "options null, and a name that ends so": request(
+        b'{"stream": true, "stream_option\\u0073": null, "a\\"stream_options": null}'
+    ),
+    "options null without a stream": request(chat_request(stream_options=None)),
+    "options null twice": request(b'{"stream": true, "stream_options": null, "stream_options": null}'),
+    "the last options count": request(b'{"stream": true, "stream_options": null, "stream_options": {}}'),
     "the last stream counts": request(b'{"stream": true, "stream": false}'),
     "another route": request({"stream": True, "input": "x"}, "/v1/responses"),
     "another method": request({"stream": True}, method="PUT"),
@@ -102,7 +115,15 @@ _NOT_ASKED = {
     "chunks": request(b"", Transfer_Encoding="chunked") + chunks([_BODY]),
     "chunks with trailers": request(b"", Transfer_Encoding="chunked")
     + chunks([_BODY], extension=b";x=y", trailers=b"A: b\r\n"),
+    "chunks of another coding": request(b"", Transfer_Encoding="gzip, chunked") + chunks([_BODY]),
+    "chunks twice": request(b"", Transfer_Encoding="chunked", transfer_encoding="chunked") + chunks([_BODY]),
+    "chunks that hold a request": request(b"", Transfer_Encoding="chunked") + chunks([STREAM, STREAM]),
+    "a compressed answer, and no other": request(_BODY, Accept_Encoding="gzip, identity; q=0"),
+    "a compressed answer, and nothing else": request(_BODY, Accept_Encoding="br, *;Q=0.00"),
+    "a coding of the transfer": request(_BODY, TE="trailers, gzip"),
     "chunks and a length": request(_BODY, Transfer_Encoding="chunked"),
+    "chunks, and another length": request(b"", Content_Length="5", Transfer_Encoding="chunked")
+    + chunks([_BODY]),
     "two lengths": request(_BODY, content_length=str(len(_BODY))),
     "a request within a body of two lengths": request(STREAM, "/x", content_length="0"),
     "a request within a body of a strange length": b"POST /x HTTP/1.1\r\nContent-Length: 0\xa0\r\n\r\n"
@@ -177,9 +198,9 @@ def test_bodies_that_are_not_asked_do_not_wait() -> None:
 def test_a_large_request_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It passes as it comes."""
     head, body = split(STREAM)
-    monkeypatch.setattr(module, "MAX_ASKED", len(body))
+    monkeypatch.setattr(question, "MAX_ASKED", len(body))
     assert requests(Asking(), [STREAM]) == with_question(STREAM)
-    monkeypatch.setattr(module, "MAX_ASKED", len(body) - 1)
+    monkeypatch.setattr(question, "MAX_ASKED", len(body) - 1)
     asking = Asking()
     assert asking.request(head + body[:3]) == head + body[:3]
     assert asking.request(body[3:]) == body[3:]
@@ -212,6 +233,120 @@ def test_the_request_after_a_released_one_is_asked() -> None:
     asking.release()
     assert asking.request(body[5:]) == body[5:]
     assert asking.request(STREAM) == with_question(STREAM)
+
+
+_CHUNKED = request(b"", Transfer_Encoding="chunked") + chunks(
+    cut_at(_BODY, range(0, 400, 29)), extension=b';a="b"', trailers=b"X-Sum: 1\r\nX-T:\r\n"
+)
+
+
+def test_the_request_after_one_in_chunks_is_asked_whatever_the_pieces() -> None:
+    """Only the one in chunks passes as it is: where it ends is known."""
+    for parts in cuts(_CHUNKED):
+        asking = Asking()
+        for _ in range(2):
+            assert requests(asking, parts) == _CHUNKED, parts[0]
+            assert asking.answer(streamed(WITH)) == streamed(WITH)
+        assert requests(asking, [STREAM]) == with_question(STREAM), parts[0]
+        assert unchunk(split(asking.answer(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
+
+
+def test_a_request_in_chunks_does_not_wait() -> None:
+    """Its bytes pass as they come, once it is known that it is in chunks."""
+    head, body = split(_CHUNKED)
+    asking = Asking()
+    assert asking.request(head) == head
+    for byte in body:
+        assert asking.request(bytes((byte,))) == bytes((byte,))
+
+
+_DOUBTFUL = {
+    "no size": b"\r\n",
+    "a size that is none": b"zz\r\n",
+    "a sign": b"+5\r\nhello\r\n0\r\n\r\n",
+    "a space": b"5 \r\nhello\r\n0\r\n\r\n",
+    "an endless size": b"1" * 16 + b"\r\n",
+    "a long line": b"5;" + b"x" * 5000 + b"\r\nhello\r\n0\r\n\r\n",
+    "a line ended by LF": b"5\nhello\r\n0\r\n\r\n",
+    "a line with a CR": b"5;a\rb\r\nhello\r\n0\r\n\r\n",
+    "a chunk ended by LF": b"5\r\nhello\n0\r\n\r\n",
+    "a chunk without its end": b"5\r\nhello0\r\n\r\n",
+    "an end by LF": b"0\r\n\n",
+    "a trailer ended by LF": b"0\r\nA: b\n\r\n",
+    "a trailer that is folded": b"0\r\nA: b\r\n c\r\n\r\n",
+    "a trailer without its colon": b"0\r\nA\r\n\r\n",
+    "endless trailers": b"0\r\n" + b"A: %s\r\n" % (b"b" * 4000) * 20 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("name", _DOUBTFUL)
+def test_after_chunks_that_leave_room_for_doubt_nothing_is_asked(name: str) -> None:
+    """Another reader might see the end of the request elsewhere: everything passes, for good."""
+    sent = request(b"", Transfer_Encoding="chunked") + _DOUBTFUL[name] + STREAM
+    all_cuts = cuts(sent) if len(sent) < 3000 else [[sent], cut_at(sent, range(0, len(sent), 997))]
+    for parts in all_cuts:
+        asking = Asking()
+        assert requests(asking, parts) == sent, parts[0]
+        assert asking.request(STREAM) == STREAM
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["chunks twice", "chunks of another coding", "chunks, and another length", "two lengths", "HTTP/1.0"],
+)
+def test_after_a_head_that_leaves_room_for_doubt_nothing_is_asked(name: str) -> None:
+    asking = Asking()
+    assert asking.request(_NOT_ASKED[name]) == _NOT_ASKED[name]
+    assert asking.request(STREAM) == STREAM
+
+
+@given(
+    st.lists(st.sampled_from([STREAM, _BODY, b"0\r\n\r\n", b"\r\n", b"x"]), max_size=6).map(b"".join),
+    st.lists(st.integers(0, 3000), max_size=8),
+    st.lists(st.integers(0, 4000), max_size=8),
+)
+def test_any_body_in_chunks_passes_and_the_next_request_is_asked(
+    body: bytes, sizes: list[int], places: list[int]
+) -> None:
+    """Also one that holds requests and ends of chunks."""
+    sent = request(b"", Transfer_Encoding="Chunked") + chunks(cut_at(body, sizes))
+    asking = Asking()
+    assert requests(asking, cut_at(sent, places)) == sent
+    assert asking.request(STREAM) == with_question(STREAM)
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        (
+            b'{"stream":true,"stream_options":null}',
+            b'{"stream":true,"stream_options":{"include_usage":true}}',
+        ),
+        (
+            b'{"stream_options" :\n null , "stream":true,"":"\\"stream_options\\": null"}',
+            b'{"stream_options" :\n {"include_usage":true} , "stream":true,"":"\\"stream_options\\": null"}',
+        ),
+        (
+            b'{"stream":true,"stream_options":{},"stream_options":\tnull}',
+            b'{"stream":true,"stream_options":{},"stream_options":\t{"include_usage":true}}',
+        ),
+    ],
+)
+def test_options_that_are_null_are_none(body: bytes, asked: bytes) -> None:
+    """They give way to the question, in their place: a second field of that name might not be read."""
+    for parts in cuts(request(body)):
+        assert requests(Asking(), parts) == request(asked), parts[0]
+
+
+def test_an_asked_request_asks_for_no_compressed_answer() -> None:
+    """Nothing could be taken out of one. Other requests keep what they ask for."""
+    codings = {"Accept_Encoding": "gzip, deflate", "accept_encoding": "br;q=0.5"}
+    sent = request(chat_request(stream=True), **codings)
+    plain = sent.replace(b"gzip, deflate", b"identity").replace(b"br;q=0.5", b"identity")
+    for parts in cuts(sent):
+        assert requests(Asking(), parts) == with_question(plain), parts[0]
+    other = request(chat_request(), **codings)
+    assert Asking().request(other) == other
 
 
 @pytest.mark.parametrize("first", [request(method="GET"), request(chat_request()), STREAM])

@@ -250,6 +250,31 @@ async def test_a_stream_after_others_is_asked() -> None:
         assert [seen.record is not None for seen in built.relay.told] == [True] * 3
 
 
+async def test_streams_after_a_request_in_chunks_are_asked() -> None:
+    """On one connection: only the one in chunks is not."""
+    chunked = request(b"", Transfer_Encoding="chunked") + chunks([split(ASKED)[1]])
+    plain = request(chat_request(stream=True))
+    async with road("asking") as built:
+        client, server = await built.both(chunked)
+        for first in (True, False, False):
+            if not first:
+                await client.send(plain)
+                head = await server.read_head()
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                assert b'"include_usage":true' in await server.read(length)
+            await server.send(stream_head() + chunks(EVENTS))
+            assert await client.read_head() == stream_head()
+            body = b""
+            while not body.endswith(b"\r\n0\r\n\r\n"):
+                body += await client.read(1)
+            events = EVENTS if first else EVENTS[:-2] + EVENTS[-1:]
+            assert unchunk(body) == (b"".join(events), b"\r\n")
+        await client.close()
+        assert await server.rest() == (b"", "end")
+        assert built.relay is not None
+        assert [seen.record is not None for seen in built.relay.told] == [True] * 3
+
+
 @pytest.mark.parametrize("ask", [False, True])
 async def test_web_sockets(ask: bool) -> None:
     """With a client and a server that know them: texts, bytes, pings, large messages, and the farewell."""

@@ -42,6 +42,98 @@ async def test_a_client_that_leaves_a_stream_is_a_server_connection_that_ends(wa
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_a_client_that_leaves_after_the_last_word(way: str, how: str) -> None:
+    """Many do: its stream is observed, whether the last chunk comes or not."""
+    async with road(way) as built:
+        client, server = await built.both(ASKED)
+        sent = stream_head() + chunks(EVENTS).removesuffix(b"0\r\n\r\n")
+        await server.send(sent)
+        assert await client.read(len(sent)) == sent
+        if how == "close":
+            await client.close()
+        else:
+            client.reset()
+        assert await server.rest() == (b"", "end" if how == "close" else "reset")
+        await server.close()
+        if built.relay is not None:
+            await built.relay.becomes_quiet()
+            (seen,) = built.relay.told
+            assert seen.record is not None
+            assert built.relay.unobserved == {}
+
+
+_UNTIL_THE_END = {"transfer-encoding": None, "connection": "close"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_until_the_end_of_the_connection(way: str, version: str, stream: bool) -> None:
+    """It arrives as it is, and is observed."""
+    asked = ASKED if stream else request(chat_request())
+    sent = stream_head(**_UNTIL_THE_END) + b"".join(EVENTS) if stream else _plain_until_the_end()
+    sent = sent.replace(b"HTTP/1.1", version.encode())
+    async with road(way) as built:
+        client, server = await built.both(asked)
+        for place in range(0, len(sent), 100):
+            await server.send(sent[place : place + 100])
+        await server.close()
+        assert await client.rest() == (sent, "end")
+        await client.close()
+        if built.relay is not None:
+            await built.relay.becomes_quiet()
+            (seen,) = built.relay.told
+            assert seen.record is not None
+            assert built.relay.unobserved == {}
+
+
+def _plain_until_the_end() -> bytes:
+    return answer(chat_answer(), Content_Length=None, Connection="close")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("how", ["end", "reset"])
+async def test_half_an_answer_until_the_end_of_the_connection(way: str, how: str) -> None:
+    """None is taken for a whole one, and a reset stays one."""
+    async with road(way) as built:
+        client, server = await built.both(ASKED)
+        sent = stream_head(**_UNTIL_THE_END) + b"".join(EVENTS[:-1])
+        await server.send(sent)
+        assert await client.read(len(sent)) == sent
+        if how == "end":
+            await server.close()
+        else:
+            server.reset()
+        assert await client.rest() == (b"", how)
+        await client.close()
+        if built.relay is not None:
+            await built.relay.becomes_quiet()
+            assert built.relay.unobserved == {"aborted": 1}
+
+
+async def test_an_asked_stream_until_the_end_of_the_connection() -> None:
+    """Its extra event is taken out, and its record observed."""
+    async with road("asking") as built:
+        client = await connect(built.port)
+        await client.send(request(chat_request(stream=True)))
+        server = await built.server.connection()
+        head = stream_head(**_UNTIL_THE_END)
+        await server.send(head)
+        assert await client.read(len(head)) == head
+        for event in EVENTS:
+            await server.send(event)
+            if event != EVENTS[-2]:
+                assert await client.read(len(event)) == event
+        await server.close()
+        assert await client.rest() == (b"", "end")
+        await client.close()
+        assert built.relay is not None
+        await built.relay.becomes_quiet()
+        assert [seen.record is not None for seen in built.relay.told] == [True]
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_client_that_leaves_before_its_answer(way: str) -> None:
     async with road(way) as built:
         client, server = await built.both(request(chat_request()))

@@ -66,6 +66,24 @@ async def test_no_server_is_a_502_as_the_api_has_errors(ask: bool, sent: bytes) 
         await relay.becomes_quiet()
 
 
+@pytest.mark.parametrize("ask", [False, True])
+@pytest.mark.parametrize("begun", ["HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n", "HEAD /", "H", "\r\nHEAD /"])
+async def test_the_502_to_a_head_has_no_body(ask: bool, begun: str) -> None:
+    """Only the length that another method's would have."""
+    async with tapping(f"http://{HOST}:{_unused()}", ask=ask) as relay:
+        found = []
+        for sent in (begun.encode(), request(method="GET")):
+            client = await connect(relay.port)
+            await client.send(sent)
+            found.append(await client.rest())
+            await client.close()
+        (head, how), (whole, _) = found
+        assert how == "end"
+        assert head == split(whole)[0]
+        assert split(whole)[1] != b""
+        await relay.becomes_quiet()
+
+
 async def test_a_large_request_to_no_server_gets_its_502() -> None:
     """A client that sends all before it reads is not reset while it does."""
     async with tapping(f"http://{HOST}:{_unused()}") as relay:

@@ -43,11 +43,13 @@ class _Vllm:
         port: where it listens.
         asked: the bodies of the requests, in order.
         busy: requests that it refuses for now.
+        compresses: whether it compresses streams for who accepts it.
     """
 
     port: int = 0
     asked: list[dict[str, Any]] = field(default_factory=list)
     busy: int = 0
+    compresses: bool = False
 
     async def answer(self, asked: web.Request) -> web.StreamResponse:
         """Answer a request for text."""
@@ -65,6 +67,8 @@ class _Vllm:
         if not body.get("stream"):
             return web.json_response(chat_answer() if chat else _completion())
         answered = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        if self.compresses:
+            answered.enable_compression()
         await answered.prepare(asked)
         documents = _chat(body) if chat else _completions()
         if body.get("user") == "fails":
@@ -253,6 +257,20 @@ async def test_retries(
         assert relay.result.requests_total == 3
         vllm.busy = 9
         assert (await call(relay.port, "chat", {}))[:2] == ["RateLimitError", 429]
+
+
+@pytest.mark.parametrize("call", [_sync_apart, _async], ids=["sync", "async"])
+async def test_a_server_that_compresses(
+    call: Callable[[int, str, dict[str, Any]], Awaitable[list[object]]],
+) -> None:
+    """A stream that is asked comes uncompressed, so that its extra event can be taken out; others as ever."""
+    async with _ways(ask=True) as (vllm, relay):
+        vllm.compresses = True
+        for more in ({"stream": True}, _ASK):
+            direct = await call(vllm.port, "chat", more)
+            assert await call(relay.port, "chat", more) == direct
+        assert [seen.record is not None for seen in relay.told] == [True]
+        assert relay.unobserved == {"encoded": 1}
 
 
 async def test_no_server_is_an_error_that_clients_know() -> None:

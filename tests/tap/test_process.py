@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from prometheus_server import free_port
+from ports import free_port
 from service.harness import COMMAND, environment
 from tap.ends import HOST, PATIENCE, connect, serving
 from tap.process import both, numbers, process

@@ -33,7 +33,7 @@ from tap.streams import (
     usage_chunk,
 )
 from vllm_specdec_exporter.per_request import usage
-from vllm_specdec_exporter.tap import asking as module
+from vllm_specdec_exporter.tap import question
 from vllm_specdec_exporter.tap.asking import Asking
 from vllm_specdec_exporter.tap.heads import MAX_HEAD
 
@@ -48,6 +48,14 @@ _STREAMS = {
         Content_Type="Text/Event-Stream",
         Transfer_Encoding="Chunked",
     ).replace(b"Content-Type: ", b"Content-Type:"),
+    "HTTP/1.0": streamed(WITH).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    "no coding": streamed(
+        WITH,
+        **{"content-encoding": None, "transfer-encoding": None},
+        Content_Encoding="identity",
+        Transfer_Encoding="chunked",
+    ),
+    "without the last empty line": streamed([*WITH[:-2], WITH[-1], WITH[-2][:-1]]),
     "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     + streamed(WITH),
     "comments": streamed([b": ping\n\n", *WITH[:2], b": \n\n", *WITH[2:]]),
@@ -61,7 +69,7 @@ def test_the_extra_event_is_removed_whatever_the_pieces(name: str) -> None:
     head = answered[: answered.lower().index(b"chunked\r\n\r\n") + len(b"chunked\r\n\r\n")]
     body = answered[len(head) :]
     data, after = unchunk(body)
-    expected = data.replace(WITH[-2], b"")
+    expected = _without(data)
     assert data != expected
     for parts in cuts(answered):
         out = answers(after_asking(), parts)
@@ -118,12 +126,16 @@ _ANSWERS = {
     "no stream": answer(chat_answer()),
     "no stream, in chunks": answer(b"", Content_Length=None, Transfer_Encoding="chunked")
     + chunks([dump(chat_answer()).encode()]),
-    "not in chunks": stream_head(**{"transfer-encoding": None}) + b"".join(WITH),
-    "of a known length": stream_head(**{"transfer-encoding": None, "content-length": "9999"})
+    "of no length": stream_head(**{"transfer-encoding": None, "content-length": "0"}),
+    "of a length that is none": stream_head(**{"transfer-encoding": None, "content-length": "-1"})
     + b"".join(WITH),
+    "not in chunks, and no stream": stream_head(
+        **{"transfer-encoding": None, "content-type": "application/json"}
+    )
+    + dump(chat_answer()).encode(),
     "compressed": streamed(WITH, **{"content-encoding": "gzip"}),
     "another coding": streamed(WITH, **{"transfer-encoding": "gzip, chunked"}),
-    "HTTP/1.0": streamed(WITH).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    "HTTP/2.0": streamed(WITH).replace(b"HTTP/1.1", b"HTTP/2.0"),
     "a large head": streamed(WITH, X_Large="x" * MAX_HEAD),
     "lines ended by LF": stream_head().replace(b"\r\n", b"\n") + _BLOCKS,
     "another protocol": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n" + _BLOCKS,
@@ -164,26 +176,100 @@ def test_a_chunk_without_its_end(wrong: bytes) -> None:
         assert out == _HEAD + b"%x\r\n%s\r\n" % (len(first), first) + wrong + b"and more", parts[0]
 
 
-@pytest.mark.parametrize("place", range(1, len(streamed(WITH)), 23))
-def test_a_server_that_breaks_off(place: int) -> None:
-    """What it sent of the answer is not held back; only the extra event, if it was whole."""
+_UNTIL_THE_END = {
+    "as most write": stream_head(**{"transfer-encoding": None}, Connection="close"),
+    "HTTP/1.0": stream_head(**{"transfer-encoding": None}).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    "interim answers": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    + stream_head(**{"transfer-encoding": None}),
+}
+
+
+@pytest.mark.parametrize("name", _UNTIL_THE_END)
+def test_the_extra_event_of_a_stream_until_the_connection_ends(name: str) -> None:
+    """No chunks come of it: it goes on as the server's does."""
+    head = _UNTIL_THE_END[name]
+    for parts in cuts(head + b"".join(WITH)):
+        asking = after_asking()
+        assert answers(asking, parts) + asking.end_of_answers() == head + b"".join(WITHOUT), parts[0]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_events_until_the_connection_ends_are_not_delayed(end: str) -> None:
+    asking, head = after_asking(), _UNTIL_THE_END["as most write"]
+    assert asking.answer(head) == head
+    extra = events([usage_chunk()], end)[0]
+    for event in events([*DOCUMENTS, usage_chunk(), DONE], end):
+        assert asking.answer(event[:-1]) == b""
+        assert asking.answer(event[-1:]) == (b"" if event == extra else event)
+    assert asking.end_of_answers() == b""
+
+
+def test_a_stream_until_the_connection_ends_that_breaks_off() -> None:
+    """Wherever it does: what came of it passes, but for the extra event as soon as that can be read."""
+    head, data = _UNTIL_THE_END["as most write"], b"".join(WITH)
+    for place in range(len(data)):
+        asking = after_asking()
+        out = asking.answer(head + data[:place]) + asking.end_of_answers()
+        assert out == head + _without(data[:place]), place
+
+
+def _without(data: bytes) -> bytes:
+    """A stream without the extra event, also where the lines that end it are missing."""
+    for ending in (b"\n\n", b"\n", b""):
+        if data.endswith(WITH[-2].removesuffix(b"\n\n") + ending):
+            return data[: data.rindex(b"data: ")]
+    return data.replace(WITH[-2], b"")
+
+
+_HEAD_OF_LENGTH = stream_head(**{"transfer-encoding": None, "content-length": str(len(b"".join(WITH)))})
+_HEAD_OF_CHUNKS = _HEAD_OF_LENGTH.replace(
+    b"content-length: %d" % len(b"".join(WITH)), b"Transfer-Encoding: chunked"
+)
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
+def test_a_stream_of_known_length_goes_on_in_chunks(version: bytes) -> None:
+    """How long it will be is not known before its end; what follows it on the connection passes."""
+    answered = _HEAD_OF_LENGTH.replace(b"HTTP/1.1", version) + b"".join(WITH) + answer(chat_answer())
+    for parts in cuts(answered):
+        out = answers(after_asking(), parts)
+        assert out.startswith(_HEAD_OF_CHUNKS), parts[0]
+        body, after = unchunk(out[len(_HEAD_OF_CHUNKS) :])
+        assert body == b"".join(WITHOUT), parts[0]
+        assert after == b"\r\n" + answer(chat_answer())
+
+
+def test_a_stream_of_known_length_that_breaks_off_is_seen_as_such() -> None:
+    """Its last chunk does not come."""
+    data = b"".join(WITH)
+    for place in range(1, len(data)):
+        asking = after_asking()
+        out = asking.answer(_HEAD_OF_LENGTH + data[:place]) + asking.end_of_answers()
+        blocks = out.removeprefix(_HEAD_OF_CHUNKS) + b"0\r\n\r\n"
+        assert unchunk(blocks) == (_without(data[:place]), b"\r\n"), place
+
+
+def test_a_server_that_breaks_off() -> None:
+    """What it sent of the answer is not held back; only the extra event, as soon as that can be read."""
     answered = streamed(WITH)
-    asking = after_asking()
-    out = asking.answer(answered[:place]) + asking.end_of_answers()
-    if place <= len(_HEAD):
-        assert out == answered[:place]
-        return
-    expected, rest = b"", answered[len(_HEAD) : place]
-    while rest:
-        line, end, rest = rest.partition(b"\r\n")
+    for place in range(1, len(answered)):
+        asking = after_asking()
+        out = asking.answer(answered[:place]) + asking.end_of_answers()
+        if place <= len(_HEAD):
+            assert out == answered[:place]
+            continue
+        assert out.startswith(_HEAD)
+        assert _data(out[len(_HEAD) :]) == _without(_data(answered[len(_HEAD) : place])), place
+
+
+def _data(blocks: bytes) -> bytes:
+    """What chunks hold, as far as they came."""
+    found = b""
+    while blocks:
+        line, end, blocks = blocks.partition(b"\r\n")
         size = int(line, 16) if end else 0
-        expected, rest = expected + rest[:size], rest[size + 2 :]
-    got, rest = b"", out[len(_HEAD) :]
-    while rest:
-        line, end, rest = rest.partition(b"\r\n")
-        size = int(line, 16) if end else 0
-        got, rest = got + rest[:size], rest[size + 2 :]
-    assert got == expected.replace(WITH[-2], b"")
+        found, blocks = found + blocks[:size], blocks[size + 2 :]
+    return found
 
 
 @pytest.mark.parametrize("limit", [40, 100, 250])
@@ -210,7 +296,7 @@ def test_a_defect_in_the_reading_passes_traffic_on(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(usage, "read_answer", _fails)
     out = asking.answer(streamed(WITH))
     assert unchunk(split(out)[1])[0] == b"".join(WITH)
-    monkeypatch.setattr(module, "wants_usage", _fails)
+    monkeypatch.setattr(question, "_wishes", _fails)
     assert Asking().request(STREAM) == STREAM
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from prometheus_server import free_port
+from ports import free_port
 from service.certificates import Authority
 from service.harness import COMMAND, environment
 from tap.ends import HOST, PATIENCE, connect, serving

@@ -110,7 +110,7 @@ class TestCertificateFiles:
                 raise ValueError(msg)
             taken.append(path.read_text())
 
-        files = CertificateFiles((str(path), ""), load, "not reloaded")
+        files = CertificateFiles((str(path), ""), load)
         path.write_text("second, longer")
         hindered = True
         for _ in range(3):

@@ -40,6 +40,10 @@ class Watched:
         for part in parts:
             look(self.observer, self.observer.from_server, part)
 
+    def server_ends(self) -> None:
+        """End what the server sends."""
+        look(self.observer, self.observer.server_ended)
+
     def close(self) -> None:
         """End the connection."""
         self.observer.closed()

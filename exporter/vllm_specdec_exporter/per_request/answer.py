@@ -100,16 +100,6 @@ def _is_empty(value: msgspec.Raw) -> bool:
     return memoryview(value).nbytes <= _LONGEST_EMPTY and bytes(value).strip() in _EMPTY
 
 
-def wants_usage(body: bytes | bytearray) -> bool:
-    """Tell whether a request asks for a stream, and says nothing of its options."""
-    try:
-        fields = _FIELDS.decode(body)
-    except _UNREADABLE:
-        return False
-    # Servers refuse options of a stream where `stream` is 0, which others take for "no".
-    return "stream_options" not in fields and bytes(fields.get("stream", b"")).strip() == b"true"
-
-
 #: `msgspec` has no union with what is left as it is.
 _NULL = msgspec.Raw(b"null")
 

@@ -6,12 +6,26 @@ stay as they are.
 
 from __future__ import annotations
 
-from .answer import UnreadableError, read_answer, route_of, wants_usage
+import re
+from itertools import islice
+
+import msgspec
+
+from .answer import UnreadableError, read_answer, route_of
 from .exchange import MAX_EVENT
 from .sse import EventSplitter, EventTooLargeError, data_of
 
+_WANTED = b'{"include_usage":true}'
+
 #: The question, to be put in front of a request's fields.
-ASK = b'"stream_options":{"include_usage":true},'
+ASK = b'"stream_options":' + _WANTED + b","
+
+#: Options of a stream that say nothing.
+_OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null)')
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+#: With the white space around it; what is longer is not copied to be looked at.
+_LONGEST_WORD = 64
 
 
 def ask(path: str, body: bytes) -> bytes | None:
@@ -21,10 +35,54 @@ def ask(path: str, body: bytes) -> bytes | None:
         path: of the request.
         body: the JSON of the request.
     """
-    if route_of(path) not in ("chat", "completions") or not wants_usage(body):
+    if route_of(path) not in ("chat", "completions"):
         return None
-    opening = body.index(b"{") + 1
-    return body[:opening] + ASK + body[opening:]
+    asking = bytearray(body)
+    return bytes(asking) if put_question(asking) else None
+
+
+def put_question(body: bytearray) -> bool:
+    """Put the question into the JSON of a request, where it is due; tell whether it was."""
+    place = _place(body)
+    if place is None:
+        return False
+    start, end = place
+    body[start:end] = ASK if start == end else _WANTED
+    return True
+
+
+def _place(body: bytearray) -> tuple[int, int] | None:
+    """Return the bytes of a request in whose place the question goes; ``None`` where it is not due."""
+    stream, options = _wishes(body)
+    # Servers refuse options of a stream where `stream` is 0, which others take for "no".
+    if stream != b"true":
+        return None
+    if not options:
+        opening = body.index(b"{") + 1
+        return opening, opening
+    # Two fields of one name are read differently by different servers, so the value itself has to go.
+    places = [found.span(1) for found in islice(_OPTIONS.finditer(body), 2)]
+    if options != b"null" or len(places) != 1:
+        return None
+    start, end = places[0]
+    body[start:end] = b"true"  # as long: it is looked whether it is that of the request or of another object
+    try:
+        return places[0] if _wishes(body)[1] == b"true" else None
+    finally:
+        body[start:end] = b"null"
+
+
+def _wishes(body: bytearray) -> tuple[bytes, bytes]:
+    """Return what a request says of `stream` and of its options, as JSON; nothing where it does not."""
+    try:
+        fields = _FIELDS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return b"", b""
+    return _word(fields.get("stream", b"")), _word(fields.get("stream_options", b""))
+
+
+def _word(value: msgspec.Raw | bytes) -> bytes:
+    return bytes(value).strip() if memoryview(value).nbytes <= _LONGEST_WORD else b"..."
 
 
 def only_usage(event: bytes) -> bool:

@@ -1,36 +1,32 @@
 """Asking: streams tell their usage, and with it their record of speculation, only to who asks for it.
 
 Where the operator wants it, a streamed request without ``stream_options`` gets ``"stream_options":
-{"include_usage": true}`` put in front of its fields, and the extra event that this brings is taken out of the
-answer again (see `remover`). Every other byte stays as it is. What is not of the plain form that clients of
-the API use is left alone: a request whose length is not told beforehand, that waits for a ``100 Continue``,
-that is larger than `MAX_ASKED`, or that is sent before the answer to the last one came; an answer that is no
-stream of events.
+{"include_usage": true}`` put in front of its fields (or in place of ``null``), and the extra event that this
+brings is taken out of the answer again (see `remover`). Lengths change with it, and no compressed answer is
+asked for; every other byte stays as it is. What is not of the plain form that clients of
+the API use is left alone: a request in chunks, that waits for a ``100 Continue``, that is larger than
+`MAX_ASKED`, that insists on a compressed answer, or that is sent before the answer to the last one came; an
+answer that is no stream of events. What follows on the connection is asked again, as long as it is known
+where a request ends.
 
 All state belongs to one connection. Bytes go in and come out; nothing here does I/O.
 """
 
 from __future__ import annotations
 
-import re
 from enum import Enum, auto
 
-from ..per_request.answer import wants_usage
-from ..per_request.exchange import Exchange
-from ..per_request.usage import ASK
-from .heads import END_OF_HEAD, LONE_LF, MAX_HEAD, RequestHead, parse_request
+from .chunked import ChunkedEnd, DoubtError
+from .heads import END_OF_HEAD, LONE_LF, MAX_HEAD, parse_request
+from .question import may_be_asked, put_into
 from .remover import Remover
-
-#: Bytes of a request that are held back until it is whole.
-MAX_ASKED = 8 * 1024 * 1024
-
-_LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)(\d+)([ \t]*\r?)$")
 
 
 class _Phase(Enum):
     HEAD = auto()
     HELD = auto()  # a body that is waited for
     BODY = auto()  # a body of known length that passes
+    CHUNKS = auto()  # a body in chunks that passes
     PLAIN = auto()  # everything passes, for good
 
 
@@ -43,6 +39,7 @@ class Asking:
         self._passed = 0  # bytes of that head that were passed on already
         self._head = b""
         self._left = 0
+        self._chunks = ChunkedEnd()
         self._remover: Remover | None = None
 
     @property
@@ -65,23 +62,15 @@ class Asking:
         """
         out: list[bytes] = []
         while data:
-            if self._phase is _Phase.PLAIN:
-                out.append(data)
-                break
             if self._phase is _Phase.HEAD:
                 passed, data = self._take_head(data, alone=alone and not any(out))
-                out.append(passed)
-                continue
-            part, data = data[: self._left], data[self._left :]
-            self._left -= len(part)
-            if self._phase is _Phase.BODY:
-                out.append(part)
+            elif self._phase is _Phase.CHUNKS:
+                passed, data = self._take_chunks(data)
+            elif self._phase is _Phase.PLAIN:
+                passed, data = data, b""
             else:
-                self._buffer += part
-            if not self._left:
-                if self._phase is _Phase.HELD:
-                    out.append(self._ask())
-                self._phase = _Phase.HEAD
+                passed, data = self._take_body(data)
+            out.append(passed)
         return b"".join(out)
 
     def release(self) -> bytes:
@@ -113,9 +102,13 @@ class Asking:
         found = parse_request(head)
         if found is None:
             return self._pass_for_good(), b""
-        passed, self._passed, self._left = self._passed, 0, found.length
+        passed, self._passed = self._passed, 0
         self._buffer.clear()
-        if alone and _may_be_asked(found) and (self._remover is None or self._remover.done):
+        if found.length is None:
+            self._phase, self._chunks = _Phase.CHUNKS, ChunkedEnd()
+            return head[passed:], rest
+        self._left = found.length
+        if alone and may_be_asked(found) and (self._remover is None or self._remover.done):
             self._phase, self._head = _Phase.HELD, head
             return b"", rest
         self._phase = _Phase.BODY if self._left else _Phase.HEAD
@@ -131,19 +124,37 @@ class Asking:
         passed, self._passed = self._passed, len(self._buffer)
         return bytes(self._buffer[passed:])
 
+    def _take_body(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return what can be sent of a body of known length, and what is left of `data`."""
+        part, data = data[: self._left], data[self._left :]
+        self._left -= len(part)
+        held = self._phase is _Phase.HELD
+        if held:
+            self._buffer += part
+            part = b""
+        if not self._left:
+            self._phase = _Phase.HEAD
+            if held:
+                part = self._ask()
+        return part, data
+
+    def _take_chunks(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return what belongs to a body in chunks, and what is left of `data`."""
+        try:
+            end = self._chunks.feed(data)
+        except DoubtError:
+            self._phase = _Phase.PLAIN
+            return data, b""
+        if self._chunks.done:
+            self._phase = _Phase.HEAD
+        return data[:end], data[end:]
+
     def _ask(self) -> bytes:
         """Return the request that was held back, with the question where it is due."""
-        body = self._buffer  # not copied: pages of a large body would be touched anew each time
-        opening = body.find(b"{")
-        if opening < 0 or body[:opening].strip() or not _wants_usage(body):
-            return self._take_back()
-        length = b"%d" % (len(body) + len(ASK))
-        head, count = _LENGTH.subn(lambda found: found[1] + length + found[3], self._head)
-        if count != 1:
-            return self._take_back()
-        self._head = head
-        body[opening + 1 : opening + 1] = ASK
-        self._remover = Remover()
+        # Not copied: pages of a large body would be touched anew each time.
+        head = put_into(self._head, self._buffer)
+        if head is not None:
+            self._head, self._remover = head, Remover()
         return self._take_back()
 
     def _take_back(self) -> bytes:
@@ -157,15 +168,3 @@ class Asking:
         out = bytes(self._buffer[self._passed :])
         self._buffer.clear()
         return out
-
-
-def _wants_usage(body: bytes | bytearray) -> bool:
-    try:
-        return wants_usage(body)
-    except Exception:  # noqa: BLE001 - traffic must go on; who observes meets the same defect, and says so
-        return False
-
-
-def _may_be_asked(head: RequestHead) -> bool:
-    concerned = Exchange.concerns(head.method, head.path, head.headers)
-    return concerned and 0 < head.length <= MAX_ASKED and "expect" not in head.headers

@@ -23,19 +23,19 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """The head of a request whose body has a length that is told.
+    """The head of a request of whose body it is told where it ends.
 
     Attributes:
         method: as it was sent.
         path: likewise.
-        headers: names in lower case.
-        length: bytes of the body.
+        headers: names in lower case; of several with one name, the values with commas between them.
+        length: bytes of the body; ``None`` where it comes in chunks.
     """
 
     method: str
     path: str
     headers: dict[str, str]
-    length: int
+    length: int | None
 
 
 def parse_request(head: bytes) -> RequestHead | None:
@@ -46,16 +46,25 @@ def parse_request(head: bytes) -> RequestHead | None:
     words, headers = found[0].split(" "), found[1]
     if len(words) != 3 or words[2] != "HTTP/1.1":
         return None
-    length = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or "upgrade" in headers or not _LENGTH.fullmatch(length):
+    if "upgrade" in headers:
         return None
-    return RequestHead(words[0], words[1], headers, int(length))
+    if "transfer-encoding" in headers:
+        if headers["transfer-encoding"].lower() != "chunked" or "content-length" in headers:
+            return None
+        return RequestHead(words[0], words[1], headers, None)
+    length = read_length(headers.get("content-length", "0"))
+    return None if length is None else RequestHead(words[0], words[1], headers, length)
+
+
+def read_length(text: str) -> int | None:
+    """Return the length of a body; ``None`` for what is none."""
+    return int(text) if _LENGTH.fullmatch(text) else None
 
 
 def parse_answer(head: bytes) -> tuple[str, dict[str, str]] | None:
-    """Return status and headers (names in lower case) of an HTTP/1.1 answer; ``None`` where it is none."""
+    """Return status and headers (names in lower case) of an answer; ``None`` where it is none of HTTP/1."""
     found = _parse(head)
-    if found is None or not re.match(r"HTTP/1\.1 [0-9]{3}( |$)", found[0]):
+    if found is None or not re.match(r"HTTP/1\.[01] [0-9]{3}( |$)", found[0]):
         return None
     return found[0][9:12], found[1]
 
@@ -71,5 +80,6 @@ def _parse(head: bytes) -> tuple[str, dict[str, str]] | None:
         name = name.lower()
         if not colon or not _NAME.fullmatch(name) or (name in headers and name == "content-length"):
             return None
-        headers[name] = value.strip(" \t")
+        value = value.strip(" \t")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return first, headers

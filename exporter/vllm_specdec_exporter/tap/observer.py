@@ -2,12 +2,17 @@
 
 It never touches traffic. What it cannot follow, such as a WebSocket or requests sent before the last answer
 came, it stops to look at.
+
+A stream is whole once it has said ``[DONE]``. Clients that have read it leave, often before the last chunk,
+which brings nothing, has come; and of a stream that ends with its connection it is all that tells it from a
+broken one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
@@ -19,6 +24,7 @@ import httptools
 from .. import logs
 from ..events import Event
 from ..per_request.exchange import Exchange
+from .messages import Answers, Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +34,10 @@ if TYPE_CHECKING:
 
 #: Bytes of bodies that all connections together keep to look at.
 MAX_HELD = 32 * 1024 * 1024
+
+#: The last word of a stream, and bytes that are enough for it and what may be around it.
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]\s*\Z")
+_TAIL = 32
 
 #: Defects that the log tells of, at most.
 _MOST_SAID = 100
@@ -82,13 +92,16 @@ class Observer:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._requests = httptools.HttpRequestParser(_Requests(self))
+        self._requests = httptools.HttpRequestParser(Requests(self))
         self._answers: httptools.HttpResponseParser | None = None
         self._exchange: Exchange | None = None
         self._held = 0
         self._head_only = False
         self._asks = False  # a request has begun, and is not whole
         self._waits = False  # its answer is not whole
+        self._until_end = False  # it is as soon as the connection ends
+        self._streams = False
+        self._tail = b""  # what it ended with up to now
         self.blind = False
 
     @property
@@ -138,6 +151,12 @@ class Observer:
         self._end("aborted")
         self.blind = True
 
+    def server_ended(self) -> None:
+        """Take note that the server sends no more: the end of an answer that is told by nothing else."""
+        if self._until_end and self._waits and not self._asks and (not self._streams or self._done):
+            self._answer_is_whole()
+            self._weigh()
+
     # --- what the parsers tell
 
     def request_begins(self, method: str, path: str, headers: dict[str, str], *, upgrades: bool) -> None:
@@ -152,7 +171,9 @@ class Observer:
             return
         self._asks = self._waits = True
         self._head_only = method == "HEAD"
-        self._answers = httptools.HttpResponseParser(_Answers(self))
+        self._until_end = self._streams = False
+        self._tail = b"\n"
+        self._answers = httptools.HttpResponseParser(Answers(self))
         if concerned:
             self._exchange = Exchange(path, headers, self._watch.classification)
 
@@ -173,8 +194,9 @@ class Observer:
             return
         if self._exchange is not None:
             self._exchange.answer_head(status, headers)
-            if not headers.keys() & {"content-length", "transfer-encoding"} and status not in _BODILESS:
-                self._exchange.give_up("connection")  # its end cannot be told from a broken connection
+            self._streams = headers.get("content-type", "").lower().startswith("text/event-stream")
+        told = headers.keys() & {"content-length", "transfer-encoding"}
+        self._until_end = not told and status not in _BODILESS
         if self._head_only:
             self._waits = False  # its body is announced, but does not come
 
@@ -182,11 +204,18 @@ class Observer:
         """Take bytes of its body."""
         if self._exchange is not None:
             self._exchange.answer_data(data, self._watch.clock())
+            self._tail = (self._tail + data[-_TAIL:])[-_TAIL:]
 
     def answer_ends(self, status: int) -> None:
         """Take note of its end; an interim answer is none."""
-        if status < 200:
-            return
+        if status >= 200:
+            self._answer_is_whole()
+
+    @property
+    def _done(self) -> bool:
+        return self._streams and _DONE.search(self._tail) is not None
+
+    def _answer_is_whole(self) -> None:
         self._waits = False
         exchange = self._exchange
         if exchange is None:
@@ -201,6 +230,8 @@ class Observer:
     # --- what is kept
 
     def _end(self, reason: str) -> None:
+        if reason != "internal" and self._done and not self._asks:
+            self._answer_is_whole()
         exchange, self._exchange = self._exchange, None
         self._answers, self._asks, self._waits = None, False, False
         if exchange is not None:
@@ -226,65 +257,3 @@ def look(observer: Observer, how: Callable[..., None], *data: bytes) -> None:
     except Exception as error:  # noqa: BLE001 - traffic must go on
         with contextlib.suppress(Exception):
             observer.failed(error)
-
-
-class _Head:
-    """Collects a head. The names of the methods are those that httptools calls."""
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-        self._headers: dict[str, str] = {}
-
-    def on_message_begin(self) -> None:
-        self._headers = {}
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-
-class _Requests(_Head):
-    """Tells the observer of requests."""
-
-    def __init__(self, observer: Observer) -> None:
-        super().__init__(observer)
-        self._path = b""
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._path = b""
-
-    def on_url(self, url: bytes) -> None:
-        self._path += url
-
-    def on_headers_complete(self) -> None:
-        parser = self._observer._requests
-        method, upgrades = parser.get_method().decode("latin-1"), parser.should_upgrade()
-        self._observer.request_begins(method, self._path.decode("latin-1"), self._headers, upgrades=upgrades)
-
-    def on_body(self, data: bytes) -> None:
-        self._observer.request_data(data)
-
-    def on_message_complete(self) -> None:
-        self._observer.request_ends()
-
-
-class _Answers(_Head):
-    """Tells the observer of answers."""
-
-    def __init__(self, observer: Observer) -> None:
-        super().__init__(observer)
-        self._status = 0
-
-    def on_status(self, _reason: bytes) -> None:
-        pass
-
-    def on_headers_complete(self) -> None:
-        parser = self._observer._answers
-        self._status = parser.get_status_code() if parser is not None else 0
-        self._observer.answer_begins(self._status, self._headers)
-
-    def on_body(self, data: bytes) -> None:
-        self._observer.answer_data(data)
-
-    def on_message_complete(self) -> None:
-        self._observer.answer_ends(self._status)

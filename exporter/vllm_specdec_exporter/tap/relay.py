@@ -8,15 +8,13 @@ breaks breaks the other one: an answer of which a part is missing must not look 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import json
-import socket
 import ssl
-import struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from .observer import MAX_HELD, Observer, look
+from .side import Side
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,41 +46,6 @@ class UpstreamError(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(ERRORS[reason])
         self.reason = reason
-
-
-class Side(asyncio.Protocol):
-    """What both ends have in common."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.peer: Side | None = None
-        self.ended = False  # it sends no more
-        self.full = False  # it takes no more for now
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
-        self.transport = cast("asyncio.Transport", transport)
-
-    def pause_writing(self) -> None:
-        """Read no more from the other end: this one does not take it."""
-        self.full = True
-        if self.peer is not None and self.peer.transport is not None:
-            self.peer.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """Read from the other end again."""
-        self.full = False
-        if self.peer is not None and self.peer.transport is not None:
-            self.peer.transport.resume_reading()
-
-    def end(self, error: BaseException | None) -> None:
-        """End this connection as the other one ended: in order, after what is still to be sent, or broken."""
-        if self.transport is None:
-            return
-        if error is None:
-            self.transport.close()
-        else:
-            break_off(self.transport)
 
 
 class ClientSide(Side):
@@ -199,18 +162,13 @@ class ClientSide(Side):
             self.transport.resume_reading()
 
     def _refuse(self, error: UpstreamError) -> None:
-        """Say in HTTP that there is no server, in the form in which the API has errors."""
+        """Say in HTTP that there is no server."""
         if self.transport is None:
             return
-        what = {"message": f"the server cannot be reached: {error}", "type": "bad_gateway", "code": 502}
-        body = json.dumps({"error": what}).encode() + b"\n"
-        head = (
-            "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
+        begun = b"".join(self._waiting).lstrip(b"\r\n")
         self._refused = True
         self._waiting.clear()
-        self.transport.write(head.encode() + body)
+        self.transport.write(_refusal(error, begun))
         if self._linger():
             self.transport.resume_reading()
         else:
@@ -258,6 +216,7 @@ class ClientSide(Side):
         out = self._asking.end_of_answers() if self._asking is not None else b""
         if out and self.transport is not None:
             self.transport.write(out)
+        look(self.observer, self.observer.server_ended)
         return not self.idle and self._linger()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -300,14 +259,6 @@ class ServerSide(Side):
         self._client.end(error)
 
 
-def break_off(transport: asyncio.Transport) -> None:
-    """End a connection with a reset, where there is such a thing: in order, it might look complete."""
-    with contextlib.suppress(OSError):
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.abort()
-
-
 def translate(error: BaseException) -> UpstreamError:
     """Return why the server could not be connected to."""
     if isinstance(error, ssl.SSLError):
@@ -320,3 +271,15 @@ def translate(error: BaseException) -> UpstreamError:
     if isinstance(error, ConnectionError):
         return UpstreamError("reset")
     return UpstreamError("unreachable")
+
+
+def _refusal(error: UpstreamError, request: bytes) -> bytes:
+    """Return the answer to a request, as far as it came, in the form in which the API has errors."""
+    what = {"message": f"the server cannot be reached: {error}", "type": "bad_gateway", "code": 502}
+    body = json.dumps({"error": what}).encode() + b"\n"
+    head = (
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    heads_only = request != b"" and b"HEAD ".startswith(request[:5])
+    return head.encode() if heads_only else head.encode() + body

@@ -1,7 +1,8 @@
 """The remover: takes the event that has only usage out of the answer to one request that was asked for it.
 
 Chunks are cut anew where events end; the bytes of all other events stay as they are, and so does whatever
-comes before and after them.
+comes before and after them. A stream that goes on until the connection ends stays one; one whose length was
+told would have another length, which nobody knows yet, and so goes on in chunks.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ import re
 from enum import Enum, auto
 
 from ..per_request.usage import Hider
-from .heads import END_OF_HEAD, LONE_LF, MAX_HEAD, parse_answer
+from .chunked import MAX_SIZE_LINE, read_size
+from .heads import END_OF_HEAD, LONE_LF, MAX_HEAD, parse_answer, read_length
 
-#: Bytes of the line that has the size of a chunk.
-_MAX_SIZE_LINE = 4096
-_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_LENGTH = re.compile(rb"(?im)^content-length:[^\r\n]*")
 
 
 class _Part(Enum):
@@ -22,6 +22,8 @@ class _Part(Enum):
     SIZE = auto()
     DATA = auto()
     AFTER = auto()  # the line end behind a chunk
+    KNOWN = auto()  # a body of known length
+    ENDLESS = auto()  # a body that ends with the connection
     PLAIN = auto()
 
 
@@ -68,13 +70,8 @@ class Remover:
             return self._take_head(out)
         if self._part is _Part.SIZE:
             return self._take_size(out)
-        if self._part is _Part.DATA:
-            part = self._buffer[self._at : self._at + self._left]
-            self._at += len(part)
-            self._left -= len(part)
-            self._part = _Part.DATA if self._left else _Part.AFTER
-            self._kept += self._hider.feed(part)
-            return True
+        if self._part is not _Part.AFTER:
+            return self._take_data(out)
         if len(self._buffer) - self._at < 2:
             return False
         if not self._buffer.startswith(b"\r\n", self._at):
@@ -91,32 +88,62 @@ class Remover:
             return False
         end += len(END_OF_HEAD)
         head, self._at = self._buffer[self._at : end], end
-        out += head
         found = parse_answer(head)
         if found is None:
+            out += head
             self._part = _Part.PLAIN
             return True
         status, headers = found
         if status.startswith("1") and status != "101":
+            out += head
             return True  # an interim answer: the next head follows
+        self._part = self._body(status, headers)
+        if self._part is _Part.KNOWN:
+            # What an older server says of its version would forbid chunks; to the client it is the tap's.
+            head = _LENGTH.sub(b"Transfer-Encoding: chunked", head.replace(b"HTTP/1.0", b"HTTP/1.1", 1))
+        out += head
+        return True
+
+    def _body(self, status: str, headers: dict[str, str]) -> _Part:
+        """Return what follows the head of an answer."""
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        streams = status == "200" and kind == "text/event-stream" and "content-encoding" not in headers
-        chunked = headers.get("transfer-encoding", "").lower() == "chunked"
-        self._part = _Part.SIZE if streams and chunked else _Part.PLAIN
+        plain = headers.get("content-encoding", "identity").lower() == "identity"
+        if status != "200" or kind != "text/event-stream" or not plain:
+            return _Part.PLAIN
+        if "transfer-encoding" in headers:
+            return _Part.SIZE if headers["transfer-encoding"].lower() == "chunked" else _Part.PLAIN
+        if "content-length" not in headers:
+            return _Part.ENDLESS
+        self._left = read_length(headers["content-length"]) or 0
+        return _Part.KNOWN if self._left else _Part.PLAIN
+
+    def _take_data(self, out: bytearray) -> bool:
+        end = len(self._buffer) if self._part is _Part.ENDLESS else self._at + self._left
+        part = self._buffer[self._at : end]
+        self._at += len(part)
+        if self._part is _Part.ENDLESS:
+            out += self._hider.feed(part)
+            return True
+        self._left -= len(part)
+        self._kept += self._hider.feed(part)
+        if not self._left and self._part is _Part.KNOWN:
+            self._give_up(out)
+            out += b"0\r\n\r\n"
+        elif not self._left:
+            self._part = _Part.AFTER
         return True
 
     def _take_size(self, out: bytearray) -> bool:
         end = self._buffer.find(b"\r\n", self._at)
         if end < 0:
-            if len(self._buffer) - self._at > _MAX_SIZE_LINE:
+            if len(self._buffer) - self._at > MAX_SIZE_LINE:
                 self._give_up(out)
             return False
-        size = self._buffer[self._at : end].partition(b";")[0].strip()
-        # The last chunk and what follows it pass as they are, and so does what is none.
-        if not _SIZE.fullmatch(size) or int(size, 16) == 0:
+        size = read_size(self._buffer[self._at : end])
+        if not size:  # the last chunk and what follows it pass as they are, and so does what is none
             self._give_up(out)
             return True
-        self._at, self._left, self._part = end + 2, int(size, 16), _Part.DATA
+        self._at, self._left, self._part = end + 2, size, _Part.DATA
         return True
 
     def _flush(self, out: bytearray) -> None:
@@ -125,7 +152,10 @@ class Remover:
             self._kept = bytearray()
 
     def _give_up(self, out: bytearray) -> None:
-        """Send what is held back, and let the rest pass."""
-        self._kept += self._hider.release()
-        self._flush(out)
+        """Send what is held back, but for usage without the empty line behind it; let what follows pass."""
+        if self._part is _Part.ENDLESS:
+            out += self._hider.rest()
+        else:
+            self._kept += self._hider.rest()
+            self._flush(out)
         self._part = _Part.PLAIN

@@ -145,7 +145,7 @@ class ClientTLS:
         self._paths = (cert_file, key_file)
         self.context = _towards_clients()
         self.context.set_alpn_protocols(["http/1.1"])
-        self._files = CertificateFiles(self._paths, self._load, "tap's certificate not reloaded")
+        self._files = CertificateFiles(self._paths, self._load)
 
     def refresh(self) -> None:
         """Load the files anew if they have changed. Files that cannot be used change nothing."""

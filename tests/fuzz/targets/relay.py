@@ -7,7 +7,7 @@ promised:
   the limit.
 - `Remover`: to a client, the answer is the same whatever the pieces; one without usage is what came.
 - `Hider`: likewise, of the events alone.
-- `Asking`: what is sent is what came, but for the question and the length that it changes.
+- `Asking`: what is sent is what came, but for the question, the length that it changes, and compression.
 - `Observer`: no exception, the same observations and counts whatever the pieces, and nothing held at the end.
 """
 
@@ -22,16 +22,18 @@ from tap.streams import (
     ASKED_PLAIN,
     STREAMED,
     answer,
+    chat_answer,
     chat_request,
     chat_stream,
     chunks,
+    dump,
     request,
     stream_head,
 )
 from vllm_specdec_exporter.per_request.classification import Classification
 from vllm_specdec_exporter.per_request.exchange import MAX_BODY, MAX_EVENT
 from vllm_specdec_exporter.per_request.sse import EventSplitter, EventTooLargeError, data_of
-from vllm_specdec_exporter.per_request.usage import ASK, Hider
+from vllm_specdec_exporter.per_request.usage import Hider
 from vllm_specdec_exporter.tap.asking import Asking
 from vllm_specdec_exporter.tap.observer import UNOBSERVED, Observer, Watch
 from vllm_specdec_exporter.tap.remover import Remover
@@ -49,9 +51,11 @@ INSTRUMENTED = (
     "vllm_specdec_exporter.per_request.sse",
     "vllm_specdec_exporter.per_request.usage",
     "vllm_specdec_exporter.tap.asking",
+    "vllm_specdec_exporter.tap.chunked",
     "vllm_specdec_exporter.tap.heads",
+    "vllm_specdec_exporter.tap.messages",
     "vllm_specdec_exporter.tap.observer",
-    "vllm_specdec_exporter.per_request.usage",
+    "vllm_specdec_exporter.tap.question",
     "vllm_specdec_exporter.tap.remover",
 )
 
@@ -59,6 +63,9 @@ INSTRUMENTED = (
 _TURN = b"\x1e"
 
 _LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)([0-9]{1,15})")
+_CODINGS = re.compile(rb"(?im)^(accept-encoding:)[^\r\n]*")
+_WANTED = b'{"include_usage":true}'
+_OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null|%s),?' % re.escape(_WANTED))
 
 
 def plain(data: bytes) -> bytes:
@@ -149,6 +156,8 @@ def _check_remover(data: bytes, way: int) -> None:
     in_pieces = b"".join(map(cut.feed, pieces(data, way))) + cut.end()
     assert _as_read(at_once) == _as_read(in_pieces), f"{at_once!r} or {in_pieces!r}"
     expected = _as_read(data)
+    if _LENGTH.search(data) and b"event-stream" in data.lower():
+        return  # it goes on in chunks
     if _BROKEN not in expected and b"usage" not in expected and b"\\u" not in expected:
         assert _as_read(at_once) == expected, f"{at_once!r} of {data!r}"
 
@@ -165,7 +174,7 @@ def _as_read(data: bytes) -> bytes:
         if not end:
             return done + data
         done += head + end
-        if not re.match(rb"HTTP/1\.1 1(?!01)[0-9]{2}[ \r]", head + b"\r"):
+        if not re.match(rb"HTTP/1\.[01] 1(?!01)[0-9]{2}[ \r]", head + b"\r"):
             break
         data = rest  # an interim answer
     body = b""
@@ -193,17 +202,20 @@ def _as_read(data: bytes) -> bytes:
 
 
 def _check_asking(data: bytes, way: int) -> None:
-    if ASK in data:
+    if _WANTED in data:
         return
     asking = Asking()
     sent = b"".join(asking.request(piece, alone=way < 128) for piece in pieces(data, way)) + asking.release()
-    asked = sent.count(ASK)
-    if not asked:
+    if _WANTED not in sent:
         assert sent == data, f"{sent!r} instead of {data!r}"
         return
-    bare = _LENGTH.sub(rb"\g<1>0", sent.replace(ASK, b""))
-    assert bare == _LENGTH.sub(rb"\g<1>0", data), f"{sent!r} of {data!r}"
-    assert _lengths(sent) == _lengths(data) + asked * len(ASK), f"{sent!r} of {data!r}"
+    after, before = _bare(sent), _bare(data)
+    assert _OPTIONS.sub(b"", after) == _OPTIONS.sub(b"", before), f"{sent!r} of {data!r}"
+    assert _lengths(sent) - _lengths(data) == len(after) - len(before), f"{sent!r} of {data!r}"
+
+
+def _bare(data: bytes) -> bytes:
+    return _CODINGS.sub(rb"\1", _LENGTH.sub(rb"\g<1>0", data))
 
 
 def _lengths(data: bytes) -> int:
@@ -214,7 +226,11 @@ def _lengths(data: bytes) -> int:
 
 
 def _check_observer(data: bytes, way: int) -> None:
-    seen = {step: _watch(data, cut) for step, cut in (("whole", _whole), ("cut", lambda d: pieces(d, way)))}
+    ends = way % 2 == 0
+    seen = {
+        step: _watch(data, cut, ends=ends)
+        for step, cut in (("whole", _whole), ("cut", lambda d: pieces(d, way)))
+    }
     assert seen["whole"] == seen["cut"], f"{seen}"
 
 
@@ -222,7 +238,7 @@ def _whole(data: bytes) -> list[bytes]:
     return [data] if data else []
 
 
-def _watch(data: bytes, cut: Callable[[bytes], list[bytes]]) -> tuple[object, ...]:
+def _watch(data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool) -> tuple[object, ...]:
     told: list[Observation] = []
     watch = Watch(told.append, Classification(), lambda: 1.0, lambda: 1e9)
     observer = Observer(watch)
@@ -232,6 +248,8 @@ def _watch(data: bytes, cut: Callable[[bytes], list[bytes]]) -> tuple[object, ..
             assert 0 <= watch.held <= 2 * MAX_BODY + MAX_EVENT, f"{watch.held} bytes are held"
             held = observer._exchange.held if observer._exchange is not None else 0
             assert watch.held == held <= len(data), f"{watch.held} and {held} bytes of {len(data)} are held"
+    if ends:
+        observer.server_ended()
     observer.closed()
     assert watch.held == 0, f"{watch.held} bytes are held of a connection that has ended"
     assert set(watch.unobserved) == set(UNOBSERVED), f"other reasons: {watch.unobserved}"
@@ -261,6 +279,12 @@ _KINDS = {
 }
 
 
+_UNTIL_THE_END = {"transfer-encoding": None}
+_IN_CHUNKS = request(b"", Content_Type="application/json", Transfer_Encoding="chunked") + chunks(
+    [dump(chat_request(stream=True)).encode()], trailers=b"X-T: 1\r\n"
+)
+
+
 def seeds() -> Iterator[bytes]:
     """Yield whole conversations, and streams with every kind of line end, in some ways of cutting."""
     for way in (b"\x00", b"\x07", b"\x1f", b"\xe3"):
@@ -271,10 +295,17 @@ def seeds() -> Iterator[bytes]:
         yield b"1" + way + STREAMED
         yield b"4" + way + chat_stream()
         yield b"1" + way + b"HTTP/1.1 100 Continue\r\n\r\n" + ANSWERED_PLAIN
+        yield b"1" + way + stream_head(**_UNTIL_THE_END) + chat_stream()
+        yield b"1" + way + stream_head(**_UNTIL_THE_END, content_length="900") + chat_stream()
         yield b"2" + way + request(chat_request(stream=True))
+        yield b"2" + way + request(chat_request(stream=True, stream_options=None), Accept_Encoding="br")
+        yield b"2" + way + _IN_CHUNKS + request(chat_request(stream=True))
         yield b"2" + way + ASKED + ASKED_PLAIN + request(method="GET", path="/health")
         yield b"3" + way + _TURN.join((ASKED, STREAMED, ASKED_PLAIN, ANSWERED_PLAIN))
         yield b"3" + way + _TURN.join((ASKED_PLAIN, answer({"error": {}}, "429 Too Many Requests")))
+        yield b"3" + way + _TURN.join((ASKED, STREAMED[:-5]))
+        yield b"3" + way + _TURN.join((ASKED, stream_head(**_UNTIL_THE_END) + chat_stream()))
+        yield b"3" + way + _TURN.join((_IN_CHUNKS, answer(chat_answer(), Content_Length=None)))
         yield b"3" + way + _TURN.join((request(method="HEAD", path="/health"), answer(b""), ASKED, b""))
 
 
@@ -289,6 +320,7 @@ def dictionary() -> list[bytes]:
         '"usage":{',
         '"choices":[]',
         '"stream":true',
+        '"stream_options":null',
         "\x1e",
     ]
     rest = [
@@ -296,6 +328,8 @@ def dictionary() -> list[bytes]:
         "HTTP/1.1 100 Continue\r\n\r\n",
         "Upgrade: h2c\r\n",
         "Expect: 100-continue\r\n",
+        "Accept-Encoding: gzip\r\n",
+        "HTTP/1.0 200 OK\r\n",
     ]
     json = [
         '"error":',

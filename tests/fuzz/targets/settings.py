@@ -183,7 +183,7 @@ def seeds() -> Iterator[bytes]:
         "cost.draft-size-ratio": "1:9",
         "cost.draft-memory": "16GB",
         "cost.gpu-memory": "160GiB",
-        "threshold": "harmful_speedup=1.1",
+        "threshold": "harmful_speedup=0.9",
         "tap.listen-address": "127.0.0.1:9852",
         "tap.upstream": "http://127.0.0.1:8000",
         "requests.type": "code=model:*coder*",
