@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import tap
 from .rule import (
     COUNT,
     IN,
@@ -37,22 +38,20 @@ if TYPE_CHECKING:
 THRESHOLDS = ("minimum_requests", "poor_request_acceptance_ratio", "mixed_requests_ratio")
 
 _OUTCOMES = "vllm_specdec_request_outcomes_total"
-_RATIO = "vllm_specdec_request_acceptance_ratio"
+_P10 = 'vllm_specdec_request_acceptance_ratio_percentile{percentile="10"}'
 _OF_TYPE = f"{MODEL}, request_type"
+#: From this share of losing requests on, P10 is of one that loses.
+_TENTH = 0.1
 #: Requests for which something was drafted: by outcome, by type and outcome, and by type.
 _BY_OUTCOME = "model:vllm_specdec_request_outcomes:rate30m"
 _BY_TYPE = "model:vllm_specdec_request_type_outcomes:rate30m"
 _OF_TYPE_COUNT = "model:vllm_specdec_request_type_outcomes:increase30m"
 _COUNT = "model:vllm_specdec_request_outcomes:increase30m"
-_P10 = "model:vllm_specdec_request_acceptance_ratio:p10_rate30m"
 _LOSING, _GAINING = (f"model:vllm_specdec_{which}_requests:ratio_rate30m" for which in ("losing", "gaining"))
 
 _ENOUGH = compare("model", _COUNT, ">=", "minimum_requests")
 _SAMPLE = of_model(_COUNT, COUNT, "{} requests in 30m")
 _MEAN = "{} of all draft tokens are accepted"
-
-#: Connections that the tap did not get, each of which a client was told by a 502.
-_NOT_CONNECTED = "vllm_specdec_tap_upstream_errors_total"
 
 
 def groups() -> Iterator[Group]:
@@ -60,7 +59,7 @@ def groups() -> Iterator[Group]:
     yield Group("vllm-specdec.requests.rates", tuple(_records()))
     yield Group(
         "vllm-specdec.requests",
-        (_lose(), _mixed(), _type_loses(), _deaf(), _tap(), _unrecorded(), _rejected()),
+        (_lose(), _mixed(), _type_loses(), *tap.alerts(), _unrecorded(), _rejected()),
     )
 
 
@@ -92,15 +91,7 @@ def _records() -> Iterator[Record]:
         "model:vllm_specdec_losing_requests_of_type:ratio_rate30m",
         f'sum by ({_OF_TYPE}) ({_BY_TYPE}{{outcome="loses"}}) / (sum by ({_OF_TYPE}) ({_BY_TYPE}) > 0)',
     )
-    yield Record(f"model:{_RATIO}_bucket:rate30m", f"sum by ({MODEL}, le) (rate({_RATIO}_bucket[30m]))")
-    yield Record(
-        _P10,
-        f"histogram_quantile(0.1, model:{_RATIO}_bucket:rate30m)\n"
-        "or\n"
-        f"histogram_quantile(0.1, sum by ({MODEL}) (rate({_RATIO}[30m])))",
-        why="A tenth of the requests has this acceptance ratio or less. Where native histograms are scraped in "
-        "place of the classic ones, from those.",
-    )
+    yield from tap.records()
 
 
 def _mean(words: str = _MEAN) -> str:
@@ -109,28 +100,35 @@ def _mean(words: str = _MEAN) -> str:
 
 
 def _lose() -> Alert:
+    own = f"min by ({MODEL}) (last_over_time({_P10}[{LOOK_BACK}]))"
     return Alert(
         name="RequestsLose",
         severity="warning",
         subject="acceptance",
         level="model",
-        expr=f"{compare('model', _P10, '<', 'poor_request_acceptance_ratio')}\nand {_ENOUGH}",
+        expr=(
+            f"{_LOSING} >= {_TENTH}\n"
+            f"and {_ENOUGH}\n"
+            f"unless {compare('model', own, '>=', 'poor_request_acceptance_ratio')}"
+        ),
         hold="15m",
         keep="30m",
         summary="A part of the requests loses by speculation.",
         description=(
-            f"A tenth of the requests of {WHO['model']} had {this(PERCENT)} of their draft tokens accepted or less "
-            "over 30 minutes. By its acceptance, speculation does not pay for such a request, whatever the mean says."
+            f"{this(PERCENT)} of the requests of {WHO['model']} have lost by speculation over 30 minutes: so few of "
+            "their draft tokens were accepted that it does not pay for them, whatever the mean says."
         ),
         action="Find out which requests lose, by type and temperature, and route them to replicas without speculation.",
         dashboard="requests",
-        value="P10 " + this(PERCENT),
-        threshold=in_force("poor_request_acceptance_ratio", PERCENT),
+        value=this(PERCENT) + " lose",
+        threshold=f"{_TENTH:.0%} of the requests",
         sample=_SAMPLE,
-        context=of_model(_LOSING, PERCENT, "{} of the requests lose") + _mean(f", {_MEAN}"),
+        context=of_model(_GAINING, PERCENT, "{} of the requests gain") + _mean(f", {_MEAN}"),
         why=(
-            "The tenth request from below, of all replicas together. Also where speculation as a whole is beneficial: that "
-            "some pay for it is what the mean does not say."
+            "A tenth of the requests loses if and only if the tenth from below does (P10), and each was counted as what it is: "
+            "a quantile out of buckets would be a guess, as limits are no bounds of buckets. Of all replicas together, also "
+            "where speculation as a whole is beneficial: that some pay for it is what the mean does not say. Where "
+            "poor_request_acceptance_ratio was lowered, the P10 of the exporters themselves must be below it as well."
         ),
     )
 
@@ -207,71 +205,6 @@ def _of_type() -> str:
     return (
         f'{{{{ with printf "{_OF_TYPE_COUNT}{{{matchers}}}" {labels} | query }}}}'
         f"{{{{ . | first | value | {COUNT} }}}} requests of it in 30m{{{{ end }}}}"
-    )
-
-
-def _deaf() -> Alert:
-    return Alert(
-        name="TapNotListening",
-        severity="critical",
-        subject="errors",
-        level="instance",
-        expr="max_over_time(vllm_specdec_tap_listening[2m]) == 0",
-        hold="5m",
-        keep="5m",
-        summary="The tap does not listen: clients that are sent to it are refused.",
-        description=(
-            "Nobody has been able to connect to the tap of the exporter at "
-            + PLACE
-            + IN
-            + " for 5 minutes. Requests that are sent there do not reach vLLM, which may be well and its pod ready."
-        ),
-        action=(
-            "Send the traffic to vLLM's own port; then free the tap's port, or give --tap.listen-address another one."
-        ),
-        dashboard="requests",
-        value="not listening",
-        why=(
-            "With --startup.on-error=wait the exporter goes on without its port, and tries again; otherwise it ends. A tap that "
-            "waits for its last requests does not listen either: longer than this only with a longer --tap.drain-timeout."
-        ),
-    )
-
-
-def _tap() -> Alert:
-    failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
-    limit = "failed_request_ratio"
-    return Alert(
-        name="TapUpstreamFailing",
-        severity="critical",
-        subject="errors",
-        level="instance",
-        expr=(
-            f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
-            f"> on ({TARGET}) group_left () {threshold_of_targets(limit)}\n"
-            f"and on ({TARGET}) (min by ({TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
-        ),
-        hold="5m",
-        keep="10m",
-        summary="The tap cannot connect to a vLLM that is up: users get errors.",
-        description=(
-            "The tap of the exporter at "
-            + PLACE
-            + IN
-            + f" has failed to connect to vLLM for {this(PERCENT)} of its requests over 5 minutes, and answers them "
-            "with 502. vLLM itself is up: the exporter reads its metrics."
-        ),
-        action="Send the traffic to vLLM's own port; then compare --tap.upstream with the address that vLLM listens on.",
-        dashboard="requests",
-        value=this(PERCENT) + " of the requests",
-        threshold=of_target(f'vllm_specdec_threshold{{name="{limit}",TARGET}}', PERCENT),
-        sample=of_target(
-            f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
-        ),
-        why=(
-            "While a model loads, its metrics do not answer either: quiet until they have for 5 minutes, by when what was refused "
-            "before has left the window. An exporter that watches several must read them all: it is not known which is the tap's."
-        ),
     )
 
 

@@ -31,7 +31,15 @@ FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
 
 #: About an exporter itself, whatever it watches.
 OF_EXPORTER = frozenset(
-    {"TapNotListening", "TapUpstreamFailing", "RequestsUnrecorded", "ObservationsRejected"}
+    {
+        "TapNotListening",
+        "TapDown",
+        "TapUpstreamFailing",
+        "RequestsUnobserved",
+        "TapDefect",
+        "RequestsUnrecorded",
+        "ObservationsRejected",
+    }
 )
 
 

@@ -92,7 +92,7 @@ def test_which_alert_of_the_bundle_silences_which(manager: AlertmanagerServer) -
 
 @pytest.mark.parametrize("elsewhere", ["cluster", "namespace", "model_name"])
 def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer, elsewhere: str) -> None:
-    """Not from another cluster or namespace, nor from another model unless monitoring is lost for both."""
+    """Not from another cluster or namespace, nor from another model unless an exporter is lost for both."""
     alerts, expected, titles = [], [], []
     pairs = [tuple(line.strip() for line in pair) for pair in golden_pairs()]
     by_title = {each.title: each for each in RULES}
@@ -100,8 +100,8 @@ def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer, elsewhe
         place = {"cluster": f"pair-{number}"}
         other = {elsewhere: f"other-{number}"}
         alerts += [alert(by_title[source], **place), alert(by_title[target], **(place | other))]
-        monitoring = by_title[source].labels["subject"] == "monitoring"
-        expected.append(elsewhere == "model_name" and monitoring)
+        of_exporters = "model_name" not in by_title[source].target_labels
+        expected.append(elsewhere == "model_name" and of_exporters)
         titles.append((source, target))
     states = silenced(manager, *alerts)
     assert dict(zip(titles, states[1::2], strict=True)) == dict(zip(titles, expected, strict=True))
@@ -243,6 +243,22 @@ def test_a_tap_that_fails_is_silent_only_with_its_own_exporter(manager: Alertman
         one("TapUpstreamFailing", "critical", instance="10.0.0.2:9850"),
         one("UpstreamUnreachable", "warning", target="http://b:8000"),
     ) == [False, False, True, False, True, False]
+
+
+def test_the_page_on_a_dead_tap_gets_through_and_takes_the_place_of_the_ticket(
+    manager: AlertmanagerServer,
+) -> None:
+    """That nobody watches is not that clients are refused, and another exporter is another matter."""
+    assert silenced(
+        manager,
+        one("TapDown", "critical"),
+        one("ExporterDown", "warning"),
+        one("ExporterDown", "warning", instance="10.0.0.2:9850"),
+        one("ExporterDown", "critical", namespace="alone"),
+        one("TapDown", "critical", namespace="alone"),
+        one("TapDown", "critical", instance="10.0.0.3:9850"),
+        one("UpstreamUnreachable", "warning", instance="10.0.0.3:9850"),
+    ) == [False, True, False, False, False, False, False]
 
 
 def test_places_without_cluster_and_namespace_are_places_too(manager: AlertmanagerServer) -> None:

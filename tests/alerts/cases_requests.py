@@ -1,10 +1,12 @@
-"""Cases of requests.yml: do single requests lose, and does what looks at them work?"""
+"""Cases of requests.yml: do single requests lose, and what is known of them? `cases_tap` has the tap's."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.thresholds import Thresholds
 
 from .case import Case
@@ -58,11 +60,13 @@ def _add(world: World, index: int, *phases: RequestPhase, engine: Phase = ENGINE
     observe(world, *phases, instance=f"10.0.0.{index}:9850", labels={"pod": f"vllm-{index}"}, model=model)
 
 
-def one_bad(bad: RequestPhase, good: RequestPhase, replicas: int) -> Callable[[], World]:
+def one_bad(
+    bad: RequestPhase, good: RequestPhase, replicas: int, thresholds: Thresholds | None = None
+) -> Callable[[], World]:
     """Return the builder of a world in which the first replica sees other requests than the rest."""
 
     def build() -> World:
-        world = World()
+        world = World(thresholds or Thresholds())
         for index in range(1, replicas + 1):
             _add(world, index, bad if index == 1 else good)
         return world
@@ -110,7 +114,7 @@ def _model(summary: str, name: str, subject: str = "acceptance", **texts: str) -
     )
 
 
-def _instance(summary: str, name: str, severity: str, subject: str, **texts: str) -> Expected:
+def of_instance(summary: str, name: str, severity: str, subject: str, **texts: str) -> Expected:
     return Expected(
         labels={
             "instance": "10.0.0.1:9850",
@@ -132,24 +136,35 @@ def _instance(summary: str, name: str, severity: str, subject: str, **texts: str
 
 # --- RequestsLose
 
+#: The zones of cheap drafters, which are no bounds of buckets.
+NGRAM = thresholds_for(BUILTIN["ngram"], 5, "ngram")
+EAGLE = thresholds_for(BUILTIN["eagle3"], 5, "eagle3")
+#: An operator's own zones, and what goes by them: 0.45 gains.
+OWN = Thresholds().with_values({"disable_acceptance_ratio": 0.4, "break_even_acceptance_ratio": 0.42})
 
-def _lose(model: str = MODEL, context: str = "15% of the requests lose", sample: str = "360") -> Expected:
+
+def _lose(
+    share: str = "15%",
+    model: str = MODEL,
+    gain: str = "85%",
+    mean: str = ", 65% of all draft tokens are accepted",
+    sample: str = "360",
+) -> Expected:
     found = _model(
         "A part of the requests loses by speculation.",
         "RequestsLose",
         description=(
-            f"A tenth of the requests of {model} in chat had 36.67% of their draft tokens accepted or less "
-            "over 30 minutes. By its acceptance, speculation does not pay for such a request, whatever the "
-            "mean says."
+            f"{share} of the requests of {model} in chat have lost by speculation over 30 minutes: so few of "
+            "their draft tokens were accepted that it does not pay for them, whatever the mean says."
         ),
         action=(
             "Find out which requests lose, by type and temperature, and route them to replicas without "
             "speculation."
         ),
-        value="P10 36.67%",
-        threshold="50%",
+        value=f"{share} lose",
+        threshold="10% of the requests",
         sample=f"{sample} requests in 30m",
-        context=context,
+        context=f"{gain} of the requests gain{mean}",
     )
     if model == MODEL:
         return found
@@ -157,8 +172,7 @@ def _lose(model: str = MODEL, context: str = "15% of the requests lose", sample:
     return Expected({**found.labels, "model_name": model}, {**found.annotations, "dashboard_url": page})
 
 
-WITH_MEAN = "15% of the requests lose, 65% of all draft tokens are accepted"
-LOSE = _lose(context=WITH_MEAN)
+LOSE = _lose()
 
 REQUESTS_LOSE = (
     Case(
@@ -192,7 +206,7 @@ REQUESTS_LOSE = (
         "fires",
         built(replace(SOME, minutes=10), *(replace(SOME, minutes=10, restart=True) for _ in range(5))),
         58,
-        (_lose(context=WITH_MEAN, sample="324"),),
+        (_lose(sample="324"),),
     ),
     Case(
         "requests-lose-though-pods-are-new",
@@ -201,7 +215,7 @@ REQUESTS_LOSE = (
         new_pods,
         68,
         (LOSE,),
-        (Check(45, "RequestsLose", (_lose(context=WITH_MEAN, sample="354"),)),),
+        (Check(45, "RequestsLose", (_lose(sample="354"),)),),
     ),
     Case(
         "requests-of-an-adapter-lose",
@@ -209,7 +223,55 @@ REQUESTS_LOSE = (
         "fires",
         built(SOME, model="poet"),
         55,
-        (_lose("poet"),),
+        (_lose(model="poet", mean=""),),
+    ),
+    Case(
+        "all-requests-of-n-gram-lose",
+        "RequestsLose",
+        "fires",
+        built(RequestPhase(HOUR, {"chat": {0.0: 6.0}}), thresholds=NGRAM),
+        55,
+        (_lose("100%", gain="0%"),),
+    ),
+    Case(
+        "one-request-of-eight-loses-in-the-bucket-of-the-limit",
+        "RequestsLose",
+        "fires",
+        built(RequestPhase(HOUR, {"chat": {0.5: 5.28, 0.11: 0.72}}), thresholds=EAGLE),
+        55,
+        (_lose("12%", gain="88%"),),
+    ),
+    Case(
+        "requests-lose-by-own-zones",
+        "RequestsLose",
+        "fires",
+        built(RequestPhase(HOUR, {"chat": {0.8: 5.1, 0.35: 0.9}}), thresholds=OWN),
+        55,
+        (LOSE,),
+    ),
+    Case(
+        "requests-near-the-limit-do-not-lose",
+        "RequestsLose",
+        "silent",
+        built(RequestPhase(HOUR, {"chat": {0.5: 3.6, 0.19: 2.4}}), thresholds=EAGLE),
+        58,
+        topic="other",
+    ),
+    Case(
+        "no-request-of-n-gram-loses",
+        "RequestsLose",
+        "silent",
+        built(RequestPhase(HOUR, {"chat": {0.005: 6.0}}), thresholds=NGRAM),
+        58,
+        topic="other",
+    ),
+    Case(
+        "requests-gain-by-own-zones",
+        "RequestsLose",
+        "silent",
+        built(RequestPhase(HOUR, {"chat": {0.45: 6.0}}), thresholds=OWN),
+        58,
+        topic="other",
     ),
     Case("one-request-of-twenty-loses", "RequestsLose", "silent", built(WELL), 58, topic="healthy"),
     Case(
@@ -244,6 +306,19 @@ REQUESTS_LOSE = (
         built(SOME, thresholds=Thresholds(poor_request_acceptance_ratio=0.3)),
         58,
         topic="other",
+    ),
+    Case(
+        "one-exporter-has-requests-below-a-lower-threshold",
+        "RequestsLose",
+        "fires",
+        one_bad(
+            RequestPhase(HOUR, {"chat": {0.8: 4.8, 0.2: 1.2}}),
+            RequestPhase(HOUR, {"chat": {0.8: 5.4, 0.35: 0.6}}),
+            2,
+            Thresholds(poor_request_acceptance_ratio=0.3),
+        ),
+        55,
+        (LOSE,),
     ),
     Case(
         "answers-without-a-record-do-not-lose",
@@ -434,171 +509,12 @@ REQUEST_TYPE_LOSES = (
     ),
 )
 
-# --- TapNotListening
-
-PASSING = RequestPhase(30, passed=20)
-#: Another program has the port.
-DEAF = RequestPhase(30, passed=0, listening=False)
-
-NOT_LISTENING = _instance(
-    "The tap does not listen: clients that are sent to it are refused.",
-    "TapNotListening",
-    "critical",
-    "errors",
-    description=(
-        "Nobody has been able to connect to the tap of the exporter at vllm-1 in chat for 5 minutes. "
-        "Requests that are sent there do not reach vLLM, which may be well and its pod ready."
-    ),
-    action=(
-        "Send the traffic to vLLM's own port; then free the tap's port, or give --tap.listen-address another "
-        "one."
-    ),
-    value="not listening",
-)
-
-LISTENING = (
-    Case(
-        "the-port-of-the-tap-is-taken",
-        "TapNotListening",
-        "fires",
-        one_exporter(PASSING, DEAF),
-        38,
-        (NOT_LISTENING,),
-        (Check(35, "TapNotListening"),),
-    ),
-    Case(
-        "the-port-of-the-tap-is-free-again",
-        "TapNotListening",
-        "recovers",
-        one_exporter(PASSING, DEAF, PASSING),
-        75,
-        earlier=(Check(40, "TapNotListening", (NOT_LISTENING,)),),
-    ),
-    Case("the-tap-listens", "TapNotListening", "silent", one_exporter(PASSING), 28, topic="healthy"),
-    Case(
-        "a-tap-waits-for-its-last-requests",
-        "TapNotListening",
-        "silent",
-        one_exporter(PASSING, replace(DEAF, minutes=3), replace(DEAF, gone=True)),
-        40,
-        earlier=tuple(Check(minute, "TapNotListening") for minute in range(31, 40)),
-        topic="too-short",
-    ),
-    Case("there-is-no-tap", "TapNotListening", "silent", one_exporter(WELL), 50, topic="other"),
-)
-
-# --- TapUpstreamFailing
-
-FAILING = RequestPhase(30, passed=15, failed={"refused": 3, "reset": 1, "timeout": 1})
-#: While a model loads nothing answers.
-LOADING = RequestPhase(20, passed=0, failed={"refused": 20})
-
-FAILED = _instance(
-    "The tap cannot connect to a vLLM that is up: users get errors.",
-    "TapUpstreamFailing",
-    "critical",
-    "errors",
-    description=(
-        "The tap of the exporter at vllm-1 in chat has failed to connect to vLLM for 25% of its requests "
-        "over 5 minutes, and answers them with 502. vLLM itself is up: the exporter reads its metrics."
-    ),
-    action=(
-        "Send the traffic to vLLM's own port; then compare --tap.upstream with the address that vLLM listens "
-        "on."
-    ),
-    value="25% of the requests",
-    threshold="5%",
-    sample="25 failed to connect in 5m",
-)
-
-
-def another_target_is_down() -> World:
-    """One exporter watches two servers, of which one is down: it may be the one behind the tap."""
-    world = World()
-    target = {"job": "vllm-specdec-exporter", "instance": "10.0.0.1:9850", "namespace": "chat"}
-    for name, up in (("a", 1.0), ("b", 0.0)):
-        if up:
-            world.engine(Phase(HOUR), labels={"target": f"http://{name}:8000"})
-        else:
-            world.put("vllm_specdec_up", {**target, "target": f"http://{name}:8000"}, 0, [up] * HOUR)
-    observe(world, replace(FAILING, minutes=HOUR))
-    return world
-
-
-TAP = (
-    Case(
-        "one-connection-of-four-fails-though-vllm-is-up",
-        "TapUpstreamFailing",
-        "fires",
-        one_exporter(PASSING, FAILING),
-        40,
-        (FAILED,),
-        (Check(33, "TapUpstreamFailing"),),
-    ),
-    Case(
-        "the-tap-connects-again",
-        "TapUpstreamFailing",
-        "recovers",
-        one_exporter(PASSING, FAILING, replace(PASSING, minutes=40)),
-        85,
-        earlier=(Check(40, "TapUpstreamFailing", (FAILED,)),),
-    ),
-    Case(
-        "the-tap-fails-while-a-model-loads",
-        "TapUpstreamFailing",
-        "silent",
-        one_exporter(PASSING, LOADING, PASSING, engine=(Phase(30), Phase(20, unreachable=True), Phase(30))),
-        60,
-        earlier=tuple(Check(minute, "TapUpstreamFailing") for minute in range(31, 60)),
-        topic="restart",
-    ),
-    Case(
-        "the-tap-fails-a-minute-before-vllm-is-known-to-be-gone",
-        "TapUpstreamFailing",
-        "silent",
-        one_exporter(
-            PASSING,
-            replace(LOADING, minutes=40),
-            engine=(Phase(31), Phase(39, unreachable=True)),
-        ),
-        60,
-        earlier=tuple(Check(minute, "TapUpstreamFailing") for minute in range(31, 50)),
-        topic="restart",
-    ),
-    Case("the-tap-connects", "TapUpstreamFailing", "silent", one_exporter(PASSING), 28, topic="healthy"),
-    Case(
-        "one-connection-of-fifty-fails",
-        "TapUpstreamFailing",
-        "silent",
-        one_exporter(replace(FAILING, passed=49, failed={"timeout": 1})),
-        28,
-        topic="other",
-    ),
-    Case(
-        "one-connection-fails",
-        "TapUpstreamFailing",
-        "silent",
-        one_exporter(replace(PASSING, passed=1), RequestPhase(1, passed=1, failed={"refused": 1}), PASSING),
-        37,
-        earlier=tuple(Check(minute, "TapUpstreamFailing") for minute in range(31, 37)),
-        topic="too-short",
-    ),
-    Case(
-        "the-tap-fails-and-one-of-two-servers-is-down",
-        "TapUpstreamFailing",
-        "silent",
-        another_target_is_down,
-        55,
-        topic="other",
-    ),
-)
-
 # --- RequestsUnrecorded
 
 UNRECORDED = RequestPhase(2 * HOUR, observed={"none": 2.0, "malformed": 1.0})
 RECORDED = RequestPhase(2 * HOUR, {"chat": {0.8: 3.0}})
 
-NO_RECORD = _instance(
+NO_RECORD = of_instance(
     "Requests are seen, and no answer tells what speculation did for it.",
     "RequestsUnrecorded",
     "info",
@@ -691,7 +607,7 @@ UNSEEN = (
 
 REJECTING = RequestPhase(HOUR, rejected=2)
 
-REJECTED = _instance(
+REJECTED = of_instance(
     "The exporter goes on rejecting requests that are pushed to it.",
     "ObservationsRejected",
     "info",
@@ -745,8 +661,6 @@ CASES: tuple[Case, ...] = (
     *REQUESTS_LOSE,
     *MIXED_WORKLOAD,
     *REQUEST_TYPE_LOSES,
-    *LISTENING,
-    *TAP,
     *UNSEEN,
     *REJECTIONS,
 )

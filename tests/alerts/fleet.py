@@ -148,7 +148,16 @@ REQUESTS = (
         LLAMA_1,
         RequestPhase(END + 1, {"chat": {0.8: 6.0, 0.55: 2.0, 0.2: 1.0}, "summary": {0.15: 3.0, 0.9: 1.0}}),
     ),
-    (LLAMA_2, RequestPhase(END + 1, {"chat": {0.95: 4.0, 0.35: 2.0}})),
+    (
+        LLAMA_2,
+        RequestPhase(
+            END + 1,
+            {"chat": {0.95: 4.0, 0.35: 2.0}},
+            {"none": 1.0},
+            passed=12,
+            unobserved={"busy": 0.5, "encoded": 1.5, "aborted": 2.0, "refused": 1.0, "internal": 0.25},
+        ),
+    ),
     (QWEN_1, RequestPhase(END + 1, {"chat": {0.04: 0.5}})),
     ({**TINY, "model_name": "adapter"}, RequestPhase(END + 1, {"chat": {0.25: 1.0, 1.0: 9.0}})),
 )

@@ -11,7 +11,7 @@ from vllm_specdec_exporter.per_request.result import Outcome
 from vllm_specdec_exporter.thresholds import Thresholds
 
 from .fleet import ENGINES, LLAMA_1, OTHERS, QWEN_1, REQUESTS, SERVERS, TINY, Engine
-from .per_request import BOUNDS, outcome
+from .per_request import outcome
 from .server import FIRST_TOKEN_BOUNDS, PER_OUTPUT_TOKEN_BOUNDS
 
 if TYPE_CHECKING:
@@ -311,11 +311,11 @@ def servers() -> dict[str, Values]:
 
 
 def requests() -> dict[str, Values]:
-    """Return requests by outcome and by type, shares of them, and the tenth from below."""
+    """Return requests by outcome and by type, shares of them, and what taps could not look at."""
     outcomes: Values = defaultdict(float)
     types: Values = defaultdict(float)
     of_types: Values = defaultdict(float)
-    buckets: dict[Key, dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    totals: Values = defaultdict(float)
     for labels, phase in REQUESTS:
         for name, ratios in phase.requests.items():
             for ratio, number in ratios.items():
@@ -323,14 +323,21 @@ def requests() -> dict[str, Values]:
                 outcomes[_key(labels, MODEL, outcome=one)] += number
                 types[_key(labels, MODEL, outcome=one, request_type=name)] += number
                 of_types[_key(labels, MODEL, request_type=name)] += number
-                buckets[_key(labels, MODEL)][min(b for b in BOUNDS if ratio <= b)] += number
+                totals[_key(labels, MODEL)] += number
     # Outcomes that no request has are there all the same.
     for labels, phase in REQUESTS:
         for one in Outcome:
             outcomes[_key(labels, MODEL, outcome=one)] += 0
             for name in phase.requests:
                 types[_key(labels, MODEL, outcome=one, request_type=name)] += 0
-    totals = {key: sum(shares.values()) for key, shares in buckets.items()}
+    taps = {
+        _key(labels, ("cluster", "namespace", "job", "instance", "pod")): (
+            sum(n for reason, n in phase.unobserved.items() if reason not in ("aborted", "refused")),
+            sum(sum(ratios.values()) for ratios in phase.requests.values()) + sum(phase.observed.values()),
+        )
+        for labels, phase in REQUESTS
+        if phase.passed is not None
+    }
     name = "model:vllm_specdec_request"
     return {
         f"{name}_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
@@ -340,16 +347,11 @@ def requests() -> dict[str, Values]:
         "model:vllm_specdec_losing_requests:ratio_rate30m": _share(outcomes, totals, Outcome.LOSES),
         "model:vllm_specdec_gaining_requests:ratio_rate30m": _share(outcomes, totals, Outcome.GAINS),
         "model:vllm_specdec_losing_requests_of_type:ratio_rate30m": _share(types, of_types, Outcome.LOSES),
-        f"{name}_acceptance_ratio_bucket:rate30m": {
-            tuple(sorted((*key, ("le", "+Inf" if bound == math.inf else str(bound))))): sum(
-                number for upper, number in shares.items() if upper <= bound
-            )
-            / 60
-            for key, shares in buckets.items()
-            for bound in (*BOUNDS, math.inf)
+        "instance:vllm_specdec_tap_unobserved:increase30m": {
+            key: 30 * lost for key, (lost, _) in taps.items()
         },
-        f"{name}_acceptance_ratio:p10_rate30m": {
-            key: _quantile(0.1, BOUNDS, shares) for key, shares in buckets.items()
+        "instance:vllm_specdec_tap_text_requests:increase30m": {
+            key: 30 * (lost + seen) for key, (lost, seen) in taps.items()
         },
     }
 

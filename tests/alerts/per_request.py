@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.per_request.result import Outcome
+from vllm_specdec_exporter.tap.observer import UNOBSERVED
 
-from .world import JOB, MODEL, World
+from .world import JOB, MISSING, MODEL, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,9 +21,11 @@ if TYPE_CHECKING:
 BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0)
 REASONS = ("refused", "reset", "timeout", "tls", "unreachable")
 RECORDS = ("detailed", "summary", "not_drafted", "none", "malformed")
+#: Minutes over which an exporter judges requests.
+WINDOW = 30
 
-#: A counter: its name without the prefix, and its own labels.
-Counter = tuple[str, tuple[tuple[str, str], ...]]
+#: A series: its name without the prefix, and its own labels.
+Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class RequestPhase:
         rejected: pushed requests a minute that could not be used.
         passed: requests a minute that went through the tap; None, and there is no tap.
         failed: connections a minute that the tap did not get, by reason.
+        unobserved: requests for text a minute that passed the tap without an observation, by reason.
         listening: whether clients can connect to the tap.
         restart: whether the counters begin anew.
         gone: whether nothing can be scraped.
@@ -45,6 +51,7 @@ class RequestPhase:
     rejected: float = 0
     passed: float | None = None
     failed: Mapping[str, float] = field(default_factory=dict)
+    unobserved: Mapping[str, float] = field(default_factory=dict)
     listening: bool = True
     restart: bool = False
     gone: bool = False
@@ -78,11 +85,13 @@ def observe(
         start: the minute at which the first request comes.
     """
     target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
-    totals: dict[Counter, float] = {}
+    totals: dict[Series, float] = {}
+    recent: deque[Counter[float]] = deque(maxlen=WINDOW)
     minute = start
     for phase in phases:
         if phase.restart:
             totals.clear()
+            recent.clear()
         for counter, step in () if phase.gone else _counters(phase, model, world.thresholds):
             name, own = counter
             before = totals.get(counter, 0.0)
@@ -92,10 +101,26 @@ def observe(
         if phase.passed is not None and not phase.gone:
             listening = [float(phase.listening)] * phase.minutes
             world.put("vllm_specdec_tap_listening", target, minute, listening)
+        if phase.requests and not phase.gone:
+            own = {**target, "model_name": model, "percentile": "10", "window": f"{WINDOW}m"}
+            tenths = [_tenth(phase, recent) for _ in range(phase.minutes)]
+            world.put("vllm_specdec_request_acceptance_ratio_percentile", own, minute, tenths)
         minute += phase.minutes
 
 
-def _counters(phase: RequestPhase, model: str, thresholds: Thresholds) -> Iterator[tuple[Counter, float]]:
+def _tenth(phase: RequestPhase, recent: deque[Counter[float]]) -> float | str:
+    """Return the acceptance ratio that a tenth of the window's requests does not exceed, a minute later."""
+    minute: Counter[float] = Counter()
+    for ratios in phase.requests.values():
+        minute.update(ratios)  # type: ignore[arg-type]
+    recent.append(minute)
+    window: Counter[float] = sum(recent, Counter())
+    below = accumulate(window[ratio] for ratio in sorted(window))
+    tenth = window.total() / 10
+    return next((ratio for ratio, n in zip(sorted(window), below, strict=True) if n >= tenth), MISSING)
+
+
+def _counters(phase: RequestPhase, model: str, thresholds: Thresholds) -> Iterator[tuple[Series, float]]:
     """Yield every counter with what it grows by in a minute."""
     seen = dict.fromkeys(RECORDS, 0.0) | dict(phase.observed)
     for name, ratios in phase.requests.items():
@@ -116,3 +141,5 @@ def _counters(phase: RequestPhase, model: str, thresholds: Thresholds) -> Iterat
         yield ("tap_requests_total", ()), phase.passed
         for reason in REASONS:
             yield ("tap_upstream_errors_total", (("reason", reason),)), phase.failed.get(reason, 0.0)
+        for reason in UNOBSERVED:
+            yield ("tap_unobserved_total", (("reason", reason),)), phase.unobserved.get(reason, 0.0)

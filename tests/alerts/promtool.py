@@ -58,8 +58,18 @@ def verify(
     queries: Iterable[Query] = (),
     *,
     interval: str = "1m",
+    only: str = "",
 ) -> str:
-    """Run promtool over a world; return an empty string, or what it has to complain of."""
+    """Run promtool over a world; return an empty string, or what it has to complain of.
+
+    Args:
+        folder: where its files go.
+        world: what Prometheus has scraped.
+        checks: what must fire.
+        queries: what queries must give; all rules are loaded for them.
+        interval: how often rules are evaluated.
+        only: the alert that queries are about: its rules suffice then.
+    """
     checks, queries = tuple(checks), tuple(queries)
     test: dict[str, Any] = {
         "interval": "1m",
@@ -85,8 +95,8 @@ def verify(
         ],
     }
     files, groups = sorted(RULES.glob("*.yml")), list(_all_groups())
-    if not queries:
-        groups = needed_groups(frozenset(check.alert for check in checks))
+    if only or not queries:
+        groups = needed_groups({only, *(check.alert for check in checks)})
         files = [folder / "rules.yml"]
         files[0].write_text(yaml.safe_dump({"groups": groups}, sort_keys=False, width=1_000_000), "utf-8")
     document = {

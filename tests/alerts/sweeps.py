@@ -42,9 +42,15 @@ TERRIBLE_REQUESTS = RequestPhase(
     rejected=5,
     passed=18,
     failed={"refused": 10, "timeout": 2},
+    unobserved={"connection": 5.0, "encoded": 15.0},
 )
-#: A few requests lose, and all get through.
-GOOD_REQUESTS = RequestPhase(HOUR, {"chat": {0.8: 9.6, 0.3: 0.4}, "summary": {0.7: 5.0}}, passed=15)
+#: A few requests lose, and all get through; some are ended early or refused, and one is too large to look at.
+GOOD_REQUESTS = RequestPhase(
+    HOUR,
+    {"chat": {0.8: 9.6, 0.3: 0.4}, "summary": {0.7: 5.0}},
+    passed=24,
+    unobserved={"aborted": 5.0, "refused": 3.0, "too_large": 1.0},
+)
 #: Whether an exporter without a server of its own is silent is asked with these gone.
 GAUGES = frozenset(
     f"vllm_specdec_{name}"

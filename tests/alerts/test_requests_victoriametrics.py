@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from alerts.case import full_name
-from alerts.cases_requests import CASES
+from alerts.cases_requests import CASES as OF_REQUESTS
+from alerts.cases_tap import CASES as OF_TAP
 from alerts.world import MISSING
 from dashboards.worlds_pods import Storage
 from scaling.test_victoriametrics import evaluate
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from alerts.case import Case
     from dashboards.worlds_traffic import Key
 
+CASES = (*OF_REQUESTS, *OF_TAP)
 #: Long enough ago for all cases to have ended; VictoriaMetrics takes no samples of the future.
 START = time.time() // 86400 * 86400 - 2 * 86400
 #: The longest case, in minutes.
-MINUTES = 361
+MINUTES = 451
 
 
 def _key(series: str, cluster: str) -> Key:
