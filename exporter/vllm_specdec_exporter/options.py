@@ -39,6 +39,8 @@ class Option:
         repeatable: whether it takes several values; then the setting's value is a tuple.
         separator: between several values in the environment variable.
         mask: from a value's text to what may be shown of it, in errors and on `/config`.
+        may_be_empty: whether an empty value, or `null` in the file, says something else than nothing at all:
+            none, where there is a default.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Option:
     repeatable: bool = False
     separator: str = ","
     mask: Callable[[str], str] = str
+    may_be_empty: bool = False
 
     @property
     def flag(self) -> str:
@@ -159,13 +162,16 @@ def _texts(
     given = flags.get(option.name)
     if given is not None:
         return option.flag, given if option.repeatable else [given]
-    if environment.get(option.variable):  # an empty variable is how deployments leave one out
-        text = environment[option.variable]
+    text = environment.get(option.variable)
+    if text or (text is not None and option.may_be_empty):  # else, deployments leave one out like that
         parts = text.split(option.separator) if option.repeatable else [text]
         return option.variable, [part.strip() for part in parts if part.strip() or not option.repeatable]
-    if from_file.get(option.key) is not None:
+    value = from_file.get(option.key)
+    if value is None and option.may_be_empty and option.key in from_file:
+        value = ""
+    if value is not None:
         source = f"{option.key} in {file}"
-        return source, _from_yaml(option, from_file[option.key], source)
+        return source, _from_yaml(option, value, source)
     if option.default is None:
         return option.flag, []
     return option.flag, [option.default] if isinstance(option.default, str) else option.default

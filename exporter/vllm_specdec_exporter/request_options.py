@@ -6,10 +6,11 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from .listen_address import loopback_hosts, parse_listen_address
+from .listen_address import format_address, loopback_hosts, parse_listen_address
 from .options import ConfigError, Option
 from .per_request.classification import TYPE_HEADER, Classification, parse_rule
-from .per_request.grouping import TEMPERATURE_BOUNDS, Temperatures
+from .per_request.grouping import MOST_OWN_GROUPS, TEMPERATURE_BOUNDS, Temperatures
+from .per_request.room import most_models, own_types
 from .per_request.settings import RequestSettings
 from .per_request.tally import Bounds
 from .tap.config import TapConfig
@@ -50,6 +51,11 @@ def _tenant(text: str) -> str:
         msg = "the name of a tenant is expected, as the header has it"
         raise ValueError(msg)
     return name
+
+
+def _type_header(text: str) -> str:
+    """Return the name of a request header, or nothing."""
+    return header_name(text) if text.strip() else ""
 
 
 def _bounds(name: str, values: tuple[float, ...], what: str) -> Option:
@@ -136,10 +142,12 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "requests.type-header",
-        header_name,
+        _type_header,
         TYPE_HEADER,
-        "Request header that names the type of a request.",
+        "Request header that names the type of a request: clients choose what is in it, and it becomes a "
+        "label. Empty for none.",
         metavar="NAME",
+        may_be_empty=True,
     ),
     Option(
         "requests.type",
@@ -185,6 +193,7 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
         ConfigError: values that contradict each other.
     """
     if values["tap.listen-address"] is None:
+        _refuse_without_tap(values)
         return None
     if bool(values["tap.cert-file"]) != bool(values["tap.key-file"]):
         msg = "--tap.cert-file and --tap.key-file go together"
@@ -205,9 +214,18 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
     )
 
 
+def _refuse_without_tap(values: Mapping[str, Any]) -> None:
+    """Refuse settings of a tap that there is none of: somebody takes it for switched on."""
+    for option in TAP_OPTIONS:
+        usual = None if option.default is None else option.parse(str(option.default))
+        if values[option.name] != usual:
+            msg = f"{option.flag} needs --tap.listen-address, such as :9852: without it there is no tap"
+            raise ConfigError(msg)
+
+
 def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream: Target) -> None:
     """Refuse a tap on the exporter's own port, and one that relays to itself, without end."""
-    shown = json.dumps(f"[{tap[0]}]:{tap[1]}" if ":" in tap[0] else f"{tap[0]}:{tap[1]}")
+    shown = json.dumps(format_address(*tap))
     meet = web is not None and (web[0] == tap[0] or web[0] in _EVERYWHERE or tap[0] in _EVERYWHERE)
     if web is not None and web[1] == tap[1] and tap[1] and meet:  # 0 is a free port, another for each
         msg = f"--tap.listen-address {shown}: --web.listen-address has this port already"
@@ -234,19 +252,33 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
     if tenants and not values["requests.tenant-header"] and not values["push.bearer-token-file"]:
         msg = "--requests.tenant needs --requests.tenant-header: where the tap finds the tenant"
         raise ConfigError(msg)
+    if values["requests.tenant-header"] and not tenants:
+        msg = (
+            "--requests.tenant-header needs --requests.tenant: the tenants to tell apart, all others are one"
+        )
+        raise ConfigError(msg)
     if len(set(tenants)) > MOST_TENANTS:
         msg = f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to {MOST_TENANTS}"
         raise ConfigError(msg)
+    classification = Classification(
+        type_header=(values["requests.type-header"] or "").lower(),
+        rules=values["requests.type"],
+        tenant_header=(values["requests.tenant-header"] or "").lower(),
+        tenants=frozenset(tenants),
+    )
+    temperatures = Temperatures(
+        _rising(values, "requests.temperature-bound"), values["requests.default-temperature"]
+    )
+    if not most_models(classification, temperatures):
+        types, buckets = len(own_types(classification)), len(temperatures.names)
+        msg = (
+            f"--requests.type, --requests.temperature-bound: {types} types, with the routes and `other`, in "
+            f"{buckets} buckets of temperature are {types * buckets} groups; allowed: up to {MOST_OWN_GROUPS}"
+        )
+        raise ConfigError(msg)
     return RequestSettings(
-        classification=Classification(
-            type_header=(values["requests.type-header"] or "").lower(),
-            rules=values["requests.type"],
-            tenant_header=(values["requests.tenant-header"] or "").lower(),
-            tenants=frozenset(tenants),
-        ),
-        temperatures=Temperatures(
-            _rising(values, "requests.temperature-bound"), values["requests.default-temperature"]
-        ),
+        classification=classification,
+        temperatures=temperatures,
         bounds=Bounds(
             acceptance_ratio=_rising(values, "requests.bounds.acceptance"),
             accepted_tokens_per_draft=_rising(values, "requests.bounds.accepted-per-draft"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from . import logs
 from .economics.profiles import deployed
+from .events import Event
 from .per_request.book import Book
 from .per_request.judgement import Load
 from .per_request.observation import Source
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from .per_request.observation import Observation
     from .per_request.positions import DraftShape
     from .per_request.result import RequestsResult
+    from .per_request.room import Crowded
     from .result import TargetResult
     from .settings import Settings
     from .tap.tap import Tap
@@ -41,6 +45,7 @@ class Requests:
         self._sources = [source for source, tells in told.items() if tells]
         self._classification = config.requests.classification
         self._book = Book(config.requests, config.settings.thresholds, self._sources)
+        self._crowded: set[Crowded] = set()  # the log tells of each once
         self.tap: Tap | None = None
 
     def use(self, config: Config) -> None:
@@ -59,7 +64,10 @@ class Requests:
 
     def observe(self, source: Source, observation: Observation) -> None:
         """Count a request that has just ended."""
-        self._book.add(observation, source, self._clock())
+        for what in self._book.add(observation, source, self._clock()):
+            if what not in self._crowded:
+                self._crowded.add(what)
+                logs.write([Event(logging.WARNING, "no room for more names of requests", {"label": what})])
 
     def reject(self, count: int) -> None:
         """Count pushed observations that could not be used."""

@@ -12,7 +12,7 @@ from per_request.exact import real_records, record, request, totals
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.per_request.answer import ROUTES
-from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.book import LINGER, Book
 from vllm_specdec_exporter.per_request.classification import OTHER, Classification, parse_rule
 from vllm_specdec_exporter.per_request.grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, Temperatures
 from vllm_specdec_exporter.per_request.judgement import Load
@@ -230,23 +230,35 @@ class TestNames:
         assert "code" in {group.request_type for group in after.result(0.0, {}).groups}
 
     def test_groups_that_overflow(self) -> None:
-        """Beyond so many groups of all models there is one for each model that takes all others."""
-        buckets = replace(TENANTS, temperatures=Temperatures(tuple(n / 10 for n in range(40))))
+        """Beyond so many groups of types that only clients name, the type is `other`; temperatures stay."""
+        buckets = replace(TENANTS, temperatures=Temperatures(tuple(n / 10 for n in range(16))))
         many = [
-            request(82, model_name=model, request_type="chat" if n % 2 else "rag", temperature=n / 20)
-            for n in range(78)
+            request(82, model_name=model, request_type=kind, temperature=n / 10)
+            for n in range(17)
             for model in ("a", "b")
+            for kind in ("x", "y", "z")
         ]
         found = book(*many, *many, settings=buckets).result(0.0, {})
-        others = [group for group in found.groups if group.temperature == OTHER]
+        named = [group for group in found.groups if group.request_type != OTHER]
+        others = {(g.model_name, g.temperature) for g in found.groups if g.request_type == OTHER}
 
-        assert len(found.groups) == MOST_GROUPS + 2
-        assert [(g.model_name, g.temperature, g.request_type) for g in others] == [
-            ("a", OTHER, OTHER),
-            ("b", OTHER, OTHER),
-        ]
+        assert len(named) == MOST_GROUPS < len(many)
+        assert others == {("b", "1.5+")}
         assert sum(sum(group.outcomes.values()) for group in found.groups) == 2 * len(many)
         assert [model.window_requests for model in found.models] == [len(many), len(many)]
+
+    def test_groups_that_nobody_can_crowd_out(self) -> None:
+        """Whatever clients name first, the operator's types and the routes have all their groups."""
+        ruled = replace(TENANTS, classification=Classification(rules=(parse_rule("code=field:tools"),)))
+        heats = (0.0, 0.3, 0.6, 0.9, 1.5, None)
+        own = ("code", *ROUTES.values())
+        junk = [request(82, request_type=f"junk{n}", temperature=t) for n in range(20) for t in heats]
+        named = [request(82, request_type=kind, temperature=t) for kind in own for t in heats]
+        found = result(*junk, *named, settings=ruled)
+
+        assert {(g.temperature, g.request_type) for g in found.groups if g.request_type in own} == {
+            (bucket, kind) for bucket in Temperatures().names for kind in own
+        }
 
     @pytest.mark.parametrize("name", ["x" * 300, "a\nb", "\x1b[31m", "\u202e", "\ud800"])
     def test_names_that_no_label_may_hold(self, name: str) -> None:
@@ -433,6 +445,49 @@ class TestReload:
             OTHER,
             *(f"m{n}" for n in range(MOST_MODELS)),
         }
+
+    def test_groups_of_earlier_settings_take_no_room(self) -> None:
+        """After other bounds, types that clients name have as much room as before, beside the old ones."""
+        heats = (0.0, 0.3, 0.6, 0.9, 1.5)
+        many = [request(82, request_type=f"t{n}", temperature=t) for n in range(15) for t in heats]
+        before = book(*many)
+        after = Book(replace(TENANTS, temperatures=Temperatures((0.1, 0.4, 0.8, 1.2))), Thresholds())
+        after.adopt(before)
+        crowded = [after.add(observation, Source.TAP, 1.0) for observation in many]
+        found = after.result(1.0, {}).groups
+
+        assert crowded == [()] * len(many)
+        assert len(found) == 2 * 75
+
+    def test_groups_of_earlier_settings_end(self) -> None:
+        """An hour after their last request: nobody can add to them, and each reload might leave some more."""
+        after = Book(CHANGES["temperatures"], Thresholds(), (Source.TAP,))
+        after.adopt(book(request(82, temperature=0.6), request(82, temperature=0.0), time=100.0))
+        after.add(request(82, temperature=0.0), Source.TAP, 100.0)
+
+        assert [g.temperature for g in after.result(99.9 + LINGER, {}).groups] == ["0", "0-0.2", "0.5-0.7"]
+        for time in (100.0 + LINGER, 1e9):
+            assert [g.temperature for g in after.result(time, {}).groups] == ["0-0.2"]
+
+    def test_groups_of_settings_that_are_taken_back(self) -> None:
+        """Within the hour their counters go on where they were, and no longer end."""
+        between, back = Book(CHANGES["temperatures"], Thresholds()), book()
+        between.adopt(book(request(82, temperature=0.6)))
+        back.adopt(between)
+        back.add(request(82, temperature=0.6), Source.TAP, 5.0)
+        (group,) = back.result(1e6, {}).groups
+
+        assert (group.temperature, group.draft_tokens) == ("0.5-0.7", 200)
+
+    def test_a_type_whose_rule_is_gone(self) -> None:
+        """Its group ends, but where clients name it: it goes on with them, and takes one of their places."""
+        ruled = replace(TENANTS, classification=Classification(rules=(parse_rule("code=model:*"),)))
+        after = book()
+        after.adopt(book(request(82, request_type="code"), settings=ruled))
+        after.add(request(82, request_type="code"), Source.TAP, 5.0)
+        (group,) = after.result(1e6, {}).groups
+
+        assert (group.request_type, group.draft_tokens) == ("code", 200)
 
     def test_a_new_window_starts_at_once(self) -> None:
         """A model that was known is judged, if only to say that there are too few requests yet."""

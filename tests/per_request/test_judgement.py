@@ -16,6 +16,7 @@ from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.criteria import thresholds_for
 from vllm_specdec_exporter.judgement.finding import Finding, Severity
 from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.classification import OTHER
 from vllm_specdec_exporter.per_request.judgement import Load
 from vllm_specdec_exporter.per_request.observation import Source
 from vllm_specdec_exporter.per_request.result import Outcome
@@ -208,6 +209,18 @@ class TestEnough:
             "10 of 20 requests in the last 30m (50%) had no record of speculation",
         ]
 
+    @pytest.mark.parametrize(
+        ("limit", "unseen", "told"), [(0.5, 79, False), (0.5, 80, True), (0.0, 0, False), (0.0, 1, True)]
+    )
+    def test_the_operators_limit_on_requests_without_a_record(
+        self, limit: float, unseen: int, told: bool
+    ) -> None:
+        """The share from which on it is said can be moved; that all requests have a record is never said."""
+        thresholds = Thresholds().with_values({"unrecorded_requests_ratio": limit})
+        found = judged([*alike(80, 82), *[request(0, record=None)] * unseen], thresholds)
+
+        assert any("had no record" in finding.text for finding in found.findings) is told
+
     def test_the_gravest_comes_first(self) -> None:
         """Problems before hints, whatever else is to be said."""
         found = judged([*sixty_forty(), *[request(0, record=None)] * 100])
@@ -222,6 +235,45 @@ class TestEnough:
 
         assert [group.judged for group in found.groups] == [True, True, False]
         assert found.mixed is True
+
+
+class TestUntyped:
+    ACTION = (
+        "Nothing tells them apart, so nobody can route them by type. Name their types: in the header of "
+        "requests.type-header, by rules of requests.type, or as request_type in a push; a name has up to 64 "
+        "letters, digits and _.:/-."
+    )
+
+    def hints(self, *requests: list[Observation]) -> list[tuple[str, str]]:
+        found = judged(one for group in requests for one in group)
+        return [(f.text, f.action) for f in found.findings if f.severity is Severity.HINT]
+
+    def test_losing_requests_without_a_type(self) -> None:
+        """What cannot be routed is not named as what to route; it is said how to tell types apart."""
+        assert self.hints(alike(150, 82), alike(50, 38, OTHER)) == [
+            ("requests without a type of their own (type other) lose: 25% of the requests", self.ACTION)
+        ]
+
+    def test_beside_a_type_that_loses(self) -> None:
+        """That one is to be routed away, and the hint is of it alone."""
+        first, second = self.hints(alike(100, 82), alike(50, 38, "rag"), alike(50, 38, OTHER))
+
+        assert first[0].startswith("requests of type rag lose: 25% of the requests, ")
+        assert second[0] == "requests without a type of their own (type other) lose: 25% of the requests"
+
+    def test_where_some_of_them_gain(self) -> None:
+        """By temperature they can be routed, and are."""
+        hot = [replace(one, temperature=1.5) for one in alike(50, 38, OTHER)]
+        ((text, _),) = self.hints(alike(100, 82, OTHER), hot)
+
+        assert text.startswith("requests at temperature 1+ lose: 33% of the requests, ")
+
+    def test_requests_that_name_no_temperature(self) -> None:
+        """The name of their bucket says little by itself."""
+        unset = [replace(one, temperature=None) for one in alike(50, 38)]
+        ((text, _),) = self.hints(alike(100, 82), unset)
+
+        assert text.startswith("requests at temperature unset (that name none) lose: 33% of the requests, ")
 
 
 class TestMixed:
@@ -289,6 +341,23 @@ class TestTail:
             "a tenth of the requests has an acceptance of 49.9% or less (P10, limit 50.0%): 100% of the "
             "requests lose"
         )
+
+    @pytest.mark.parametrize(("losing", "told"), [(1, False), (9, False), (10, True)])
+    def test_a_tenth_by_the_operators_zones(self, losing: int, told: bool) -> None:
+        """With zones for a cheap drafter P10 is held against them, and not against those of a draft model."""
+        zones = {"disable_acceptance_ratio": 0.3, "break_even_acceptance_ratio": 0.4}
+        found = judged([*alike(100 - losing, 45), *alike(losing, 20)], Thresholds().with_values(zones))
+
+        assert found.gaining_requests_ratio == (100 - losing) / 100
+        assert any(finding.severity is Severity.PROBLEM for finding in found.findings) is told
+
+    def test_a_limit_above_the_zone_of_losing(self) -> None:
+        """A tenth below the limit is none that loses: where fewer do, nothing is said."""
+        thresholds = Thresholds().with_values({"poor_request_acceptance_ratio": 0.7})
+        found = judged([*alike(80, 82), *alike(15, 60), *alike(5, 38)], thresholds)
+
+        assert (found.acceptance_quantiles["0.1"], found.losing_requests_ratio) == (0.6, 0.05)
+        assert found.findings == ()
 
     @pytest.mark.parametrize(
         ("limits", "told"),
@@ -374,12 +443,12 @@ def test_shares_add_up(requests: list[tuple[int, str, float]]) -> None:
 
 
 def test_the_worst_requests_come_sorted() -> None:
-    """The worst first, of which the server's name leads to its log."""
-    requests = [replace(request(n), request_id=f"cmpl-{n}") for n in (40, 3, 90, 17)]
+    """The worst first, of which the server's name leads to its log; none that does not lose is among them."""
+    requests = [replace(request(n), request_id=f"cmpl-{n}") for n in (40, 3, 90, 17, 50, 49)]
 
     assert [worst.request_id for worst in judged(requests).worst] == [
         "cmpl-3",
         "cmpl-17",
         "cmpl-40",
-        "cmpl-90",
+        "cmpl-49",
     ]

@@ -16,9 +16,16 @@ from vllm_specdec_exporter.collector import ResultCollector
 from vllm_specdec_exporter.metric import Kind
 from vllm_specdec_exporter.metrics import METRICS
 from vllm_specdec_exporter.per_request.answer import ROUTES
-from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.book import LINGER, Book
 from vllm_specdec_exporter.per_request.classification import OTHER, Classification
-from vllm_specdec_exporter.per_request.grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, Temperatures
+from vllm_specdec_exporter.per_request.grouping import (
+    MOST_GROUPS,
+    MOST_MODELS,
+    MOST_OWN_GROUPS,
+    MOST_TYPES,
+    GroupKey,
+    Temperatures,
+)
 from vllm_specdec_exporter.per_request.observation import Source
 from vllm_specdec_exporter.per_request.recent import MOST_WORST, SLICES
 from vllm_specdec_exporter.per_request.settings import RequestSettings
@@ -63,7 +70,7 @@ SETTINGS = st.builds(
 )
 THRESHOLDS = st.sampled_from([Thresholds(), replace(Thresholds(), disable_acceptance_ratio=0.2)])
 #: Names of all buckets that the settings above have.
-BUCKETS = {"0", "0-0.5", "0.5-0.7", "0.7-1", "1+", "0.5+", "0-1", "unset", OTHER}
+BUCKETS = {"0", "0-0.5", "0.5-0.7", "0.7-1", "1+", "0.5+", "0-1", "unset"}
 
 
 def collector(found: RequestsResult) -> ResultCollector:
@@ -123,29 +130,41 @@ class Reloading(RuleBasedStateMachine):
         self.book = after
         self.tenants |= new.classification.tenants
 
+    def ended(self, labels: dict[str, str]) -> bool:
+        """Whether these are of a group that is gone: one that no request can fall into any more."""
+        if "temperature" not in labels:
+            return False
+        key = GroupKey(labels.get("model_name", ""), labels["temperature"], labels["request_type"])
+        return key not in self.book._totals and not self.book._room.has(key)
+
     @invariant()
     def counters_never_fall(self) -> None:
         now = exposed(self.book.result(self.time, {}))
         for name, samples in self.before.items():
             if name in COUNTERS:
                 for labels, value in samples.items():
-                    assert now[name][labels] >= value, (name, labels)
+                    ended = self.ended(dict(labels))
+                    assert ended or now[name][labels] >= value, (name, labels)
         self.before = now
         assert sum(now.get("vllm_specdec_request_observations_total", {}).values()) == self.seen
 
     @invariant()
     def names_are_bounded(self) -> None:
         found = self.book.result(self.time, {})
-        models = {group.model_name for group in found.groups}
+        models = {model.model_name for model in found.models} | {group.model_name for group in found.groups}
         types = {group.request_type for group in found.groups}
+        rooms = [GroupKey(g.model_name, g.temperature, g.request_type) for g in found.groups]
+        now = [key for key in rooms if self.book._room.has(key)]
+        own = {OTHER, *ROUTES.values()}
 
         assert len(models - {OTHER}) <= MOST_MODELS
         assert len(types - {OTHER, *ROUTES.values()}) <= MOST_TYPES
-        assert len(found.groups) <= MOST_GROUPS + len(models)
+        assert sum(key.request_type not in own for key in now) <= MOST_GROUPS
+        assert sum(key.request_type in own and key.model_name != OTHER for key in now) <= MOST_OWN_GROUPS
+        assert all(self.book._totals[key].last > self.time - LINGER for key in set(rooms) - set(now))
         assert all(len(name) <= 256 and name.isprintable() for name in models | types)
         assert {group.temperature for group in found.groups} <= BUCKETS
         assert {tenant.tenant for tenant in found.tenants} <= self.tenants
-        assert {model.model_name for model in found.models} <= models
         assert {tenant.model_name for tenant in found.tenants} <= models
 
     @invariant()

@@ -55,6 +55,17 @@ class TestReading:
         assert parse_record(found) == parse_record(SUMMARY)
         assert parse_record({**SUMMARY, "acceptance_histogram": nothing}) == DraftRecord(4, 10, 5)
 
+    def test_more_steps_than_are_read(self) -> None:
+        """Traffic would wait for them: such an answer has its totals, as with a summary."""
+        most = 65_536
+        for count in (most, most + 1):
+            steps = {"per_step_drafted": [3] * count, "per_step_accepted": [1] * count}
+            totals = {"num_spec_steps": count, "num_draft_tokens": 3 * count}
+            found = parse_record({**totals, "num_accepted_draft_tokens": count, **steps})
+
+            assert (found.drafts, found.accepted_tokens) == (count, count)
+            assert found.steps == ({(3, 1): most} if count == most else {})
+
     def test_means_are_not_believed(self) -> None:
         """They follow from the counts, and what else a later vLLM may tell is left alone."""
         found = {**DETAILED, "draft_acceptance_rate": "nan", "mean_acceptance_length": None, "new": [{}]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import time
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -342,9 +343,79 @@ def test_a_document_is_split_into_its_items() -> None:
     items = [("item 1", b'{"a":1}'), ("item 2", b'{"b":2}')]
     assert split(b'[{"a":1},{"b":2}]') == items
     assert split(b'[\n{"a":1},\n{"b":2}\n]\n') == items
-    assert split(b'{\n"a":1\n}') == [("the document", b'{\n"a":1\n}')]
+    assert split(b'{\n"a":1\n}') == [("line 1", b'{\n"a":1\n}')]
     assert split(b"[]") == []
     assert split(b"\n\n") == []
+
+
+def test_documents_may_stand_one_behind_the_other() -> None:
+    """Written out on many lines each, as `jq . >> file` does, or on one without anything between them."""
+    assert split(b'{\n"a": 1\n}\n{\n"b": {"c": [2]}\n}\n') == [
+        ("line 1", b'{\n"a": 1\n}'),
+        ("line 4", b'{\n"b": {"c": [2]}\n}'),
+    ]
+    assert split(b'{"a":1}{"b":2} {"c":3}\n{"d":4}') == [
+        ("line 1", b'{"a":1}'),
+        ("line 1", b'{"b":2}'),
+        ("line 1", b'{"c":3}'),
+        ("line 2", b'{"d":4}'),
+    ]
+    assert split(b'{"a":1}\n{\n"b":\n2\n}{"c":\n3}\n[\n{"d":4},\n{"e":5}]\n') == [
+        ("line 1", b'{"a":1}'),
+        ("line 2", b'{\n"b":\n2\n}'),
+        ("line 5", b'{"c":\n3}'),
+        ("line 7, item 1", b'{"d":4}'),
+        ("line 7, item 2", b'{"e":5}'),
+    ]
+
+
+@pytest.mark.parametrize("text", ["}{", "]}", "\\", 'a\\"}{"', "☃}"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_texts_may_hold_what_ends_a_document(text: str, indent: int | None) -> None:
+    """Brackets in a text are none; of other than ASCII, places are still those of lines."""
+    documents = [{"a": text, text: [number]} for number in range(3)]
+    written = [json.dumps(one, indent=indent, ensure_ascii=False) for one in documents]
+    found = split("\n".join(written).encode() + "".join(written).encode())
+    size = written[0].count("\n") + 1
+
+    assert [json.loads(body or b"") for _, body in found] == documents * 2
+    assert [place for place, _ in found[:3]] == [f"line {1 + n * size}" for n in range(3)]
+
+
+def test_a_document_that_is_cut_off_costs_its_own_lines() -> None:
+    """Those before it are whole, and so are lines behind it that are documents themselves."""
+    assert split(b'{\n"a":1\n}\n{\n"b":\n{"c":3}\ndata: [DONE]\n') == [
+        ("line 1", b'{\n"a":1\n}'),
+        ("line 4", b"{"),
+        ("line 5", b'"b":'),
+        ("line 6", b'{"c":3}'),
+        ("line 7", b"data: [DONE]\n\n"),
+    ]
+    assert split(b'{"a":1},\n{"b":2}') == [("line 1", b'{"a":1},'), ("line 2", b'{"b":2}')]
+    assert split(b'{"a":1}}\n{"b":2}') == [("line 1", b'{"a":1}}'), ("line 2", b'{"b":2}')]
+
+
+def test_a_document_too_large_is_read_by_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded by what is held until its end comes; a line too long is in no document."""
+    monkeypatch.setattr("vllm_specdec_exporter.per_request.entries.MAX_DOCUMENT", 8)
+    assert split(b'{\n"a":\n1234\n}\n{"b":\n2}') == [
+        ("line 1", b"{"),
+        ("line 2", b'"a":'),
+        ("line 3", b"1234"),
+        ("line 4", b"}"),
+        ("line 5", b'{"b":\n2}'),
+    ]
+    monkeypatch.setattr("vllm_specdec_exporter.per_request.entries.MAX_LINE", 6)
+    assert split(b'{\n"a":1234567\n}') == [("line 1", b"{"), ("line 2", None), ("line 3", b"}")]
+
+
+def test_many_documents_behind_one_another_take_no_longer_each() -> None:
+    """The time goes with the bytes, also where nothing stands between a hundred thousand of them."""
+    begin = time.perf_counter()
+    found = split(b'{"a":1}' * 100_000)
+
+    assert len(found) == 100_000
+    assert time.perf_counter() - begin < 10
 
 
 def test_a_bad_first_line_costs_that_line_alone() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from per_request.exact import request
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.classification import OTHER
 from vllm_specdec_exporter.per_request.judgement import Load
 from vllm_specdec_exporter.per_request.observation import Source
 from vllm_specdec_exporter.per_request.settings import RequestSettings
@@ -110,6 +111,14 @@ class TestWhich:
         assert found is not None
         assert found.request_types == ("chat",)
         assert found.requests_ratio == (40 + LEAST - 1) / (100 + LEAST - 1)
+
+    def test_no_type_is_none(self) -> None:
+        """Requests of no known type have nothing in common to route them by, but for their temperature."""
+        assert routing(many(60, 82, "code"), many(40, 38, OTHER)) is None
+        found = routing(many(60, 82, "code"), many(40, 38, OTHER, HOT))
+
+        assert found is not None
+        assert (found.request_types, found.temperatures) == ((), ("1+",))
 
 
 class TestNone:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from per_request.results import RESULTS
 from vllm_specdec_exporter.baseline import Baseline, LoadBucket
 from vllm_specdec_exporter.baseline.document import FORMAT
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.criteria import thresholds_for
 from vllm_specdec_exporter.histogram import Histogram
 from vllm_specdec_exporter.pipeline import Settings, Speculation, observe
 from vllm_specdec_exporter.reading import (
@@ -77,6 +79,8 @@ def engine(
     states: dict = {}
     settings = Settings(
         speculation=speculation,
+        # The published rubric, so that every level comes up, and what is usual of the method.
+        thresholds=thresholds_for(for_method(""), method=speculation.method),
         memory_ratio=memory_ratio,
         baseline=None if measured is None else baseline_at(running or 1.0),
     )

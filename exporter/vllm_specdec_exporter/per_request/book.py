@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..duration import format_duration
-from .answer import ROUTES
-from .classification import OTHER, clean_model, clean_type
-from .grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, Admission, GroupKey
+from .coverage import Coverage
 from .judgement import judge
 from .observation import RecordState
 from .outcome import outcome_of
@@ -24,19 +22,26 @@ from .result import (
     TapResult,
     TenantResult,
 )
+from .room import Room
 from .tally import Total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ..thresholds import Thresholds
+    from .grouping import GroupKey
     from .judgement import Load
     from .observation import Observation, Source
     from .positions import DraftShape
+    from .room import Crowded
     from .settings import RequestSettings
 
 #: How long a judgement is served before it is drawn anew, in seconds: it takes longer than all else here.
 _FRESH = 1.0
+
+#: How long a group that no request falls into after a reload is still told of, in seconds from its last one:
+#: if the settings are taken back, its counters go on where they were.
+LINGER = 3600.0
 
 
 @dataclass(slots=True)
@@ -62,9 +67,10 @@ class Book:
         self.settings = settings
         self.thresholds = thresholds
         self.push_rejected_total = 0
-        own = {rule.name for rule in settings.classification.rules} | {*ROUTES.values()}
-        self._models, self._types = Admission(MOST_MODELS), Admission(MOST_TYPES, frozenset(own))
+        self._room = Room(settings.classification, settings.temperatures)
+        self._coverage = Coverage(settings.window_seconds)
         self._totals: dict[GroupKey, Total] = {}
+        self._past: set[GroupKey] = set()  # groups of earlier settings, that no request falls into
         self._tenants: dict[tuple[str, str], _Tenant] = {}
         self._positions: dict[str, Positions] = {}
         self._windows: dict[str, Window] = {}
@@ -77,19 +83,22 @@ class Book:
     def adopt(self, other: Book) -> None:
         """Go on from what `other`, the book before a reload, counted.
 
-        Counters go on in any case, for a counter that falls is a restart to Prometheus. Histograms whose
-        bounds changed begin anew, and so does the window where requests are grouped or judged otherwise.
+        Counters go on, for a counter that falls is a restart to Prometheus; those of groups that there are no
+        more end `LINGER` after their last request. Histograms whose bounds changed begin anew, and so does
+        the window where requests are grouped or judged otherwise.
         """
         self.push_rejected_total = other.push_rejected_total
-        self._models = other._models
-        self._types.follow(other._types)
         self._tenants, self._positions = other._tenants, other._positions
         self._observations.update(other._observations)
         self._totals = other._totals
         for total in self._totals.values():
             total.rebound(self.settings.bounds)
+        self._room.follow(other._room, self._totals)
+        self._past = {key for key in self._totals if not self._room.has(key)}
         self._windows = other._windows
-        if self._judges_by() != other._judges_by():
+        otherwise = self._judges_by() != other._judges_by()
+        self._coverage.follow(other._coverage, anew=otherwise)
+        if otherwise:
             self._windows = {model: Window(self.settings.window_seconds) for model in other._windows}
 
     def _judges_by(self) -> tuple[object, ...]:
@@ -103,21 +112,29 @@ class Book:
             zones.break_even_acceptance_ratio,
         )
 
-    def add(self, observation: Observation, source: Source, time: float) -> None:
-        """Count a request that ended at `time`, in seconds of a clock that never goes back."""
+    def add(self, observation: Observation, source: Source, time: float) -> tuple[Crowded, ...]:
+        """Count a request that ended at `time`, in seconds of a clock that never goes back.
+
+        Returns:
+            What of its names had to become `other`, because there was no room for one more.
+        """
         self._observations[(source.value, observation.state.value)] += 1
-        key = GroupKey(
-            self._models.admit(clean_model(observation.model_name)),
-            self.settings.temperatures.bucket(observation.temperature),
-            self._types.admit(clean_type(observation.request_type)),
-        )
+        key, crowded = self._room.place(observation)
+        self._coverage.see(source, crowded, time)
         record = observation.record
         outcome = outcome_of(record.acceptance_ratio, self.thresholds) if record else None
         if key not in self._totals:
-            if len(self._totals) >= MOST_GROUPS:
-                key = GroupKey(key.model_name, OTHER, OTHER)
-            self._totals.setdefault(key, Total(self.settings.bounds))
+            self._totals[key] = Total(self.settings.bounds)
+        self._past.discard(key)
         self._totals[key].add(observation, outcome)
+        self._totals[key].last = time
+        self._count_lately(key, observation, outcome, time)
+        return crowded
+
+    def _count_lately(
+        self, key: GroupKey, observation: Observation, outcome: Outcome | None, time: float
+    ) -> None:
+        record = observation.record
         if record is None:
             self._window(key.model_name).add_unrecorded(time)
         if record is None or outcome is None:
@@ -145,6 +162,9 @@ class Book:
             loads: what is known of how busy each model is.
             tap: the tap, where there is one.
         """
+        self._end_past(time)
+        if tap is not None:
+            self._coverage.hear(tap, time)
         if self._judged_at is None or not 0 <= time - self._judged_at < _FRESH:
             self._judged = tuple(self._judge(model, time, loads) for model in sorted(self._windows))
             self._judged_at = time
@@ -158,14 +178,24 @@ class Book:
             tenants=tuple(_tenant(*key, tenant) for key, tenant in sorted(self._tenants.items())),
             models=self._judged,
             tap=tap,
+            findings=self._coverage.find(self._window_name, self.thresholds, time),
         )
+
+    @property
+    def _window_name(self) -> str:
+        return format_duration(self.settings.window_seconds)
+
+    def _end_past(self, time: float) -> None:
+        for key in [key for key in self._past if time - self._totals[key].last >= LINGER]:
+            self._past.discard(key)
+            del self._totals[key]
 
     def _judge(self, model: str, time: float, loads: Mapping[str, Load]) -> ModelRequests:
         # A model by another name, such as an adapter, is served by the only engine there is.
         load = loads.get(model) or (next(iter(loads.values())) if len(loads) == 1 else None)
         return judge(
             model,
-            format_duration(self.settings.window_seconds),
+            self._window_name,
             self._windows[model].whole(time),
             self._positions.get(model, Positions()),
             self.thresholds,

@@ -80,8 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="Recorded answers, - for standard input: JSON Lines, a JSON document, or streams of events "
-        "(data: ...), also gzipped. An entry is an OpenAI answer with metrics.speculative_decoding, "
+        help="Recorded answers, - for standard input: documents of JSON, on a line each, one after another "
+        "or in an array, or streams of events (data: ...), also gzipped. An entry is an OpenAI answer with "
+        "metrics.speculative_decoding, "
         '{"request": ..., "response": ...}, a line of vLLM run-batch (the file with its requests comes '
         "first), or an observation as POST /api/v1/requests takes it.",
     )

@@ -1,12 +1,18 @@
-"""Entries of files: a line each, an item of a JSON array each, or a stream of events each. Gzip is undone."""
+"""Entries of files: a document of JSON each, an item of an array each, or a stream of events each.
+
+Documents are on a line each, or written out on many, one behind the other. Gzip is undone.
+"""
 
 from __future__ import annotations
 
 import gzip
+import json
+import re
 import zlib
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
@@ -14,7 +20,7 @@ import msgspec
 from .recorded import EVENT_LINE, EntryError, EntryReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .classification import Classification
     from .observation import Observation
@@ -33,6 +39,10 @@ _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _DONE = b"[DONE]"
 _OTHER = "other reasons"
+
+_JSON = json.JSONDecoder()
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class Line(NamedTuple):
@@ -78,26 +88,52 @@ def lines(file: BinaryIO) -> Iterator[Line]:
 
 
 def entries(found: Iterable[Line]) -> Iterator[Entry]:
-    """Yield what is to be read as one: lines, streams of events, or what is in a document of JSON."""
-    rest = iter(found)
-    first = next(rest, None)
-    if first is None:
-        return
-    if first.text is not None and first.text[:1] in (b"[", b"{") and not _is_object(first.text):
-        held, size = [first], len(first.text)
-        for line in rest:
-            held.append(line)
-            size += len(line.text or b"")
-            if line.text is None or size > MAX_DOCUMENT:
-                break
+    """Yield what is to be read as one: documents of JSON, items of arrays, streams of events, or lines."""
+    events: list[bytes] = []
+    begin = ""
+    for place, text in _documents(found):
+        if text is not None and EVENT_LINE.match(text):
+            begin = begin if events else place
+            events.append(text)
+            if text.startswith(b"data:") and text.removeprefix(b"data:").strip() == _DONE:
+                yield Entry(begin, _joined(events))
+                events = []
         else:
-            items = _items(b"\n".join(line.text or b"" for line in held))
-            if items is not None:
-                yield from items
-                return
-        rest = chain(held[1:], rest)
-        first = held[0]
-    yield from _by_line(chain((first,), rest))
+            if events:
+                yield Entry(begin, _joined(events))
+                events = []
+            yield Entry(place, text)
+    if events:
+        yield Entry(begin, _joined(events))
+
+
+def _documents(found: Iterable[Line]) -> Iterator[Entry]:
+    """Yield lines, but of documents on several lines, several on one line, and arrays what they hold.
+
+    A document ends where its brackets do. Where they never do, or hold no documents, its lines stand for
+    themselves: most likely one of them is cut off, and the others are fine.
+    """
+    held: list[Line] = []
+    depth = size = 0
+    for line in found:
+        if not held and not _opens(line.text):
+            yield _alone(line)
+            continue
+        held.append(line)
+        depth, size = depth + _depth(line.text or b""), size + len(line.text or b"")
+        if depth <= 0 or line.text is None or size > MAX_DOCUMENT:
+            yield from _within(held) if depth <= 0 and line.text is not None else map(_alone, held)
+            held, depth, size = [], 0, 0
+    yield from map(_alone, held)
+
+
+def _alone(line: Line) -> Entry:
+    return Entry(f"line {line.number}", line.text)
+
+
+def _opens(text: bytes | None) -> bool:
+    """Tell whether more than one object may begin here, or less."""
+    return text is not None and text[:1] in (b"[", b"{") and not _is_object(text)
 
 
 def _is_object(text: bytes) -> bool:
@@ -108,32 +144,49 @@ def _is_object(text: bytes) -> bool:
     return True
 
 
-def _items(document: bytes) -> list[Entry] | None:
-    """Return the items of an array, or the one object; ``None`` where it is neither."""
+def _depth(text: bytes) -> int:
+    """Return how many more brackets a line opens than it closes; no text of JSON goes on behind a line."""
+    bare = _TEXT.sub(b"", text)
+    return sum(map(bare.count, (b"{", b"["))) - sum(map(bare.count, (b"}", b"]")))
+
+
+def _within(held: Sequence[Line]) -> Iterator[Entry]:
+    """Yield the documents that lines hold together, of arrays the items; the lines where they hold none."""
+    whole = b"\n".join(line.text or b"" for line in held)
+    begins = list(accumulate((len(line.text or b"") + 1 for line in held), initial=0))
+    found: list[Entry] = []
     try:
-        items = msgspec.json.decode(document, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return [Entry("the document", document)] if _is_object(document) else None
-    return [Entry(f"item {number}", bytes(item)) for number, item in enumerate(items, 1)]
+        for at, body in _apart(whole):
+            number = held[bisect_right(begins, at) - 1].number
+            if body.startswith(b"["):
+                where = "" if number == 1 else f"line {number}, "
+                items = msgspec.json.decode(body, type=list[msgspec.Raw])
+                found += (Entry(f"{where}item {place}", bytes(item)) for place, item in enumerate(items, 1))
+            else:
+                found.append(Entry(f"line {number}", body))
+    except (ValueError, RecursionError):
+        return map(_alone, held)
+    return iter(found)
 
 
-def _by_line(found: Iterable[Line]) -> Iterator[Entry]:
-    events: list[bytes] = []
-    begin = 0
-    for number, text in found:
-        if text is not None and EVENT_LINE.match(text):
-            begin = begin if events else number
-            events.append(text)
-            if text.startswith(b"data:") and text.removeprefix(b"data:").strip() == _DONE:
-                yield Entry(f"line {begin}", _joined(events))
-                events = []
-        else:
-            if events:
-                yield Entry(f"line {begin}", _joined(events))
-                events = []
-            yield Entry(f"line {number}", text)
-    if events:
-        yield Entry(f"line {begin}", _joined(events))
+def _apart(whole: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the documents that stand one behind the other, each with its place in bytes.
+
+    Raises:
+        ValueError: something else stands there.
+        RecursionError: too deep a document.
+    """
+    try:
+        msgspec.json.decode(whole, type=msgspec.Raw)  # which takes a tenth of the time
+    except ValueError:
+        text, at = whole.decode("latin-1"), 0  # a character for each byte: brackets are where they are
+        while at < len(text):
+            _, end = _JSON.raw_decode(text, at)
+            yield at, whole[at:end]
+            space = _SPACE.match(text, end)
+            at = space.end() if space else end
+    else:
+        yield 0, whole
 
 
 def _joined(events: list[bytes]) -> bytes:

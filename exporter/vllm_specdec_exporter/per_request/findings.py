@@ -6,19 +6,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..judgement.finding import Finding, Severity
+from .classification import OTHER
+from .grouping import UNSET
+from .routing import losing
 
 if TYPE_CHECKING:
     from ..thresholds import Thresholds
     from .result import ModelRequests, Routing
 
-#: From this share of requests without a record on, judgement speaks of a part of the traffic.
-_UNSEEN = 0.2
+#: Share of the requests that P10 speaks of.
+_TAIL = 0.1
 
 
 def find(found: ModelRequests, routing: Routing | None, thresholds: Thresholds) -> ModelRequests:
     """Return `found` with what is to be said of it, the gravest first."""
     judged = found.window_requests >= thresholds.minimum_requests
-    unseen = _unseen(found, judged=judged)
+    unseen = _unseen(found, thresholds, judged=judged)
     if not judged:
         few = Finding(
             Severity.HINT,
@@ -29,15 +32,18 @@ def find(found: ModelRequests, routing: Routing | None, thresholds: Thresholds) 
         # Where most answers tell nothing, waiting is no advice.
         mostly = found.window_unrecorded_requests > found.window_requests
         return replace(found, findings=tuple(unseen) if mostly else (few, *unseen))
-    findings = [*_tail(found, thresholds), *_mixed(found, thresholds), *unseen, *_routing(found, routing)]
-    return replace(found, findings=tuple(findings), routing=routing)
+    problems = [*_tail(found, thresholds), *_mixed(found, thresholds)]
+    hints = [*unseen, *_routing(routing), *_untyped(found)]
+    return replace(found, findings=(*problems, *hints), routing=routing)
 
 
-def _unseen(found: ModelRequests, *, judged: bool) -> list[Finding]:
+def _unseen(found: ModelRequests, thresholds: Thresholds, *, judged: bool) -> list[Finding]:
     """Say that what is seen, and what is `judged`, is only a part of the traffic, where that is so."""
     unseen = found.window_unrecorded_requests
-    share = unseen / (unseen + found.window_requests) if unseen else 0.0
-    if share < _UNSEEN:
+    if not unseen:
+        return []
+    share = unseen / (unseen + found.window_requests)
+    if share < thresholds.unrecorded_requests_ratio:
         return []
     text = (
         f"{unseen:,} of {unseen + found.window_requests:,} requests in the last {found.window} ({share:.0%}) "
@@ -54,7 +60,7 @@ def _unseen(found: ModelRequests, *, judged: bool) -> list[Finding]:
 
 def _tail(found: ModelRequests, thresholds: Thresholds) -> list[Finding]:
     p10, limit = found.acceptance_quantiles.get("0.1"), thresholds.poor_request_acceptance_ratio
-    if p10 is None or p10 >= limit or not found.losing_requests_ratio:
+    if p10 is None or p10 >= limit or (found.losing_requests_ratio or 0.0) < _TAIL:
         return []
     has, needs = _apart(p10, limit)
     text = (
@@ -90,14 +96,14 @@ def _mixed(found: ModelRequests, thresholds: Thresholds) -> list[Finding]:
     ]
 
 
-def _routing(found: ModelRequests, routing: Routing | None) -> list[Finding]:
+def _routing(routing: Routing | None) -> list[Finding]:
     if routing is None or routing.acceptance_before is None or routing.acceptance_after is None:
         return []
     before, after = _apart(routing.acceptance_before, routing.acceptance_after)
     if routing.request_types:
         who = f"requests of type {' and '.join(routing.request_types)}"
     else:
-        who = f"requests at temperature {' and '.join(routing.temperatures)}"
+        who = f"requests at temperature {' and '.join(map(_temperature, routing.temperatures))}"
     text = (
         f"{who} lose: {routing.requests_ratio:.0%} of the requests, and {routing.rejected_ratio:.0%} of the "
         "drafted tokens that were verified for nothing"
@@ -113,6 +119,26 @@ def _routing(found: ModelRequests, routing: Routing | None) -> list[Finding]:
     elif routing.speedup is not None:
         action += f" By the cost profile they now run {routing.speedup:.2f} times as fast as without."
     return [Finding(Severity.HINT, text, action)]
+
+
+def _temperature(bucket: str) -> str:
+    return "unset (that name none)" if bucket == UNSET else bucket
+
+
+def _untyped(found: ModelRequests) -> list[Finding]:
+    """Say what keeps losing requests from being routed by type: that they have none."""
+    if OTHER not in losing(found.groups, lambda group: group.request_type):
+        return []
+    share = sum(group.requests_ratio for group in found.groups if group.request_type == OTHER)
+    return [
+        Finding(
+            Severity.HINT,
+            f"requests without a type of their own (type other) lose: {share:.0%} of the requests",
+            "Nothing tells them apart, so nobody can route them by type. Name their types: in the header of "
+            "requests.type-header, by rules of requests.type, or as request_type in a push; a name has up to "
+            "64 letters, digits and _.:/-.",
+        )
+    ]
 
 
 def _apart(less: float, more: float) -> tuple[str, str]:

@@ -16,8 +16,11 @@ TEMPERATURE_BOUNDS = (0.0, 0.5, 0.7, 1.0)
 
 MOST_MODELS = 20
 MOST_TYPES = 20
-#: Groups of all models together; one more for each model takes all others.
+#: Groups of types that are neither the operator's nor a route, of all models together.
 MOST_GROUPS = 100
+#: Groups of all other types, of all models that have a name of their own: as many have one as find room for
+#: all of theirs, so that none of these groups can be crowded out.
+MOST_OWN_GROUPS = 600
 
 
 class GroupKey(NamedTuple):
@@ -78,12 +81,16 @@ class Admission:
 
     def admit(self, value: str) -> str:
         """Return the value, or `OTHER` where there are too many already."""
-        if value in self._known or value in self.always or value == OTHER:
+        if self.knows(value):
             return value
         if len(self._known) >= self.most:
             return OTHER
         self._known.add(value)
         return value
+
+    def knows(self, value: str) -> bool:
+        """Tell whether a value has a name of its own already, or is the one of all others."""
+        return value in self._known or value in self.always or value == OTHER
 
     def follow(self, earlier: Admission) -> None:
         """Tell apart what `earlier` told apart too."""

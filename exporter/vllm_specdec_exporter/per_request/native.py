@@ -51,9 +51,3 @@ def index_of(value: float) -> int | None:
         return None
     share, exponent = math.frexp(value)
     return bisect_left(_BOUNDS, share) + _BUCKETS * (exponent - 1)
-
-
-def bound_of(index: int) -> float:
-    """Return the upper bound of a bucket: the largest value that it holds."""
-    octave, place = divmod(index, _BUCKETS)
-    return math.ldexp(_BOUNDS[place], octave + 1)

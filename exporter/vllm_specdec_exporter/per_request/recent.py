@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .positions import Positions
-from .result import WorstRequest
+from .result import Outcome, WorstRequest
 from .tally import Recent
 
 if TYPE_CHECKING:
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from .grouping import GroupKey
     from .observation import Observation
     from .positions import DraftShape
-    from .result import Outcome
 
 #: Slices that a window is made of: its edge is as sharp as one of them.
 SLICES = 60
 
-#: Requests with the lowest acceptance that are kept.
+#: Losing requests that are kept, those with the lowest acceptance.
 MOST_WORST = 10
 
 #: Drafts below which a low acceptance ratio says little of a request.
@@ -36,7 +35,7 @@ class Slice:
     Attributes:
         groups: requests by group.
         positions: what their steps drafted.
-        worst: requests with the lowest acceptance, in no order.
+        worst: losing requests with the lowest acceptance, in no order.
         unrecorded: requests whose answers told nothing of speculation.
     """
 
@@ -53,7 +52,7 @@ class Slice:
         group = self.groups.setdefault(key, Recent())
         group.add(record, outcome, observation.completion_tokens or 0)
         self.positions.add(record.steps)
-        if record.drafts >= LEAST_DRAFTS:
+        if record.drafts >= LEAST_DRAFTS and outcome is Outcome.LOSES:
             self._keep_worst(
                 WorstRequest(
                     time=observation.time,

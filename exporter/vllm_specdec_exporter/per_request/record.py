@@ -12,8 +12,8 @@ from itertools import count
 from operator import gt, mul
 from typing import Any
 
-#: Steps that a record may list: far more than any context window holds.
-_MOST_STEPS = 1_000_000
+#: Steps that are read of a record, more than requests have: traffic waits meanwhile, for about 15 ms.
+_MOST_STEPS = 65_536
 #: Drafted tokens that one step may have; vLLM's largest K is far below.
 _MOST_DRAFTED = 128
 
@@ -32,7 +32,7 @@ class DraftRecord:
         accepted_tokens: drafted tokens that were accepted.
         histogram: at index j, the steps in which j tokens were accepted.
         steps: how many steps drafted so many tokens and had so many accepted, by (drafted, accepted); empty
-            without the details.
+            without the details, and where there are too many to be read.
     """
 
     drafts: int
@@ -95,6 +95,8 @@ def _histogram(document: dict[str, Any], drafts: int, accepted: int) -> tuple[in
 def _steps(
     document: dict[str, Any], drafts: int, draft_tokens: int, accepted: int
 ) -> dict[tuple[int, int], int]:
+    if _is_long(document.get("per_step_drafted")) and _is_long(document.get("per_step_accepted")):
+        return {}
     of_drafted, of_accepted = _counts(document, "per_step_drafted"), _counts(document, "per_step_accepted")
     if not of_drafted and not of_accepted:
         return {}
@@ -113,6 +115,10 @@ def _steps(
     return dict(Counter(zip(of_drafted, of_accepted, strict=True)))
 
 
+def _is_long(values: object) -> bool:
+    return isinstance(values, list) and len(values) > _MOST_STEPS
+
+
 def _count(document: dict[str, Any], name: str) -> int:
     value = document.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
@@ -125,7 +131,7 @@ def _counts(document: dict[str, Any], name: str) -> tuple[int, ...]:
     values = document.get(name)
     if values is None:
         return ()
-    if not isinstance(values, list) or len(values) > _MOST_STEPS or not _are_counts(values):
+    if not isinstance(values, list) or _is_long(values) or not _are_counts(values):
         msg = f"the record's {name} is not a list of counts"
         raise RecordError(msg)
     return tuple(values)

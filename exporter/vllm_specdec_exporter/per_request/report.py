@@ -62,6 +62,11 @@ def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | 
         costs: what steps cost, by model; without it the speedup of other K is not told.
     """
     yield from _records(requests)
+    for finding in requests.findings:
+        first, *rest = _wrap(finding.text, f"  {finding.severity:<10}", 12)
+        yield paint(first, _RED if finding.severity is Severity.PROBLEM else _YELLOW)
+        yield from rest
+        yield from _wrap(finding.action, "", 12)
     for found in requests.models:
         yield from _verdict(found, paint)
     for found in requests.models:

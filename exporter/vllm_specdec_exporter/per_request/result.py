@@ -123,7 +123,7 @@ class Routing:
     """Which requests to send to a server without speculation, and what that would save.
 
     Attributes:
-        request_types: types of which every judged group loses.
+        request_types: types of which every judged group loses; never `other`, which nobody could route by.
         temperatures: buckets of temperature of which every judged group loses, where no type does.
         requests_ratio: share of the model's requests.
         rejected_ratio: share of the rejected drafted tokens that would go: of verification for nothing.
@@ -143,7 +143,7 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class WorstRequest:
-    """One of the requests with the lowest acceptance ratio; without anything of what it said.
+    """One of the losing requests with the lowest acceptance ratio; without anything of what it said.
 
     Attributes:
         time: Unix time of its end, in seconds.
@@ -194,7 +194,7 @@ class ModelRequests:
         groups: within the window, those with most requests first.
         findings: what is wrong and what to do about it.
         routing: which requests to send elsewhere, where any lose.
-        worst: the requests of the window with the lowest acceptance, the worst first.
+        worst: the requests of the window that lose, those with the lowest acceptance, the worst first.
     """
 
     model_name: str
@@ -262,6 +262,7 @@ class RequestsResult:
         tenants: requests by tenant. Cumulative.
         models: requests by model, judged.
         tap: the tap, where there is one.
+        findings: what limits all that is said of requests, and what to do about it.
     """
 
     observations: tuple[ObservationCount, ...] = ()
@@ -270,3 +271,4 @@ class RequestsResult:
     tenants: tuple[TenantResult, ...] = ()
     models: tuple[ModelRequests, ...] = ()
     tap: TapResult | None = None
+    findings: tuple[Finding, ...] = ()

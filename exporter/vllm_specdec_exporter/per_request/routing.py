@@ -1,20 +1,22 @@
 """Routing: which requests to send to a server without speculation, and what that would save.
 
-A whole type is the easiest to route, so types come first: those of which every judged group loses. Where no
-type does, buckets of temperature. What is spared is counted, not estimated: drafted tokens that were verified
-for nothing. What the requests themselves gain or lose at the present load is estimated by the cost profile,
-which may say that they still gain: the zones of acceptance do not look at the load.
+A whole type is the easiest to route, so types come first: those of which every judged group loses, but for
+`OTHER`, whose requests have nothing in common that one could route by. Where no type does, buckets of
+temperature. What is spared is counted, not estimated: drafted tokens that were verified for nothing. What the
+requests themselves gain or lose at the present load is estimated by the cost profile, which may say that they
+still gain: the zones of acceptance do not look at the load.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .classification import OTHER
 from .result import Outcome, Routing
 from .tally import Recent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..thresholds import Thresholds
     from .grouping import GroupKey
@@ -43,8 +45,8 @@ def route(
     """
     if whole.count < thresholds.minimum_requests:
         return None
-    types = _losing(groups, lambda group: group.request_type)
-    temperatures = () if types else _losing(groups, lambda group: group.temperature)
+    types = tuple(kind for kind in losing(groups, lambda group: group.request_type) if kind != OTHER)
+    temperatures = () if types else losing(groups, lambda group: group.temperature)
 
     def goes(group: GroupKey | GroupWindow) -> bool:
         return group.request_type in types or group.temperature in temperatures
@@ -71,11 +73,11 @@ def route(
     )
 
 
-def _losing(groups: Sequence[GroupWindow], label: Callable[[GroupWindow], str]) -> tuple[str, ...]:
+def losing(groups: Iterable[GroupWindow], label: Callable[[GroupWindow], str]) -> tuple[str, ...]:
     """Return the values of a label of which some group is judged, and every judged one loses."""
-    losing: dict[str, bool] = {}
+    found: dict[str, bool] = {}
     for group in groups:
         if group.judged:
             loses = group.outcome is Outcome.LOSES
-            losing[label(group)] = losing.get(label(group), True) and loses
-    return tuple(sorted(value for value, loses in losing.items() if loses))
+            found[label(group)] = found.get(label(group), True) and loses
+    return tuple(sorted(value for value, loses in found.items() if loses))

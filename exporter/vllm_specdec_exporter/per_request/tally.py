@@ -85,7 +85,11 @@ class Counted:
 
 @dataclass(slots=True)
 class Total:
-    """A group since the beginning, for counters and histograms, which are called as their `Bounds`."""
+    """A group since the beginning, for counters and histograms, which are called as their `Bounds`.
+
+    Attributes:
+        last: when its last request ended, by the clock of the book.
+    """
 
     bounds: Bounds
     acceptance_ratio: Counted = field(init=False)
@@ -97,6 +101,7 @@ class Total:
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    last: float = 0.0
 
     def __post_init__(self) -> None:
         for item in fields(Bounds):

@@ -28,6 +28,7 @@ from .lead import finding_list
 from .request_panels import NO_TOKENS, OF_ALL, PANELS, or_none, worst
 
 if TYPE_CHECKING:
+    from ..judgement.finding import Finding
     from ..per_request.result import GroupWindow, ModelRequests, RequestsResult
 
 _FEW = "too few requests to be judged"
@@ -50,6 +51,7 @@ def requests(result: RequestsResult, now: float) -> Html:
         "section",
         element("div", heading, facts(_observed(result)), class_="server"),
         _unrecorded(result),
+        *map(_notice, result.findings),
         *models,
         _sources(result),
         class_="target",
@@ -82,6 +84,15 @@ def _observed(result: RequestsResult) -> tuple[tuple[str, str], ...]:
     if result.tap is not None:
         pairs.append(("Connections through the tap", count(result.tap.connections)))
     return tuple(pairs)
+
+
+def _notice(finding: Finding) -> Html:
+    return element(
+        "div",
+        element("p", element("strong", finding.text)),
+        element("p", finding.action),
+        class_=f"notice {finding.severity.value}",
+    )
 
 
 def _unrecorded(result: RequestsResult) -> Html:

@@ -1,0 +1,204 @@
+"""Coverage: what of the traffic could not be observed lately, or had to give up its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from html import escape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from per_request.exact import request
+from per_request.results import RESULTS
+from vllm_specdec_exporter.judgement.finding import Finding, Severity
+from vllm_specdec_exporter.per_request.book import Book
+from vllm_specdec_exporter.per_request.grouping import MOST_MODELS, MOST_TYPES, Temperatures
+from vllm_specdec_exporter.per_request.lately import Lately, growth
+from vllm_specdec_exporter.per_request.observation import Source
+from vllm_specdec_exporter.per_request.recent import SLICES
+from vllm_specdec_exporter.per_request.result import TapResult
+from vllm_specdec_exporter.per_request.settings import RequestSettings
+from vllm_specdec_exporter.statuspage.requests import requests as render_requests
+from vllm_specdec_exporter.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.thresholds import Thresholds
+
+WINDOW = RequestSettings().window_seconds
+
+
+def book(observed: int = 0, source: Source = Source.TAP, thresholds: Thresholds | None = None) -> Book:
+    found = Book(RequestSettings(), thresholds or Thresholds(), (source,))
+    for _ in range(observed):
+        found.add(request(82), source, 0.0)
+    return found
+
+
+def told(found: Book, time: float = 0.0, **unobserved: int) -> list[str]:
+    result = found.result(
+        time, {}, TapResult(unobserved_total={**dict.fromkeys(UNOBSERVED, 0), **unobserved})
+    )
+    assert {finding.severity for finding in result.findings} <= {Severity.HINT}
+    return [finding.text for finding in result.findings]
+
+
+class TestUnobserved:
+    def test_most_of_the_traffic(self) -> None:
+        """Gaining is what the few do that are seen: that they are few is said first, with what to mend."""
+        found = book(60).result(0.0, {}, TapResult(unobserved_total={"connection": 380, "encoded": 20}))
+
+        assert found.findings == (
+            Finding(
+                Severity.HINT,
+                "400 of 460 requests through the tap in the last 30m (87%) could not be observed (connection "
+                "380, encoded 20): what is said is of the others",
+                "To mend it, by reason: let clients speak HTTP/1.1, without pipelining or offering upgrades "
+                "such as h2c, and let answers tell their length or come in chunks (connection); let nothing "
+                "behind the tap compress answers (encoded).",
+            ),
+        )
+        assert found.models[0].findings == ()
+
+    @pytest.mark.parametrize(("unobserved", "said"), [(19, False), (20, True)])
+    def test_from_a_fifth_on(self, unobserved: int, said: bool) -> None:
+        """As of requests without a record."""
+        assert bool(told(book(80), connection=unobserved)) is said
+
+    def test_the_operators_share(self) -> None:
+        """It is the same threshold."""
+        half = Thresholds().with_values({"unrecorded_requests_ratio": 0.5})
+
+        assert told(book(80, thresholds=half), connection=79) == []
+        assert told(book(80, thresholds=half), connection=80) != []
+
+    def test_all_of_it(self) -> None:
+        """Then nothing is said of others."""
+        assert told(book(), too_large=2) == [
+            "2 of 2 requests through the tap in the last 30m (100%) could not be observed (too_large 2)"
+        ]
+
+    def test_what_says_nothing_of_the_tap(self) -> None:
+        """Clients that leave, and requests that the server refuses."""
+        assert told(book(1), aborted=1000, refused=1000) == []
+
+    def test_every_other_reason_has_its_remedy(self) -> None:
+        """A new reason is to be thought of."""
+        for reason in set(UNOBSERVED) - {"aborted", "refused"}:
+            finding = book().result(0.0, {}, TapResult(unobserved_total={reason: 3})).findings[-1]
+            assert finding.text.endswith(f"could not be observed ({reason} 3)")
+            assert finding.action.endswith(f" ({reason}).")
+
+    def test_pushed_requests_do_not_make_up_for_it(self) -> None:
+        """What the tap misses is held against what the tap sees."""
+        assert told(book(1000, Source.PUSH), encoded=1)[0].startswith("1 of 1 request through the tap")
+
+    def test_any_defect(self) -> None:
+        """One is worth a word, however few they are."""
+        assert told(book(10_000), internal=1) == [
+            "1 request in the last 30m met a defect of the tap, and could not be observed"
+        ]
+
+    def test_lately_not_since_the_start(self) -> None:
+        """The tap counts on; what it counted before the window is of no interest any more."""
+        found = book(10)
+
+        assert told(found, 0.0, connection=90, internal=3) != []
+        assert told(found, WINDOW - 61, connection=90, internal=3) != []
+        assert told(found, WINDOW, connection=90, internal=3) == []
+        for _ in range(10):
+            found.add(request(82), Source.TAP, WINDOW)
+        assert told(found, WINDOW, connection=92, internal=3) == []
+        assert told(found, WINDOW, connection=93, internal=3)[0].startswith(
+            "3 of 13 requests through the tap"
+        )
+
+    @pytest.mark.parametrize("seconds", [WINDOW, 600.0])
+    def test_a_reload(self, seconds: float) -> None:
+        """What was told before is told once; a new window begins anew with the rest of judgement."""
+        before = book(10)
+        first = told(before, connection=90)
+        after = Book(replace(RequestSettings(), window_seconds=seconds), Thresholds(), (Source.TAP,))
+        after.adopt(before)
+
+        assert told(after, connection=90) == (first if seconds == WINDOW else [])
+
+
+@pytest.mark.parametrize("name", ["unobserved", "crowded"])
+def test_the_page_says_so_above_all_numbers(name: str) -> None:
+    """What limits the judgement of every model stands before them."""
+    found = RESULTS[name]
+    page = str(render_requests(found, 0.0))
+
+    assert found.findings
+    for finding in found.findings:
+        for text in (finding.text, finding.action):
+            assert 0 < page.index(str(escape(text))) < page.index("<article")
+
+
+class TestCrowded:
+    def test_types(self) -> None:
+        """How many of all requests go by another name, and how to give those that matter a sure place."""
+        found = book(70)
+        for number in range(MOST_TYPES + 10):
+            crowded = found.add(request(82, request_type=f"t{number}"), Source.PUSH, 0.0)
+            assert crowded == (("type",) if number >= MOST_TYPES else ())
+        (finding,) = found.result(0.0, {}).findings
+
+        assert finding.severity is Severity.HINT
+        assert finding.text == (
+            "10 of 100 requests in the last 30m count as type other, for want of room for the name of their "
+            "type"
+        )
+        assert finding.action.startswith("There is room for 20 types that only clients name, in 100 groups.")
+        assert found.result(WINDOW, {}).findings == ()
+
+    def test_models(self) -> None:
+        """Likewise; such a request may have lost the name of its type too."""
+        found = book()
+        for number in range(MOST_MODELS + 1):
+            crowded = found.add(
+                request(82, model_name=f"m{number}", request_type=f"t{number}"), Source.PUSH, 0.0
+            )
+        assert crowded == ("model", "type")
+        assert [finding.text for finding in found.result(0.0, {}).findings] == [
+            f"1 of {MOST_MODELS + 1} requests in the last 30m count as {what} other, for want of room for "
+            f"the name of their {what}"
+            for what in ("type", "model")
+        ]
+
+    def test_fewer_models_where_each_has_many_groups(self) -> None:
+        """So that each that has a name has all its groups: 5 types in 26 buckets leave room for four."""
+        fine = replace(RequestSettings(), temperatures=Temperatures(tuple(n / 10 for n in range(24))))
+        found = Book(fine, Thresholds())
+        crowded = [found.add(request(82, model_name=f"m{n}"), Source.PUSH, 0.0) for n in range(6)]
+
+        assert crowded == [(), (), (), (), ("model",), ("model",)]
+
+    @pytest.mark.parametrize("name", ["", "other", "no such name!"])
+    def test_what_is_other_by_itself(self, name: str) -> None:
+        """Room has nothing to do with it."""
+        found = book()
+
+        assert found.add(request(82, request_type=name), Source.PUSH, 0.0) == ()
+        assert found.result(0.0, {}).findings == ()
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.floats(0, 30)), max_size=30))
+def test_the_last_minute_against_adding_up(added: list[tuple[str, int, float]]) -> None:
+    """Whatever comes when: what is younger than the window is in it, to within one of its slices."""
+    lately, now = Lately(60.0), 0.0
+    log: list[tuple[str, int, float]] = []
+    for name, count, wait in added:
+        now += wait
+        lately.add(name, now, count)
+        log.append((name, count, now))
+        slices = int(now // (60.0 / SLICES))
+        expected: Counter[str] = Counter()
+        for earlier, number, at in log:
+            expected[earlier] += number if int(at // (60.0 / SLICES)) > slices - SLICES else 0
+        assert +lately.counts(now) == +expected
+
+
+def test_growth() -> None:
+    """By how much; a counter that began anew has not grown by less than nothing."""
+    assert growth({"a": 1, "b": 2, "c": 9}, {"a": 4, "b": 2, "c": 1, "d": 3}) == {"a": 3, "d": 3}
