@@ -7,6 +7,7 @@ the probes of Kubernetes and the scrapes of others. Limits are for everybody ali
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import time
 from collections import Counter
@@ -18,7 +19,6 @@ from aiohttp import web
 
 from . import logs
 from .events import Event
-from .webconfig.turns import peer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,6 +192,19 @@ class Admission:
             logs.write([Event(logging.WARNING, "too many requests at a time", fields)])
         text = f"too many requests at a time, {self._most_requests} in all (--web.max-requests)\n"
         return web.Response(status=503, text=text, headers={"Retry-After": "1"})
+
+
+def peer_of(address: str) -> str:
+    """Return what counts as one peer: an IPv4 address, or the network of one that has 2^64 in IPv6."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((int(found), 64), strict=False))
 
 
 async def _deliver(request: web.Request, response: web.StreamResponse) -> None:

@@ -116,6 +116,7 @@ def assess(
             activity,
             quality,
             judged,
+            settings.thresholds,
             payoff,
             state.counsel.advice,
             speculative=reading.speculative,

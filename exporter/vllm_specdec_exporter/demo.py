@@ -135,7 +135,8 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
     if prometheus:
         port = _port(9090, taken)
         config = folder / "prometheus.yml"
-        hurried = rules(next((sorted(f.glob("*.yml")) for f in _RULES if f.is_dir()), []), _HURRY)
+        files = next((sorted(found.glob("*.yml")) for found in _RULES if found.is_dir()), [])
+        hurried = rules({file.name: file.read_text("utf-8") for file in files}, _HURRY)
         for name, text in hurried.items():
             (folder / name).write_text(text, encoding="utf-8")
         config.write_text(_prometheus_config(simulator, exporter, alerts, list(hurried)), encoding="utf-8")

@@ -6,10 +6,14 @@ gave them; ``None`` stands for a series that is not there, which is not the same
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class EngineKey(NamedTuple):
@@ -134,3 +138,9 @@ class Reading:
     dialect: str
     engines: tuple[EngineReading, ...]
     speculative: bool = True
+
+
+def sum_known(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the values that are known, ``None`` where none is."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if known else None

@@ -1,8 +1,13 @@
-"""Thresholds: every number that judges, declared once.
+"""Thresholds: every limit that a verdict, a finding, advice or an alert goes by, declared once.
 
 The defaults are the published rubric, for draft models and unknown methods; `economics.criteria` has those of
 cheap drafters. Each can be changed by the operator, and each is exported as a `threshold` series, so that
 rules and panels compare against the value in force.
+
+No thresholds are: a speedup of 1, which is what break-even means; how sure advice is and how far it trusts a
+sample (`economics.choice`, `judgement.stance`); where a value says too little to be used (`measures`,
+`economics.estimate`, `baseline`, `compare`); parts of a threshold, which move with it; limits of memory and
+size; and the checklist of `plan`, which judges no running server.
 """
 
 from __future__ import annotations
@@ -81,7 +86,9 @@ class Thresholds:
     lower_k_last_position_acceptance_ratio: float = _threshold(
         0.10, 0, 1, "the published rule: K may be lowered below this acceptance ratio of the last position"
     )
-    harmful_speedup: float = _threshold(1.0, 0, _ENDLESS, "harmful below this speedup")
+    harmful_speedup: float = _threshold(
+        1.0, 0, 1, "harmful below this speedup; above 1 nothing is, that is what beneficial_speedup is for"
+    )
     beneficial_speedup: float = _threshold(1.2, 0, _ENDLESS, "beneficial above this speedup")
     disagreement_ratio: float = _threshold(
         0.20, 0, _ENDLESS, "measured and estimated speedup disagree from this relative difference on"
@@ -93,7 +100,11 @@ class Thresholds:
         50, 1, _ENDLESS, "requests that a window must hold before they are judged one by one"
     )
     poor_request_acceptance_ratio: float = _threshold(
-        0.50, 0, 1, "a part of the traffic loses where a tenth of the requests has less acceptance than this"
+        0.50,
+        0,
+        1,
+        "a part of the traffic loses where a tenth of the requests has less acceptance than this; where only "
+        "disable_acceptance_ratio is set, the same",
     )
     mixed_requests_ratio: float = _threshold(
         0.20, 0.01, 0.5, "a workload is mixed where this share of the requests gains and this share loses"
@@ -104,6 +115,28 @@ class Thresholds:
     advice_minimum_gain: float = _threshold(
         0.01, 0, _ENDLESS, "relative gain in speedup that another K must promise before it is advised"
     )
+    usual_mean_acceptance_length: float = _threshold(
+        1,
+        1,
+        _ENDLESS,
+        "another method is advised where one gains little even at its best K and stays below this mean "
+        "acceptance length; 1 asks for nothing. EAGLE has 2, suffix 2, n-gram 1.5, MLP speculator 1.5",
+    )
+    low_coverage_ratio: float = _threshold(
+        0.50,
+        0,
+        1,
+        "a finding says that speculation has little effect below this share of tokens out of drafts",
+    )
+    abnormal_acceptance_ratio: float = _threshold(
+        0.98, 0, 1, "acceptance above this ratio points to answers that repeat themselves"
+    )
+    unrecorded_requests_ratio: float = _threshold(
+        0.20,
+        0,
+        1,
+        "a finding and an alert say so from this share of requests without a record, or unobserved, on",
+    )
     # What only the alert rules compare with; the exporter itself judges nothing by these.
     severe_speedup: float = _threshold(
         0.9,
@@ -113,9 +146,6 @@ class Thresholds:
     )
     collapsed_acceptance_ratio: float = _threshold(
         0.05, 0, 1, "alerts: speculation has silently collapsed below this acceptance ratio"
-    )
-    abnormal_acceptance_ratio: float = _threshold(
-        0.98, 0, 1, "alerts: acceptance above this ratio points to answers that repeat themselves"
     )
     drop_ratio: float = _threshold(
         0.15, 0, 1, "alerts: relative fall against the own baseline that is a sudden drop or a regression"
@@ -150,7 +180,7 @@ class Thresholds:
         yield from asdict(self).items()
 
     def with_values(self, values: Mapping[str, float], *, ordered: bool = True) -> Thresholds:
-        """Return these thresholds with some values replaced.
+        """Return these thresholds with some values replaced, and with them those that go by them.
 
         Args:
             values: the new values by name.
@@ -172,7 +202,8 @@ class Thresholds:
                 limit = f"between {least:g} and {most:g}" if most < _ENDLESS else f"at least {least:g}"
                 msg = f"threshold {name} is {value:g}; allowed: {limit}"
                 raise ValueError(msg)
-        changed = replace(self, **values)
+        followed = {name: values[leader] for name, leader in _FOLLOWS.items() if leader in values}
+        changed = replace(self, **(followed | dict(values)))
         if ordered:
             changed._check_order()
         return changed
@@ -189,6 +220,9 @@ class Thresholds:
 def _levels(measure: str, *levels: str) -> tuple[str, ...]:
     return tuple(f"{level}_{measure}" for level in levels)
 
+
+#: Thresholds that have the value of another where only that one is set.
+_FOLLOWS = {"poor_request_acceptance_ratio": "disable_acceptance_ratio"}
 
 #: Thresholds of which none may exceed the next.
 _ORDER = (

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Mapping
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhd])\b")
@@ -33,11 +32,9 @@ def scaled(duration: str, factor: float) -> str:
     return _DURATION.sub(divide, duration)
 
 
-def rules(paths: Iterable[Path], factor: float) -> dict[str, str]:
-    """Return rule files by name, each duration divided by `factor`."""
-    return {
-        path.name: yaml.safe_dump(_rules(yaml.safe_load(path.read_text("utf-8")), factor)) for path in paths
-    }
+def rules(texts: Mapping[str, str], factor: float) -> dict[str, str]:
+    """Return rule files, as texts by name, each duration divided by `factor`."""
+    return {name: yaml.safe_dump(_rules(yaml.safe_load(text), factor)) for name, text in texts.items()}
 
 
 def _rules(document: dict[str, Any], factor: float) -> dict[str, Any]:

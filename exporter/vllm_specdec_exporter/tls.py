@@ -27,17 +27,15 @@ class CertificateFiles:
 
     Args:
         paths: the files; empty for one that there is not.
-        load: reads them and takes them; raises ValueError where they cannot be used.
-        complaint: what the log says then.
+        load: reads them and takes them; raises ValueError, which names them, where they cannot be used.
 
     Raises:
         ValueError: they cannot be used now.
     """
 
-    def __init__(self, paths: Sequence[str], load: Callable[[], None], complaint: str) -> None:
+    def __init__(self, paths: Sequence[str], load: Callable[[], None]) -> None:
         self._paths = tuple(paths)
         self._load = load
-        self._complaint = complaint
         self._refused: tuple[tuple[int, ...], ...] | None = None
         self._loaded = self._look()
         load()
@@ -53,7 +51,7 @@ class CertificateFiles:
         except ValueError as error:
             if found != self._refused:
                 self._refused = found
-                logs.write([Event(logging.WARNING, self._complaint, {"error": str(error)})])
+                logs.write([Event(logging.WARNING, "certificates not reloaded", {"error": str(error)})])
         else:
             self._loaded, self._refused = found, None
 

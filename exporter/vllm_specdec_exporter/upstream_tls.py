@@ -22,7 +22,7 @@ class UpstreamTLS:
     def __init__(self, config: UpstreamConfig) -> None:
         self._config = config
         paths = (config.ca_file, config.cert_file, config.key_file)
-        self._files = CertificateFiles(paths, self._load, "certificates not reloaded")
+        self._files = CertificateFiles(paths, self._load)
 
     def context(self) -> ssl.SSLContext:
         """Return the settings in force, to be asked for before each connection."""

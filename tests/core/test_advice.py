@@ -63,8 +63,8 @@ class TestPayoff:
 
     def test_the_operators_numbers(self) -> None:
         """Both edges can be moved."""
-        thresholds = Thresholds().with_values({"harmful_speedup": 1.1, "beneficial_speedup": 1.5})
-        verdicts = [judge_payoff(measures(s), EAGLE, thresholds).verdict for s in (1.05, 1.3, 1.6)]
+        thresholds = Thresholds().with_values({"harmful_speedup": 0.9, "beneficial_speedup": 1.5})
+        verdicts = [judge_payoff(measures(s), EAGLE, thresholds).verdict for s in (0.85, 0.95, 1.6)]
 
         assert verdicts == [PayoffVerdict.HARMFUL, PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL]
 
@@ -134,9 +134,11 @@ def advice(
     batch: float = 4.0,
     profile: CostProfile = EAGLE,
     method: str = "eagle",
+    **limits: float,
 ) -> Advice:
     """What is advised after one window of drafts with this acceptance."""
     settings = settings_for(profile, method, len(conditional))
+    settings = replace(settings, thresholds=settings.thresholds.with_values(limits))
     return judged(settings, expected(survival_of(conditional), drafts), drafts, batch).advice
 
 
@@ -263,6 +265,17 @@ class TestMethod:
         assert found.action is Action.SWITCH_METHOD
         assert found.num_speculative_tokens == 1
         assert "eagle usually reaches 2 tokens a draft and more, here 1.5" in found.reason
+
+    @pytest.mark.parametrize(
+        ("method", "usual", "switched"),
+        [("eagle", 1.4, False), ("eagle", 1.0, False), ("", 1.4, False), ("", 1.9, True)],
+    )
+    def test_the_operators_usual_length(self, method: str, usual: float, switched: bool) -> None:
+        """What a method is asked to reach can be moved, also for one of which nothing usual is published."""
+        found = advice(0.4, 0.3, 0.3, batch=16, method=method, usual_mean_acceptance_length=usual)
+
+        assert (found.action is Action.SWITCH_METHOD) is switched
+        assert ("the method usually reaches 1.9 tokens a draft and more" in found.reason) is switched
 
     @pytest.mark.parametrize("method", ["eagle", "eagle3"])
     @pytest.mark.parametrize("batch", [64.0, 256.0, 1024.0])

@@ -318,9 +318,18 @@ class TestTogether:
 
     def test_an_empty_variable(self) -> None:
         """A variable without a value is none: deployments leave settings out that way."""
-        empty = {option.variable: "" for option in OPTIONS}
+        empty = {option.variable: "" for option in OPTIONS if not option.may_be_empty}
 
         assert load({}, {}) == load({}, empty)
+
+    def test_an_empty_variable_that_says_none(self) -> None:
+        """Where there is a default, and no other word for nothing; the help says so."""
+        say_none = [option for option in OPTIONS if option.may_be_empty]
+
+        assert [option.name for option in say_none] == ["requests.type-header"]
+        assert all(option.help.endswith(" Empty for none.") for option in say_none)
+        assert load({}, {}).requests.classification.type_header == "x-request-type"
+        assert load({}, {say_none[0].variable: ""}).requests.classification.type_header == ""
 
     @pytest.mark.parametrize(
         ("interval", "timeout"), [("5s", 4.0), ("30s", 4.0), ("2s", 1.6), ("500ms", 0.4), ("4900ms", 3.92)]

@@ -45,24 +45,24 @@ def refused(flags: dict[str, object]) -> str:
 
 class TestProfile:
     @pytest.mark.parametrize(
-        ("config", "name"),
+        ("config", "name", "usual"),
         [
-            ({"method": "ngram", "num_speculative_tokens": 4}, "ngram"),
-            ({"method": "eagle3", "num_speculative_tokens": 3}, "eagle3"),
-            ({"method": "deepseek_mtp", "num_speculative_tokens": 1}, "mtp"),
-            ({"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "num_speculative_tokens": 3}, "eagle3"),
-            ({"model": "some/draft-1B", "num_speculative_tokens": 3}, "unknown"),
-            ({}, "unknown"),
+            ({"method": "ngram", "num_speculative_tokens": 4}, "ngram", 1.5),
+            ({"method": "eagle3", "num_speculative_tokens": 3}, "eagle3", 2.0),
+            ({"method": "deepseek_mtp", "num_speculative_tokens": 1}, "mtp", 1.0),
+            ({"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "num_speculative_tokens": 3}, "eagle3", 2.0),
+            ({"model": "some/draft-1B", "num_speculative_tokens": 3}, "unknown", 1.0),
+            ({}, "unknown", 1.0),
         ],
     )
-    def test_auto_goes_by_the_method(self, config: dict[str, object], name: str) -> None:
+    def test_auto_goes_by_the_method(self, config: dict[str, object], name: str, usual: float) -> None:
         """The profile and its thresholds are those of the method that the speculative config names."""
         settings = load({"spec.config": spec(**config)}, {}).settings
 
         assert settings.profile == BUILTIN[name]
-        assert settings.thresholds == thresholds_for(
-            BUILTIN[name], settings.speculation.num_speculative_tokens
-        )
+        k = settings.speculation.num_speculative_tokens
+        assert settings.thresholds == thresholds_for(BUILTIN[name], k, name)
+        assert settings.thresholds.usual_mean_acceptance_length == usual
         assert load({"spec.config": spec(**config), "cost.profile": "auto"}, {}).settings == settings
 
     def test_without_a_speculative_config(self) -> None:
@@ -148,7 +148,7 @@ class TestFile:
         """A cheap profile of the operator's has its own break-even."""
         found = self.loaded(tmp_path, TWO, config=spec(method="ngram", num_speculative_tokens=4)).settings
 
-        assert found.thresholds == thresholds_for(found.profile, 4)
+        assert found.thresholds == thresholds_for(found.profile, 4, "ngram")
         assert found.thresholds != Thresholds()
 
     def test_its_thresholds_know_the_size_of_the_draft_model(self, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ class TestThresholds:
             },
             {},
         ).settings
-        default = thresholds_for(BUILTIN["eagle"], 5)
+        default = thresholds_for(BUILTIN["eagle"], 5, "eagle")
 
         assert settings.thresholds == default.with_values(
             {"poor_acceptance_ratio": 0.05, "advice_minimum_drafts": 50}

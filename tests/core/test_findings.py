@@ -22,10 +22,13 @@ def measured(
     return derive("5m", increase(1000, positions, draft_tokens=draft_tokens, generation=generation))
 
 
-def texts(measures: Measures, *, defects: tuple[str, ...] = ()) -> list[tuple[Severity, str]]:
+def texts(
+    measures: Measures, *, defects: tuple[str, ...] = (), **limits: float
+) -> list[tuple[Severity, str]]:
     """The findings on an active engine, without what to do about them."""
-    quality = judge_quality(measures, [], Thresholds())
-    return [(f.severity, f.text) for f in find(ACTIVE, quality, measures, defects=defects)]
+    thresholds = Thresholds().with_values(limits)
+    quality = judge_quality(measures, [], thresholds)
+    return [(f.severity, f.text) for f in find(ACTIVE, quality, measures, thresholds, defects=defects)]
 
 
 class TestActivity:
@@ -42,21 +45,23 @@ class TestActivity:
     )
     def test_states(self, state: ActivityState | None, expected: list[tuple[Severity, str]]) -> None:
         """Every state but the one in which all is told by the measures says why nothing more is known."""
-        found = find(Activity(state, "why"), Quality(), None)
+        found = find(Activity(state, "why"), Quality(), None, Thresholds())
 
         assert expected == [(f.severity, f.text) for f in found]
 
     def test_measures_without_a_level_are_not_talked_about(self) -> None:
         """Too few drafts to judge are too few to complain about."""
         warming_up = Activity(ActivityState.WARMING_UP, "3 drafts")
-        found = find(warming_up, Quality(), measured(10, 1))
+        found = find(warming_up, Quality(), measured(10, 1), Thresholds())
 
         assert [(f.severity, f.text) for f in found] == [(HINT, "too little to judge by: 3 drafts")]
 
     @pytest.mark.parametrize("state", [ActivityState.OFF, None])
     def test_a_server_that_cannot_speculate(self, state: ActivityState | None) -> None:
         """Nobody is told to switch on, or to upgrade for, what a diffusion model does not have."""
-        (found,) = find(Activity(state, "a diffusion model"), Quality(), measured(), speculative=False)
+        (found,) = find(
+            Activity(state, "a diffusion model"), Quality(), measured(), Thresholds(), speculative=False
+        )
 
         assert (
             Finding(HINT, "a diffusion model", "Nothing is to be done: no acceptance can be derived.")
@@ -111,20 +116,53 @@ class TestAcceptance:
         assert texts(measures) == [(PROBLEM, "acceptance is poor: acceptance ratio 0.30 < 0.4")]
 
     @pytest.mark.parametrize(
-        ("generation", "expected"),
-        [(7101, True), (7100, False)],
+        ("generation", "limits", "expected"),
+        [
+            (7101, {}, True),
+            (7100, {}, False),
+            (7100, {"low_coverage_ratio": 0.51}, True),
+            (35500, {"low_coverage_ratio": 0.1}, False),
+        ],
     )
-    def test_low_coverage(self, generation: float, expected: bool) -> None:
-        """Less than half of the tokens out of drafts is low."""
-        found = [text for _, text in texts(measured(950, 850, 750, generation=generation))]
+    def test_low_coverage(self, generation: float, limits: dict[str, float], expected: bool) -> None:
+        """Less than half of the tokens out of drafts is low, or less than the operator says."""
+        found = [text for _, text in texts(measured(950, 850, 750, generation=generation), **limits)]
 
         assert expected is any(text.startswith("only ") for text in found)
+
+    @pytest.mark.parametrize(
+        ("accepted", "limits", "expected"),
+        [
+            (980, {}, False),
+            (981, {}, True),
+            (981, {"abnormal_acceptance_ratio": 0.99}, False),
+            (901, {"abnormal_acceptance_ratio": 0.9}, True),
+        ],
+    )
+    def test_abnormally_many(self, accepted: int, limits: dict[str, float], expected: bool) -> None:
+        """The finding goes by the same limit as the alert, wherever the operator puts it."""
+        found = [text for _, text in texts(measured(*(accepted,) * 3), **limits)]
+
+        assert expected is any("abnormally many" in text for text in found)
+
+    @pytest.mark.parametrize(
+        ("limit", "expected"),
+        [
+            (0.125, "the last 2 of K=4 positions are accepted in fewer than 12.5% of the drafts"),
+            (0.05, "acceptance is poor: acceptance ratio 0.33 < 0.4"),
+        ],
+    )
+    def test_rarely_accepted(self, limit: float, expected: str) -> None:
+        """Which positions are rarely worth drafting is what the published rule to lower K says."""
+        found = texts(measured(700, 390, 120, 90), lower_k_last_position_acceptance_ratio=limit)
+
+        assert found == [(PROBLEM, expected)]
 
 
 class TestDefects:
     def test_all_are_one_hint(self) -> None:
         """A torn answer is harmless once, and says all that is torn in it."""
-        found = find(ACTIVE, Quality(), None, defects=("this", "that"))
+        found = find(ACTIVE, Quality(), None, Thresholds(), defects=("this", "that"))
 
         assert [(f.severity, f.text) for f in found] == [
             (HINT, "inconsistent sample: this; that"),
@@ -141,12 +179,12 @@ class TestOrder:
     @pytest.mark.parametrize(
         "findings",
         [
-            find(Activity(ActivityState.OFF, "why"), Quality(), None),
-            find(Activity(ActivityState.BYPASSED, "why"), Quality(), None),
-            find(Activity(ActivityState.IDLE, "why"), Quality(), None),
-            find(Activity(ActivityState.WARMING_UP, "why"), Quality(), None),
-            find(Activity(ActivityState.OFF, "why"), Quality(), None, speculative=False),
-            find(Activity(None, "why"), Quality(), None, defects=("torn",)),
+            find(Activity(ActivityState.OFF, "why"), Quality(), None, Thresholds()),
+            find(Activity(ActivityState.BYPASSED, "why"), Quality(), None, Thresholds()),
+            find(Activity(ActivityState.IDLE, "why"), Quality(), None, Thresholds()),
+            find(Activity(ActivityState.WARMING_UP, "why"), Quality(), None, Thresholds()),
+            find(Activity(ActivityState.OFF, "why"), Quality(), None, Thresholds(), speculative=False),
+            find(Activity(None, "why"), Quality(), None, Thresholds(), defects=("torn",)),
         ],
     )
     def test_each_says_what_to_do(self, findings: tuple[Finding, ...]) -> None:

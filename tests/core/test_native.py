@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.per_request.native import SCHEMA, ZERO_THRESHOLD, bound_of, index_of
+from native_buckets import bound_of, holds
+from vllm_specdec_exporter.per_request.native import SCHEMA, ZERO_THRESHOLD, index_of
 
 VALUES = st.floats(ZERO_THRESHOLD, 1e300, exclude_min=True)
 INDICES = st.integers(-111, 8000)
-
-
-def holds(index: int, value: float) -> bool:
-    """Tell whether 2^((index-1)/8) < value <= 2^(index/8), reckoned in whole numbers alone."""
-    eighth_power = Fraction(value) ** 8
-    return Fraction(2) ** (index - 1) < eighth_power <= Fraction(2) ** index
 
 
 @given(VALUES)

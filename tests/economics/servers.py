@@ -56,7 +56,7 @@ def settings_for(profile: CostProfile, method: str = "", k: int | None = None, *
         document["num_speculative_tokens"] = k
     return Settings(
         profile=profile,
-        thresholds=thresholds_for(profile, k),
+        thresholds=thresholds_for(profile, k, method),
         speculation=Speculation(True, method, "", k, json.dumps(document)),
         **more,
     )

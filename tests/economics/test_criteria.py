@@ -80,6 +80,27 @@ def test_what_is_not_of_acceptance_stays() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["eagle", "unknown"])
+@pytest.mark.parametrize(
+    ("method", "usual"),
+    [
+        ("eagle", 2),
+        ("eagle3", 2),
+        ("ngram", 1.5),
+        ("mlp_speculator", 1.5),
+        ("suffix", 2),
+        ("mtp", 1),
+        ("", 1),
+    ],
+)
+def test_what_a_method_usually_reaches(name: str, method: str, usual: float) -> None:
+    """The published lengths go by the method, whatever its costs; nothing is asked of other methods."""
+    found = thresholds_for(BUILTIN[name], 3, method)
+    expected = {"usual_mean_acceptance_length": usual}
+
+    assert found == thresholds_for(BUILTIN[name], 3).with_values(expected)
+
+
 def test_a_drafter_that_is_called_cheap_and_is_not() -> None:
     """Ratios end at 1, however dear a step: the thresholds stay values that can be."""
     dear = CostProfile("dear", TargetCost(1.0), DraftCost(per_position=5.0), cheap=True)

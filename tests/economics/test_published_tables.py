@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from economics.servers import expected, judged, settings_for
-from vllm_specdec_exporter.economics import BUILTIN, estimate, expected_tokens, operations_ratio, speedup
+from vllm_specdec_exporter.economics import BUILTIN, CostProfile, estimate, expected_tokens
+from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.rules import apply_rules
 from vllm_specdec_exporter.measures import Measures
@@ -26,10 +27,27 @@ from vllm_specdec_exporter.thresholds import Thresholds
     ],
 )
 def test_leviathan_table_1(acceptance: float, k: int, times_as_fast: str, operations: str) -> None:
-    """Leviathan et al. 2023 (arXiv 2211.17192), table 1: a draft that costs nothing (c = c' = 0)."""
-    assert f"{speedup(acceptance, k, 0.0):.2f}" == times_as_fast
-    assert f"{operations_ratio(acceptance, k):.2f}" == operations
-    assert speedup(acceptance, k, 0.0) == expected_tokens(acceptance, k)
+    """Leviathan et al. 2023 (arXiv 2211.17192), table 1: a draft that costs nothing (c = c' = 0).
+
+    It then runs as many times as fast as it emits tokens (theorem 3.8), for k + 1 tokens computed at the
+    price of each (theorem 3.11).
+    """
+    tokens = expected_tokens(acceptance, k)
+    free = CostProfile("free", TargetCost(1.0))
+
+    assert f"{estimate(tokens, k, 1, free).speedup:.2f}" == times_as_fast
+    assert f"{(k + 1) / tokens:.2f}" == operations
+
+
+@pytest.mark.parametrize("acceptance", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("cost", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_leviathan_theorem_3_8(acceptance: float, cost: float, k: int) -> None:
+    """A drafting step that takes a part of a plain one: (1 - a^(k+1)) / ((1 - a) (k c + 1)) times as fast."""
+    profile = CostProfile("by theory", TargetCost(1.0), DraftCost(per_position=cost))
+    found = estimate(expected_tokens(acceptance, k), k, 1, profile).speedup
+
+    assert found == pytest.approx((1 - acceptance ** (k + 1)) / ((1 - acceptance) * (k * cost + 1)))
 
 
 #: vLLM issue 20780: Llama-3.1-8B-Instruct, one request. Time per output token in ms without speculation.

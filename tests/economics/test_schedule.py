@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from economics.servers import expected, judged, settings_for, survival_of
 from economics.test_cost import profiles
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile, for_method
+from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
 from vllm_specdec_exporter.economics.schedule import LARGEST_BATCH, ScheduleRow, make_schedule
 
 #: Mean acceptance lengths for K = 1, 2, ... of any acceptance.
@@ -67,6 +68,29 @@ def test_k_falls_as_the_batch_grows() -> None:
 
     assert ks == sorted(ks, reverse=True)
     assert len(ks) > 2
+
+
+@pytest.mark.parametrize(
+    ("gain", "ks"),
+    [
+        (0.0, [2]),
+        (0.099, [2]),
+        (0.101, [1]),
+    ],
+)
+def test_a_gain_that_is_worth_a_row(gain: float, ks: list[int]) -> None:
+    """The preferred K stays unless another gains enough: here K=2 runs a tenth faster at any batch."""
+    free = CostProfile("free", TargetCost(1.0))
+    rows = make_schedule((1.5, 1.65), free, prefer=1, minimum_gain=gain)
+
+    assert [row.num_speculative_tokens for row in rows] == ks
+
+
+def test_a_preferred_k_that_does_not_pay() -> None:
+    """However little the others gain, a K that loses is not scheduled."""
+    dear = CostProfile("dear", TargetCost(1.0), DraftCost(fixed=1.0))
+
+    assert make_schedule((1.5, 1.9), dear, prefer=2, minimum_gain=1.0) == (ScheduleRow(1, LARGEST_BATCH, 0),)
 
 
 @pytest.mark.parametrize("largest", [1, 2, 3, 256])

@@ -239,9 +239,8 @@ def _torn() -> tuple[Answer, ...]:
 
 def _as_configured(**more: Any) -> Settings:
     """What the exporter makes of --spec.config alone: cost and thresholds go by the method."""
-    return Settings(
-        speculation=_NGRAM, profile=_NGRAM_PROFILE, thresholds=thresholds_for(_NGRAM_PROFILE, 4), **more
-    )
+    thresholds = thresholds_for(_NGRAM_PROFILE, 4, "ngram")
+    return Settings(speculation=_NGRAM, profile=_NGRAM_PROFILE, thresholds=thresholds, **more)
 
 
 def recorded_baseline() -> Baseline:

@@ -57,7 +57,7 @@ def settings(method: str = "eagle3", k: int = 3, schedule: tuple[object, ...] = 
         windows=(WINDOW,),
         judged=WINDOW,
         slack=30.0,
-        thresholds=thresholds_for(profile, k),
+        thresholds=thresholds_for(profile, k, method),
         speculation=Speculation(
             configured=True,
             method=method,

@@ -189,8 +189,9 @@ def test_published_counters_are_the_truth(dialect: str, parse: Callable[[bytes],
     for position, accepted in enumerate(truth.accepted_per_position):
         suffix = "spec_decode_num_accepted_tokens_per_pos_total"
         assert total(suffix, position=str(position)) == accepted
-    one = simulation.engine_truth("b", 1)
-    assert total(DRAFTS, model_name="b", engine="1") == one.drafts
+    each = [total(DRAFTS, model_name=model, engine=engine) for model in "ab" for engine in "01"]
+    assert sum(each) == truth.drafts
+    assert min(each) > 0
 
 
 def test_model_names_are_escaped(parse: Callable[[bytes], Samples]) -> None:

@@ -156,8 +156,12 @@ def test_same_seed_same_answer() -> None:
 def test_engines_differ(parse: Callable[[bytes], Samples]) -> None:
     simulation = Simulation(SimulationConfig(engines=2), seed=9)
     simulation.advance(20)
-    model = simulation.config.models[0]
-    assert simulation.engine_truth(model, 0) != simulation.engine_truth(model, 1)
+    of: dict[str, dict[str, float]] = {"0": {}, "1": {}}
+    for (name, labels), value in parse(simulation.render()).items():
+        if name.endswith("_total") and "engine" in dict(labels):
+            of[dict(labels)["engine"]][f"{name}{dict(labels) | {'engine': ''}}"] = value
+    assert of["0"].keys() == of["1"].keys()
+    assert of["0"] != of["1"]
 
 
 def test_eight_busy_engines_cost_little() -> None:

@@ -114,12 +114,12 @@ def test_saturation(simulation: Simulation, parse: Callable[[bytes], Samples]) -
 
 def test_restart(simulation: Simulation, parse: Callable[[bytes], Samples]) -> None:
     owner = (("engine", "0"), ("model_name", simulation.config.models[0]))
-    before = parse(simulation.render())
+    before, truth = parse(simulation.render()), simulation.truth
     simulation.set_phase("restart", downtime_seconds=6)
     assert not simulation.serving
     simulation.advance(5.9)
     assert not simulation.serving
-    assert simulation.truth_since_restart.drafts == 0
+    assert simulation.truth == truth
     simulation.advance(0.1)
     assert simulation.serving
     after = parse(simulation.render())

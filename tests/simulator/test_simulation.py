@@ -55,19 +55,31 @@ def check_speculation(samples: Samples) -> None:
         assert positions == sorted(positions, reverse=True)
 
 
-def test_truth_counts_across_restarts() -> None:
+def test_truth_counts_across_restarts(parse: Callable[[bytes], Samples]) -> None:
     simulation = Simulation(SimulationConfig(), seed=2)
     simulation.advance(20)
     first = simulation.truth
     simulation.set_phase("k_change", num_speculative_tokens=6, downtime_seconds=1)
     assert simulation.truth.drafts == first.drafts
     simulation.advance(20)
-    total, since = simulation.truth, simulation.truth_since_restart
-    assert total.drafts == first.drafts + since.drafts
-    assert total.generation_tokens == first.generation_tokens + since.generation_tokens
-    assert total.finished_requests == first.finished_requests + since.finished_requests
+    total, samples = simulation.truth, parse(simulation.render())
+
+    def since(name: str, **labels: str) -> float:
+        """What the server counted since it started anew."""
+        return sum(
+            value
+            for (found, of), value in samples.items()
+            if found == f"vllm:{name}_total" and labels.items() <= dict(of).items()
+        )
+
+    assert since("spec_decode_num_drafts") > 0
+    assert total.drafts == first.drafts + since("spec_decode_num_drafts")
+    assert total.generation_tokens == first.generation_tokens + since("generation_tokens")
+    assert total.finished_requests == first.finished_requests + since("request_success")
     assert len(total.accepted_per_position) == 6
-    assert total.accepted_per_position[0] == (first.accepted_per_position[0] + since.accepted_per_position[0])
+    assert total.accepted_per_position[0] == first.accepted_per_position[0] + since(
+        "spec_decode_num_accepted_tokens_per_pos", position="0"
+    )
     assert sum(total.accepted_per_draft) == total.drafts
 
 

@@ -15,7 +15,7 @@
 
 from .commandline import Executor, Invocation, Kubernetes, Script, Workload, annotations_of
 from .decision import Action, Decision, EventKind, Key, Model, Note, Request, decide, read
-from .event import Event
+from .event import ActEvent
 from .ledger import Ledger, Limits
 from .payload import Alert, PayloadError, decode
 from .process import Ending
@@ -23,11 +23,11 @@ from .runner import Runner, Settings
 from .statefile import State, StateError
 
 __all__ = [
+    "ActEvent",
     "Action",
     "Alert",
     "Decision",
     "Ending",
-    "Event",
     "EventKind",
     "Executor",
     "Invocation",

@@ -17,7 +17,7 @@ _LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "ale
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ActEvent:
     """What became of one alert.
 
     Attributes:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from .event import Event
+    from .event import ActEvent
 
 EVENTS = "vllm_specdec_act_events_total"
 BUILD = "vllm_specdec_act_build_info"
@@ -31,7 +31,7 @@ class Tally(Collector):
     def __init__(self) -> None:
         self._counts = Counter({(str(kind), str(action)): 0 for kind in EventKind for action in ACTIONS})
 
-    def count(self, event: Event) -> None:
+    def count(self, event: ActEvent) -> None:
         """Count an event."""
         self._counts[str(event.kind), event.action] += 1
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import process, statefile
 from .decision import Decision, EventKind, Note
-from .event import Event
+from .event import ActEvent
 from .ledger import Limits
 from .process import Ending
 
@@ -64,7 +64,7 @@ class Runner:
         settings: Settings,
         state: State,
         *,
-        tell: Callable[[Event], None],
+        tell: Callable[[ActEvent], None],
         complain: Callable[[str], None],
         clock: Callable[[], float],
         variables: Mapping[str, str],
@@ -158,7 +158,7 @@ class Runner:
         await self._keep(self._ledger.finish(decision.key, succeeded=not ending.problem))
         kind = EventKind.FAILED if ending.problem else EventKind.ACTED
         why = ending.problem or "the command ended with 0"
-        await self._write(Event(kind, why, request, invocation.argv, ending.exit_code, ending.output))
+        await self._write(ActEvent(kind, why, request, invocation.argv, ending.exit_code, ending.output))
 
     async def _run(self, invocation: Invocation) -> Ending:
         if self._stopping:
@@ -197,9 +197,9 @@ class Runner:
     async def _note(
         self, request: Request, kind: EventKind, why: str, invocation: Invocation | None = None
     ) -> None:
-        await self._write(Event(kind, why, request, invocation.argv if invocation else None))
+        await self._write(ActEvent(kind, why, request, invocation.argv if invocation else None))
 
-    async def _write(self, event: Event) -> None:
+    async def _write(self, event: ActEvent) -> None:
         await asyncio.to_thread(self._tell, event)
 
 

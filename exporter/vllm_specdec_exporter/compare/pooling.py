@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..economics.estimate import Estimate
 from ..latency import Latency
 from ..measures import Measures, derive
+from ..reading import sum_known
 from ..window import Delta
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ def pool(measures: Sequence[Measures]) -> Measures:
     if len(measures) == 1:
         return measures[0]
     depth = max(len(m.position_acceptance_ratio) for m in measures)
-    drafts = _sum(m.drafts for m in measures)
+    drafts = sum_known(m.drafts for m in measures)
     delta = Delta(
         span=max(m.span_seconds or 0.0 for m in measures),
         drafts=drafts,
-        draft_tokens=_sum(_increase(m.draft_tokens_per_second, m) for m in measures),
-        accepted_tokens=_sum(_increase(m.accepted_tokens_per_second, m) for m in measures),
+        draft_tokens=sum_known(_increase(m.draft_tokens_per_second, m) for m in measures),
+        accepted_tokens=sum_known(_increase(m.accepted_tokens_per_second, m) for m in measures),
         accepted_tokens_per_position=tuple(
             math.fsum(
                 m.position_acceptance_ratio[i] * (m.drafts or 0.0)
@@ -42,17 +43,17 @@ def pool(measures: Sequence[Measures]) -> Measures:
             )
             for i in range(depth)
         ),
-        generation_tokens=_sum(_increase(m.generation_tokens_per_second, m) for m in measures),
+        generation_tokens=sum_known(_increase(m.generation_tokens_per_second, m) for m in measures),
         batch_size=_by_drafts([(m.batch_size, m) for m in measures]),
         latencies=pool_latencies(latency for m in measures for latency in m.latencies),
     )
     return replace(
         derive(measures[0].window, delta),
         drafts=drafts,
-        drafts_per_second=_sum(m.drafts_per_second for m in measures),
-        draft_tokens_per_second=_sum(m.draft_tokens_per_second for m in measures),
-        accepted_tokens_per_second=_sum(m.accepted_tokens_per_second for m in measures),
-        generation_tokens_per_second=_sum(m.generation_tokens_per_second for m in measures),
+        drafts_per_second=sum_known(m.drafts_per_second for m in measures),
+        draft_tokens_per_second=sum_known(m.draft_tokens_per_second for m in measures),
+        accepted_tokens_per_second=sum_known(m.accepted_tokens_per_second for m in measures),
+        generation_tokens_per_second=sum_known(m.generation_tokens_per_second for m in measures),
         estimate=Estimate(
             **{
                 item.name: _by_drafts([(getattr(m.estimate, item.name), m) for m in measures])
@@ -86,11 +87,6 @@ def _together(parts: Sequence[Latency]) -> Latency:
 
 def _increase(rate: float | None, measures: Measures) -> float | None:
     return None if rate is None else rate * (measures.span_seconds or 0.0)
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) if known else None
 
 
 def _by_drafts(values: Sequence[tuple[float | None, Measures]]) -> float | None:

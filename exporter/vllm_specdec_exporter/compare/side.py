@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..judgement.activity import ActivityState
 from ..measures import LIFETIME, Measures
 from ..options import ConfigError
+from ..reading import sum_known
 from ..thresholds import Thresholds
 from .pooling import pool
 from .statistics import Acceptance, Interval, SampleMean
@@ -192,8 +193,8 @@ def side_of(
         requests_per_second=requests,
         requests_at_a_time=at_a_time,
         tokens_per_request=generated / requests if generated and requests else None,
-        requests_running=_total(engine.load.requests_running for engine in engines),
-        requests_waiting=_total(engine.load.requests_waiting for engine in engines),
+        requests_running=sum_known(engine.load.requests_running for engine in engines),
+        requests_waiting=sum_known(engine.load.requests_waiting for engine in engines),
         latencies=measures.latencies,
         estimated_speedup=None
         if estimate.speedup is None
@@ -294,8 +295,3 @@ def _advice(engine: EngineResult) -> str:
 def _distinct(words: Iterable[str]) -> tuple[str, ...]:
     """Return the words that are not empty, each once, fit to be shown."""
     return tuple(dict.fromkeys("".join(c if c.isprintable() else "�" for c in w) for w in words if w))
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

@@ -12,12 +12,7 @@
 
 from .cost import CostProfile
 from .estimate import Estimate, estimate
-from .formulas import (
-    expected_tokens,
-    guaranteed_speedup,
-    operations_ratio,
-    speedup,
-)
+from .formulas import expected_tokens
 from .profiles import BUILTIN, ProfileError, for_method, parse_profiles
 from .returns import return_on_speculation
 
@@ -29,9 +24,6 @@ __all__ = [
     "estimate",
     "expected_tokens",
     "for_method",
-    "guaranteed_speedup",
-    "operations_ratio",
     "parse_profiles",
     "return_on_speculation",
-    "speedup",
 ]

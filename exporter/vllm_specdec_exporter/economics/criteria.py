@@ -5,6 +5,8 @@ condemn speculation that pays: five drafted tokens at an acceptance of 0.45 emit
 takes the time of 1.6. So a cheap drafter's levels come from its break-even point instead, at one request per
 batch, where speculation is cheapest: acceptance below that loses at every load. What a full batch costs is
 not acceptance's matter, and payoff judges it.
+
+What a method usually reaches is published by method, whatever it costs.
 """
 
 from __future__ import annotations
@@ -19,15 +21,21 @@ if TYPE_CHECKING:
 #: A cheap drafter's acceptance is optimal from this speedup on, at one request per batch.
 OPTIMAL_SPEEDUP = 1.5
 
+#: Mean acceptance lengths that a method usually reaches at the least, as published.
+_USUAL_LENGTH = {"eagle": 2.0, "eagle3": 2.0, "ngram": 1.5, "mlp_speculator": 1.5, "suffix": 2.0}
 
-def thresholds_for(profile: CostProfile, k: int | None = None) -> Thresholds:
-    """Return the default thresholds for a profile: published, or from break-even where it is cheap.
+
+def thresholds_for(profile: CostProfile, k: int | None = None, method: str = "") -> Thresholds:
+    """Return the default thresholds: as published, or from break-even where the profile is cheap.
 
     Args:
         profile: what steps cost.
         k: tokens drafted; the profile's typical K where it is not known.
+        method: the method as vLLM calls it, empty where it is not known.
     """
     defaults = Thresholds()
+    if method in _USUAL_LENGTH:
+        defaults = defaults.with_values({"usual_mean_acceptance_length": _USUAL_LENGTH[method]})
     if not profile.cheap:
         return defaults
     k = k or profile.typical_k

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 #: Where the last row ends; a batch larger than this is not met in practice.
 LARGEST_BATCH = 1024
 
-#: A K is nearly as fast as the best from this share of its speedup on: less is not worth another row.
-_NEARLY = 0.99
-
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
@@ -32,7 +29,11 @@ class ScheduleRow:
 
 
 def make_schedule(
-    lengths: Sequence[float], profile: CostProfile, largest: int = LARGEST_BATCH, prefer: int = 0
+    lengths: Sequence[float],
+    profile: CostProfile,
+    largest: int = LARGEST_BATCH,
+    prefer: int = 0,
+    minimum_gain: float = 0.0,
 ) -> tuple[ScheduleRow, ...]:
     """Return the rows for batches of 1 to `largest` requests.
 
@@ -43,13 +44,14 @@ def make_schedule(
         lengths: at index i, the mean acceptance length of K = i + 1.
         profile: what steps cost.
         largest: the largest batch to plan for, at least 1.
-        prefer: a K to take wherever it is nearly as fast as the best: the one advised for the present load.
+        prefer: a K to take wherever it pays and no other gains enough: the one advised for the present load.
+        minimum_gain: relative gain in speedup from which on another K is worth a row of its own, from 0 up.
     """
 
     def best(batch: int) -> int:
         speedups = [length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)]
         top = max(speedups, default=0.0)
-        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(1.0, _NEARLY * top):
+        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(1.0, top / (1 + minimum_gain)):
             return prefer
         return speedups.index(top) + 1 if top > 1 else 0
 

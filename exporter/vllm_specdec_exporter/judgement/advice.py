@@ -19,7 +19,7 @@ from ..economics.estimate import of_drafts
 from ..economics.schedule import ScheduleRow
 from .activity import ActivityState
 from .rules import Rule, apply_rules
-from .stance import USUAL_LENGTH, Evidence, Stance, Standing, stand
+from .stance import Evidence, Stance, Standing, stand
 
 if TYPE_CHECKING:
     from ..economics.cost import CostProfile
@@ -144,7 +144,6 @@ def advise(
         cost=cost,
         settled=case.settled,
         varying=varying,
-        method=case.method,
         thresholds=case.thresholds,
     )
     standing = stand(evidence, standing, time, hold)
@@ -242,9 +241,9 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
             words += "; it would pay for fewer requests at a time, so a K schedule may serve better"
         return words
     if action is Action.SWITCH_METHOD:
-        usual = USUAL_LENGTH[case.method]
+        usual = case.thresholds.usual_mean_acceptance_length
         return (
-            f"{case.method} usually reaches {usual:g} tokens a draft and more, here "
+            f"{case.method or 'the method'} usually reaches {usual:g} tokens a draft and more, here "
             f"{now.mean_acceptance_length:.2f}, and even its best K={k} runs only {then.speedup:.2f} "
             f"times as fast {load}: the drafter does not fit this target or traffic"
         )

@@ -62,7 +62,9 @@ def consult(before: Counsel, case: Case, speculation: Speculation, time: float, 
     due = moved or before.scheduled_at is None or not 0 <= time - before.scheduled_at < _SHARE * window
     if due:
         lengths = case.measures.mean_acceptance_length_at
-        rows = make_schedule(lengths, case.profile, prefer=advice.num_speculative_tokens or 0)
+        gain = case.thresholds.advice_minimum_gain
+        prefer = advice.num_speculative_tokens or 0
+        rows = make_schedule(lengths, case.profile, prefer=prefer, minimum_gain=gain)
         after = replace(after, schedule=rows, scheduled_at=time)
     return replace(after, advice=_to_paste(advice, after.schedule, case, speculation))
 

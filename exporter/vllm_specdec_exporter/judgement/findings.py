@@ -18,20 +18,11 @@ from .quality import QualityLevel
 
 if TYPE_CHECKING:
     from ..measures import Measures
+    from ..thresholds import Thresholds
     from .activity import Activity
     from .quality import Quality
 
 __all__ = ["Finding", "Severity", "find"]
-
-#: Below this share of tokens out of drafts, speculation has little effect whatever its acceptance.
-LOW_COVERAGE = 0.5
-
-#: More than this is not met in sound answers at any K above 1.
-ABNORMAL_ACCEPTANCE = 0.97
-
-#: A position accepted in fewer drafts than this is rarely worth drafting (the published rule to lower K).
-RARELY_ACCEPTED = 0.10
-
 
 _UNKNOWN, _NONE = Payoff(), Advice()
 
@@ -40,6 +31,7 @@ def find(
     activity: Activity,
     quality: Quality,
     measures: Measures | None,
+    thresholds: Thresholds,
     payoff: Payoff = _UNKNOWN,
     advice: Advice = _NONE,
     *,
@@ -56,6 +48,7 @@ def find(
         activity: its activity.
         quality: its quality.
         measures: the window that all were judged by, where it exists.
+        thresholds: the thresholds in force.
         payoff: whether speculation is worth it.
         advice: which K the engine should have.
         speculative: False for a server whose counters are not those of speculative decoding.
@@ -68,7 +61,7 @@ def find(
     found = _of_activity(activity) if speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:
         found += of_payoff(payoff, quality, advice, measures)
-        found += _of_acceptance(quality, measures, payoff, advice)
+        found += _of_acceptance(quality, measures, thresholds, payoff, advice)
         if unknown_method and payoff.basis is Basis.ESTIMATED:
             found.append(
                 Finding(
@@ -152,7 +145,9 @@ def _of_activity(activity: Activity) -> list[Finding]:
     return []
 
 
-def _of_acceptance(quality: Quality, measures: Measures, payoff: Payoff, advice: Advice) -> list[Finding]:
+def _of_acceptance(
+    quality: Quality, measures: Measures, thresholds: Thresholds, payoff: Payoff, advice: Advice
+) -> list[Finding]:
     found: list[Finding] = []
     pays = payoff.verdict in (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
     severity = Severity.HINT if pays else Severity.PROBLEM
@@ -179,13 +174,14 @@ def _of_acceptance(quality: Quality, measures: Measures, payoff: Payoff, advice:
                 "num_speculative_tokens.",
             )
         )
-    worthwhile = sum(ratio >= RARELY_ACCEPTED for ratio in positions)
+    rarely = thresholds.lower_k_last_position_acceptance_ratio
+    worthwhile = sum(ratio >= rarely for ratio in positions)
     if met == {"acceptance_ratio"} and 0 < worthwhile < len(positions) and not advised:
         found.append(
             Finding(
                 severity,
                 f"the last {len(positions) - worthwhile} of K={len(positions)} positions are accepted in "
-                f"fewer than {RARELY_ACCEPTED:.0%} of the drafts",
+                f"fewer than {100 * rarely:.3g}% of the drafts",
                 f"Try num_speculative_tokens={worthwhile}: it would have given "
                 f"{measures.mean_acceptance_length_at[worthwhile - 1]:.2f} of the present "
                 f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
@@ -200,11 +196,12 @@ def _of_acceptance(quality: Quality, measures: Measures, payoff: Payoff, advice:
                 "before keeping it on.",
             )
         )
-    if measures.acceptance_ratio is not None and measures.acceptance_ratio > ABNORMAL_ACCEPTANCE:
+    ratio, covered = measures.acceptance_ratio, measures.coverage_ratio
+    if ratio is not None and ratio > thresholds.abnormal_acceptance_ratio:
         found.append(
             Finding(
                 Severity.HINT,
-                f"{measures.acceptance_ratio:.1%} of the drafted tokens are accepted, abnormally many",
+                f"{ratio:.1%} of the drafted tokens are accepted, abnormally many",
                 "Look whether answers repeat themselves (finish reason repetition, answers cut at their "
                 "longest): loops are easy to draft, and say nothing of other traffic.",
             )
@@ -218,11 +215,12 @@ def _of_acceptance(quality: Quality, measures: Measures, payoff: Payoff, advice:
                 "by the last of them. The lengths for smaller K stay exact.",
             )
         )
-    if measures.coverage_ratio is not None and measures.coverage_ratio < LOW_COVERAGE:
+    # Little of the whole can then be gained, whatever the acceptance.
+    if covered is not None and covered < thresholds.low_coverage_ratio:
         found.append(
             Finding(
                 Severity.HINT,
-                f"only {measures.coverage_ratio:.0%} of the generated tokens came out of drafts",
+                f"only {covered:.0%} of the generated tokens came out of drafts",
                 "The rest was decoded plainly: drafting finds nothing, a K schedule switches it off "
                 "at times, or answers are very short.",
             )

@@ -30,10 +30,6 @@ CERTAIN = 4.0
 #: Standard deviations at which a single window overrules a stance that contradicts it.
 BEYOND_DOUBT = 5.0
 
-#: Mean acceptance lengths that a method usually reaches at the least, as published; one that stays below
-#: them at its best K does not fit the target or the traffic.
-USUAL_LENGTH = {"eagle": 2.0, "eagle3": 2.0, "ngram": 1.5, "mlp_speculator": 1.5, "suffix": 2.0}
-
 #: A smaller K saves work as well, so from two tokens fewer on a part of the gain suffices.
 _SHORTER = 0.25
 #: A K that was never drafted must promise more.
@@ -76,8 +72,7 @@ class Evidence:
         cost: from a K to the time of its step, in plain steps, at the present load.
         settled: whether the window is full; until then a stance is taken anew each time.
         varying: whether drafts are shorter than K, so that nothing is known of any other K.
-        method: how drafts are made.
-        thresholds: for gains.
+        thresholds: for gains, and what the method usually reaches.
     """
 
     survival: tuple[float, ...]
@@ -86,7 +81,6 @@ class Evidence:
     cost: Callable[[int], float]
     settled: bool
     varying: bool
-    method: str
     thresholds: Thresholds
 
     def in_window(self, sureness: float) -> Choice:
@@ -181,9 +175,9 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
 
 def _misfit(choice: Choice, k: int, held: Stance, evidence: Evidence) -> bool:
     """Tell whether the method stays below what it usually reaches, and gains little, even at its best."""
-    usual = USUAL_LENGTH.get(evidence.method)
+    usual = evidence.thresholds.usual_mean_acceptance_length
     # A draft of one token emits two at most, whatever the method.
-    if usual is None or k == 0 or choice.drafted < 2:
+    if usual <= 1 or k == 0 or choice.drafted < 2:
         return False
     option, beneficial = choice.option(k), evidence.thresholds.beneficial_speedup
     longest = choice.option(choice.drafted)

@@ -109,15 +109,6 @@ class Simulation:
         """Exact totals over all engines since the simulation began, across restarts."""
         return self._ledger.truth(self._all_engines())
 
-    @property
-    def truth_since_restart(self) -> Truth:
-        """Exact totals over all engines since the server last started."""
-        return Ledger().truth(self._all_engines())
-
-    def engine_truth(self, model: str, engine: int) -> Truth:
-        """Return the exact totals of one engine since the server last started."""
-        return Ledger().truth([self._engines[model][engine]])
-
     def advance(self, seconds: float) -> None:
         """Let simulated time pass."""
         if seconds < 0:

@@ -145,14 +145,15 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         type=_share,
         default=_ZONES.disable_below,
         metavar="RATIO",
-        help="Acceptance below which drafting costs more than it gains. Default: 0.50.",
+        help="Acceptance below which drafting costs more than it gains. "
+        f"Default: {_ZONES.disable_below:.2f}.",
     )
     group.add_argument(
         "--zone-benefit-above",
         type=_share,
         default=_ZONES.benefit_above,
         metavar="RATIO",
-        help="Acceptance above which drafting likely pays. Default: 0.65.",
+        help=f"Acceptance above which drafting likely pays. Default: {_ZONES.benefit_above:.2f}.",
     )
 
 

@@ -108,7 +108,8 @@ class Client:
         self._base = base
         self._config = config
         self._socket = socket
-        self._headers = {**(headers or {}), **dict(config.headers)}
+        agent = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
+        self._headers = config.request_headers({**agent, **(headers or {})})
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
 
@@ -122,7 +123,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=None),  # asyncio.timeout spans each exchange
-            headers={"User-Agent": f"vllm-specdec-exporter/{__version__}", **self._headers},
+            headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_MAX_LINE,
         )

@@ -153,13 +153,14 @@ def _tables(record: SweepRecord, zones: Zones) -> Iterator[str]:
     )
     if any(zone_words(result, zones).endswith("*") for result in record.cells):
         yield note("* The interval reaches into another zone: more requests would tell.")
-    depth = max((len(_positions(result)) for result in record.cells), default=0)
+    positions = {result.cell.name: result.position_acceptance_ratio for result in record.cells}
+    depth = max(map(len, positions.values()), default=0)
     if depth:
         yield data_table(
             ("Cell", *(f"Position {i}" for i in range(depth))),
             (
-                (result.cell.name, *(f"{ratio:.3f}" for ratio in _padded(_positions(result), depth)))
-                for result in record.cells
+                (name, *(f"{ratio:.3f}" for ratio in _padded(ratios, depth)))
+                for name, ratios in positions.items()
             ),
             label="Share of drafts in which each position was accepted",
         )
@@ -232,11 +233,6 @@ def _facts(record: SweepRecord) -> Html:
         "End of sequence": "ignored" if setup.ignore_eos else "ends an answer",
     }
     return facts((name, value) for name, value in pairs.items() if value)
-
-
-def _positions(result: CellResult) -> tuple[float, ...]:
-    source = result.records or result.counters
-    return () if source is None else source.position_acceptance_ratio
 
 
 def _padded(values: tuple[float, ...], depth: int) -> tuple[float, ...]:

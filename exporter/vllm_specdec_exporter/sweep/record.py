@@ -147,6 +147,12 @@ class CellResult:
         """Which cell this is."""
         return Cell(self.prompts, self.concurrency, self.temperature)
 
+    @property
+    def position_acceptance_ratio(self) -> tuple[float, ...]:
+        """By position from 0 on, from the requests' own records where there are; empty without either."""
+        source = self.records or self.counters
+        return () if source is None else source.position_acceptance_ratio
+
 
 @dataclass(frozen=True, slots=True)
 class SweepRecord:

@@ -158,7 +158,7 @@ def document(record: SweepRecord, zones: Zones) -> dict[str, Any]:
 
 def to_csv(record: SweepRecord, zones: Zones) -> str:
     """Return one row for each cell, with a column for each position behind `COLUMNS`."""
-    depth = max((len(_positions(result)) for result in record.cells), default=0)
+    depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
     heads = [*COLUMNS, *(_POSITIONS.format(i) for i in range(depth))]
     text = io.StringIO()
     writer = csv.DictWriter(text, heads, lineterminator="\n")
@@ -166,11 +166,6 @@ def to_csv(record: SweepRecord, zones: Zones) -> str:
     for result in record.cells:
         writer.writerow(_flat(result, zones))
     return text.getvalue()
-
-
-def _positions(result: CellResult) -> tuple[float, ...]:
-    source = result.records or result.counters
-    return () if source is None else source.position_acceptance_ratio
 
 
 def _flat(result: CellResult, zones: Zones) -> dict[str, object]:
@@ -201,7 +196,7 @@ def _flat(result: CellResult, zones: Zones) -> dict[str, object]:
     for name in ("ttft", "tpot", "latency"):
         times: Distribution = getattr(result, name)
         row |= {f"{name}_{what}": getattr(times, what) for what in ("p50", "p95", "p99", "mean")}
-    return row | {_POSITIONS.format(i): ratio for i, ratio in enumerate(_positions(result))}
+    return row | {_POSITIONS.format(i): ratio for i, ratio in enumerate(result.position_acceptance_ratio)}
 
 
 def _harmless(text: str) -> str:

@@ -10,6 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..thresholds import Thresholds
+
+_PUBLISHED = Thresholds()
+
 
 class Zone(StrEnum):
     """Where an acceptance ratio lies."""
@@ -44,8 +48,8 @@ class Zones:
         ValueError: bounds outside 0 to 1, or in the wrong order.
     """
 
-    disable_below: float = 0.50
-    benefit_above: float = 0.65
+    disable_below: float = _PUBLISHED.disable_acceptance_ratio
+    benefit_above: float = _PUBLISHED.break_even_acceptance_ratio
 
     def __post_init__(self) -> None:
         if not 0 <= self.disable_below <= self.benefit_above <= 1:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from .. import logs
-from ..admission import PROBES
+from ..admission import PROBES, peer_of
 from ..events import Event
 from ..per_request.push import PATH as PUSH_PATH
 from ..result import Reload
 from .authentication import Authenticator, TooBusyError
 from .doors import Doors, same_tls
 from .fields import WebConfigError
-from .turns import peer_of
 from .worker import Worker
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict, deque
 from typing import Generic, TypeVar
 
@@ -53,16 +52,3 @@ class Turns(Generic[Item]):
         if items:
             self._waiting[peer] = items  # behind all others
         return item
-
-
-def peer_of(address: str) -> str:
-    """Return what counts as one peer: an IPv4 address, or the network of one that has 2^64 in IPv6."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((int(found), 64), strict=False))
