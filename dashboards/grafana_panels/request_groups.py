@@ -107,8 +107,9 @@ tiles: list[Panel] = [
     Stat(
         title="P10 of acceptance",
         description=(
-            "The acceptance rate that nine of ten requests exceed, from `vllm_specdec_request_acceptance_ratio_bucket`, beside that of all of them together. Below poor_request_acceptance_ratio while "
-            "the mean is healthy: a part of the traffic loses, see below which."
+            "The acceptance rate that nine of ten requests exceed, from `vllm_specdec_request_acceptance_ratio_bucket`, beside that of all of them together; between two bounds of "
+            "the histogram it is reckoned, and nothing is below the half of 0.05: where poor_request_acceptance_ratio is, go by the share that loses, which is exact. Below that limit while the mean is "
+            "healthy: a part of the traffic loses, see below which."
         ),
         targets=[now(quantile(ACCEPTANCE, 0.1), "P10"), now(acceptance(), "together")],
         text="value_and_name",
@@ -208,7 +209,7 @@ who: list[Panel] = [
         title="Quantiles of acceptance by request",
         description=(
             "P10, P50 and P90 of the acceptance rate of requests, from `vllm_specdec_request_acceptance_ratio_bucket`; dashed the threshold below which P10 says that a part of the traffic loses "
-            "(poor_request_acceptance_ratio). Lines that spread while P50 stays: a losing minority grows."
+            "(poor_request_acceptance_ratio). Between two bounds of the histogram they are reckoned: where limit and line are close, the share that loses decides. Lines that spread while P50 stays: a losing minority grows."
         ),
         targets=[
             *(over_time(quantile(ACCEPTANCE, share), name) for name, (share, _) in QUANTILES.items()),

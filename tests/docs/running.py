@@ -22,8 +22,8 @@ from docs.furnishing import NOWHERE, furnish
 from docs.shell import logical_lines, simple_commands
 from docs.unavailable import kind_of
 from docs.world import ACT, EXPORTER, PLAIN
+from ports import free_port
 from prometheus.exporter_process import COMMAND
-from prometheus_server import free_port
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Machine:
         port = free_port()
         address = f"127.0.0.1:{port}"
         more: dict[str, str] = {}
-        code = line.partition(" #")[0]
+        code = line.partition(" #")[0].rstrip(" &")  # it runs beside what follows, `&` or not
         if serving in _SERVERS:
             mode = "agent" if "agent" in code else "tsdb"
             flags = [

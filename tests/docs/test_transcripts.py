@@ -6,7 +6,6 @@ Where numbers were measured with a real vLLM, rows and columns are compared, and
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import yaml
 
 from docs.inventory import blocks
 from docs.running import Machine
+from docs.shell import logical_lines, simple_commands
 from docs.transcripts import missing, transcript_of, unlabelled
 from docs.ways import Way, find
 from docs.world import World, servers_to_sweep
@@ -28,9 +28,14 @@ if TYPE_CHECKING:
 BLOCKS = tuple(block for block in blocks() if find(block).way is Way.TRANSCRIPT)
 EXACT = tuple(block for block in BLOCKS if not block.reason)
 MEASURED = tuple(block for block in BLOCKS if block.reason)
-SPECULATION = {"method": "eagle3", "model": "some/EAGLE3-head", "num_speculative_tokens": 5}
-#: What README.md's server does: a draft of 5 of which the last three give little.
-README = {"clients": 10, "acceptance": [0.86, 0.61, 0.2, 0.28, 0.19]}
+
+
+def readme(text: str) -> list[list[str]]:
+    """Return the words of each command in the block of shell commands of README.md that has `text`."""
+    (block,) = (
+        one for one in blocks() if one.path == "README.md" and one.language == "sh" and text in one.text
+    )
+    return [words for line in logical_lines(block.text) for words in simple_commands(line)]
 
 
 @contextlib.contextmanager
@@ -42,6 +47,16 @@ def phase(folder: Path, k: int, *flags: str, **parameters: object) -> Iterator[s
         yield url.removeprefix("http://")
 
 
+@contextlib.contextmanager
+def simulator_of_readme(folder: Path) -> Iterator[str]:
+    """Run the simulator as README.md does, but faster; yield its host:port."""
+    (_, scenario), (_, _, *flags) = readme(" simulate ")
+    path = folder / flags[-1]
+    path.write_text(scenario, encoding="utf-8")
+    with simulator(*flags[:-1], str(path), "--speed", "5") as url:
+        yield url.removeprefix("http://")
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """What the transcripts were made with, simulated."""
@@ -49,10 +64,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     tiny = ("--models", "tiny-llama", "--speed", "20")
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
-        server = enter(phase(folder, 5, "--speed", "5", **README))
+        server = enter(simulator_of_readme(folder))
+        ((_, _, _, *told),) = readme("--spec.config")
         watching = enter(
             exporter(
-                *("--vllm.url", f"http://{server}", "--spec.config", json.dumps(SPECULATION)),
+                *("--vllm.url", f"http://{server}", *told),
                 *("--poll.interval", "500ms", "--poll.timeout", "400ms"),
                 *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
             )

@@ -18,8 +18,8 @@ from alerts.pushing import TOKEN, pushing
 from client.fake_vllm import FakeVLLM
 from docs.inventory import ROOT
 from grafana.fake_grafana import EDITOR, FakeGrafana
+from ports import free_port
 from prometheus.exporter_process import COMMAND, clean_environment, exporter, simulator
-from prometheus_server import free_port
 from sweep.fake import FakeServer
 
 if TYPE_CHECKING:

@@ -107,6 +107,6 @@ def of_cluster(path: str, cluster: Cluster) -> Config:
 
 def with_rules(config: Config, alertmanager: str = "") -> tuple[Config, dict[str, str]]:
     """Return a configuration that evaluates all rules, and the files of the rules."""
-    files = rules(sorted(RULES.glob("*.yml")), FACTOR)
+    files = rules({path.name: path.read_text("utf-8") for path in RULES.glob("*.yml")}, FACTOR)
     alerting = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]} if alertmanager else {}
     return {**config, "rule_files": sorted(files), "alerting": alerting}, files

@@ -379,7 +379,7 @@ FORMS: dict[str, tuple[Any, str, Any, Any]] = {
     "requests.bounds.output-token": (["0.01"], "0.01", [0.01], (0.01,)),
 }
 #: Options that are looked at only with another one.
-WITH = {"tap.listen-address": ":0", "requests.tenant-header": "X-Tenant"}
+WITH = {"tap.listen-address": ":0", "requests.tenant-header": "X-Tenant", "requests.tenant": ["acme"]}
 
 
 def made_of(found: Config) -> dict[str, Any]:
