@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from tap.ends import HOST, WAYS, Road, connect, eventually, road, tapping
+from tap.ends import HOST, WAYS, End, Road, connect, eventually, road, tapping
 from tap.streams import (
     ASKED,
     EVENTS,
@@ -226,6 +226,25 @@ async def test_pipelined_streams_keep_their_events() -> None:
         assert await server.rest() == (b"", "end")
 
 
+async def _is_asked(server: End) -> None:
+    """Read the next request, which asks for its usage."""
+    head = await server.read_head()
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    assert b'"include_usage":true' in await server.read(length)
+
+
+async def _streamed(client: End, server: End) -> bytes:
+    """Stream all events, and return those that arrive."""
+    await server.send(stream_head() + chunks(EVENTS))
+    assert await client.read_head() == stream_head()
+    body = b""
+    while not body.endswith(b"\r\n0\r\n\r\n"):
+        body += await client.read(1)
+    events, end = unchunk(body)
+    assert end == b"\r\n"
+    return events
+
+
 async def test_a_stream_after_others_is_asked() -> None:
     """On one connection: each of them alone."""
     plain = request(chat_request(stream=True))
@@ -235,15 +254,8 @@ async def test_a_stream_after_others_is_asked() -> None:
         assert await client.read(len(_OK)) == _OK
         for _ in range(3):
             await client.send(plain)
-            head = await server.read_head()
-            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            assert b'"include_usage":true' in await server.read(length)
-            await server.send(stream_head() + chunks(EVENTS))
-            assert await client.read_head() == stream_head()
-            body = b""
-            while not body.endswith(b"\r\n0\r\n\r\n"):
-                body += await client.read(1)
-            assert unchunk(body) == (b"".join(EVENTS[:-2] + EVENTS[-1:]), b"\r\n")
+            await _is_asked(server)
+            assert await _streamed(client, server) == b"".join(EVENTS[:-2] + EVENTS[-1:])
         await client.close()
         assert await server.rest() == (b"", "end")
         assert built.relay is not None
@@ -259,16 +271,9 @@ async def test_streams_after_a_request_in_chunks_are_asked() -> None:
         for first in (True, False, False):
             if not first:
                 await client.send(plain)
-                head = await server.read_head()
-                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-                assert b'"include_usage":true' in await server.read(length)
-            await server.send(stream_head() + chunks(EVENTS))
-            assert await client.read_head() == stream_head()
-            body = b""
-            while not body.endswith(b"\r\n0\r\n\r\n"):
-                body += await client.read(1)
+                await _is_asked(server)
             events = EVENTS if first else EVENTS[:-2] + EVENTS[-1:]
-            assert unchunk(body) == (b"".join(events), b"\r\n")
+            assert await _streamed(client, server) == b"".join(events)
         await client.close()
         assert await server.rest() == (b"", "end")
         assert built.relay is not None

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tap.ends import WAYS, connect, eventually, road
+from tap.ends import WAYS, End, connect, eventually, road
 from tap.streams import (
     ASKED,
     BEGUN,
@@ -22,6 +22,16 @@ from tap.streams import (
 from vllm_specdec_exporter.tap import relay as module
 
 
+async def _leave(client: End, server: End, how: str) -> None:
+    """Let the client leave; the server learns of it, and how."""
+    if how == "close":
+        await client.close()
+    else:
+        client.reset()
+    assert await server.rest() == (b"", "end" if how == "close" else "reset")
+    await server.close()
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("how", ["close", "reset"])
 async def test_a_client_that_leaves_a_stream_is_a_server_connection_that_ends(way: str, how: str) -> None:
@@ -30,12 +40,7 @@ async def test_a_client_that_leaves_a_stream_is_a_server_connection_that_ends(wa
         client, server = await built.both(ASKED)
         await server.send(BEGUN)
         assert await client.read(len(BEGUN)) == BEGUN
-        if how == "close":
-            await client.close()
-        else:
-            client.reset()
-        assert await server.rest() == (b"", "end" if how == "close" else "reset")
-        await server.close()
+        await _leave(client, server, how)
         if built.relay is not None:
             await built.relay.becomes_quiet()
             assert built.relay.unobserved == {"aborted": 1}
@@ -50,12 +55,7 @@ async def test_a_client_that_leaves_after_the_last_word(way: str, how: str) -> N
         sent = stream_head() + chunks(EVENTS).removesuffix(b"0\r\n\r\n")
         await server.send(sent)
         assert await client.read(len(sent)) == sent
-        if how == "close":
-            await client.close()
-        else:
-            client.reset()
-        assert await server.rest() == (b"", "end" if how == "close" else "reset")
-        await server.close()
+        await _leave(client, server, how)
         if built.relay is not None:
             await built.relay.becomes_quiet()
             (seen,) = built.relay.told
