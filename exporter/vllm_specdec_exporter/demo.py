@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import yaml
 
 from .api import SnapshotError, get_metrics
 from .duration import parse_duration
+from .ending import Interruption
 from .options import ConfigError
 from .timescale import rules, scaled
 from .wording import action_words
@@ -85,12 +85,12 @@ def run(args: argparse.Namespace) -> int:
     if every < _SHORTEST_EVERY:
         msg = f'--every "{args.every}": at least {_SHORTEST_EVERY:g}s is needed'
         raise ConfigError(msg)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the latter when the terminal is closed
-        signal.signal(number, signal.default_int_handler)
+    interruption = Interruption()
+    interruption.listen()
     with tempfile.TemporaryDirectory(prefix="vllm-specdec-demo-") as folder, contextlib.ExitStack() as stack:
         programs = list(_programs(Path(folder), args.scenario, args.speed))
         try:
-            running = [(program, stack.enter_context(_started(program, folder))) for program in programs]
+            running = [(program, _start(program, folder, interruption, stack)) for program in programs]
             _introduce(programs, args.scenario)
             return _watch(running, programs[1], duration, every)
         except KeyboardInterrupt:
@@ -195,24 +195,27 @@ def _port(wanted: int, taken: set[int]) -> int:
     return _port(0, taken)
 
 
-@contextlib.contextmanager
-def _started(program: Program, folder: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the program until the end of the context; its output goes to a file, shown if it fails."""
+def _start(
+    program: Program, folder: str, interruption: Interruption, stack: contextlib.ExitStack
+) -> subprocess.Popen[bytes]:
+    """Run the program until the end of `stack`; its output goes to a file, shown if it fails."""
     log = Path(folder) / f"{program.name.replace(' ', '-')}.log"
-    with log.open("wb") as output:
+    with interruption.held(), log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             program.command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
+        stack.callback(_end, process)
+    _await(program, process, log)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
     try:
-        _await(program, process, log)
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _await(program: Program, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -51,6 +51,44 @@ def on_each_signal(tell: Callable[[], None]) -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
 
+class Interruption:
+    """Raises KeyboardInterrupt for SIGINT, SIGTERM and SIGHUP, in a process without a loop.
+
+    Not while it is `held`: whoever is interrupted while a child is being started does not know of the child,
+    and leaves it behind.
+    """
+
+    def __init__(self) -> None:
+        self._holds = False
+        self._came = False
+
+    def listen(self) -> None:
+        """Take the signals from here on; a SIGINT that the shell has told to ignore stays ignored."""
+        for number in _ENDS:
+            if number != signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._note)
+
+    def _note(self, _number: int, _frame: object) -> None:
+        self._came = True
+        if not self._holds:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait with what comes within the block until its end.
+
+        Raises:
+            KeyboardInterrupt: something came.
+        """
+        self._holds = True
+        try:
+            yield
+        finally:
+            self._holds = False
+        if self._came:
+            raise KeyboardInterrupt
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """Whether to end.

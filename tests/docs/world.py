@@ -33,6 +33,8 @@ OTHER = ("OLD:8000", "GOOD:8000", "127.0.0.1:8001")
 PLAIN = ("PLAIN:8000", "vllm-a:8000")
 EXPORTER = ("127.0.0.1:9850", "EXPORTER:9850")
 ACT = ("127.0.0.1:9851",)
+#: Answers as the vLLM behind it does.
+TAP = "TAP:9852"
 SPECULATION = {"method": "eagle3", "num_speculative_tokens": 3}
 
 
@@ -75,7 +77,7 @@ def world(folder: Path, openai: int = 0) -> Iterator[World]:
         plain = enter(simulator(*flags, _scenario(folder, 8, 16), "--num-speculative-tokens", "0"))
         address = enter(
             exporter(
-                *("--vllm.url", speculating, "--poll.interval", "500ms", "--poll.timeout", "400ms"),
+                *("--vllm.url", speculating, "--poll.interval", "1s", "--poll.timeout", "950ms"),
                 *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
                 *("--spec.config", json.dumps(SPECULATION)),
                 *("--tap.listen-address", f"127.0.0.1:{free_port()}"),
@@ -85,17 +87,19 @@ def world(folder: Path, openai: int = 0) -> Iterator[World]:
         enter(pushing(address))
         fakes, grafana = enter(servers_to_sweep(openai))
         alertmanager = enter(AlertmanagerServer(_routes()))
+        answering = enter(FakeVLLM()).url
         yield World(
             addresses={
                 **dict.fromkeys(SPECULATING, speculating.removeprefix("http://")),
                 **dict.fromkeys(OTHER, other.removeprefix("http://")),
                 **dict.fromkeys(PLAIN, plain.removeprefix("http://")),
                 **dict.fromkeys(EXPORTER, address),
+                TAP: answering.removeprefix("http://"),
                 "127.0.0.1:9093": alertmanager.url.removeprefix("http://"),
                 **dict.fromkeys(ACT, enter(act()).url.removeprefix("http://")),
             },
             openai=[fake.removeprefix("http://") for fake in fakes],
-            answering=enter(FakeVLLM()).url,
+            answering=answering,
             grafana=grafana,
             alertmanager=alertmanager.url,
             files=_files(folder, speculating, plain),

@@ -49,7 +49,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_makefile_makes_the_wheel_so() -> None:
     """The only command that is replaced is what `make wheel` runs."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    assert re.search(r"^wheel: .*\n\t\$\(BIN\)/python -m hatchling build -t wheel$", makefile, re.MULTILINE)
+    assert re.search(
+        r"^wheel: .*\n\trm -f dist/\*\.whl\n\t\$\(BIN\)/python -m hatchling build -t wheel$",
+        makefile,
+        re.MULTILINE,
+    )
     assert lines("Install")[0] == "make wheel"
 
 

@@ -33,7 +33,6 @@ from tap.streams import (
     usage_chunk,
 )
 from vllm_specdec_exporter.per_request import usage
-from vllm_specdec_exporter.tap import question
 from vllm_specdec_exporter.tap.asking import Asking
 from vllm_specdec_exporter.tap.heads import MAX_HEAD
 
@@ -296,7 +295,7 @@ def test_a_defect_in_the_reading_passes_traffic_on(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(usage, "read_answer", _fails)
     out = asking.answer(streamed(WITH))
     assert unchunk(split(out)[1])[0] == b"".join(WITH)
-    monkeypatch.setattr(question, "_wishes", _fails)
+    monkeypatch.setattr(usage, "_wishes", _fails)
     assert Asking().request(STREAM) == STREAM
 
 
