@@ -69,9 +69,9 @@ class Interruption:
                 signal.signal(number, self._note)
 
     def _note(self, _number: int, _frame: object) -> None:
-        self._came = True
         if not self._holds:
             raise KeyboardInterrupt
+        self._came = True
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -86,6 +86,7 @@ class Interruption:
         finally:
             self._holds = False
         if self._came:
+            self._came = False
             raise KeyboardInterrupt
 
 

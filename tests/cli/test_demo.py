@@ -271,6 +271,36 @@ def test_a_demo_that_is_stopped_while_it_starts_leaves_nothing_behind(tmp_path: 
         assert code == 0
 
 
+_INTERRUPTED = """
+import os, signal, time
+from vllm_specdec_exporter.ending import Interruption
+
+interruption, said = Interruption(), []
+interruption.listen()
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    try:
+        with interruption.held():
+            os.kill(os.getpid(), number)
+            said.append("started")
+        said.append("too late")
+    except KeyboardInterrupt:
+        said.append("interrupted")
+    try:
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+    except KeyboardInterrupt:
+        said.append("at once")
+print(*said, sep=", ")
+"""
+
+
+def test_an_interruption_waits_for_the_start_of_a_program_and_for_nothing_else() -> None:
+    """Who is interrupted between the start of a child and the note of it would leave it behind."""
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ", ".join(["started, interrupted, at once"] * 3) + "\n"
+
+
 def test_ports_that_are_taken_are_left_alone(tmp_path: Path) -> None:
     """Where the usual ports are in use, by whomever, the demo finds others and says which."""
     with contextlib.ExitStack() as stack:
