@@ -597,7 +597,11 @@ class TestLabels:
         names = [line for name in NASTY for line in vllm_lines(COUNTED, model_name=name, engine="0")]
         with (
             FaultyServer(answer(text(*names))) as server,
-            running_exporter("--vllm.url", server.url, "--log.interval", "200ms") as exporter,
+            # A poll that were late on a busy machine would take the names away for a moment.
+            running_exporter(
+                *("--vllm.url", server.url, "--log.interval", "200ms"),
+                *("--poll.interval", "2s", "--poll.timeout", "1900ms"),
+            ) as exporter,
         ):
             exporter.wait_until_up()
             eventually(lambda: len(exporter.log_lines("aggregate")) >= len(NASTY))
