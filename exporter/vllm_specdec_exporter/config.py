@@ -13,7 +13,7 @@ from .duration import format_duration
 from .economics.criteria import basis, thresholds_for
 from .economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
 from .option_table import OPTIONS
-from .options import ConfigError, gather
+from .options import ConfigError, gather, refuse_halves
 from .per_request.settings import RequestSettings
 from .request_options import build_requests, build_tap
 from .settings import Settings
@@ -206,9 +206,7 @@ def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
     Raises:
         ConfigError: values that contradict each other.
     """
-    if bool(values["vllm.cert-file"]) != bool(values["vllm.key-file"]):
-        msg = "--vllm.cert-file and --vllm.key-file go together"
-        raise ConfigError(msg)
+    refuse_halves(values, "vllm.cert-file", "vllm.key-file")
     return UpstreamConfig(
         ca_file=values["vllm.ca-file"] or "",
         cert_file=values["vllm.cert-file"] or "",
@@ -278,10 +276,8 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
 
 
 def _memory_ratio(values: Mapping[str, Any]) -> float | None:
+    refuse_halves(values, "cost.draft-memory", "cost.gpu-memory")
     draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
-    if (draft is None) != (gpus is None):
-        msg = "--cost.draft-memory and --cost.gpu-memory go together"
-        raise ConfigError(msg)
     if draft is not None and draft > gpus:
         msg = f"--cost.draft-memory: {draft:g} bytes are more than the {gpus:g} of --cost.gpu-memory"
         raise ConfigError(msg)

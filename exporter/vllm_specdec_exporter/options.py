@@ -129,6 +129,17 @@ def gather(
     return values, shown
 
 
+def refuse_halves(values: Mapping[str, Any], first: str, second: str) -> None:
+    """Refuse one of two settings that go together without the other.
+
+    Raises:
+        ConfigError: one is there, and the other is not.
+    """
+    if (values[first] in (None, "")) != (values[second] in (None, "")):
+        msg = f"--{first} and --{second} go together"
+        raise ConfigError(msg)
+
+
 def unknown_variables(options: Sequence[Option], environment: Mapping[str, str]) -> list[str]:
     """Return the variables that bear the prefix but belong to no option: misspelt, most likely.
 

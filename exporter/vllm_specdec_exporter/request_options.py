@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .listen_address import format_address, loopback_hosts, parse_listen_address
-from .options import ConfigError, Option
+from .options import ConfigError, Option, refuse_halves
 from .per_request.classification import TYPE_HEADER, Classification, parse_rule
 from .per_request.grouping import MOST_OWN_GROUPS, TEMPERATURE_BOUNDS, Temperatures
 from .per_request.room import most_models, own_types
@@ -195,9 +195,7 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
     if values["tap.listen-address"] is None:
         _refuse_without_tap(values)
         return None
-    if bool(values["tap.cert-file"]) != bool(values["tap.key-file"]):
-        msg = "--tap.cert-file and --tap.key-file go together"
-        raise ConfigError(msg)
+    refuse_halves(values, "tap.cert-file", "tap.key-file")
     upstream: Target | None = values["tap.upstream"]
     if upstream is None and len(targets) > 1:
         msg = "--tap.upstream is needed where several servers are polled: the tap relays to one of them"

@@ -60,6 +60,26 @@ class CertificateFiles:
         return tuple(stamp(path) for path in self._paths)
 
 
+def show(context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]) -> None:
+    """Let `context` show a certificate.
+
+    Args:
+        context: the settings.
+        pair: files of the certificate and of its key.
+        flags: where they were named, for the message.
+
+    Raises:
+        ValueError: they hold no certificate with its key.
+    """
+    try:
+        # An encrypted key would ask for its password on the terminal.
+        context.load_cert_chain(*pair, password=lambda: "")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        certificate, key = (f"{flag} {json.dumps(path)}" for flag, path in zip(flags, pair, strict=True))
+        msg = f"{certificate}: no certificate that fits {key} ({error})"
+        raise ValueError(msg) from error
+
+
 def trusting(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContext:
     """Return settings that trust the system's certificates, or those of a file.
 

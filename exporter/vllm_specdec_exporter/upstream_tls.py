@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import ssl
 from typing import TYPE_CHECKING
 
-from .tls import CertificateFiles, trusting
+from .tls import CertificateFiles, show, trusting
 
 if TYPE_CHECKING:
+    import ssl
+
     from .config import UpstreamConfig
 
 
@@ -41,13 +41,5 @@ def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
     """
     context = trusting(config.ca_file, insecure=config.insecure_skip_verify, flag="--vllm.ca-file")
     if config.cert_file:
-        try:
-            # An encrypted key would ask for its password on the terminal.
-            context.load_cert_chain(config.cert_file, config.key_file, password=lambda: "")
-        except (ssl.SSLError, OSError, ValueError) as error:
-            msg = (
-                f"--vllm.cert-file {json.dumps(config.cert_file)}: no certificate that fits "
-                f"--vllm.key-file {json.dumps(config.key_file)} ({error})"
-            )
-            raise ValueError(msg) from error
+        show(context, (config.cert_file, config.key_file), ("--vllm.cert-file", "--vllm.key-file"))
     return context

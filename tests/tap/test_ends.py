@@ -22,6 +22,16 @@ from tap.streams import (
 from vllm_specdec_exporter.tap import relay as module
 
 
+async def _break_off(server: End, client: End, how: str) -> None:
+    """Let the server end the connection; the client learns of it, and how."""
+    if how == "end":
+        await server.close()
+    else:
+        server.reset()
+    assert await client.rest() == (b"", how)
+    await client.close()
+
+
 async def _leave(client: End, server: End, how: str) -> None:
     """Let the client leave; the server learns of it, and how."""
     if how == "close":
@@ -101,12 +111,7 @@ async def test_half_an_answer_until_the_end_of_the_connection(way: str, how: str
         sent = stream_head(**_UNTIL_THE_END) + b"".join(EVENTS[:-1])
         await server.send(sent)
         assert await client.read(len(sent)) == sent
-        if how == "end":
-            await server.close()
-        else:
-            server.reset()
-        assert await client.rest() == (b"", how)
-        await client.close()
+        await _break_off(server, client, how)
         if built.relay is not None:
             await built.relay.becomes_quiet()
             assert built.relay.unobserved == {"aborted": 1}
@@ -163,12 +168,7 @@ async def test_a_server_that_breaks_off_is_seen_as_such(way: str, begun: bytes, 
         client, server = await built.both(ASKED)
         await server.send(begun)
         assert await client.read(len(begun)) == begun
-        if how == "end":
-            await server.close()
-        else:
-            server.reset()
-        assert await client.rest() == (b"", how)
-        await client.close()
+        await _break_off(server, client, how)
         if built.relay is not None:
             await built.relay.becomes_quiet()
             assert sum(built.relay.unobserved.values()) == 1

@@ -57,14 +57,14 @@ class Asked:
     fields: frozenset[str] = frozenset()
 
 
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str | None)
 _NUMBER = msgspec.json.Decoder(float | None, strict=False)
 _EMPTY = (b"null", b"[]", b"{}", b'""', b"false")
 #: With the white space around it.
 _LONGEST_EMPTY = 64
 #: What msgspec raises where bytes are not what they should be. It checks UTF-8 late, and not always itself.
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: More answers than any server gives to one request.
 _MOST_CHOICES = 2**31
 
@@ -76,15 +76,15 @@ def read_request(body: bytes | bytearray) -> Asked:
         UnreadableError: not the JSON of a request.
     """
     try:
-        fields = _FIELDS.decode(body)
+        fields = FIELDS.decode(body)
         temperature = _NUMBER.decode(fields.get("temperature", b"null"))
         choices = _NUMBER.decode(fields.get("n", b"1"))
         if "sampling_params" in fields:  # tokens in, tokens out: the parameters are one level down
-            inner = _FIELDS.decode(fields["sampling_params"])
+            inner = FIELDS.decode(fields["sampling_params"])
             temperature = _NUMBER.decode(inner.get("temperature", b"null"))
             choices = _NUMBER.decode(inner.get("n", b"1"))
         model = _TEXT.decode(fields.get("model", b"null"))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         msg = "not the JSON of a request"
         raise UnreadableError(msg) from error
     if temperature is not None and not math.isfinite(temperature):
@@ -186,7 +186,7 @@ def read_answer(body: bytes | bytearray) -> Told:
         return Told()
     try:
         found = _DOCUMENT.decode(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         msg = "not the JSON of an answer"
         raise UnreadableError(msg) from error
     metrics = found.metrics or _Metrics()
@@ -216,7 +216,7 @@ def brings_only_tokens(body: bytes) -> bool:
     """
     try:
         found = _PART.decode(body)
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
     return bool(found.choices) and found.usage is None and found.metrics is None and _is_null(found.error)
 
@@ -230,7 +230,7 @@ def _record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
         return None, False
     try:
         return parse_record(_ANY.decode(raw)), False
-    except (RecordError, *_UNREADABLE):
+    except (RecordError, *UNREADABLE):
         return None, True
 
 
@@ -239,7 +239,7 @@ def _opens(choice: _Choice) -> bool:
         return False
     try:
         delta = _DELTA.decode(choice.delta)
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
     return "role" in delta and not any(bytes(delta.get(key, b"null")).strip() not in _EMPTY for key in _TEXTS)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..economics.choice import Choice
     from ..economics.cost import CostProfile
+    from ..judgement.finding import Finding
     from .result import GroupWindow, ModelRequests, RequestsResult, TapResult
 
     #: Emphasises a text in a style.
@@ -63,10 +64,7 @@ def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | 
     """
     yield from _records(requests)
     for finding in requests.findings:
-        first, *rest = _wrap(finding.text, f"  {finding.severity:<10}", 12)
-        yield paint(first, _RED if finding.severity is Severity.PROBLEM else _YELLOW)
-        yield from rest
-        yield from _wrap(finding.action, "", 12)
+        yield from _finding(finding, f"  {finding.severity:<10}", 12, paint)
     for found in requests.models:
         yield from _verdict(found, paint)
     for found in requests.models:
@@ -137,12 +135,16 @@ def _model(found: ModelRequests, paint: Paint, costs: Costs | None) -> Iterator[
     if found.window_requests:
         yield from _numbers(found, costs)
     for finding in found.findings:
-        first, *rest = _wrap(f"{finding.severity}: {finding.text}", "    ", 6)
-        yield paint(first, _RED if finding.severity is Severity.PROBLEM else _YELLOW)
-        yield from rest
-        yield from _wrap(finding.action, "      ", 6)
+        yield from _finding(finding, f"    {finding.severity}: ", 6, paint)
     if not found.findings:
         yield "    nothing to report"
+
+
+def _finding(finding: Finding, begin: str, hang: int, paint: Paint) -> Iterator[str]:
+    first, *rest = _wrap(finding.text, begin, hang)
+    yield paint(first, _RED if finding.severity is Severity.PROBLEM else _YELLOW)
+    yield from rest
+    yield from _wrap(finding.action, "", hang)
 
 
 def _numbers(found: ModelRequests, costs: Costs | None) -> Iterator[str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from .answer import UnreadableError, read_answer, route_of
+from .answer import FIELDS, UNREADABLE, UnreadableError, read_answer, route_of
 from .exchange import MAX_EVENT
 from .sse import EventSplitter, EventTooLargeError, data_of
+
+if TYPE_CHECKING:
+    import msgspec
 
 _WANTED = b'{"include_usage":true}'
 
@@ -23,7 +25,6 @@ ASK = b'"stream_options":' + _WANTED + b","
 #: Options of a stream that say nothing.
 _OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null)')
 
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 #: With the white space around it; what is longer is not copied to be looked at.
 _LONGEST_WORD = 64
 
@@ -75,8 +76,8 @@ def _place(body: bytearray) -> tuple[int, int] | None:
 def _wishes(body: bytearray) -> tuple[bytes, bytes]:
     """Return what a request says of `stream` and of its options, as JSON; nothing where it does not."""
     try:
-        fields = _FIELDS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        fields = FIELDS.decode(body)
+    except UNREADABLE:
         return b"", b""
     return _word(fields.get("stream", b"")), _word(fields.get("stream_options", b""))
 

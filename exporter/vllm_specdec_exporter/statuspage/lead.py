@@ -94,6 +94,11 @@ def findings(view: View) -> Html:
     return finding_list(view.engine.findings, f"{view.anchor}-findings")
 
 
+def notice(title: str, *content: Html, kind: str = "problem") -> Html:
+    """Return what is said of the whole page or section, before all else."""
+    return element("div", element("p", element("strong", title)), *content, class_=f"notice {kind}")
+
+
 def finding_list(found: Iterable[Finding], anchor: str) -> Html:
     """Return findings with what to do about them; left out where there are none."""
     items = [

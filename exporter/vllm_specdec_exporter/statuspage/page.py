@@ -31,7 +31,7 @@ from ..markup import (
     table,
 )
 from ..result import REASONS
-from .lead import LEAD
+from .lead import LEAD, notice
 from .overview import engine_anchor, overview, summary, target_pill
 from .requests import pointer, requests
 from .sections import SECTIONS
@@ -123,7 +123,7 @@ def _main(result: ExporterResult, now: float) -> Html:
         _target(result, index, target, now, several=rows > 1) for index, target in enumerate(result.targets)
     )
     if not result.targets:
-        parts.append(_notice("No targets", element("p", "The exporter was given no server to poll.")))
+        parts.append(notice("No targets", element("p", "The exporter was given no server to poll.")))
     if result.requests is not None:
         parts.append(requests(result.requests, now))
     parts.append(_thresholds(result))
@@ -140,11 +140,7 @@ def _reload_failed(result: ExporterResult, now: float) -> Html:
         since,
         " stays in force. The exporter's log says why.",
     )
-    return _notice("Configuration not reloaded", words)
-
-
-def _notice(title: str, *content: Html, kind: str = "problem") -> Html:
-    return element("div", element("p", element("strong", title)), *content, class_=f"notice {kind}")
+    return notice("Configuration not reloaded", words)
 
 
 def _target(result: ExporterResult, index: int, target: TargetResult, now: float, *, several: bool) -> Html:
@@ -192,9 +188,9 @@ def _state(target: TargetResult, now: float) -> Html:
         return Html()
     if target.up:
         words = "The server answers, but shows no engine: it may still be starting, or serve no model."
-        return _notice("No engine", element("p", words), kind="hint")
+        return notice("No engine", element("p", words), kind="hint")
     if target.failure is None:
-        return _notice("Not polled yet", element("p", "The first poll is under way."), kind="hint")
+        return notice("Not polled yet", element("p", "The first poll is under way."), kind="hint")
     last = target.last_success_timestamp_seconds
     since = (
         join("No poll has succeeded since the exporter started.")
@@ -203,7 +199,7 @@ def _state(target: TargetResult, now: float) -> Html:
     )
     reason = target.failure.reason
     meaning = f" ({REASONS[reason]})" if reason in REASONS else ""
-    return _notice(
+    return notice(
         f"Down: {target.failure.message}",
         element("p", "Reason: ", element("code", reason), f"{meaning}. ", since),
         element("p", "Nothing is derived while the server does not answer, so nothing here is out of date."),

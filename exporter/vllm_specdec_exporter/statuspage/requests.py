@@ -24,7 +24,7 @@ from ..markup import (
 from ..per_request.observation import RecordState
 from ..per_request.report import FLAG
 from ..per_request.standing import Standing, is_problem, standing
-from .lead import finding_list
+from .lead import finding_list, notice
 from .request_panels import NO_TOKENS, OF_ALL, PANELS, or_none, worst
 
 if TYPE_CHECKING:
@@ -87,12 +87,7 @@ def _observed(result: RequestsResult) -> tuple[tuple[str, str], ...]:
 
 
 def _notice(finding: Finding) -> Html:
-    return element(
-        "div",
-        element("p", element("strong", finding.text)),
-        element("p", finding.action),
-        class_=f"notice {finding.severity.value}",
-    )
+    return notice(finding.text, element("p", finding.action), kind=finding.severity.value)
 
 
 def _unrecorded(result: RequestsResult) -> Html:
@@ -106,7 +101,7 @@ def _unrecorded(result: RequestsResult) -> Html:
         words = join("Start vLLM (0.29 or newer) with ", element("code", FLAG), ".")
     else:
         return Html()
-    return element("div", element("p", element("strong", title)), element("p", words), class_="notice hint")
+    return notice(title, element("p", words), kind="hint")
 
 
 def _title(found: ModelRequests) -> Html:

@@ -153,14 +153,16 @@ def _tables(record: SweepRecord, zones: Zones) -> Iterator[str]:
     )
     if any(zone_words(result, zones).endswith("*") for result in record.cells):
         yield note("* The interval reaches into another zone: more requests would tell.")
-    positions = {result.cell.name: result.position_acceptance_ratio for result in record.cells}
-    depth = max(map(len, positions.values()), default=0)
+    depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
     if depth:
         yield data_table(
             ("Cell", *(f"Position {i}" for i in range(depth))),
             (
-                (name, *(f"{ratio:.3f}" for ratio in _padded(ratios, depth)))
-                for name, ratios in positions.items()
+                (
+                    result.cell.name,
+                    *(f"{ratio:.3f}" for ratio in _padded(result.position_acceptance_ratio, depth)),
+                )
+                for result in record.cells
             ),
             label="Share of drafts in which each position was accepted",
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import resource
 import ssl
@@ -15,7 +14,7 @@ from ..events import Event
 from ..listen_address import format_address
 from ..listener import Listener
 from ..options import ConfigError
-from ..tls import CertificateFiles
+from ..tls import CertificateFiles, show
 from ..upstream_tls import UpstreamTLS
 from .tap import Tap
 
@@ -152,15 +151,9 @@ class ClientTLS:
         self._files.refresh()
 
     def _load(self) -> None:
-        try:
-            # A pair that does not fit would leave the old certificate with the new key: try it elsewhere.
-            for context in (_towards_clients(), self.context):
-                # An encrypted key would ask for its password on the terminal.
-                context.load_cert_chain(*self._paths, password=lambda: "")
-        except (ssl.SSLError, OSError, ValueError) as error:
-            cert_file, key_file = map(json.dumps, self._paths)
-            msg = f"--tap.cert-file {cert_file}: no certificate that fits --tap.key-file {key_file} ({error})"
-            raise ValueError(msg) from error
+        # A pair that does not fit would leave the old certificate with the new key: try it elsewhere.
+        for context in (_towards_clients(), self.context):
+            show(context, self._paths, ("--tap.cert-file", "--tap.key-file"))
 
 
 def _towards_clients() -> ssl.SSLContext:
