@@ -303,6 +303,26 @@ class TestVLLM:
         assert collector.pushes[0].headers["authorization"] == "Bearer a-token"
 
     @pytest.mark.parametrize(
+        ("value", "expected"), [(None, "by-default"), ("X-Kind", "by-name"), ("", "warm")]
+    )
+    @pytest.mark.usefixtures("environ")
+    async def test_type_header(
+        self, value: str | None, expected: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that is not set is the usual one; one that is empty is none, as in the exporter's settings."""
+        if value is not None:
+            monkeypatch.setenv("SPECDEC_PUSH_TYPE_HEADER", value)
+        app = VLLMRequestObservation(answering(STREAM))
+        scope = a_scope()
+        scope["headers"] += [(b"x-request-type", b"by-default"), (b"x-kind", b"by-name")]
+        await drive(app, scope, [request()])
+
+        reporter = app._watcher.reporter
+        assert reporter.flush(10)
+        reporter.close()
+        assert [found.request_type for found in collector.observations] == [expected]
+
+    @pytest.mark.parametrize(
         ("variable", "value", "says"),
         [
             ("SPECDEC_PUSH_URL", "", "SPECDEC_PUSH_URL is needed"),

@@ -20,7 +20,7 @@ VARIABLES = {
     "SPECDEC_PUSH_URL": "address of the exporter, such as `http://127.0.0.1:9850`; needed",
     "SPECDEC_PUSH_TOKEN_FILE": "file with the bearer token, read anew for every push; needed",
     "SPECDEC_PUSH_CA_FILE": "certificates that vouch for the exporter's, PEM; by default those of the system",
-    "SPECDEC_PUSH_TYPE_HEADER": "request header that names the type; by default `X-Request-Type`",
+    "SPECDEC_PUSH_TYPE_HEADER": "request header with the type; by default `X-Request-Type`, empty for none",
     "SPECDEC_PUSH_TYPES": "rules for requests without that header, one a line, as in `--requests.type`",
     "SPECDEC_PUSH_TENANT_HEADER": "request header that names the tenant",
     "SPECDEC_PUSH_TENANTS": "tenants that are named to the exporter, between commas; every other is `other`",
@@ -55,8 +55,8 @@ def reporter_from(environ: Mapping[str, str]) -> Reporter:
 def labels_from(environ: Mapping[str, str]) -> Labels:
     """Return how the environment says that requests are classified."""
     labels: Labels = {}
-    if header := environ.get("SPECDEC_PUSH_TYPE_HEADER"):
-        labels["type_header"] = header
+    if (type_header := environ.get("SPECDEC_PUSH_TYPE_HEADER")) is not None:
+        labels["type_header"] = type_header
     if rules := environ.get("SPECDEC_PUSH_TYPES"):
         labels["types"] = [line.strip() for line in rules.splitlines() if line.strip()]
     if header := environ.get("SPECDEC_PUSH_TENANT_HEADER"):
