@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
+from closing import clean_up
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
@@ -79,7 +81,7 @@ class FakeGrafana:
         traceback: TracebackType | None,
     ) -> None:
         if self._runner is not None:
-            await self._runner.cleanup()
+            await clean_up(self._runner)
 
     def keep(self, document: dict[str, Any], folder: str, *, provisioned: bool = False) -> None:
         """Have a dashboard already."""

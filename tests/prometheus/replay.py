@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
 
+from closing import clean_up
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
@@ -112,7 +114,7 @@ class ReplayServer:
     async def _close(self) -> None:
         runner, self._runner = self._runner, None
         if runner is not None:
-            await runner.cleanup()
+            await clean_up(runner)
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         reply = self._replies[min(self._next, len(self._replies) - 1)]

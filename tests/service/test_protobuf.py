@@ -17,6 +17,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
+from closing import clean_up
 from native_buckets import bound_of
 from observed import observed
 from ports import free_port
@@ -194,7 +195,7 @@ def serving(handler: Handler) -> Iterator[str]:
     try:
         yield f"127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        run(runner.cleanup())
+        run(clean_up(runner))
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()

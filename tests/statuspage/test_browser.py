@@ -12,6 +12,7 @@ from aiohttp import web
 
 import browser as browsers
 from browser import Browser, BrowserError
+from closing import clean_up
 from statuspage.examples import NOW, PAGES, engine, page_of, target
 from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
 
@@ -128,7 +129,7 @@ async def serving(result: ExporterResult, refresh: float = 0.0) -> AsyncIterator
         site.address = f"http://127.0.0.1:{runner.addresses[0][1]}/some/prefix/"
         yield site
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 @pytest.mark.parametrize("name", SHOWN)

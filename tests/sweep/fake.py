@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
+from closing import clean_up
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
@@ -118,7 +120,7 @@ class FakeServer:
     async def close(self) -> None:
         runner, self._runner = self._runner, None
         if runner is not None:
-            await runner.cleanup()
+            await clean_up(runner)
 
     def restart(self) -> None:
         """Begin all counters anew."""

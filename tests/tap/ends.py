@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from closing import stop_accepting
 from vllm_specdec_exporter.listener import Listener
 from vllm_specdec_exporter.per_request.classification import Classification
 from vllm_specdec_exporter.tap.config import TapConfig
@@ -133,6 +134,7 @@ async def serving(
     try:
         yield server
     finally:
+        await stop_accepting(listening.sockets)
         listening.close()
         for end in server.ends:
             end.writer.transport.abort()

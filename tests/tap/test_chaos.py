@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from closing import stop_accepting
 from tap.chaos import MOST, Client, Server, expected, plan
 from tap.ends import HOST, eventually, tapping
 from vllm_specdec_exporter.per_request import exchange
@@ -68,6 +69,7 @@ async def test_chaos(ask: bool, requests: int, monkeypatch: pytest.MonkeyPatch) 
         assert result.connections_total > _CLIENTS
         assert relay.errors == {}
         assert "internal" not in relay.unobserved
+    await stop_accepting(listening.sockets)
     listening.close()
 
     (_, _, _), (objects, blocks, kinds), _, (objects_after, blocks_after, kinds_after) = left

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
+from closing import clean_up
 from tap.ends import HOST, WAYS, End, Road, connect, eventually, road, tapping
 from tap.streams import (
     ASKED,
@@ -376,4 +377,4 @@ class _running:  # noqa: N801 - used like a function
         return int(self._runner.addresses[0][1])
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        await clean_up(self._runner)

@@ -12,6 +12,7 @@ import openai
 import pytest
 from aiohttp import web
 
+from closing import clean_up
 from tap.ends import HOST, Relay, eventually, tapping
 from tap.streams import (
     CHAT,
@@ -118,7 +119,7 @@ async def _ways(*, ask: bool) -> AsyncIterator[tuple[_Vllm, Relay]]:
             yield vllm, relay
             await eventually(lambda: relay.result.connections == 0)
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 async def _models(_: web.Request) -> web.Response:
