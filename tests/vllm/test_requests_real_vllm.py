@@ -404,25 +404,42 @@ class Recorder:
 
     def __init__(self, port: int) -> None:
         self._server = port
-        self._socket = socket.create_server((HOST, 0))
-        self.port: int = self._socket.getsockname()[1]
+        self._sockets = [socket.create_server((HOST, 0))]
+        self._threads = [threading.Thread(target=self._accept)]
+        self.port: int = self._sockets[0].getsockname()[1]
         self.sent: list[bytearray] = []
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads[0].start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        """Wake who waits, await its end, and only then close: the listener first, so that no more come."""
+        _wake(self._sockets[0])
+        self._threads[0].join()
+        for one in self._sockets[1:]:
+            _wake(one)
+        for thread in self._threads[1:]:
+            thread.join()
+        for one in self._sockets:
+            one.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                client, _ = self._socket.accept()
+                client, _ = self._sockets[0].accept()
+                self._sockets.append(client)
                 server = socket.create_connection((HOST, self._server))
+                self._sockets.append(server)
                 self.sent.append(bytearray())
-                threading.Thread(target=_copy, args=(client, server, bytearray()), daemon=True).start()
-                threading.Thread(target=_copy, args=(server, client, self.sent[-1]), daemon=True).start()
+                for ends in ((client, server, bytearray()), (server, client, self.sent[-1])):
+                    self._threads.append(threading.Thread(target=_copy, args=ends))
+                    self._threads[-1].start()
+
+
+def _wake(one: socket.socket) -> None:
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
 
 
 def _copy(source: socket.socket, sink: socket.socket, kept: bytearray) -> None:
