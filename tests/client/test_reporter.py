@@ -286,7 +286,7 @@ class TestFaults:
             return taken(push)
 
         collector.reply = slow
-        with reporting(collector.url, timeout=0.1) as reporter:
+        with reporting(collector.url, timeout=1) as reporter:
             reporter.report(ONE)
             assert reporter.flush(10)
             assert (reporter.sent, reporter.failed) == (0, 1)

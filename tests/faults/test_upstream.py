@@ -156,7 +156,7 @@ def test_other_software(rig: Rig) -> None:
     rig.breaks(answer(b"# TYPE node_load1 gauge\nnode_load1 0.5\n"), "unrecognized")
     # Another process may have answered meanwhile: no window reaches back across that.
     anew = rig.exporter.wait_for(lambda m: m if m.value("window_span_seconds") else None)
-    assert anew.value("window_span_seconds") < 1.5
+    assert anew.value("window_span_seconds") < 2.5
     assert resets == anew.value("engine_resets_total")
 
 

@@ -43,8 +43,8 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 #: Fast enough for tests, with room for a busy machine.
 FAST: Mapping[str, str] = {
-    "--poll.interval": "300ms",
-    "--poll.timeout": "250ms",
+    "--poll.interval": "500ms",
+    "--poll.timeout": "480ms",
     "--web.listen-address": "127.0.0.1:0",
 }
 

@@ -280,7 +280,7 @@ class TestMeanwhile:
 
     def test_scrapes_are_fast(self, journey: Journey) -> None:
         """A scrape waits for no server, however many of them hang."""
-        assert max(journey.scrape_seconds) < 0.5
+        assert max(journey.scrape_seconds) < 1.2
 
     def test_no_traceback(self, journey: Journey) -> None:
         """A misbehaving server is no defect of the exporter."""
@@ -353,7 +353,7 @@ def test_answers_that_are_too_large(heavy: tuple[FaultyServer, RunningExporter],
 
     assert Counter(before) + Counter(too_large=1) == Counter(during.errors())
     assert set() == during.of_engines()
-    assert exporter.get("/metrics").seconds < 0.5
+    assert exporter.get("/metrics").seconds < 0.9
     # The process itself takes 50 to 60 MB; an answer and its pieces at most 3 times 16 MiB on top.
     assert _memory(during) < 130 * MIB
 
@@ -655,8 +655,8 @@ def test_recovery_begins_where_it_should() -> None:
         server.listen()
         anew = exporter.wait_for(lambda metrics: metrics.value("window_span_seconds", window="30s"))
 
-        # From before three failed polls to after them, at 300 ms each.
-        assert across > 0.9
+        # From before three failed polls to after them, at 500 ms each.
+        assert across > 1.5
         assert anew < across
         assert exporter.metrics().value("engine_resets_total") == 0
 

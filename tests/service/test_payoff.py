@@ -105,17 +105,20 @@ class TestMeasured:
 
     def test_latencies_are_compared(self, measured: RunningExporter) -> None:
         """By percentile, save where a bucket is too coarse for one; tokens and requests are faster."""
-        ratios = measured.metrics().values("latency_ratio", window="5s")
-        found = {(dict(key)["latency"], dict(key)["percentile"]): value for key, value in ratios.items()}
-
-        assert set(found) == {
-            (latency, quantile)
+        fine = {
+            (latency, percentile)
             for latency in ("time_to_first_token", "end_to_end")
-            for quantile in ("50", "95", "99")
+            for percentile in ("50", "95", "99")
         }
-        # All tokens of the simulated server fall into one bucket, so their means alone can be compared.
-        assert measured.metrics().value("measured_speedup", window="5s") > 1 / 0.7
-        assert found["end_to_end", "50"] < 0.7
+
+        def compared(metrics: Metrics) -> bool:
+            ratios = metrics.values("latency_ratio", window="5s")
+            found = {(dict(key)["latency"], dict(key)["percentile"]): value for key, value in ratios.items()}
+            # All tokens of the simulated server fall into one bucket, so their means alone can be compared.
+            speedup = metrics.value("measured_speedup", window="5s") or 0
+            return set(found) == fine and found["end_to_end", "50"] < 0.7 and speedup > 1 / 0.7
+
+        assert measured.wait_for(compared)  # traffic of a few seconds may leave one in too coarse a bucket
 
     def test_is_shown_on_the_page(self, measured: RunningExporter) -> None:
         """The page leads with what was measured, and has the comparison."""

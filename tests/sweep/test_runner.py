@@ -249,7 +249,7 @@ async def test_tokens_of_others_before_the_sweep_refuse_it(server: FakeServer) -
             await asyncio.sleep(0.02)
 
     task = asyncio.create_task(generate())
-    with pytest.raises(OtherTraffic, match=r"[1-9]\d* tokens generated within 0\.\d s"):
+    with pytest.raises(OtherTraffic, match=r"[1-9]\d* tokens generated within \d+\.\d s"):
         await run_sweep(PLAN, endpoint(server.url))
     task.cancel()
 
@@ -352,8 +352,8 @@ async def test_an_answer_that_hangs_ends_at_the_request_timeout(server: FakeServ
         return web.Response()
 
     server.on_request = nth(1, hang)
-    outcome = await run_sweep(replace(PLAN, request_timeout=0.3), endpoint(server.url))
-    assert outcome.record.cells[0].reasons == ("1 of 4 requests: no whole answer within 0.3 s",)
+    outcome = await run_sweep(replace(PLAN, request_timeout=1.5), endpoint(server.url))
+    assert outcome.record.cells[0].reasons == ("1 of 4 requests: no whole answer within 1.5 s",)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from service.harness import Answer, running_exporter
+from service.harness import Answer, eventually, running_exporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,9 +44,13 @@ def write(path: Path, document: Mapping[str, Any] | str) -> Path:
 def guarded(
     pki: Pki, document: Mapping[str, Any] | str, *args: str, **more: Any
 ) -> Iterator[RunningExporter]:
-    """Run the real command with a web configuration beside the files of `pki`."""
+    """Run the real command with a web configuration beside the files of `pki`.
+
+    It is handed out once its first poll is over: what the log says from then on is said of the web.
+    """
     path = write(pki.folder / "web.yml", document)
     with running_exporter(*NO_SERVER, "--web.config.file", str(path), *args, **more) as exporter:
+        eventually(lambda: "waiting for the server" in exporter.log())
         yield exporter
 
 
