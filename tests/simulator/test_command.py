@@ -81,8 +81,8 @@ def test_it_serves_quietly_and_stops_at_once(number: signal.Signals) -> None:
         status = json.loads(get(url + "/simulator"))
         began = time.monotonic()
         process.send_signal(number)
-        output, errors = process.communicate(timeout=20)
-        assert time.monotonic() - began < 10
+        output, errors = process.communicate(timeout=5)
+        assert time.monotonic() - began < 3
     assert process.returncode == 0
     assert output == ""
     lines = errors.splitlines()
@@ -106,7 +106,7 @@ def test_it_stops_while_the_port_is_closed(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=2) == 0
 
 
 @pytest.mark.parametrize(

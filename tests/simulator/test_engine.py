@@ -170,5 +170,5 @@ def test_eight_busy_engines_cost_little() -> None:
     simulation.advance(5)
     began = time.process_time()
     simulation.advance(20)
-    # About 8 ms per simulated second: `--speed 4` keeps up on a slow and busy machine, too.
-    assert (time.process_time() - began) / 20 < 1 / 4
+    # About 8 ms per simulated second; the bound leaves room for a slow, busy machine.
+    assert (time.process_time() - began) / 20 < 0.08
