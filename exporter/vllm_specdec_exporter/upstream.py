@@ -4,17 +4,21 @@ Every failure is translated here; nothing above needs to know aiohttp's exceptio
 server does: the whole exchange has one deadline, the body a cap, also after decompression.
 
 Each poll opens a connection of its own. vLLM closes idle ones after five seconds, which is about a poll
-interval: a kept connection would be found dead now and then, and counted as an error that is none.
+interval: a kept connection would be found dead now and then, and counted as an error that is none. When the
+poll ends, so has its connection, whatever the server does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import errno
 import json
+import socket
 import ssl
 import zlib
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +37,11 @@ MAX_BODY = 16 * 1024 * 1024
 _CHUNK = 64 * 1024
 _MAX_VERSION_BODY = 64 * 1024
 _LONGEST_MESSAGE = 300
+#: Turns of the event loop within which asyncio closes a connection whose socket has ended.
+_TURNS = 10
+
+#: The sockets of the exchange that runs.
+_opened: ContextVar[list[socket.socket]] = ContextVar("_opened")
 
 
 class PollError(Exception):
@@ -102,6 +111,8 @@ class Upstream:
             self._session = None
 
     async def _get(self, url: str, accept: str, seconds: float, limit: int) -> Answer:
+        sockets: list[socket.socket] = []
+        _opened.set(sockets)
         try:
             async with asyncio.timeout(seconds):
                 return await self._exchange(url, accept, limit)
@@ -115,6 +126,8 @@ class Upstream:
             raise PollError("unreachable", "the host is no name that can be resolved") from error
         except ConnectionError as error:
             raise PollError("reset", "the connection was closed before an answer came") from error
+        finally:
+            await _hang_up(sockets)
 
     async def _exchange(self, url: str, accept: str, limit: int) -> Answer:
         if self._session is None:
@@ -140,7 +153,11 @@ class Upstream:
             connector = aiohttp.UnixConnector(self._target.socket, force_close=True)
         else:
             connector = aiohttp.TCPConnector(
-                force_close=True, use_dns_cache=False, limit=2, resolver=Resolver()
+                force_close=True,
+                use_dns_cache=False,
+                limit=2,
+                resolver=Resolver(),
+                socket_factory=_new_socket,
             )
         return aiohttp.ClientSession(
             connector=connector,
@@ -161,6 +178,28 @@ class Upstream:
             pair = f"{self._target.user}:{self._target.password}".encode()
             return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
         return {}
+
+
+def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    created = socket.socket(family, kind, protocol)
+    _opened.get().append(created)
+    return created
+
+
+async def _hang_up(sockets: list[socket.socket]) -> None:
+    """End what the exchange has left of its connections.
+
+    A TLS connection that is closed waits for the other side's farewell, by asyncio's default for half a
+    minute: a server that hangs would so hold those of several polls.
+    """
+    for one in sockets:
+        with contextlib.suppress(OSError):  # it is closed, or never was connected
+            one.shutdown(socket.SHUT_RDWR)
+    for _ in range(_TURNS):
+        if all(one.fileno() < 0 for one in sockets):
+            break
+        await asyncio.sleep(0)
 
 
 def _read_token(path: str) -> str:

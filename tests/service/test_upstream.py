@@ -15,6 +15,7 @@ import pytest
 
 from service.certificates import Authority, server_side
 from service.harness import (
+    Behaviour,
     FaultyServer,
     answer,
     capture,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Iterator
 
-    from service.harness import Behaviour
+    from service.harness import Peer
     from vllm_specdec_exporter.result import TargetResult
 
 BODY = capture()
@@ -476,6 +477,15 @@ def other_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("other-ca"), "theirs")
 
 
+_ESTABLISHED = 1
+
+
+def _connections_to(port: int, state: int) -> int:
+    """Return how many connections to `port` the kernel has in this state of TCP."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[2] == f"0100007F:{port:04X}" and int(row[3], 16) == state for row in rows)
+
+
 class TestTls:
     @pytest.fixture(scope="class")
     @staticmethod
@@ -510,6 +520,19 @@ class TestTls:
             assert error.reason == "tls"
             assert "127.0.0.1" in str(error)
             assert server.requests == []
+
+    async def test_a_server_that_stalls_holds_no_connection(self, ca: Authority) -> None:
+        """A poll that is given up ends its connection at once, without the server's farewell."""
+
+        async def stall(_: Peer) -> None:
+            time.sleep(2)  # noqa: ASYNC251 - nothing of the server's loop shall run
+
+        with FaultyServer(Behaviour(stall), tls=server_side(ca.issue("127.0.0.1"))) as server:
+            error = await failure(server.url, 1.0, ca_file=str(ca.file))
+
+            assert error.reason == "timeout"
+            assert len(server.requests) == 1
+            assert _connections_to(server.port, state=_ESTABLISHED) == 0
 
     async def test_expected_name(self, ca: Authority) -> None:
         """Or for the name that is expected instead; then not for another."""
