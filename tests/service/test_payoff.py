@@ -52,11 +52,12 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     folder = tmp_path_factory.mktemp("payoff")
     scenario, out = folder / "traffic.yml", folder / "baseline.json"
     scenario.write_text(json.dumps(TRAFFIC))
-    flags = ("--scenario.file", str(scenario), "--speed", "20")
-    with simulator(*flags, "--num-speculative-tokens", "0", "--seed", "1") as plain:
+    flags = ("--scenario.file", str(scenario))
+    # Some 1,900 requests in four seconds: of a few hundred, one bucket may by chance hold more than half.
+    with simulator(*flags, "--speed", "100", "--num-speculative-tokens", "0", "--seed", "1") as plain:
         recorded = run("baseline", plain, "--out", str(out), "--for", "4s", "--interval", "200ms")
     assert (recorded.code, recorded.err) == (0, "")
-    with simulator(*flags, "--seed", "2") as url:
+    with simulator(*flags, "--speed", "20", "--seed", "2") as url:
         yield Setup(url, out, folder)
 
 
@@ -118,7 +119,7 @@ class TestMeasured:
             speedup = metrics.value("measured_speedup", window="5s") or 0
             return set(found) == fine and found["end_to_end", "50"] < 0.7 and speedup > 1 / 0.7
 
-        assert measured.wait_for(compared)  # traffic of a few seconds may leave one in too coarse a bucket
+        assert measured.wait_for(compared)
 
     def test_is_shown_on_the_page(self, measured: RunningExporter) -> None:
         """The page leads with what was measured, and has the comparison."""
