@@ -12,17 +12,22 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
+async def turns(count: int) -> None:
+    """Let the event loop turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def stop_accepting(listening: Iterable[socket.socket]) -> None:
-    """Accept no more connections, and let those that were accepted begin.
+    """Accept no more connections, and let those that were accepted begin, or end where the client has gone.
 
     Closing alone is not enough: asyncio forgets a connection that it accepted in the very turn of the loop in
-    which its server was closed, without closing it.
+    which its server was closed, without closing it. One within a TLS handshake is nobody's yet.
     """
     loop = asyncio.get_running_loop()
     for one in listening:
         loop.remove_reader(one.fileno())
-    for _ in range(3):
-        await asyncio.sleep(0)
+    await turns(10)
 
 
 async def clean_up(runner: web.AppRunner) -> None:
@@ -30,3 +35,4 @@ async def clean_up(runner: web.AppRunner) -> None:
     servers = [getattr(site, "_server", None) for site in runner.sites]  # aiohttp has no other way to them
     await stop_accepting(one for server in servers if server is not None for one in server.sockets)
     await runner.cleanup()
+    await turns(10)

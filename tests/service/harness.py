@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from closing import turns
 from vllm_specdec_exporter.metric import Kind, Scope
 from vllm_specdec_exporter.metrics import METRICS
 
@@ -549,12 +550,12 @@ class FaultyServer:
 
     async def _hang_up(self) -> None:
         # A task that never began would not close its connection.
-        await _turns(2)
+        await turns(2)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # Transports close one turn of the loop after they were told to, TLS ones a few turns.
-        await _turns(10)
+        await turns(10)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -592,9 +593,3 @@ class FaultyServer:
                 behaviour = self.version
         await behaviour.run(peer)
         await peer.wait_closed()
-
-
-async def _turns(count: int) -> None:
-    """Let the loop turn."""
-    for _ in range(count):
-        await asyncio.sleep(0)
