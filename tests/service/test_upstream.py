@@ -477,13 +477,10 @@ def other_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("other-ca"), "theirs")
 
 
-_ESTABLISHED = 1
-
-
-def _connections_to(port: int, state: int) -> int:
-    """Return how many connections to `port` the kernel has in this state of TCP."""
+def _established_to(port: int) -> int:
+    """Return how many connections to `port` are established, as the kernel has it."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[2] == f"0100007F:{port:04X}" and int(row[3], 16) == state for row in rows)
+    return sum(row[2:4] == [f"0100007F:{port:04X}", "01"] for row in rows)
 
 
 class TestTls:
@@ -532,7 +529,7 @@ class TestTls:
 
             assert error.reason == "timeout"
             assert len(server.requests) == 1
-            assert _connections_to(server.port, state=_ESTABLISHED) == 0
+            assert _established_to(server.port) == 0
 
     async def test_expected_name(self, ca: Authority) -> None:
         """Or for the name that is expected instead; then not for another."""
