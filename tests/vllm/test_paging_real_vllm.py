@@ -11,7 +11,6 @@ import json
 import threading
 import time
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -54,14 +53,10 @@ class Traffic:
             self._thread.join(60)
 
     def _run(self) -> None:
-        # Seeds go on: four that came again and again could be four whose drafts are taken more than others'.
-        for first in count(0, 4):
-            if self._stop.is_set():
-                return
+        while not self._stop.is_set():
             self.records += drive(
                 self.server,
                 number=4,
-                first=first,
                 temperature=self.temperature,
                 concurrency=2,
                 max_tokens=60,
@@ -131,7 +126,7 @@ def incidents(pages: list[dict[str, Any]]) -> int:
 def test_acceptance_collapsed_by_the_requests_own_records(story: Story) -> None:
     """The story is what it says it is: greedy, the drafter is mostly right; at temperature 1, seldom."""
     assert story.cold > 0.6
-    assert story.hot < 0.2
+    assert story.hot < 0.05
 
 
 def test_good_speculation_is_quiet(story: Story) -> None:

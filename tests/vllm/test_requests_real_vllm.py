@@ -198,6 +198,18 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Story
         return Story(got, quiet, exporter.scrape(), exporter.snapshot())
 
 
+def test_server_samples_at_the_temperature_that_it_is_asked_for(server: VllmServer) -> None:
+    """Without which a mixed load would not be one; see `plugin/vllm_cpu_sampling.py`."""
+
+    def ask(temperature: float) -> list[Got]:
+        return [send(server.port, Ask(EASY[0], temperature=temperature, seed=seed)) for seed in range(4)]
+
+    cold, hot = ask(0.001), ask(1.0)
+    assert min(one.ratio or 0.0 for one in cold) > 0.3, "next to nothing is next to greedy"
+    assert max(one.ratio or 0.0 for one in hot) < 0.1, "at 1, a random model hardly prefers a token"
+    assert [one.record for one in ask(1.0)] == [one.record for one in hot], "it keeps to no seed"
+
+
 def by_group(got: Sequence[Got]) -> dict[tuple[str, str], list[Got]]:
     groups: dict[tuple[str, str], list[Got]] = {}
     for one in got:
@@ -492,11 +504,11 @@ def _steady(events: list[Any]) -> tuple[list[Any], str]:
 
 @pytest.mark.parametrize("asking", ["false", "true"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("drafter", ["server", "varying"])
 def test_openai_client_gets_the_same_with_and_without_the_tap(
-    varying: VllmServer, tmp_path: Path, asking: str, temperature: float
+    request: pytest.FixtureRequest, tmp_path: Path, asking: str, temperature: float, drafter: str
 ) -> None:
-    # n-gram drafts: a draft model's own sampling keeps to no seed, with or without a tap.
-    server = varying
+    server: VllmServer = request.getfixturevalue(drafter)
     with tap(server, tmp_path, "--tap.ask-for-usage", asking) as (port, _):
         clients = [
             openai.OpenAI(base_url=f"http://{HOST}:{at}/v1", api_key="none", max_retries=0)
