@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 from hypothesis import settings
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 settings.register_profile("drawn", deadline=None, max_examples=60, derandomize=False, print_blob=True)
 settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True, database=None)
 settings.load_profile("fixed" if os.environ.get("CI") else "drawn")
+
+# A shell that runs this in the background has it ignore SIGINT, and with it each program that a test starts
+# in order to interrupt it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Files that take minutes, the longest first.
 _LONG = (
