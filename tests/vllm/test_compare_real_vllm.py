@@ -81,11 +81,8 @@ def story(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFact
     command += [f"{name}={server.url}" for name, server in servers.items()]
     command += ["--for", f"{WATCHED}s", "--json", "--save", str(saved), "--html", str(page), "--claim", "30"]
     try:
-        with pytest.MonkeyPatch.context() as environment:
-            # A second thread of the n-gram lookup would wait for a core that the other server has.
-            environment.setenv("NUMBA_NUM_THREADS", "1")
-            for server in servers.values():
-                server.start()
+        for server in servers.values():
+            server.start()
         for server in servers.values():
             server.wait_until_ready()
         for server in servers.values():  # the first steps are slower than all later ones

@@ -202,7 +202,8 @@ def test_server_samples_at_the_temperature_that_it_is_asked_for(server: VllmServ
     """Without which a mixed load would not be one; see `plugin/vllm_cpu_sampling.py`."""
 
     def ask(temperature: float) -> list[Got]:
-        return [send(server.port, Ask(EASY[0], temperature=temperature, seed=seed)) for seed in range(4)]
+        asks = [Ask(EASY[0], temperature=temperature, seed=seed) for seed in range(4)]
+        return send_all(server.port, asks, concurrency=1)
 
     cold, hot = ask(0.001), ask(1.0)
     assert min(one.ratio or 0.0 for one in cold) > 0.3, "next to nothing is next to greedy"
