@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prometheus.exporter_process import COMMAND, clean_environment
+from support.programs import COMMAND, clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

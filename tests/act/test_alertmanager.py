@@ -15,9 +15,8 @@ import yaml
 
 from act.receiver import act
 from act.webhook import NAMES, calls_in, recorder
-from ports import free_port
-from prometheus.exporter_process import answers
-from prometheus_server import find_program
+from support.ports import free_port
+from support.programs import answers, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

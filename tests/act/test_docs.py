@@ -12,8 +12,8 @@ import yaml
 
 from act.receiver import act
 from act.webhook import alert_document, body_of, decision_of
-from cli.commands import run
-from prometheus_server import find_program
+from support.commands import run
+from support.programs import find_program
 from vllm_specdec_exporter.act import Decision, Invocation, Kubernetes, Script, Workload, decide, decode
 
 TEXT = (Path(__file__).parents[2] / "docs" / "act.md").read_text("utf-8")

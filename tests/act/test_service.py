@@ -20,7 +20,7 @@ import pytest
 
 from act.receiver import act
 from act.webhook import alert_document, body_of, calls_in, recorder
-from prometheus.exporter_process import COMMAND, answers
+from support.programs import COMMAND, answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from alertmanager.bundle import (
     routes,
     rules,
 )
-from alertmanager_server import amtool
 from alerts.lint import read_bundle, shape
+from support.alertmanager import amtool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

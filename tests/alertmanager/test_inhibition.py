@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from alertmanager.bundle import PREFIX, Addresses, Rule, alert, rule, rules, test_config
-from alertmanager_server import AlertmanagerServer
+from support.alertmanager import AlertmanagerServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

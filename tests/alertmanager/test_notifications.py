@@ -21,7 +21,7 @@ import pytest
 from alertmanager import samples
 from alertmanager.bundle import Addresses, alert, rule, test_config
 from alertmanager.receivers import Receivers, receivers
-from alertmanager_server import AlertmanagerServer
+from support.alertmanager import AlertmanagerServer
 from vllm_specdec_exporter.act import Decision, decide, decode
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from prometheus_server import find_program
+from support.programs import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

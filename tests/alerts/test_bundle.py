@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from alerts import lint
-from prometheus_server import PrometheusServer, find_program
+from support.programs import find_program
+from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.act.decision import WITH_K, Action
 from vllm_specdec_exporter.judgement import advice
 

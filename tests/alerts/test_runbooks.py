@@ -28,9 +28,10 @@ import pytest
 import yaml
 
 from alerts.pushing import TOKEN, pushing
-from ports import free_port
-from prometheus.exporter_process import COMMAND, clean_environment, exporter, simulator
-from prometheus_server import PrometheusServer, find_program
+from support.exporter import exporter
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, find_program, simulator
+from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.thresholds import Thresholds
 

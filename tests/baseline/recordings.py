@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.builders import series
+from support.builders import series
 from vllm_specdec_exporter.baseline import Baseline, LoadBucket, Recorder
 from vllm_specdec_exporter.baseline.document import FORMAT
 from vllm_specdec_exporter.dialects import read

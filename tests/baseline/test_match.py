@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baseline.recordings import BOUNDS, baseline, bucket, histogram
-from core.builders import counters, series
 from economics.servers import settings_for
 from golden.cases import recorded_baseline
+from support.builders import counters, series
 from vllm_specdec_exporter.baseline import Baseline, LatencyRatio, LoadBucket, Match, Measured, compare
 from vllm_specdec_exporter.baseline.record import increase
 from vllm_specdec_exporter.dialects import read

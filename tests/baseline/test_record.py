@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from baseline.recordings import bucket, histogram, record, samples
-from core.builders import counters, requests
+from support.builders import counters, requests
 from vllm_specdec_exporter.baseline import BaselineError, Recorder
 from vllm_specdec_exporter.history import Sample
 from vllm_specdec_exporter.reading import Counters, Latencies

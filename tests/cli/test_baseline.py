@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.commands import Outcome, run
 from golden.cases import recorded_baseline
-from ports import free_port
-from prometheus.exporter_process import COMMAND, clean_environment, simulator
 from prometheus.replay import ReplayServer, Reply, series
+from support.commands import Outcome, run
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, simulator
 from vllm_specdec_exporter import baseline
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import jsonschema
 import pytest
 
-from cli.commands import Outcome, run, run_in_terminal
 from golden.cases import from_zero, recorded
-from ports import free_port
-from prometheus.exporter_process import COMMAND, clean_environment, exporter
 from prometheus.replay import ReplayServer, Reply, series
 from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
+from support.commands import Outcome, run, run_in_terminal
+from support.exporter import exporter
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter import ExporterResult, get_metrics, report, snapshot
 from vllm_specdec_exporter.check import exit_code
 

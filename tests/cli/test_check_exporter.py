@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import jsonschema
 import pytest
 
-from cli.commands import run
 from per_request.results import RESULTS
 from per_request.traffic import CHAT, CODE, MODEL, pairs
-from ports import free_port
-from prometheus.exporter_process import exporter
 from prometheus.replay import ReplayServer, series
-from service.certificates import Authority, server_side
 from statuspage.examples import PAGES
+from support.certificates import Authority, server_side
+from support.commands import run
+from support.exporter import exporter
+from support.ports import free_port
 from vllm_specdec_exporter import get_metrics, report, snapshot
 from vllm_specdec_exporter.check import exit_code
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import vllm_specdec_exporter
-from cli.commands import run
-from ports import free_port
-from prometheus.exporter_process import COMMAND, answers, clean_environment, exporter, simulator
 from prometheus.replay import ReplayServer, series
+from support.commands import run
+from support.exporter import exporter
+from support.ports import free_port
+from support.programs import COMMAND, answers, clean_environment, simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.commands import run
-from prometheus.exporter_process import COMMAND, answers, clean_environment
-from prometheus_server import find_program
+from support.commands import run
+from support.programs import COMMAND, answers, clean_environment, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

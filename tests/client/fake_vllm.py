@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from closing import clean_up
+from support.closing import clean_up
 
 if TYPE_CHECKING:
     from types import TracebackType

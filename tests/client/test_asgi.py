@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from client.collector import Collector
 from client.fake_vllm import CANARIES, MODEL, RECORD, events, whole
-from service.harness import eventually
+from support.programs import eventually
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.asgi import RequestObservation, VLLMRequestObservation
 from vllm_specdec_exporter.client.environment import VARIABLES

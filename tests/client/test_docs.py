@@ -20,7 +20,8 @@ from starlette.testclient import TestClient
 
 from client.collector import Collector
 from client.fake_vllm import CANARIES, MODEL, RECORD, FakeVLLM, Script, whole
-from service.harness import environment, running_exporter
+from support.exporter import running_exporter
+from support.programs import clean_environment
 from vllm_specdec_exporter.client import asgi
 from vllm_specdec_exporter.client.environment import VARIABLES
 from vllm_specdec_exporter.client.watch import Labels
@@ -98,7 +99,7 @@ def test_curl(tmp_path: Path) -> None:
         done = subprocess.run(
             ["bash", "-c", command.replace(EXPORTER, exporter.url)],
             cwd=tmp_path,
-            env=environment(),
+            env=clean_environment(),
             capture_output=True,
             text=True,
             timeout=60,

@@ -14,8 +14,8 @@ import pytest
 
 from client.collector import Collector
 from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
-from ports import free_port
-from service.harness import environment, eventually
+from support.ports import free_port
+from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.per_request.record import parse_record
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def envoy(config: tuple[Path, int]) -> Iterator[str]:
     flags = ("--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning")
     with (path.parent / "log").open("wb") as log:
         process = subprocess.Popen(
-            [ENVOY, "-c", str(path), *flags], stderr=log, stdout=log, env=environment()
+            [ENVOY, "-c", str(path), *flags], stderr=log, stdout=log, env=clean_environment()
         )
     try:
 
@@ -123,7 +123,7 @@ def test_envoy_takes_it(config: tuple[Path, int]) -> None:
         [ENVOY, "--mode", "validate", "-c", str(config[0]), "--use-dynamic-base-id"],
         capture_output=True,
         text=True,
-        env=environment(),
+        env=clean_environment(),
         timeout=60,
     )
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ import pytest
 
 from client.collector import Collector
 from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script
-from service.harness import environment
+from support.programs import clean_environment
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.httpx_transport import observe
 from vllm_specdec_exporter.client.openai import observed
@@ -293,4 +293,4 @@ def test_without_openai() -> None:
         "except ImportError as error: assert 'pip install openai' in str(error)\n"
         "else: raise SystemExit(1)\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], env=environment(), timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], env=clean_environment(), timeout=60).returncode == 0

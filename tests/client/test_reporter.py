@@ -15,7 +15,7 @@ import pytest
 
 from client.collector import Collector, Push, Reply, taken
 from client.fake_vllm import RECORD
-from service.harness import environment, eventually
+from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.client import Reporter, reporter, wire
 from vllm_specdec_exporter.client.delivery import PATH
 from vllm_specdec_exporter.per_request.observation import Observation
@@ -463,7 +463,7 @@ class TestEnd:
             f"reporter = Reporter({collector.url!r}, token='t', interval=3600)\n"
             "reporter.report(Observation(0.0, 'llama'))\n" + ending
         )
-        done = subprocess.run([sys.executable, "-c", code], env=environment(), timeout=60)
+        done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), timeout=60)
 
         assert done.returncode == {"": 0, "raise SystemExit(3)": 3}.get(ending, 1)
         assert [found.model_name for found in collector.observations] == ["llama"]
@@ -485,7 +485,7 @@ class TestEnd:
             "    os._exit(0)\n"
             "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
         )
-        done = subprocess.run([sys.executable, "-c", code], env=environment(), timeout=60)
+        done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), timeout=60)
 
         assert done.returncode == 0
         assert sorted(found.model_name for found in collector.observations) == ["child", "parent"]
@@ -536,4 +536,4 @@ def test_it_needs_msgspec_alone() -> None:
         "import vllm_specdec_exporter.client.openai\n"
         "assert not {'httpx', 'httpx2', 'openai'} & set(sys.modules)\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], env=environment(), timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], env=clean_environment(), timeout=60).returncode == 0

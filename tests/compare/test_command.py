@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compare.sides import DRAFTING, engine, measures, snapshot_of
-from ports import free_port
-from prometheus.exporter_process import simulator
 from prometheus.replay import ReplayServer, Reply, series
+from support.ports import free_port
+from support.programs import simulator
 from vllm_specdec_exporter import cli, compare, config, snapshot
 from vllm_specdec_exporter.option_table import OPTIONS
 from vllm_specdec_exporter.result import ExporterResult, PollFailure, TargetResult

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.builders import increase
+from support.builders import increase
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, judge_activity
 from vllm_specdec_exporter.thresholds import Thresholds
 

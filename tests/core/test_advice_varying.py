@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import count
 from economics.servers import KEY, settings_for
+from support.builders import count
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.per_request.positions import DraftShape, Positions
@@ -23,7 +23,7 @@ from vllm_specdec_exporter.thresholds import Thresholds
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from core.builders import Draft
+    from support.builders import Draft
     from vllm_specdec_exporter.economics import CostProfile
     from vllm_specdec_exporter.pipeline import Settings
     from vllm_specdec_exporter.result import EngineResult

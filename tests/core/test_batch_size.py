@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import counters, series
 from economics.servers import Server, settings_for
+from support.builders import counters, series
 from vllm_specdec_exporter.baseline import Match
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.economics import for_method

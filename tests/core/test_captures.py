@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.builders import final_answer, requests, series, vllm_log
+from support.builders import final_answer, requests, series, vllm_log
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.distribution import recover
 from vllm_specdec_exporter.economics.estimate import of_all

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
-from core.builders import counters, lives, sample, upstream
+from support.builders import counters, lives, sample, upstream
 from vllm_specdec_exporter.consistency import defects
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.history import Sample

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vllm_specdec_exporter
-from core.builders import (
+from support.builders import (
     OPENMETRICS,
     counters,
     final_answer,

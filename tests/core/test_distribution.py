@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import Draft, count, counters, drafts_of, torn_lives
+from support.builders import Draft, count, counters, drafts_of, torn_lives
 from vllm_specdec_exporter.distribution import Distribution, recover
 from vllm_specdec_exporter.reading import Counters
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import escape, labels, lines
+from support.builders import escape, labels, lines
 from vllm_specdec_exporter.exposition import Line, MalformedExposition, Selection, parse_labels
 
 SELECTION = Selection({"x_total"})

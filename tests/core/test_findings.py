@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.builders import increase
+from support.builders import increase
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
 from vllm_specdec_exporter.judgement.quality import Quality, judge_quality

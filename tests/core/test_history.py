@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import counters, lives, sample
+from support.builders import counters, lives, sample
 from vllm_specdec_exporter.history import History, Sample, started_anew
 from vllm_specdec_exporter.reading import Counters
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.builders import final_answer, lines, requests, series, upstream
+from support.builders import final_answer, lines, requests, series, upstream
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.exposition import MalformedExposition
 from vllm_specdec_exporter.histogram import Histogram

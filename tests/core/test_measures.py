@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import Draft, count, drafts_of, increase, torn_lives
+from support.builders import Draft, count, drafts_of, increase, torn_lives
 from vllm_specdec_exporter.history import Sample
 from vllm_specdec_exporter.measures import Measures, derive, derive_lifetime
 from vllm_specdec_exporter.reading import Counters

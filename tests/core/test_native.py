@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from native_buckets import bound_of, holds
+from support.native_buckets import bound_of, holds
 from vllm_specdec_exporter.per_request.native import SCHEMA, ZERO_THRESHOLD, index_of
 
 VALUES = st.floats(ZERO_THRESHOLD, 1e300, exclude_min=True)

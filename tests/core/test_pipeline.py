@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.builders import OPENMETRICS, counters, lines, upstream, vllm_text
+from support.builders import OPENMETRICS, counters, lines, upstream, vllm_text
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.distribution import Distribution
 from vllm_specdec_exporter.economics import BUILTIN

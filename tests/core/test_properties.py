@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import (
+from support.builders import (
     OPENMETRICS,
     Draft,
     count,

@@ -37,8 +37,8 @@ from prometheus_client.core import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from golden.cases import CASES, Case, run
-from observed import observed
-from protobuf_families import decode, samples, series
+from support.observed import observed
+from support.protobuf_families import decode, samples, series
 from vllm_specdec_exporter import exposed_histogram
 from vllm_specdec_exporter.collector import ResultCollector
 from vllm_specdec_exporter.distribution import Distribution

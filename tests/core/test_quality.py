@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import Draft, count, drafts_of, increase
+from support.builders import Draft, count, drafts_of, increase
 from vllm_specdec_exporter.history import Sample
 from vllm_specdec_exporter.judgement.quality import Criterion, Quality, QualityLevel, judge_quality
 from vllm_specdec_exporter.measures import Measures, derive

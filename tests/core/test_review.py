@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.builders import counters, lines
+from support.builders import counters, lines
 from vllm_specdec_exporter import dialects, exposition
 from vllm_specdec_exporter.exposition import MalformedExposition
 from vllm_specdec_exporter.judgement.quality import judge_quality

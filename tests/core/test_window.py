@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import counters, sample
+from support.builders import counters, sample
 from vllm_specdec_exporter.history import History, Sample
 from vllm_specdec_exporter.reading import Counters
 from vllm_specdec_exporter.window import Delta, Window, delta, look_back

@@ -17,7 +17,7 @@ from dashboards.grafana_variables import ALL, Variable, interpolate, resolve
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from prometheus_server import PrometheusServer
+    from support.prometheus import PrometheusServer
 
 __all__ = [
     "ALL",

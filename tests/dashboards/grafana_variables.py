@@ -16,7 +16,7 @@ from dashboards.grafana_timing import DashboardError, Json, Timing, Value, Viewi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from prometheus_server import PrometheusServer
+    from support.prometheus import PrometheusServer
 
 ALL = "$__all"
 

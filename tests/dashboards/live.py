@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dashboards.grafana import DashboardError, Viewing, ask, panels, questions, resolve
-from prometheus_server import PrometheusError
+from support.prometheus import PrometheusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dashboards.grafana import Json
-    from prometheus_server import PrometheusServer
+    from support.prometheus import PrometheusServer
 
 FOLDER = Path(__file__).parents[2] / "dashboards" / "json"
 #: How the legend of a line begins that is no data: a threshold is always there.

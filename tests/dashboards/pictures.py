@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from browser import Browser
 from dashboards.grafana import Viewing, unfolded
 from dashboards.live import dashboards
 from dashboards.rendering import look, render
 from dashboards.worlds import open_world
+from support.browser import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,15 +16,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from browser import Browser, Page
 from dashboards import grafana
 from dashboards.render.bundle import bundle
+from support.browser import Browser, Page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from prometheus_server import PrometheusServer
+    from support.prometheus import PrometheusServer
 
 Document = dict[str, Any]
 

@@ -10,7 +10,7 @@ import pytest
 
 from dashboards.render import bundle as bundles
 from dashboards.render.bundle import bundle
-from npm_install import NpmError
+from support.npm import NpmError
 
 # In a fresh checkout packages are installed.
 pytestmark = pytest.mark.timeout(600)

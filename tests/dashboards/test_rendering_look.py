@@ -10,8 +10,8 @@ import pytest
 from dashboards.grafana import Viewing
 from dashboards.render.samples import override, panel, sample, table_target, target
 from dashboards.rendering import look, render
-from ports import free_port
-from prometheus_server import PrometheusServer
+from support.ports import free_port
+from support.prometheus import PrometheusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,9 @@ from dashboards.worlds_catalogue import LLAMA, QWEN, ZONES
 from dashboards.worlds_pods import JOB, VLLM_JOB
 from dashboards.worlds_reckoning import answers, answers_of_rows, newest, panel_of, tile, value
 from dashboards.worlds_requests import ADAPTER, KINDS, RECORDED
-from prometheus.exporter_process import exporter, simulator
-from prometheus_server import PrometheusServer
+from support.exporter import exporter
+from support.programs import simulator
+from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.thresholds import Thresholds
 
 if TYPE_CHECKING:

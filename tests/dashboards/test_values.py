@@ -34,8 +34,9 @@ from dashboards.worlds_reckoning import (
     value,
     word,
 )
-from prometheus.exporter_process import exporter, simulator
-from prometheus_server import PrometheusServer
+from support.exporter import exporter
+from support.programs import simulator
+from support.prometheus import PrometheusServer
 from vllm_specdec_exporter import get_metrics
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 

@@ -27,7 +27,7 @@ from dashboards.worlds_catalogue import WORLDS
 from dashboards.worlds_pods import Storage, scrape
 from dashboards.worlds_rules import evaluate
 from dashboards.worlds_traffic import TICK
-from prometheus_server import PrometheusServer
+from support.prometheus import PrometheusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

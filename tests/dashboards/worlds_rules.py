@@ -15,7 +15,7 @@ import numpy as np
 from alerts.promtool import needed_groups
 from dashboards import worlds_write
 from dashboards.worlds_pods import Storage
-from prometheus_server import PrometheusServer
+from support.prometheus import PrometheusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

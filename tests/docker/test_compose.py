@@ -12,7 +12,7 @@ import pytest
 
 from docker.compose import COMPOSE, DOTENV, document, dotenv, mounts, names, raw, services, value_of
 from docker.dockerfile import ROOT
-from prometheus.exporter_process import COMMAND, clean_environment
+from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter.simulator.scenario import SCENARIOS
 
 CHECK_JSONSCHEMA = Path(sys.executable).with_name("check-jsonschema")

@@ -11,7 +11,7 @@ import urllib.request
 
 from docker.compose import document, dotenv, services
 from docker.dockerfile import ROOT, stages
-from prometheus.exporter_process import COMMAND, clean_environment, simulator
+from support.programs import COMMAND, clean_environment, simulator
 from vllm_specdec_exporter import __version__
 
 TEXT = (ROOT / "docs" / "docker.md").read_text("utf-8")

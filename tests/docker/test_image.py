@@ -23,8 +23,8 @@ from docker import sandbox
 from docker.build import Image, build
 from docker.dockerfile import stage
 from docker.test_dockerfile import locked
-from ports import free_port
-from prometheus.exporter_process import answers, simulator
+from support.ports import free_port
+from support.programs import answers, simulator
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:

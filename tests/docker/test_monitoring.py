@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from alertmanager_server import amtool
 from docker.compose import mounts, names, services, value_of
 from docker.dockerfile import ROOT
 from docker.test_compose import PORTS
-from prometheus_server import find_program
+from support.alertmanager import amtool
+from support.programs import find_program
 from vllm_specdec_exporter.grafana.bundle import HOME
 
 ALERTS = ROOT / "alerts"

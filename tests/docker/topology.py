@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 from docker.compose import mounts, names, services
 from docker.dockerfile import ROOT, stage
 from docker.test_compose import PORTS
-from ports import free_port
-from prometheus.exporter_process import COMMAND, clean_environment
-from prometheus_server import find_program
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

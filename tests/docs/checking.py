@@ -12,7 +12,7 @@ from docker.compose import document, services
 from docs.inventory import ROOT
 from docs.names import targets
 from docs.running import BlockError
-from prometheus.exporter_process import COMMAND
+from support.programs import COMMAND
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:

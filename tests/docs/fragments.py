@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import yaml
 
-from alertmanager_server import amtool
 from docs.inventory import ROOT
 from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
-from prometheus.exporter_process import COMMAND, clean_environment, simulator
-from prometheus_server import find_program
+from support.alertmanager import amtool
+from support.programs import COMMAND, clean_environment, find_program, simulator
 from vllm_specdec_exporter.act import decode
 from vllm_specdec_exporter.option_table import OPTIONS
 

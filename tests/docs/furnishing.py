@@ -13,8 +13,7 @@ from docs.inventory import ROOT
 from docs.world import EXPORTER
 from helm.charts import helm3
 from injection.kubectl_program import kubectl
-from prometheus.exporter_process import COMMAND, clean_environment
-from prometheus_server import find_program
+from support.programs import COMMAND, clean_environment, find_program
 from vllm_specdec_exporter.cli import PROGRAM
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from docs.furnishing import NOWHERE, furnish
 from docs.shell import logical_lines, simple_commands
 from docs.unavailable import kind_of
 from docs.world import ACT, EXPORTER, PLAIN
-from ports import free_port
-from prometheus.exporter_process import COMMAND
+from support.ports import free_port
+from support.programs import COMMAND
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.commands import run
 from docs.inventory import ROOT
+from support.commands import run
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 from vllm_specdec_exporter.option_table import OPTIONS
 

@@ -17,8 +17,7 @@ from alerts.test_runbooks import baseline, live  # noqa: F401 the world in which
 from docs.fragments import READERS, reader_of
 from docs.inventory import Block, blocks
 from docs.ways import Way, find
-from prometheus.exporter_process import COMMAND
-from prometheus_server import find_program
+from support.programs import COMMAND, find_program
 from systemd.unit import UNIT, only
 from vllm_specdec_exporter.option_table import OPTIONS
 

@@ -18,8 +18,8 @@ from docs.shell import logical_lines, simple_commands
 from docs.transcripts import missing, transcript_of, unlabelled
 from docs.ways import Way, find
 from docs.world import World, servers_to_sweep
-from prometheus.exporter_process import exporter, simulator
-from service.harness import eventually
+from support.exporter import exporter
+from support.programs import eventually, simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

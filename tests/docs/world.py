@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from act.receiver import act
-from alertmanager_server import AlertmanagerServer
 from alerts.pushing import TOKEN, pushing
 from client.fake_vllm import FakeVLLM
 from docs.inventory import ROOT
 from grafana.fake_grafana import EDITOR, FakeGrafana
-from ports import free_port
-from prometheus.exporter_process import COMMAND, clean_environment, exporter, simulator
+from support.alertmanager import AlertmanagerServer
+from support.exporter import exporter
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, simulator
 from sweep.fake import FakeServer
 
 if TYPE_CHECKING:

@@ -9,16 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from core.builders import vllm_lines
-from service.harness import (
-    FaultyServer,
-    Metrics,
-    RunningExporter,
-    answer,
-    eventually,
-    replay,
-    running_exporter,
-)
+from support.builders import vllm_lines
+from support.exporter import Metrics, RunningExporter, running_exporter
+from support.faulty_server import FaultyServer, answer, replay
+from support.programs import eventually
 from vllm_specdec_exporter.reading import Counters
 
 if TYPE_CHECKING:
@@ -26,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from service.harness import Behaviour
+    from support.faulty_server import Behaviour
 
 #: Polls that a busy machine keeps up with, so that a fault is counted under its own reason and no other.
 STEADY = ("--poll.interval", "800ms", "--poll.timeout", "780ms")

@@ -15,7 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from service.harness import Metrics, eventually
+from support.exporter import Metrics
+from support.programs import eventually
 from webconfig.https import TLS, address_of, ask, client_context, guarded
 from webconfig.pki import Pki, serial_of
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import Rig, Surroundings, assert_alive, connect, get, read_answer, rigged
-from service.harness import Metrics, eventually, hang, replay
+from support.exporter import Metrics
+from support.faulty_server import hang, replay
+from support.programs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

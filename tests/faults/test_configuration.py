@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from faults.rig import assert_alive
-from service.harness import FaultyServer, eventually, hang, replay, running_exporter
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, hang, replay
+from support.programs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.harness import Metrics, RunningExporter
+    from support.exporter import Metrics, RunningExporter
 
 POLL = {"interval": "800ms", "timeout": "780ms"}
 

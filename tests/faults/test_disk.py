@@ -19,19 +19,10 @@ import yaml
 from act.receiver import act
 from act.webhook import alert_document, body_of, calls_in, recorder
 from faults.rig import PROMPT, STEADY, assert_alive, limited, vllm
-from ports import free_port
-from service.harness import (
-    COMMAND,
-    FaultyServer,
-    Metrics,
-    answer,
-    environment,
-    eventually,
-    parse_logfmt,
-    replay,
-    request,
-    running_exporter,
-)
+from support.exporter import Metrics, parse_logfmt, request, running_exporter
+from support.faulty_server import FaultyServer, answer, replay
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, eventually
 from webconfig.https import ask, guarded, write
 from webconfig.pki import Pki, hashed
 
@@ -40,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from act.receiver import Act
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 # --- the configuration file
 
@@ -274,7 +265,7 @@ def _logging_to(server: FaultyServer, stream: int | None, *flags: str) -> Iterat
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=stream if stream is not None else subprocess.DEVNULL,
-        env=environment(),
+        env=clean_environment(),
     )
     try:
         eventually(lambda: _is_up(url))

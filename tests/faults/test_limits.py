@@ -6,7 +6,9 @@ import resource
 from pathlib import Path
 
 from faults.rig import assert_alive, connect, get, limited, read_answer, rigged
-from service.harness import Metrics, answer, eventually, replay
+from support.exporter import Metrics
+from support.faulty_server import answer, replay
+from support.programs import eventually
 
 MIB = 1024 * 1024
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import STEADY, Surroundings, assert_alive, new_errors
-from service.certificates import Authority, server_side
-from service.harness import FaultyServer, Metrics, eventually, raw, replay, running_exporter
+from support.certificates import Authority, server_side
+from support.exporter import Metrics, running_exporter
+from support.faulty_server import FaultyServer, raw, replay
+from support.programs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 
 def _failed(exporter: RunningExporter, reason: str, more: int = 2) -> Metrics:

@@ -11,17 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faults.rig import STEADY, assert_alive
-from ports import free_port
-from service.harness import (
-    COMMAND,
-    FaultyServer,
-    RunningExporter,
-    environment,
-    eventually,
-    replay,
-    request,
-    running_exporter,
-)
+from support.exporter import RunningExporter, request, running_exporter
+from support.faulty_server import FaultyServer, replay
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +31,7 @@ def _taken() -> Iterator[tuple[socket.socket, str]]:
 
 def _run(*flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [COMMAND, *flags], env=environment(), capture_output=True, text=True, timeout=30, check=False
+        [COMMAND, *flags], env=clean_environment(), capture_output=True, text=True, timeout=30, check=False
     )
 
 
@@ -50,7 +43,7 @@ def _sidecar(address: str, *flags: str) -> Iterator[RunningExporter]:
         log = Path(folder, "log")
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environment()
+                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=clean_environment()
             )
         try:
             yield RunningExporter(process, log, Path(folder, "config.yml"), f"http://{address}")

@@ -9,25 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import NO_SERVER, assert_alive
-from ports import free_port
-from service.harness import (
-    FaultyServer,
-    Metrics,
-    RunningExporter,
-    eventually,
-    hang,
-    head,
-    raw,
-    running_exporter,
-)
 from service.test_push import ONE, TOKEN, post
+from support.exporter import Metrics, RunningExporter, running_exporter
+from support.faulty_server import FaultyServer, hang, head, raw
+from support.ports import free_port
+from support.programs import eventually
 from tap import streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.harness import Behaviour
+    from support.faulty_server import Behaviour
 
 CHAT = streams.request(streams.dump(streams.chat_request()).encode())
 WHOLE = streams.answer(streams.dump(streams.chat_answer()).encode())

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import PROMPT, Rig, assert_alive, connect, get, memory, read_answer, vllm
-from service.harness import answer, eventually, request
+from support.exporter import request
+from support.faulty_server import answer
+from support.programs import eventually
 from vllm_specdec_exporter.admission import MOST_CONNECTIONS, REQUEST_SECONDS
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 MIB = 1024 * 1024
 

@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import COUNTED, STEADY, Rig, assert_alive, connect, get, grown, rigged, vllm
-from ports import free_port
-from service.harness import (
-    COMMAND,
-    FaultyServer,
-    answer,
-    environment,
-    eventually,
-    hang,
-    replay,
-    running_exporter,
-)
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, answer, hang, replay
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +131,7 @@ def test_sigterm_before_it_serves() -> None:
         words = [COMMAND, "--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0"]
         for pause in (0.0, 0.1, 0.2, 0.3, 0.4):
             process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment()
+                words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=clean_environment()
             )
             time.sleep(pause)
             process.send_signal(signal.SIGTERM)

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import COUNTED, Rig, assert_alive, grown, memory, new_errors, rigged, vllm
-from service.harness import (
+from support.faulty_server import (
     Behaviour,
     FaultyServer,
     Peer,
     answer,
     capture,
     drip,
-    eventually,
     flood,
     hang,
     head,
@@ -23,12 +22,13 @@ from service.harness import (
     sequence,
     status,
 )
+from support.programs import eventually
 from vllm_specdec_exporter.reading import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.harness import Metrics
+    from support.exporter import Metrics
 
 BODY = capture()
 HALF = len(BODY) // 2

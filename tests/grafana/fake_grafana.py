@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
 
-from closing import clean_up
+from support.closing import clean_up
 
 if TYPE_CHECKING:
     import ssl

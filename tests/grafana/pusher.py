@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from cli.commands import Outcome, run
 from grafana.fake_grafana import EDITOR
 from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, write_dashboards
+from support.commands import Outcome, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.commands import Outcome, run
 from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, dashboard, write_dashboards
+from support.commands import Outcome, run
 from vllm_specdec_exporter import cli
 from vllm_specdec_exporter.grafana import bundle, files
 

@@ -14,8 +14,8 @@ from aiohttp import web
 from grafana.fake_grafana import ADMIN, EDITOR, VIEWER, FakeGrafana
 from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, dashboard
 from grafana.pusher import ALL, FOLDER, TITLE, Pusher, answering
-from prometheus.exporter_process import COMMAND, clean_environment
-from service.certificates import Authority, server_side
+from support.certificates import Authority, server_side
+from support.programs import COMMAND, clean_environment
 
 if TYPE_CHECKING:
     from pathlib import Path

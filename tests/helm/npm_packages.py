@@ -9,7 +9,7 @@ import functools
 import sys
 from pathlib import Path
 
-from npm_install import NpmError, install
+from support.npm import NpmError, install
 
 
 @functools.cache

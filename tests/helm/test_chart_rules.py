@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from prometheus_server import find_program
+from support.programs import find_program
 
 from .charts import ROOT, render
 from .value_cases import CASES, RULES, ValueCase, merged

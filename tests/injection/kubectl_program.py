@@ -12,7 +12,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from npm_install import NpmError, install
+from support.npm import NpmError, install
 
 HERE = Path(__file__).parent
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from alertmanager.bundle import Addresses, routes, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
-from alertmanager_server import AlertmanagerServer
 from alerts.promtool import RULES
-from ports import free_port
-from prometheus.exporter_process import COMMAND, answers, clean_environment
-from prometheus_server import PrometheusServer
+from support.alertmanager import AlertmanagerServer
+from support.ports import free_port
+from support.programs import COMMAND, answers, clean_environment
+from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.timescale import rules, scaled
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from paging.stack import Stack, seconds, stack
-from prometheus.exporter_process import simulator
+from support.programs import simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from core.builders import requests as recorded
+from support.builders import requests as recorded
 from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.per_request.record import DraftRecord, parse_record
 

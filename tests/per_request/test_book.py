@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.builders import final_answer, requests
 from per_request.exact import real_records, record, request, totals
+from support.builders import final_answer, requests
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.per_request.answer import ROUTES

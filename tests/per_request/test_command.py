@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from cli.commands import Outcome, run, run_in_terminal
 from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
-from prometheus.exporter_process import COMMAND, clean_environment
+from support.commands import Outcome, run, run_in_terminal
+from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter import cli, snapshot
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from cli.commands import run
 from per_request.exact import request
 from per_request.traffic import CODE, pairs
+from support.commands import run
 from vllm_specdec_exporter import config
 from vllm_specdec_exporter.options import ConfigError
 from vllm_specdec_exporter.per_request.answer import Asked

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.builders import final_answer
 from per_request.exact import Step, real_records, record, steps
+from support.builders import final_answer
 from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.per_request.positions import DraftShape, Positions
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.builders import requests as recorded
 from per_request.exact import Step, steps
 from per_request.traffic import record_of
+from support.builders import requests as recorded
 from vllm_specdec_exporter.per_request.observation import Observation, RecordState
 from vllm_specdec_exporter.per_request.record import DraftRecord, RecordError, parse_record
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from native_buckets import bound_of
 from per_request.exact import request, totals
+from support.native_buckets import bound_of
 from vllm_specdec_exporter.per_request.native import ZERO_THRESHOLD
 from vllm_specdec_exporter.per_request.outcome import outcome_of
 from vllm_specdec_exporter.per_request.record import DraftRecord

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.commands import run as run_command
 from plan.configs import DEEPSEEK_V3, GEMMA2_9B, LLAMA_8B, LLAMA_70B, MIXTRAL
+from support.commands import run as run_command
 from vllm_specdec_exporter import cli
 from vllm_specdec_exporter import plan as package
 from vllm_specdec_exporter.values import parse_speculation

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
 
-from closing import clean_up
+from support.closing import clean_up
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

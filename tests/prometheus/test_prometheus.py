@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from golden.cases import recorded_baseline
-from prometheus.exporter_process import exporter
 from prometheus.replay import ReplayServer, series
-from prometheus_server import PrometheusError, PrometheusServer, find_program
+from support.exporter import exporter
+from support.programs import find_program
+from support.prometheus import PrometheusError, PrometheusServer
 from vllm_specdec_exporter.baseline import encode
 from vllm_specdec_exporter.metric import Kind, Scope
 from vllm_specdec_exporter.metrics import METRICS
@@ -33,7 +34,7 @@ from vllm_specdec_exporter.metrics import METRICS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from prometheus_server import Series
+    from support.prometheus import Series
 
 POLL_SECONDS = 0.6
 SCRAPE_INTERVAL = "300ms"

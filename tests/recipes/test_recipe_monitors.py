@@ -17,10 +17,11 @@ import yaml
 
 from helm.charts import render
 from helm.manifest_schemas import problems_everywhere
-from prometheus_server import PrometheusServer, find_program
 from recipes.discovery import NAMESPACE, cluster_pod_monitoring, discovered, pod_monitor, vm_pod_scrape
 from recipes.stacks import Pod, load
 from recipes.table import RECIPES
+from support.programs import find_program
+from support.prometheus import PrometheusServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,8 +14,8 @@ import yaml
 
 from helm.charts import render
 from helm.manifest_schemas import problems_everywhere
-from prometheus_server import find_program
 from recipes.stacks import EXAMPLES, ROOT
+from support.programs import find_program
 
 if TYPE_CHECKING:
     from pathlib import Path

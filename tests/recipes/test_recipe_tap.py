@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from injection import rendered_policy
-from ports import free_port
-from prometheus.exporter_process import exporter, simulator
 from recipes.sidecar import IMAGE, sidecar_of
 from recipes.stacks import load, workload
-from service.certificates import Authority
+from support.certificates import Authority
+from support.exporter import exporter
+from support.ports import free_port
+from support.programs import simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

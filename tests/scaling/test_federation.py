@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from alertmanager_server import AlertmanagerServer
-from prometheus_server import PrometheusServer
 from scaling.clusters import EXPORTER, MODEL, of_cluster, sample, two_clusters, with_rules
+from support.alertmanager import AlertmanagerServer
+from support.prometheus import PrometheusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_server import Series
+    from support.prometheus import Series
 
 _SILENT = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
 #: The clusters, the good one first.

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from alertmanager_server import AlertmanagerServer
-from prometheus_server import PrometheusServer, find_program
 from scaling.clusters import EXPORTER, MODEL, SAMPLES, Cluster, of_cluster, sample, two_clusters, with_rules
-from scaling.running import process
+from support.alertmanager import AlertmanagerServer
+from support.programs import find_program, process
+from support.prometheus import PrometheusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from prometheus_server import find_program
 from scaling.clusters import ROOT, RULES, SAMPLES
+from support.programs import find_program
 
 if TYPE_CHECKING:
     from pathlib import Path

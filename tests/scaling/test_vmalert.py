@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from alertmanager_server import AlertmanagerServer
-from prometheus_server import PrometheusError, find_program
 from scaling.clusters import EXPORTER, RULES, SAMPLES, Cluster, of_cluster, two_clusters, with_rules
-from scaling.running import process
 from scaling.victoria import PACKAGE, VictoriaMetrics
+from support.alertmanager import AlertmanagerServer
+from support.programs import find_program, process
+from support.prometheus import PrometheusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

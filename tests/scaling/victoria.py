@@ -15,11 +15,11 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from prometheus_server import PrometheusError
-from scaling.running import process
+from support.programs import process
+from support.prometheus import PrometheusError
 
 if TYPE_CHECKING:
-    from prometheus_server import Series
+    from support.prometheus import Series
 
 #: The Debian package; it has vmalert and vmagent too.
 PACKAGE = "victoria-metrics"

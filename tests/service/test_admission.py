@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from service.harness import eventually, request, running_exporter
+from support.exporter import request, running_exporter
+from support.programs import eventually
 from vllm_specdec_exporter import admission as module
 from vllm_specdec_exporter.admission import MOST_CONNECTIONS, Admission
 from vllm_specdec_exporter.listener import Listener
@@ -24,7 +25,7 @@ from webconfig.pki import Pki
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 TOKEN = "a-token-for-tests"

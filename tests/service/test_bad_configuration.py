@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.harness import COMMAND, environment, running_exporter
+from support.exporter import running_exporter
+from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.option_table import OPTIONS
 
@@ -198,7 +199,7 @@ def run(*args: str, env: Mapping[str, str] | None = None) -> Outcome:
     """Run the command; one that goes on to serve is ended, and has no exit code of its own."""
     process = subprocess.Popen(
         [COMMAND, *args],
-        env=environment(env),
+        env=clean_environment(**(env or {})),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.harness import FaultyServer, capture, eventually, running_exporter, status
-from service.harness import answer as answered
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, capture, status
+from support.faulty_server import answer as answered
+from support.programs import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,18 +14,9 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
-from service.harness import (
-    FaultyServer,
-    answer,
-    capture,
-    eventually,
-    hang,
-    head,
-    raw,
-    replay,
-    running_exporter,
-    status,
-)
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, replay, status
+from support.programs import eventually
 from vllm_specdec_exporter import SnapshotError, __version__, get_metrics, snapshot
 from vllm_specdec_exporter.metrics import METRICS
 
@@ -34,7 +25,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from service.harness import Behaviour, RunningExporter
+    from support.exporter import RunningExporter
+    from support.faulty_server import Behaviour
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "snapshot.schema.json"
 

@@ -11,33 +11,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.builders import vllm_lines
-from service.harness import (
+from support.builders import vllm_lines
+from support.exporter import Metrics, running_exporter
+from support.faulty_server import (
     OPENMETRICS,
     Behaviour,
     FaultyServer,
-    Metrics,
     answer,
     capture,
     chunked,
     drip,
-    eventually,
     flood,
     hang,
     head,
     raw,
     replay,
-    running_exporter,
     sequence,
     status,
 )
+from support.programs import eventually
 from vllm_specdec_exporter.reading import Counters
 from vllm_specdec_exporter.result import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 BODY = capture()
 WHOLE = head(Content_Type="text/plain", Content_Length=len(BODY)) + BODY

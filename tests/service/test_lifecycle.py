@@ -14,22 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.builders import vllm_lines
-from service.harness import (
-    COMMAND,
-    Behaviour,
-    FaultyServer,
-    Metrics,
-    answer,
-    capture,
-    environment,
-    eventually,
-    hang,
-    parse_logfmt,
-    replay,
-    running_exporter,
-    sequence,
-)
+from support.builders import vllm_lines
+from support.exporter import Metrics, parse_logfmt, running_exporter
+from support.faulty_server import Behaviour, FaultyServer, answer, capture, hang, replay, sequence
+from support.programs import COMMAND, clean_environment, eventually
 from vllm_specdec_exporter import config
 from vllm_specdec_exporter.exporter import Exporter
 from vllm_specdec_exporter.reading import Counters
@@ -37,7 +25,7 @@ from vllm_specdec_exporter.reading import Counters
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 #: Within how many seconds the process must end: far sooner than what it could wait for, however busy the CPU.
 PROMPT = 3.0
@@ -185,7 +173,7 @@ class TestStart:
 
 def _run(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [COMMAND, *args], env=environment(), capture_output=True, text=True, timeout=30, check=False
+        [COMMAND, *args], env=clean_environment(), capture_output=True, text=True, timeout=30, check=False
     )
 
 

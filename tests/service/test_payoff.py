@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from cli.commands import run
-from core.builders import vllm_lines
-from prometheus.exporter_process import simulator
-from service.harness import FaultyServer, answer, eventually, running_exporter, sequence
+from support.builders import vllm_lines
+from support.commands import run
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, answer, sequence
+from support.programs import eventually, simulator
 from vllm_specdec_exporter import baseline, dialects, get_metrics, snapshot
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.harness import Metrics, RunningExporter
+    from support.exporter import Metrics, RunningExporter
 
 #: Sixteen clients that never pause: the same load with and without speculation, but for what waits.
 TRAFFIC = {"phases": [{"phase": "healthy", "seconds": 3600, "clients": 16, "think_seconds": 0}]}

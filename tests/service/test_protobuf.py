@@ -17,13 +17,14 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
-from closing import clean_up
-from native_buckets import bound_of
-from observed import observed
-from ports import free_port
-from prometheus_server import PrometheusServer, labels_of
-from protobuf_families import decode, samples, series
-from service.harness import FaultyServer, answer, capture, running_exporter
+from support.closing import clean_up
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, answer, capture
+from support.native_buckets import bound_of
+from support.observed import observed
+from support.ports import free_port
+from support.prometheus import PrometheusServer, labels_of
+from support.protobuf_families import decode, samples, series
 from vllm_specdec_exporter import exposed_histogram
 from vllm_specdec_exporter.distribution import Distribution
 from vllm_specdec_exporter.metrics_endpoint import negotiate
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
     from prometheus_client import Metric
 
-    from protobuf_families import Series
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
+    from support.protobuf_families import Series
 
 PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 NATIVE = ("--enable-feature=native-histograms",)

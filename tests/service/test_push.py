@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.harness import Answer, Metrics, eventually, running_exporter
+from support.exporter import Answer, Metrics, running_exporter
+from support.programs import eventually
 from vllm_specdec_exporter.per_request.push import MOST_REQUESTS
 from webconfig.https import basic, client_context, guarded
 from webconfig.pki import Pki
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 PATH = "/api/v1/requests"
 TOKEN = "a-token-for-tests"

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from service.harness import Behaviour as Does
-from service.harness import FaultyServer, answer, capture, eventually, running_exporter
+from support.exporter import running_exporter
+from support.faulty_server import Behaviour as Does
+from support.faulty_server import FaultyServer, answer, capture
+from support.programs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.harness import Peer, RunningExporter
+    from support.exporter import RunningExporter
+    from support.faulty_server import Peer
 
 
 HERE = ("--web.listen-address", "127.0.0.1:0")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from core.builders import count, lines, vllm_lines
 from economics.servers import judged, settings_for
 from per_request.exact import record, request
-from service.certificates import Authority
-from service.harness import FaultyServer, answer
+from support.builders import count, lines, vllm_lines
+from support.certificates import Authority
+from support.faulty_server import FaultyServer, answer
 from tap import streams
 from vllm_specdec_exporter import config
 from vllm_specdec_exporter.economics import for_method

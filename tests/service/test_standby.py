@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ports import free_port
-from prometheus.exporter_process import COMMAND, answers, clean_environment, exporter
-from service.certificates import Authority
-from service.harness import FaultyServer, answer
+from support.certificates import Authority
+from support.exporter import exporter
+from support.faulty_server import FaultyServer, answer
+from support.ports import free_port
+from support.programs import COMMAND, answers, clean_environment
 from vllm_specdec_exporter import config, serve
 from vllm_specdec_exporter.options import ConfigError
 

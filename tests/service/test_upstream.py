@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.certificates import Authority, server_side
-from service.harness import (
+from support.certificates import Authority, server_side
+from support.faulty_server import (
     Behaviour,
     FaultyServer,
     answer,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Iterator
 
-    from service.harness import Peer
+    from support.faulty_server import Peer
     from vllm_specdec_exporter.result import TargetResult
 
 BODY = capture()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ports import free_port
+from support.ports import free_port
 from vllm_specdec_exporter.simulator import add_arguments, run
 
 PROGRAM = """

@@ -16,8 +16,9 @@ from pathlib import Path
 import yaml
 from PIL import Image
 
-from browser import Browser
-from prometheus.exporter_process import exporter, simulator
+from support.browser import Browser
+from support.exporter import exporter
+from support.programs import simulator
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "images"
 _WIDTH = 1200

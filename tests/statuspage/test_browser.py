@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-import browser as browsers
-from browser import Browser, BrowserError
-from closing import clean_up
 from statuspage.examples import NOW, PAGES, engine, page_of, target
+from support import browser as browsers
+from support.browser import Browser, BrowserError
+from support.closing import clean_up
 from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from prometheus.exporter_process import COMMAND, clean_environment
-from service.certificates import Authority, server_side
+from support.certificates import Authority, server_side
+from support.programs import COMMAND, clean_environment
 from sweep.fake import FakeServer
 from sweep.records import names_in
 from vllm_specdec_exporter import cli, plots

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from browser import Browser
+from support.browser import Browser
 from sweep.records import PUBLISHED, published, record, result
 from vllm_specdec_exporter.htmlreport import Section, bullets, data_table, page
 from vllm_specdec_exporter.sweep import ServerIdentity, Status, Zones

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prometheus.exporter_process import answers, clean_environment, exporter, simulator
+from support.exporter import exporter
+from support.programs import answers, clean_environment, simulator
 from systemd.unit import ENVIRONMENT, UNIT, only
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.option_table import OPTIONS

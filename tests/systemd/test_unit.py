@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ports import free_port
-from prometheus.exporter_process import COMMAND, answers, clean_environment, simulator
+from support.ports import free_port
+from support.programs import COMMAND, answers, clean_environment, simulator
 from systemd.unit import ENVIRONMENT, UNIT, environment, offered, only, settings
 from vllm_specdec_exporter.option_table import OPTIONS
 

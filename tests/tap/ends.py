@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from closing import stop_accepting
+from support.closing import stop_accepting
 from vllm_specdec_exporter.listener import Listener
 from vllm_specdec_exporter.per_request.classification import Classification
 from vllm_specdec_exporter.tap.config import TapConfig

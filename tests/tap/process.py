@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ports import free_port
-from service.harness import Metrics, RunningExporter, running_exporter
+from support.exporter import Metrics, RunningExporter, running_exporter
+from support.ports import free_port
 from tap.ends import HOST, PATIENCE, End, connect
 
 if TYPE_CHECKING:

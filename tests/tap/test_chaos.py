@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from closing import stop_accepting
+from support.closing import stop_accepting
 from tap.chaos import MOST, Client, Server, expected, plan
 from tap.ends import HOST, eventually, tapping
 from vllm_specdec_exporter.per_request import exchange

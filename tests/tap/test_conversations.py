@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from closing import clean_up
+from support.closing import clean_up
 from tap.ends import HOST, WAYS, End, Road, connect, eventually, road, tapping
 from tap.streams import (
     ASKED,

@@ -12,7 +12,7 @@ import openai
 import pytest
 from aiohttp import web
 
-from closing import clean_up
+from support.closing import clean_up
 from tap.ends import HOST, Relay, eventually, tapping
 from tap.streams import (
     CHAT,

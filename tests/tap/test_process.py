@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from ports import free_port
-from service.harness import COMMAND, environment
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment
 from tap.ends import HOST, PATIENCE, connect, serving
 from tap.process import both, numbers, process
 from tap.streams import (
@@ -158,7 +158,7 @@ async def test_an_address_that_is_taken_ends_it() -> None:
             [COMMAND, f"--web.listen-address={HOST}:0", f"--tap.listen-address={HOST}:{port}"],
             capture_output=True,
             text=True,
-            env=environment(),
+            env=clean_environment(),
             timeout=PATIENCE,
         )
     assert found.returncode == 1

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ports import free_port
-from service.certificates import Authority
-from service.harness import COMMAND, environment
+from support.certificates import Authority
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment
 from tap.ends import HOST, PATIENCE, connect, serving
 from tap.process import both, numbers, process
 from tap.streams import (
@@ -61,7 +61,7 @@ def test_wrong_settings_are_one_line_that_names_them(flags: list[str], told: str
         [COMMAND, "--config.check", *words],
         capture_output=True,
         text=True,
-        env=environment(),
+        env=clean_environment(),
         timeout=PATIENCE,
     )
     assert found.returncode == 2
@@ -212,7 +212,7 @@ async def test_many_connections_at_once() -> None:
             upstream.url,
         ]
         running = await asyncio.create_subprocess_exec(
-            *command, stderr=asyncio.subprocess.PIPE, env=environment()
+            *command, stderr=asyncio.subprocess.PIPE, env=clean_environment()
         )
         assert running.stderr is not None
         try:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.certificates import Authority, server_side
-from service.harness import COMMAND, environment
+from support.certificates import Authority, server_side
+from support.programs import COMMAND, clean_environment
 from tap.ends import HOST, PATIENCE, connect, serving
 from tap.process import both, connected, process
 from tap.streams import (
@@ -36,7 +36,7 @@ def test_a_check_finds_files_of_the_tap_that_hold_nothing_usable(what: str, tmp_
         "trust": ["--tap.upstream=https://vllm:8000", f"--vllm.ca-file={file}"],
     }[what]
     words = [COMMAND, "--config.check", f"--tap.listen-address={HOST}:0", *flags]
-    found = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=PATIENCE)
+    found = subprocess.run(words, capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
     assert found.returncode == 2
     (line,) = found.stderr.splitlines()
     assert str(file) in line

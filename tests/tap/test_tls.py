@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.certificates import Authority, server_side
+from support.certificates import Authority, server_side
 from tap.ends import HOST, PATIENCE, End, connect, eventually, serving
 from tap.streams import (
     ASKED,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ports import free_port
+from support.ports import free_port
 
 from .server import HOST
 

@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ports import free_port
+from support.ports import free_port
 
 if TYPE_CHECKING:
     import threading

@@ -13,8 +13,8 @@ from dashboards.grafana import Viewing, execute_annotations
 from dashboards.live import dashboards, look
 from dashboards.operator_questions import View
 from dashboards.worlds import RULES
-from prometheus.exporter_process import exporter
-from prometheus_server import PrometheusServer
+from support.exporter import exporter
+from support.prometheus import PrometheusServer
 
 from .server import Truth, VllmServer, drive, truth
 

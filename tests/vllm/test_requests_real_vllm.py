@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import openai
 import pytest
 
-from ports import free_port
+from support.ports import free_port
 
 from .conftest import Exporter, Scrape
 from .server import HOST, MODEL_NAME, REPETITIVE_PROMPTS, VllmServer

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from service.harness import Answer, eventually, running_exporter
+from support.exporter import Answer, running_exporter
+from support.programs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
     from webconfig.pki import Pki
 
 #: Nothing listens there: what is tested here does not depend on a server to poll.

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.certificates import Authority
-from service.harness import eventually, running_exporter
+from support.certificates import Authority
+from support.exporter import running_exporter
+from support.programs import eventually
 from webconfig.https import MUTUAL, NO_SERVER, TLS, address_of, ask, client_context, connect, guarded, write
 from webconfig.pki import NAMES, Pki
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 #: A client is not let in: what that looks like depends on when it is told.
 REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)

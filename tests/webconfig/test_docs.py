@@ -13,8 +13,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from prometheus_server import PrometheusServer, find_program
-from service.harness import COMMAND, environment, running_exporter
+from support.exporter import running_exporter
+from support.programs import COMMAND, clean_environment, find_program
+from support.prometheus import PrometheusServer
 from vllm_specdec_exporter import cli
 from vllm_specdec_exporter.webconfig import document, tlssection
 from vllm_specdec_exporter.webconfig.document import MAX_BCRYPT_COST
@@ -70,7 +71,7 @@ def test_checks(folder: Pki, name: str) -> None:
 
 
 def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=30)
+    return subprocess.run(words, cwd=cwd, env=clean_environment(), capture_output=True, text=True, timeout=30)
 
 
 def test_prometheus(folder: Pki) -> None:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prometheus_server import find_program
-from service.harness import COMMAND, environment
+from support.programs import COMMAND, clean_environment, find_program
 from vllm_specdec_exporter.webconfig.document import WebConfig, parse
 from vllm_specdec_exporter.webconfig.fields import WebConfigError
 from vllm_specdec_exporter.webconfig.source import Source
@@ -201,4 +200,4 @@ def _run(*flags: str, path: Path, how: str, folder: Path) -> subprocess.Complete
     else:
         (folder / "config.yml").write_text(f"web: {{config: {{file: {path}}}}}\n")
         words += ["--config.file", str(folder / "config.yml")]
-    return subprocess.run(words, env=environment(env), capture_output=True, text=True, timeout=30)
+    return subprocess.run(words, env=clean_environment(**(env or {})), capture_output=True, text=True, timeout=30)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.harness import eventually
+from support.programs import eventually
 from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, guarded, write
 from webconfig.test_connections import REFUSED
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
     from webconfig.pki import Pki
 
 SOON = 8.0

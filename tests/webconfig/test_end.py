@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 import vllm_specdec_exporter
-from ports import free_port
-from service.harness import COMMAND, eventually
+from support.ports import free_port
+from support.programs import COMMAND, eventually
 from vllm_specdec_exporter import health
 from webconfig.https import NO_SERVER, TLS, ask, client_context, guarded, write
 from webconfig.pki import hashed

@@ -13,19 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ports import free_port
-from service.certificates import server_side
-from service.harness import (
-    COMMAND,
-    FaultyServer,
-    answer,
-    drip,
-    environment,
-    hang,
-    head,
-    raw,
-    running_exporter,
-)
+from support.certificates import server_side
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, answer, drip, hang, head, raw
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter import health
 from vllm_specdec_exporter.listen_address import loopback_hosts
 from webconfig.https import MUTUAL, NO_SERVER, TLS, address_of, guarded, write
@@ -35,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from service.harness import Behaviour
+    from support.faulty_server import Behaviour
     from webconfig.pki import Pki
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
@@ -46,7 +38,7 @@ def _health(*words: str, **variables: str) -> tuple[int, str, str, float]:
     begin = time.monotonic()
     done = subprocess.run(
         [COMMAND, "health", *words],
-        env=environment({PREFIX + name: value for name, value in variables.items()}),
+        env=clean_environment(**{PREFIX + name: value for name, value in variables.items()}),
         capture_output=True,
         text=True,
         timeout=30,
@@ -63,7 +55,7 @@ class TestAlive:
         address = listen.replace("PORT", str(free_port()))
         env = {PREFIX + "WEB_LISTEN_ADDRESS": address}
         process = subprocess.Popen(
-            [COMMAND, *NO_SERVER], env=environment(env), stderr=subprocess.PIPE, text=True
+            [COMMAND, *NO_SERVER], env=clean_environment(**env), stderr=subprocess.PIPE, text=True
         )
         assert process.stderr is not None
         try:
@@ -245,7 +237,7 @@ class TestCost:
             "print(*sorted(name for name in sys.modules if name.startswith('vllm_specdec_exporter.')))\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, env=environment()
+            [sys.executable, "-c", script], capture_output=True, text=True, env=clean_environment()
         )
         top, own = (line.split() for line in done.stdout.splitlines())
         others = set(top) - sys.stdlib_module_names - {"vllm_specdec_exporter"}

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from prometheus_server import PrometheusServer
-from service.harness import eventually
+from support.programs import eventually
+from support.prometheus import PrometheusServer
 from webconfig.https import MUTUAL, TLS, address_of, guarded, write
 from webconfig.pki import hashed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
     from webconfig.pki import Pki
 
 

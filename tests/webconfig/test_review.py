@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from service.harness import eventually
+from support.programs import eventually
 from vllm_specdec_exporter.admission import Admission, peer_of
 from vllm_specdec_exporter.listener import Listener
 from vllm_specdec_exporter.webconfig import guard as guard_module
@@ -33,7 +33,7 @@ from webconfig.pki import hashed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
     from vllm_specdec_exporter.result import Reload
     from webconfig.pki import Pki
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from service.harness import Metrics, eventually, running_exporter
+from support.exporter import Metrics, running_exporter
+from support.programs import eventually
 from vllm_specdec_exporter.webconfig.fields import WebConfigError
 from vllm_specdec_exporter.webconfig.source import Source
 from webconfig.https import MUTUAL, TLS, address_of, ask, basic, client_context, connect, guarded, write
@@ -27,7 +28,7 @@ from webconfig.test_connections import REFUSED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 #: Seconds within which a change is in force: two looks, and room for a busy machine.
 SOON = 8.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.harness import eventually
+from support.programs import eventually
 from vllm_specdec_exporter.webconfig.authentication import (
     MAX_REMEMBERED,
     MAX_WAITING,
@@ -27,7 +27,7 @@ from webconfig.pki import Pki, hashed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.harness import RunningExporter
+    from support.exporter import RunningExporter
 
 ALICE = ("alice", "correct horse")
 PATHS = ("/", "/metrics", "/config", "/api/v1/snapshot", "/nothing-here", "/-/healthy/", "/-/nothing")

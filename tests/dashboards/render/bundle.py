@@ -12,7 +12,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-from npm_install import NpmError, install, run
+from support.npm import NpmError, install, run
 
 HERE = Path(__file__).parent
 PAGE = HERE / "page.html"

@@ -6,8 +6,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from browser import Browser, Page
 from dashboards.rendering import render
+from support.browser import Browser, Page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,52 +9,31 @@ Rules and further settings go through `config`, which is merged over the configu
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shutil
-import signal
-import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ports import free_port
+from support.programs import Program, ProgramError, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_START_SECONDS = 30.0
-_STOP_SECONDS = 10.0
 _QUERY_SECONDS = 30.0
 
 #: A series: its labels, with `__name__`, sorted.
 Series = tuple[tuple[str, str], ...]
 
 
-class PrometheusError(RuntimeError):
-    """There is no Prometheus, or it did not do what it was told."""
+class PrometheusError(ProgramError):
+    """Prometheus did not do what it was told."""
 
 
-def find_program(name: str, package: str) -> str:
-    """Return the path of a program.
-
-    Raises:
-        PrometheusError: there is none; the message names the Debian package.
-    """
-    path = shutil.which(name)
-    if path is None:
-        msg = f"{name} is missing: install the Debian package {package} (apt-get install {package})"
-        raise PrometheusError(msg)
-    return path
-
-
-class PrometheusServer:
+class PrometheusServer(Program):
     """A Prometheus that runs from entering to leaving the context.
 
     Args:
@@ -74,8 +53,7 @@ class PrometheusServer:
         files: Mapping[str, str] | None = None,
         flags: tuple[str, ...] = (),
     ) -> None:
-        self._flags = flags
-        self._config: dict[str, Any] = {
+        merged: dict[str, Any] = {
             "global": {
                 "scrape_interval": interval,
                 "scrape_timeout": interval,
@@ -87,80 +65,18 @@ class PrometheusServer:
             ],
             **(config or {}),
         }
-        self._files = files or {}
-        self._stack = contextlib.ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log = Path()
-        self.url = ""
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start it, and wait until it is ready.
-
-        Raises:
-            PrometheusError: it is not installed, or did not become ready.
-        """
-        program = find_program("prometheus", "prometheus")
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="test-prometheus-")))
-        for name, text in self._files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(self._config), encoding="utf-8")
-        address = f"127.0.0.1:{free_port()}"
-        self.url = f"http://{address}"
-        self._log = folder / "log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    program,
-                    f"--config.file={folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={folder / 'data'}",
-                    f"--web.listen-address={address}",
-                    "--log.level=warn",
-                    *self._flags,
-                ],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        end = time.monotonic() + _START_SECONDS
-        try:
-            while not self._ready():
-                if self._process.poll() is not None or time.monotonic() > end:
-                    msg = f"Prometheus did not start: {self.log()[-2000:]}"
-                    raise PrometheusError(msg)
-                time.sleep(0.05)
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Stop it and remove what it stored."""
-        process, self._process = self._process, None
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._stack.close()
-
-    def log(self) -> str:
-        """Return what it logged."""
-        return self._log.read_text("utf-8", "replace")
-
-    def _ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        super().__init__(
+            [
+                find_program("prometheus", "prometheus"),
+                "--config.file={folder}/prometheus.yml",
+                "--storage.tsdb.path={folder}/data",
+                "--web.listen-address={address}",
+                "--log.level=warn",
+                *flags,
+            ],
+            ready="/-/ready",
+            files={**(files or {}), "prometheus.yml": yaml.safe_dump(merged)},
+        )
 
     # --- questions
 

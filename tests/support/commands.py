@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prometheus.exporter_process import COMMAND, clean_environment
+from support.programs import COMMAND, clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,67 +1,31 @@
-"""The real exporter as a process, a client for it, and servers to point it at that misbehave on demand."""
+"""Servers to point the exporter at, that answer or misbehave as a test says."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gzip
-import http.client
 import json
-import os
-import re
-import signal
 import socket
 import struct
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
-import yaml
-from prometheus_client.parser import text_string_to_metric_families
-
-from closing import turns
-from vllm_specdec_exporter.metric import Kind, Scope
-from vllm_specdec_exporter.metrics import METRICS
+from support.closing import turns
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
     from types import TracebackType
 
 T = TypeVar("T")
 
 DATA = Path(__file__).parents[1] / "data"
-COMMAND = str(Path(sys.executable).with_name("vllm-specdec-exporter"))
 CLASSIC = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-#: Fast enough for tests, with room for a busy machine.
-FAST: Mapping[str, str] = {
-    "--poll.interval": "500ms",
-    "--poll.timeout": "480ms",
-    "--web.listen-address": "127.0.0.1:0",
-}
-
-
-# --- waiting
-
-
-def eventually(condition: Callable[[], T], within: float = 15.0) -> T:
-    """Return what `condition` returns once that is true; fail when it takes longer than `within` seconds."""
-    deadline = time.monotonic() + within
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"did not happen within {within:g} s: {condition}"
-        time.sleep(0.03)
 
 
 # --- what a real vLLM answered
@@ -78,241 +42,6 @@ def series(scenario: str = "ngram-phases") -> tuple[bytes, ...]:
     """The answers of a recorded scenario, one a second."""
     with gzip.open(DATA / "captures" / scenario / "metrics-series.jsonl.gz", "rt") as file:
         return tuple(json.loads(line)["text"].encode() for line in file)
-
-
-# --- a client
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer of the exporter."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    seconds: float
-
-    @property
-    def text(self) -> str:
-        return self.body.decode()
-
-
-def request(url: str, method: str = "GET", timeout: float = 10.0, source: str = "", **headers: str) -> Answer:
-    """Ask for `url` over a connection of its own, from `source`; underscores in header names mean dashes."""
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    connection = http.client.HTTPConnection(
-        parts.hostname, parts.port, timeout=timeout, source_address=(source, 0) if source else None
-    )
-    begin = time.monotonic()
-    try:
-        path = parts.path + (f"?{parts.query}" if parts.query else "")
-        connection.request(
-            method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}
-        )
-        answer = connection.getresponse()
-        body = answer.read()
-    finally:
-        connection.close()
-    known = {name.lower(): value for name, value in answer.getheaders()}
-    return Answer(answer.status, known, body, time.monotonic() - begin)
-
-
-Labels = tuple[tuple[str, str], ...]
-
-
-class Metrics:
-    """The samples of one exposition, by name (without the prefix) and labels."""
-
-    def __init__(self, text: str) -> None:
-        self.samples: dict[str, dict[Labels, float]] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                name = sample.name.removeprefix("vllm_specdec_")
-                found = self.samples.setdefault(name, {})
-                key = tuple(sorted(sample.labels.items()))
-                assert key not in found, f"{sample.name}{key} occurs twice"
-                found[key] = sample.value
-
-    def value(self, name: str, /, **labels: str) -> float | None:
-        """The value of the one series of this name that has these labels, `None` where there is none."""
-        found = self.values(name, **labels)
-        assert len(found) < 2, f"several series: {found}"
-        return next(iter(found.values()), None)
-
-    def values(self, name: str, /, **labels: str) -> dict[Labels, float]:
-        """Every series of this name that has these labels."""
-        wanted = set(labels.items())
-        return {key: value for key, value in self.samples.get(name, {}).items() if wanted <= set(key)}
-
-    def labels(self, name: str) -> list[dict[str, str]]:
-        """The labels of every series of this name."""
-        return [dict(key) for key in self.samples.get(name, {})]
-
-    def one_hot(self, name: str, /, **labels: str) -> list[str]:
-        """Which states of this one-hot metric are 1."""
-        own = next(row.labels[0] for row in METRICS if row.name == name)
-        return [dict(key)[own] for key, value in self.values(name, **labels).items() if value == 1]
-
-    def errors(self, **labels: str) -> dict[str, float]:
-        """The poll errors that occurred, by reason."""
-        found = self.values("poll_errors_total", **labels)
-        return {dict(key)["reason"]: value for key, value in found.items() if value}
-
-    def of_engines(self, **labels: str) -> set[str]:
-        """The names of samples with these labels that say something of an engine."""
-        return {name for name in self.samples if name in ENGINE_SAMPLES and self.values(name, **labels)}
-
-
-def _sample_names() -> Iterator[str]:
-    for row in METRICS:
-        if row.scope in (Scope.ENGINE, Scope.WINDOW):
-            if row.kind is Kind.HISTOGRAM:
-                yield from (f"{row.name}_{part}" for part in ("bucket", "count", "sum"))
-            else:
-                yield row.name
-
-
-#: Samples that hang on an engine or on one of its windows: none of them may outlive a failed poll.
-ENGINE_SAMPLES = frozenset(_sample_names())
-
-
-# --- the exporter
-
-
-_LOGFMT = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)=("(?:[^"\\]|\\.)*"|[^\s"=\\]+)(?: |$)')
-
-
-def parse_logfmt(line: str) -> dict[str, str]:
-    """Return the fields of a logfmt line; fail where it is none."""
-    fields: dict[str, str] = {}
-    position = 0
-    while position < len(line):
-        match = _LOGFMT.match(line, position)
-        assert match is not None, f"not logfmt from character {position} on: {line!r}"
-        assert match[1] not in fields, f"{match[1]} occurs twice: {line!r}"
-        fields[match[1]] = json.loads(match[2]) if match[2].startswith('"') else match[2]
-        position = match.end()
-    return fields
-
-
-@dataclass
-class RunningExporter:
-    """An exporter process."""
-
-    process: subprocess.Popen[bytes]
-    log_file: Path
-    config_file: Path
-    url: str = ""
-    pid: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.pid = self.process.pid
-
-    def get(self, path: str, **headers: str) -> Answer:
-        return request(self.url + path, **headers)
-
-    def post(self, path: str) -> Answer:
-        return request(self.url + path, "POST")
-
-    def metrics(self, *names: str) -> Metrics:
-        """Return what /metrics says, of all series or of those with these names (without the prefix)."""
-        query = "&".join(f"name[]=vllm_specdec_{name}" for name in names)
-        return Metrics(self.get(f"/metrics?{query}").text)
-
-    def snapshot(self, query: str = "") -> dict[str, Any]:
-        answer = self.get(f"/api/v1/snapshot{query}")
-        assert answer.status == 200, answer.text
-        return dict(json.loads(answer.body))
-
-    def configure(self, config: object) -> None:
-        """Write the configuration file: text as it is, everything else as YAML."""
-        self.config_file.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
-
-    def wait_for(self, condition: Callable[[Metrics], T], *names: str, within: float = 15.0) -> T:
-        """Return what `condition` returns of /metrics once that is true."""
-        return eventually(lambda: condition(self.metrics(*names)), within)
-
-    def wait_until_up(self) -> None:
-        self.wait_for(lambda metrics: set(metrics.values("up").values()) == {1.0}, "up")
-
-    def log(self) -> str:
-        return self.log_file.read_text()
-
-    def log_lines(self, message: str = "") -> list[dict[str, str]]:
-        """The fields of the whole log lines so far, of those with this message if one is given."""
-        lines = [parse_logfmt(line) for line in self.log().split("\n")[:-1]]
-        return [line for line in lines if message in ("", line["msg"])]
-
-    def send(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def terminate(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
-        """Send a signal; return the exit code and the seconds until then."""
-        begin = time.monotonic()
-        self.send(number)
-        code = self.process.wait(timeout=20)
-        return code, time.monotonic() - begin
-
-
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of the processes: nothing of the tests' own but the path."""
-    return {"PATH": os.environ.get("PATH", ""), **(more or {})}
-
-
-@contextlib.contextmanager
-def running_exporter(
-    *args: str,
-    env: Mapping[str, str] | None = None,
-    config: object = None,
-    fast: bool = True,
-) -> Iterator[RunningExporter]:
-    """Run the real command with `args` on a free port until it listens, and end it afterwards.
-
-    Args:
-        args: flags.
-        env: environment variables beside PATH.
-        config: content of the configuration file, as text or as an object to write as YAML.
-        fast: whether to add the flags of `FAST` that are not given.
-    """
-    with tempfile.TemporaryDirectory() as directory:
-        log_file, config_file = Path(directory, "log"), Path(directory, "config.yml")
-        words = [COMMAND, *args]
-        for flag, value in FAST.items() if fast else ():
-            if flag not in args:
-                words += [flag, value]
-        if config is not None:
-            words += ["--config.file", str(config_file)]
-        with log_file.open("wb") as log:
-            config_file.write_text(
-                "" if config is None else config if isinstance(config, str) else yaml.safe_dump(config)
-            )
-            process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(env)
-            )
-        exporter = RunningExporter(process, log_file, config_file)
-        try:
-            exporter.url = eventually(lambda: _listens(exporter), 30)
-            yield exporter
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-            process.wait(timeout=20)
-
-
-def _listens(exporter: RunningExporter) -> str:
-    """Return where the exporter listens once it does: as its log says, or else as its flag does."""
-    log, words = exporter.log(), list(map(str, exporter.process.args))  # type: ignore[arg-type]
-    assert exporter.process.poll() is None, f"it ended: {log}"
-    given = words[words.index("--web.listen-address") + 1] if "--web.listen-address" in words else ":0"
-    if not given.endswith(":0"):
-        host, port = given.split(":")
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
-            return f"http://{given}"
-        return ""
-    found = re.search(r'(?:address=|"address": ?")([^\s"]+).*\n', log)
-    return f"http://{found[1]}" if found else ""
 
 
 # --- servers

@@ -1,0 +1,101 @@
+"""A real Alertmanager for tests: on a free port, with a configuration and a storage of its own.
+
+    with AlertmanagerServer(config) as alertmanager:
+        alertmanager.post({"labels": {"alertname": "Down"}})
+        assert alertmanager.alerts()[0]["status"]["state"] == "active"
+
+`amtool` runs the program of that name, which looks at a configuration without a server.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from support.programs import Program, ProgramError, find_program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PACKAGE = "prometheus-alertmanager"
+
+_ANSWER_SECONDS = 30.0
+
+
+class AlertmanagerError(ProgramError):
+    """Alertmanager did not do what it was told."""
+
+
+def amtool(*arguments: str) -> str:
+    """Run amtool, and return what it prints.
+
+    Raises:
+        AlertmanagerError: it failed; the message is its own.
+    """
+    done = subprocess.run([find_program("amtool", PACKAGE), *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        msg = f"amtool {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        raise AlertmanagerError(msg)
+    return done.stdout
+
+
+class AlertmanagerServer(Program):
+    """An Alertmanager that runs from entering to leaving the context.
+
+    Args:
+        config: its configuration.
+        external_url: the address that it writes into notifications.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], *, external_url: str = "https://alertmanager.example.com"
+    ) -> None:
+        super().__init__(
+            [
+                find_program("prometheus-alertmanager", PACKAGE),
+                "--config.file={folder}/alertmanager.yml",
+                "--storage.path={folder}/data",
+                "--web.listen-address={address}",
+                f"--web.external-url={external_url}",
+                "--cluster.listen-address=",
+            ],
+            ready="/-/ready",
+            files={"alertmanager.yml": yaml.safe_dump(dict(config))},
+        )
+
+    # --- alerts
+
+    def post(self, *alerts: Mapping[str, Any]) -> None:
+        """Give it alerts, as Prometheus does.
+
+        Raises:
+            AlertmanagerError: it refused; the message is its own.
+        """
+        self._ask("/api/v2/alerts", json.dumps(alerts).encode())
+
+    def alerts(self, *matchers: str, **parameters: str) -> list[dict[str, Any]]:
+        """Return the alerts that it has, such as `alerts('severity="critical"', inhibited="false")`."""
+        query = urllib.parse.urlencode([*(("filter", one) for one in matchers), *parameters.items()])
+        return list(json.loads(self._ask(f"/api/v2/alerts?{query}")))
+
+    def failures(self) -> float:
+        """Return how many notifications could not be delivered."""
+        lines = self._ask("/metrics").splitlines()
+        found = [line for line in lines if line.startswith("alertmanager_notifications_failed_total{")]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
+    def _ask(self, path: str, body: bytes | None = None) -> str:
+        request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                msg = f"{path}: {error.read().decode('utf-8', 'replace')}"
+            raise AlertmanagerError(msg) from error
