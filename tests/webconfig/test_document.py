@@ -200,4 +200,6 @@ def _run(*flags: str, path: Path, how: str, folder: Path) -> subprocess.Complete
     else:
         (folder / "config.yml").write_text(f"web: {{config: {{file: {path}}}}}\n")
         words += ["--config.file", str(folder / "config.yml")]
-    return subprocess.run(words, env=clean_environment(**(env or {})), capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        words, env=clean_environment(**(env or {})), capture_output=True, text=True, timeout=30
+    )
