@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint generate pictures rules check-generated test-vllm bench check wheel dist fuzz lock clean
+.PHONY: help demo test test-all test-rest lint generate pictures rules check-generated test-vllm bench check wheel dist fuzz lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -18,13 +18,20 @@ demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where
 
 # One more than there are processors: many tests wait for a process or for time to pass.
 WORKERS ?= $(shell expr $$(nproc) + 1)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) ## All tests but those that need a real vLLM
+test: $(STAMP) ## The tests for every change: some minutes, with a real Prometheus
+	@bash tests/need.sh prometheus
+	$(PYTEST) -m "not full and not vllm" $(ARGS)
+
+test-all: test test-rest ## All tests but those that need a real vLLM
+
+test-rest: $(STAMP) ## What test-all adds: slow tests, a browser and other programs, more examples of property tests
 	@bash tests/need.sh prometheus prometheus-alertmanager chromium nodejs npm systemd victoria-metrics jq curl
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/render/bundle.py
 	PYTHONPATH=tests $(BIN)/python tests/helm/npm_packages.py
 	PYTHONPATH=tests $(BIN)/python tests/injection/kubectl_program.py
-	$(BIN)/python -m pytest -m "not vllm" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m "(full or property) and not vllm" --hypothesis-profile=many $(ARGS)
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)
@@ -65,7 +72,7 @@ bench: $(STAMP) ## Measure speed and memory, fail where a goal is missed or a ra
 	@bash tests/need.sh prometheus $(if $(findstring tap,$(ARGS)),nginx haproxy)
 	$(BIN)/python bench/run.py $(ARGS)
 
-check: test lint check-generated test-vllm ## Everything that CI runs
+check: test-all lint check-generated test-vllm ## Everything that CI runs
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	rm -f dist/*.whl
