@@ -1,56 +1,105 @@
-"""Cases of the alert rules: a world, a minute, and exactly what fires then.
+"""Cases of the alert rules: a world, and which series of one alert fire at which minutes of it.
 
-A case module is `cases_<group>.py` and has `CASES`; `test_rules.py` runs them all and finds what is untested.
+A case module is `cases_<group>.py` and has `CASES`; `test_rules.py` runs them all. What a person reads of an
+alert, with all labels and annotations, stands once for each alert in `texts.yml`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from .promtool import Check
+from .promtool import Query
+from .world import MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from .promtool import Expected
     from .world import World
 
 PREFIX = "VLLMSpecDecode"
 
+#: The labels that tell an alert's series apart, in the order in which `brief` writes them.
+_LABELS = (
+    "severity", "level", "reason", "action", "recommended_k", "against", "long_window", "request_type",
+    "target", "cluster", "model_name", "instance", "engine",
+)  # fmt: skip
+_BARE = {"severity": ("critical", "warning", "info", "none"), "level": ("model", "engine", "instance")}
+_ADDRESS = r"10\.0\.0\.(\d+):(?:9850|8000)"
+#: What goes without saying in most worlds.
+_USUAL = {"model_name": MODEL, "engine": "0"}
+
 
 @dataclass(frozen=True)
 class Case:
-    """One statement about one alert.
+    """One history of one alert.
 
     Attributes:
         name: what is stated, in kebab-case; unique among all cases.
         alert: the alert's name without the prefix.
-        kind: whether it fires; is silent; is silent again after it has fired, which `earlier` shows; or still
-            fires although its cause is gone.
         world: builds what Prometheus has scraped.
-        minute: when `expected` is all that fires under this name.
-        expected: alerts with their exact labels and annotations; none is silence.
-        earlier: further checks in the same run; their alert names may lack the prefix, too.
-        topic: of a silent case, what it is about: "healthy", "idle", "low-traffic", "warming-up", "restart",
-            "missing-series", "one-of-many", "beneficial", "too-short" or "other".
+        fires: by minute, exactly what fires under this name, each series as `brief` writes it; "" for nothing.
     """
 
     name: str
     alert: str
-    kind: Literal["fires", "silent", "recovers", "holds"]
     world: Callable[[], World]
-    minute: int
-    expected: tuple[Expected, ...] = ()
-    earlier: tuple[Check, ...] = ()
-    topic: str = ""
+    fires: Mapping[int, str | list[str]]
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return all of its checks, with full alert names."""
-        found = (*self.earlier, Check(self.minute, self.alert, self.expected))
-        return tuple(Check(one.minute, full_name(one.alert), one.expected) for one in found)
+    def firing(self, minute: int) -> list[str]:
+        """Return what fires at a minute."""
+        one = self.fires[minute]
+        return [one] * bool(one) if isinstance(one, str) else one
+
+    def queries(self) -> list[Query]:
+        """Return the queries that say the same to Prometheus."""
+        return [
+            Query(minute, _query(self.alert), {_series(one): 1.0 for one in self.firing(minute)})
+            for minute in self.fires
+        ]
+
+
+def silent(first: int, last: int) -> dict[int, str]:
+    """Return that nothing fires at these minutes and between them."""
+    return dict.fromkeys(range(first, last + 1), "")
 
 
 def full_name(alert: str) -> str:
     """Return an alert's name with the prefix."""
     return alert if alert.startswith(PREFIX) else PREFIX + alert
+
+
+def brief(labels: Mapping[str, str]) -> str:
+    """Return what tells a series apart, such as `warning engine reason=repetition @1` at 10.0.0.1."""
+    words = []
+    for name in _LABELS:
+        value = labels.get(name, "")
+        if not value or _USUAL.get(name) == value:
+            continue
+        address = re.fullmatch(_ADDRESS, value) if name == "instance" else None
+        words.append(f"@{address[1]}" if address else value if name in _BARE else f"{name}={value}")
+    return " ".join(words)
+
+
+def _query(alert: str) -> str:
+    found = f'ALERTS{{alertname="{full_name(alert)}", alertstate="firing"}}'
+    found = f'label_replace({found}, "instance", "@$1", "instance", {_quoted(_ADDRESS)})'
+    for name, value in _USUAL.items():
+        found = f'label_replace({found}, "{name}", "", "{name}", {_quoted(re.escape(value))})'
+    return f"count by ({', '.join(_LABELS)}) ({found})"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\") + '"'
+
+
+def _series(text: str) -> str:
+    labels = {}
+    for word in text.split():
+        name, _, value = word.partition("=")
+        if not value:
+            bare = [label for label, values in _BARE.items() if word in values]
+            name, value = bare[0] if bare else "instance", word
+        labels[name] = value
+    return "{" + ", ".join(f'{name}="{value}"' for name, value in labels.items()) + "}"

@@ -10,29 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .case import Case
-from .promtool import Check, Expected
-from .world import MODEL, Phase, World
+from .world import Phase, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-RUNBOOK = "https://example.com/vllm-specdec-exporter/runbooks/VLLMSpecDecodeObjectiveBurning.md"
-DASHBOARD = (
-    "https://grafana.example.com/d/vllm-specdec-payoff?from=now-6h&var-namespace=chat"
-    "&var-model_name=meta-llama%2FLlama-3.1-8B-Instruct"
-)
-NAME = "ObjectiveBurning"
-OBJECTIVE = {
-    "severity": "warning",
-    "subject": "objective",
-    "level": "model",
-    "model_name": MODEL,
-    "namespace": "chat",
-}
-SUMMARY = "Speculation is worth it too seldom: its error budget burns too fast."
-ACTION = (
-    "Find the hours at which speculation loses, and set a K schedule that drafts less then, or disable it."
-)
 
 
 def _sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Callable[[], World]:
@@ -67,211 +48,55 @@ def short_loss() -> World:
     return world
 
 
-HOUR = Expected(
-    {**OBJECTIVE, "long_window": "1h", "short_window": "5m"},
-    {
-        "summary": SUMMARY,
-        "description": f"80% of the drafts of {MODEL} in chat over the last 1h were made while speculation "
-        "lost. At this pace the error budget of 30 days lasts 2 days at most.",
-        "action": ACTION,
-        "value": "80% of the drafts",
-        "threshold": "14.4 times what the objective of 95% allows",
-        "sample": "10k drafts in 1h",
-        "context": "-1500% of the error budget are left",
-        "runbook_url": RUNBOOK,
-        "dashboard_url": DASHBOARD,
-    },
-)
-SIX_HOURS = Expected(
-    {**OBJECTIVE, "long_window": "6h", "short_window": "30m"},
-    {
-        "summary": SUMMARY,
-        "description": f"80% of the drafts of {MODEL} in chat over the last 6h were made while speculation "
-        "lost. At this pace the error budget of 30 days lasts 5 days at most.",
-        "action": ACTION,
-        "value": "80% of the drafts",
-        "threshold": "6 times what the objective of 95% allows",
-        "sample": "10k drafts in 6h",
-        "context": "-1500% of the error budget are left",
-        "runbook_url": RUNBOOK,
-        "dashboard_url": DASHBOARD,
-    },
-)
-DAY = Expected(
-    {**OBJECTIVE, "long_window": "1d", "short_window": "2h"},
-    {
-        "summary": SUMMARY,
-        "description": f"80% of the drafts of {MODEL} in chat over the last 1d were made while speculation "
-        "lost. At this pace the error budget of 30 days lasts 10 days at most.",
-        "action": ACTION,
-        "value": "80% of the drafts",
-        "threshold": "3 times what the objective of 95% allows",
-        "sample": "10k drafts in 1d",
-        "context": "-1500% of the error budget are left",
-        "runbook_url": RUNBOOK,
-        "dashboard_url": DASHBOARD,
-    },
-)
-THREE_DAYS = Expected(
-    {**OBJECTIVE, "long_window": "3d", "short_window": "6h"},
-    {
-        "summary": SUMMARY,
-        "description": f"80% of the drafts of {MODEL} in chat over the last 3d were made while speculation "
-        "lost. At this pace the error budget of 30 days lasts 30 days at most.",
-        "action": ACTION,
-        "value": "80% of the drafts",
-        "threshold": "1 times what the objective of 95% allows",
-        "sample": "10k drafts in 1d",
-        "context": "-1500% of the error budget are left",
-        "runbook_url": RUNBOOK,
-        "dashboard_url": DASHBOARD,
-    },
-)
-SIX_HOURS_AT_40 = Expected(
-    SIX_HOURS.labels,
-    {
-        **SIX_HOURS.annotations,
-        "description": f"40% of the drafts of {MODEL} in chat over the last 6h were made while speculation "
-        "lost. At this pace the error budget of 30 days lasts 5 days at most.",
-        "value": "40% of the drafts",
-        "context": "-700% of the error budget are left",
-    },
-)
-DAY_AT_20 = Expected(
-    DAY.labels,
-    {
-        **DAY.annotations,
-        "description": f"20% of the drafts of {MODEL} in chat over the last 1d were made while speculation "
-        "lost. At this pace the error budget of 30 days lasts 10 days at most.",
-        "value": "20% of the drafts",
-        "context": "-300% of the error budget are left",
-    },
-)
-THREE_DAYS_AT_20 = Expected(
-    THREE_DAYS.labels,
-    {
-        **THREE_DAYS.annotations,
-        "description": f"20% of the drafts of {MODEL} in chat over the last 3d were made while speculation "
-        "lost. At this pace the error budget of 30 days lasts 30 days at most.",
-        "value": "20% of the drafts",
-        "context": "-300% of the error budget are left",
-    },
-)
-THREE_DAYS_AT_10 = Expected(
-    THREE_DAYS.labels,
-    {
-        **THREE_DAYS.annotations,
-        "description": f"10% of the drafts of {MODEL} in chat over the last 3d were made while speculation "
-        "lost. At this pace the error budget of 30 days lasts 30 days at most.",
-        "value": "10% of the drafts",
-        "context": "-100% of the error budget are left",
-    },
-)
-
 CASES: tuple[Case, ...] = (
     Case(
-        "sixteen-times-too-fast-for-an-hour",
-        NAME,
-        "fires",
-        _sharing(0.8),
-        100,
-        (HOUR, SIX_HOURS),
-        earlier=(Check(48, NAME),),
-    ),
-    Case(
         "sixteen-times-too-fast-for-hours",
-        NAME,
-        "fires",
+        "ObjectiveBurning",
         _sharing(0.8),
-        265,
-        (SIX_HOURS, DAY, THREE_DAYS),
+        {
+            48: "",
+            100: ["warning model long_window=1h", "warning model long_window=6h"],
+            265: [
+                "warning model long_window=1d",
+                "warning model long_window=3d",
+                "warning model long_window=6h",
+            ],
+        },
     ),
-    Case(
-        "eight-times-too-fast",
-        NAME,
-        "fires",
-        _sharing(0.4),
-        100,
-        (SIX_HOURS_AT_40,),
-    ),
+    Case("eight-times-too-fast", "ObjectiveBurning", _sharing(0.4), {100: "warning model long_window=6h"}),
     Case(
         "four-times-too-fast",
-        NAME,
-        "fires",
+        "ObjectiveBurning",
         _sharing(0.2),
-        265,
-        (DAY_AT_20, THREE_DAYS_AT_20),
-        earlier=(Check(100, NAME),),
+        {100: "", 265: ["warning model long_window=1d", "warning model long_window=3d"]},
     ),
-    Case(
-        "twice-too-fast",
-        NAME,
-        "fires",
-        _sharing(0.1),
-        265,
-        (THREE_DAYS_AT_10,),
-        earlier=(Check(200, NAME),),
-    ),
-    Case(
-        "burning-ends-with-the-short-window",
-        NAME,
-        "recovers",
-        _sharing(0.8, losing=45),
-        490,
-        earlier=(
-            Check(66, NAME, (HOUR,)),
-            Check(100, NAME, (HOUR, SIX_HOURS)),
-            Check(113, NAME, (HOUR, SIX_HOURS)),
-            Check(133, NAME, (SIX_HOURS, DAY)),
-            Check(150, NAME, (DAY,)),
-            Check(212, NAME, (DAY,)),
-            Check(228, NAME),
-            Check(300, NAME, (THREE_DAYS,)),
-            Check(452, NAME, (THREE_DAYS,)),
-        ),
-    ),
+    Case("twice-too-fast", "ObjectiveBurning", _sharing(0.1), {200: "", 265: "warning model long_window=3d"}),
     Case(
         "burning-is-told-for-a-while-after-the-loss",
-        NAME,
-        "holds",
+        "ObjectiveBurning",
         _sharing(0.8, losing=45),
-        113,
-        (HOUR, SIX_HOURS),
-        earlier=(Check(100, NAME, (HOUR, SIX_HOURS)),),
+        {
+            66: "warning model long_window=1h",
+            100: ["warning model long_window=1h", "warning model long_window=6h"],
+            113: ["warning model long_window=1h", "warning model long_window=6h"],
+            133: ["warning model long_window=1d", "warning model long_window=6h"],
+            150: "warning model long_window=1d",
+            212: "warning model long_window=1d",
+            228: "",
+            300: "warning model long_window=3d",
+            452: "warning model long_window=3d",
+            490: "",
+        },
     ),
+    Case("one-draft-of-twentyfive-loses", "ObjectiveBurning", _sharing(0.04), {100: "", 265: ""}),
+    Case("an-engine-with-one-draft-of-fifty-loses", "ObjectiveBurning", _sharing(0.02), {265: ""}),
     Case(
-        "one-draft-of-twentyfive-loses",
-        NAME,
-        "silent",
-        _sharing(0.04),
-        265,
-        earlier=(Check(100, NAME),),
-        topic="healthy",
-    ),
-    Case(
-        "an-engine-with-one-draft-of-fifty-loses",
-        NAME,
-        "silent",
-        _sharing(0.02),
-        265,
-        topic="one-of-many",
-    ),
-    Case(
-        "too-few-drafts-for-an-objective",
-        NAME,
-        "silent",
-        _sharing(0.8, drafts=4900),
-        265,
-        earlier=(Check(100, NAME),),
-        topic="low-traffic",
+        "too-few-drafts-for-an-objective", "ObjectiveBurning", _sharing(0.8, drafts=4900), {100: "", 265: ""}
     ),
     Case(
         "five-minutes-of-loss-are-within-the-budget",
-        NAME,
-        "silent",
+        "ObjectiveBurning",
         short_loss,
-        265,
-        earlier=(Check(70, NAME), Check(130, NAME)),
-        topic="too-short",
+        {70: "", 130: "", 265: ""},
     ),
 )

@@ -168,7 +168,7 @@ def _the_law_holds(folder: Path, models: list[list[tuple[Phase, ...]]]) -> None:
             if names:
                 queries.append(_query(minute, names, matchers, value))
                 SAID[rule.__name__] += len(names)
-    complaint = verify(folder, world, queries=queries)
+    complaint = verify(folder, world, queries)
     assert complaint == "", complaint
 
 
@@ -203,7 +203,7 @@ def test_it_fires_for_each_of_its_reasons(phase: Phase, reasons: set[str], tmp_p
     world.engine(phase)
     expr = 'max by (reason) (ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"})'
     query = Query(38, expr, {f'{{reason="{reason}"}}': 1.0 for reason in reasons})
-    complaint = verify(tmp_path, world, queries=[query])
+    complaint = verify(tmp_path, world, [query])
     assert complaint == "", complaint
 
 
@@ -220,7 +220,7 @@ def test_it_never_fires_while_speculation_is_beneficial(phase: Phase, tmp_path: 
     world = World()
     world.engine(phase)
     query = Query(38, 'count_over_time(ALERTS{alertname="VLLMSpecDecodeDisable"}[38m])', {})
-    complaint = verify(tmp_path, world, queries=[query])
+    complaint = verify(tmp_path, world, [query])
     assert complaint == "", complaint
 
 
@@ -232,5 +232,5 @@ def test_it_ends_when_a_measurement_gives_way_to_a_beneficial_estimate(tmp_path:
     )
     expr = 'max by (reason) (ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"})'
     before = Query(29, expr, {'{reason="acceptance_ratio"}': 1.0})
-    complaint = verify(tmp_path, world, queries=[before, Query(30 + LAG, expr, {})])
+    complaint = verify(tmp_path, world, [before, Query(30 + LAG, expr, {})])
     assert complaint == "", complaint

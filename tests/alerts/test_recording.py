@@ -51,7 +51,7 @@ def _recorded(folder: Path, world: World, minute: int, **values: float) -> str:
         _query(minute, f"model:vllm_specdec_{name.replace('__', ':')}", {LLAMA: value})
         for name, value in values.items()
     ]
-    return verify(folder, world, queries=queries)
+    return verify(folder, world, queries)
 
 
 def test_every_recorded_series_has_the_value_that_its_formula_gives(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_every_recorded_series_has_the_value_that_its_formula_gives(tmp_path: Pa
         _query(END, _expr(name), {text(key): value for key, value in values.items()})
         for name, values in EXPECTED.items()
     ]
-    complaint = verify(tmp_path, build(), queries=queries)
+    complaint = verify(tmp_path, build(), queries)
     assert complaint == "", complaint
 
 
@@ -132,7 +132,7 @@ def test_the_objective_weighs_times_by_their_drafts(window: str, tmp_path: Path)
     world.engine(gain, idle(60), lose, idle(60))
     expr = f"model:vllm_specdec_losing_drafts:ratio_rate{window} > 0.86 < 0.92"
     query = Query(245, f"count by (model_name, namespace) ({expr})", {LLAMA: 1.0})
-    complaint = verify(tmp_path, world, queries=[query])
+    complaint = verify(tmp_path, world, [query])
     assert complaint == "", complaint
 
 
@@ -187,7 +187,7 @@ def test_peers_are_the_others_alone(tmp_path: Path) -> None:
     # 10 + 90 of 400, 810 + 90 of 1200, 810 + 10 of 1000.
     lengths = {'{engine="0"}': 1.25, '{engine="1"}': 1.75, '{engine="2"}': 1.82}
     expr = "sum by (engine) (engine:vllm_specdec_peers_mean_acceptance_length:ratio_rate1h)"
-    complaint = verify(tmp_path, world, queries=[_query(68, expr, lengths)])
+    complaint = verify(tmp_path, world, [_query(68, expr, lengths)])
     assert complaint == "", complaint
 
 
@@ -200,7 +200,7 @@ def test_an_idle_model_has_no_ratios(tmp_path: Path) -> None:
         for window in ("5m", "1h", "1d")
         for name in ("acceptance", "mean_acceptance_length", "coverage", "wasted_verification")
     ]
-    complaint = verify(tmp_path, world, queries=queries)
+    complaint = verify(tmp_path, world, queries)
     assert complaint == "", complaint
 
 

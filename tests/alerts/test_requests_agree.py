@@ -86,5 +86,5 @@ def test_the_alert_agrees_with_the_exporter(
     assert exporter_says_so(requests, thresholds) is lose
     phase = RequestPhase(HOUR, {"chat": {ratio: percent / 10 for ratio, percent in requests.items()}})
     world = built(phase, replicas=1, thresholds=thresholds)()
-    complaint = verify(tmp_path, world, queries=[Query(55, FIRING, YES if lose else {})], only=ALERT)
+    complaint = verify(tmp_path, world, [Query(55, FIRING, YES if lose else {})], only=ALERT)
     assert complaint == "", complaint

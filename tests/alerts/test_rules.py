@@ -12,10 +12,10 @@ import yaml
 
 from alerts.case import PREFIX, Case, full_name
 from alerts.promtool import RULES, verify
-from alerts.sweeps import SWEEPS, WATCHDOG, Sweep
+from alerts.sweeps import SWEEPS, Sweep
 
 if TYPE_CHECKING:
-    from alerts.promtool import Expected
+    from collections.abc import Mapping
 
 HERE = Path(__file__).parent
 CASES: tuple[Case, ...] = tuple(
@@ -30,35 +30,42 @@ ALERTS: tuple[dict[str, Any], ...] = tuple(
     for rule in group["rules"]
     if "alert" in rule
 )
-#: What an alert that judges drafts must be silent about.
-DRAFT_TOPICS = frozenset({"idle", "low-traffic", "warming-up", "restart", "missing-series"})
+#: What a person reads, by case.
+TEXTS: Mapping[str, list[dict[str, Any]]] = {
+    name: [one for one in yaml.safe_load((HERE / "texts.yml").read_text("utf-8")) if one["case"] == name]
+    for name in {case.name for case in CASES}
+}
 
 
-def _title(rule: dict[str, Any]) -> str:
+def _texts(case: Case) -> list[dict[str, Any]]:
+    return [
+        {
+            "eval_time": f"{one['minute']}m",
+            "alertname": full_name(case.alert),
+            "exp_alerts": one["exp_alerts"],
+        }
+        for one in TEXTS[case.name]
+    ]
+
+
+def _title(rule: Mapping[str, Any]) -> str:
     more = (f"{name}={value}" for name, value in rule["labels"].items() if name != "subject")
     return " ".join((rule["alert"].removeprefix(PREFIX), *more))
 
 
-def _is_of(one: Expected, rule: dict[str, Any]) -> bool:
-    return bool(rule["labels"].items() <= one.labels.items())
-
-
-def _topics(alert: str, level: str) -> set[str]:
-    """Return what an alert has been shown to be silent about; sweeps show it of all that they do not name."""
-    of_cases = {case.topic for case in CASES if case.kind == "silent" and full_name(case.alert) == alert}
-    of_sweeps = {sweep.topic for sweep in SWEEPS if (alert, level) not in sweep.fires}
-    return of_cases | of_sweeps
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}-{case.kind}-{case.name}")
-def test_an_alert_does_what_the_case_says(case: Case, tmp_path: Path) -> None:
-    complaint = verify(tmp_path, case.world(), case.checks())
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if TEXTS[case.name] else pytest.mark.full, id=case.name) for case in CASES],
+)
+def test_an_alert_fires_when_the_case_says(case: Case, tmp_path: Path) -> None:
+    complaint = verify(tmp_path, case.world(), case.queries(), texts=_texts(case), only=full_name(case.alert))
     assert complaint == "", complaint
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: f"{sweep.topic}-{sweep.name}")
 def test_nothing_else_fires_at_any_minute(sweep: Sweep, tmp_path: Path) -> None:
-    complaint = verify(tmp_path, sweep.world(), queries=[sweep.query()], interval=sweep.interval)
+    complaint = verify(tmp_path, sweep.world(), [sweep.query()], interval=sweep.interval)
     assert complaint == "", complaint
 
 
@@ -67,54 +74,43 @@ def test_names_of_cases_are_unique() -> None:
     assert [name for name, number in names.items() if number > 1] == []
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_case_is_what_its_kind_says(case: Case) -> None:
-    has_fired = any(check.expected for check in case.earlier)
-    assert bool(case.expected) == (case.kind in ("fires", "holds"))
-    assert bool(case.topic) == (case.kind == "silent")
-    assert has_fired or case.kind not in ("recovers", "holds")
-    assert all(full_name(check.alert) == full_name(case.alert) for check in case.earlier)
-
-
-@pytest.mark.parametrize("rule", ALERTS, ids=_title)
-def test_every_alert_has_a_case_in_which_it_fires_exactly_so(rule: dict[str, Any]) -> None:
-    firing = [
-        one
-        for case in CASES
-        if case.kind == "fires" and full_name(case.alert) == rule["alert"]
-        for one in case.expected
-        if _is_of(one, rule)
-    ]
-    assert any(set(one.annotations) == set(rule["annotations"]) for one in firing)
-
-
-@pytest.mark.parametrize("rule", ALERTS, ids=_title)
-def test_every_alert_is_shown_to_be_silent_where_it_must_be(rule: dict[str, Any]) -> None:
-    level = rule["labels"].get("level", "")
-    if (rule["alert"], level) == WATCHDOG:
-        return
-    needed: set[str] = set()
-    if "vllm_specdec_drafts:increase" in rule["expr"]:
-        needed |= DRAFT_TOPICS
-    if level == "model":
-        needed |= {"one-of-many"}
-    if ":threshold" in rule["expr"]:
-        needed |= {"missing-series"}
-    if "beneficial_speedup" in rule["expr"]:
-        needed |= {"beneficial"}
-    topics = _topics(rule["alert"], level)
-    assert topics & {"healthy", "idle"}
-    assert needed <= topics
-
-
-@pytest.mark.parametrize(
-    "rule", [rule for rule in ALERTS if "keep_firing_for" in rule or "ALERTS{" in rule["expr"]], ids=_title
-)
-def test_every_alert_that_lasts_is_shown_to_end(rule: dict[str, Any]) -> None:
-    assert any(
-        _is_of(one, rule)
-        for case in CASES
-        if case.kind == "recovers" and full_name(case.alert) == rule["alert"]
-        for check in case.earlier
-        for one in check.expected
+def test_every_text_is_of_a_case() -> None:
+    texts = yaml.safe_load((HERE / "texts.yml").read_text("utf-8"))
+    assert sorted(one["case"] for one in texts) == sorted(
+        one["case"] for found in TEXTS.values() for one in found
     )
+
+
+def test_every_rule_is_shown_to_fire_with_all_that_a_person_reads() -> None:
+    shown = [
+        (full_name(one["alert"]), alert)
+        for found in TEXTS.values()
+        for one in found
+        for alert in one["exp_alerts"]
+    ]
+    assert [
+        _title(rule)
+        for rule in ALERTS
+        if not any(
+            name == rule["alert"]
+            and rule["labels"].items() <= alert["exp_labels"].items()
+            and set(alert["exp_annotations"]) == set(rule["annotations"])
+            for name, alert in shown
+        )
+    ] == []
+
+
+def test_every_alert_that_lasts_is_shown_to_end() -> None:
+    lasting = {rule["alert"] for rule in ALERTS if "keep_firing_for" in rule or "ALERTS{" in rule["expr"]}
+    ending = {
+        full_name(case.alert)
+        for case in CASES
+        if any(case.fires.values()) and not case.firing(max(case.fires))
+    }
+    assert lasting - ending == set()
+
+
+def test_every_alert_is_shown_to_be_silent() -> None:
+    silent = {full_name(case.alert) for case in CASES if not any(case.fires.values())}
+    always = {f"{PREFIX}Watchdog"}
+    assert {rule["alert"] for rule in ALERTS} - silent == always
