@@ -39,7 +39,7 @@ class Case:
         name: what is stated, in kebab-case; unique among all cases.
         alert: the alert's name without the prefix.
         world: builds what Prometheus has scraped.
-        fires: by minute, exactly what fires under this name, each series as `brief` writes it; "" for nothing.
+        fires: by minute, exactly the series that fire under this name, as `brief` writes them; "" for none.
     """
 
     name: str

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alerts import lint
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 EVERY = {**lint.CHECKS, **lint.ALERT_CHECKS}
 
@@ -95,26 +91,3 @@ def run(check: str, rule: lint.Rule) -> list[str]:
     """Return what a check says of a rule among the usual ones."""
     twin = (alert(),) if check == "same_name" and rule.name == "VLLMSpecDecodeExample" else ()
     return EVERY[check](rule, bundle(rule, *twin))
-
-
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """Examples for a check.
-
-    Attributes:
-        bad: rules that it must catch, each with words of the complaint.
-        good: rules without fault that look alike.
-    """
-
-    bad: list[tuple[lint.Rule, str]]
-    good: list[lint.Rule]
-
-
-def bad_rules(examples: Mapping[str, Examples]) -> list[tuple[str, lint.Rule, str]]:
-    """Return check, rule and words of the complaint of every bad example."""
-    return [(check, rule, words) for check, found in examples.items() for rule, words in found.bad]
-
-
-def good_rules(examples: Mapping[str, Examples]) -> list[tuple[str, lint.Rule]]:
-    """Return check and rule of every good example."""
-    return [(check, rule) for check, found in examples.items() for rule in found.good]

@@ -37,6 +37,7 @@ def exporter_says_so(requests: Mapping[float, float], thresholds: Thresholds) ->
     return any(finding.text.startswith("a tenth of the requests") for finding in model.findings)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("thresholds", "requests", "lose"),
     [

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dashboards.worlds_traffic import Key
 
 CASES = (*OF_REQUESTS, *OF_TAP)
+pytestmark = pytest.mark.full
+
 #: Long enough ago for all cases to have ended; VictoriaMetrics takes no samples of the future.
 START = time.time() // 86400 * 86400 - 2 * 86400
 #: The longest case, in minutes.
