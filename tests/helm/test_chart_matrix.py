@@ -7,10 +7,8 @@ import pytest
 import yaml
 
 from .charts import CHART, RenderError, helm3, render, render_helm3
-from .manifest_schemas import problems_everywhere, title
-from .value_cases import CASES, EVERYTHING_ALONE, EVERYTHING_BESIDE, ValueCase, flipped, switch_paths
-
-EACH = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+from .manifest_schemas import problems, problems_everywhere, title
+from .value_cases import CASES, EACH, EVERYTHING_ALONE, EVERYTHING_BESIDE, ValueCase, flipped, switch_paths
 
 
 def rendered(case: ValueCase) -> list[dict]:
@@ -18,39 +16,17 @@ def rendered(case: ValueCase) -> list[dict]:
 
 
 @EACH
-def test_an_api_server_would_take_everything(case: ValueCase) -> None:
-    """No unknown field, wrong type, bad name or dangling reference in any version of Kubernetes."""
-    assert problems_everywhere(rendered(case)) == []
-
-
-@EACH
-def test_helm_3_and_helm_4_render_the_same_objects(case: ValueCase) -> None:
-    """Nothing differs but the order, in which Helm 3 sorts by kind."""
-    old = render_helm3(case.values, release=case.release, namespace=case.namespace)
-    assert by_identity(old) == by_identity(rendered(case))
-
-
-@EACH
-def test_no_object_twice_and_no_empty_fields(case: ValueCase) -> None:
-    """Two objects of one name overwrite each other; a null comes from a template that had nothing to say."""
+def test_the_rendering_is_sound(case: ValueCase) -> None:
+    """An API server takes it, no object is there twice, no field is empty, and each says its namespace."""
     objects = rendered(case)
-    assert len(by_identity(objects)) == len(objects)
+    assert problems_everywhere(objects) == []
+    assert len(by_identity(objects)) == len(objects), "two objects of one name overwrite each other"
     assert [(title(obj), path) for obj in objects for path in nulls(obj)] == []
-
-
-@EACH
-def test_every_object_says_its_namespace(case: ValueCase) -> None:
-    """The release's or the one that was asked for: `helm template | kubectl apply` works."""
     cluster_wide = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
-    for obj in rendered(case):
+    for obj in objects:
         if case.name.startswith(("extra-manifests", "ci-")) and obj["kind"] in {"ConfigMap", "Secret"}:
             continue  # not ours
         assert ("namespace" in obj["metadata"]) != (obj["kind"] in cluster_wide), title(obj)
-
-
-@EACH
-def test_helm_4_lints_strictly(case: ValueCase) -> None:
-    """No warning and no error with these values."""
     report = helm_python.lint(
         CHART, dict(case.values), strict=True, namespace=case.namespace, kube_version="v1.36.0"
     )
@@ -58,6 +34,15 @@ def test_helm_4_lints_strictly(case: ValueCase) -> None:
     assert [message for message in report["messages"] if message["severity"] >= 2] == []
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_helm_3_and_helm_4_render_the_same_objects(case: ValueCase) -> None:
+    """Nothing differs but the order, in which Helm 3 sorts by kind."""
+    old = render_helm3(case.values, release=case.release, namespace=case.namespace)
+    assert by_identity(old) == by_identity(rendered(case))
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "values", [{}, EVERYTHING_BESIDE, EVERYTHING_ALONE], ids=["defaults", "beside", "alone"]
 )
@@ -73,18 +58,20 @@ def test_helm_3_lints_strictly(values: dict, tmp_path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("path", switch_paths())
+@pytest.mark.full
 @pytest.mark.parametrize("values", [EVERYTHING_BESIDE, EVERYTHING_ALONE], ids=["beside", "alone"])
-def test_any_switch_the_other_way(values: dict, path: str) -> None:
+def test_any_switch_the_other_way(values: dict) -> None:
     """Each switch, over everything on: still sound, or refused with a message of ours."""
     defaults = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
-    try:
-        objects = render(flipped(values, defaults, path))
-    except RenderError as error:
-        if not error.refusal:
-            raise
-    else:
-        assert problems_everywhere(objects) == []
+    wrong = []
+    for path in switch_paths():
+        try:
+            objects = render(flipped(values, defaults, path))
+        except RenderError as error:
+            wrong += [] if error.refusal else [(path, str(error))]
+        else:
+            wrong += [(path, title(obj), one) for obj in objects for one in problems(obj, "1.37")]
+    assert wrong == []
 
 
 def by_identity(objects: list[dict]) -> dict[tuple[str, ...], dict]:

@@ -11,7 +11,7 @@ import pytest
 from .charts import render, render_files
 from .kubernetes_yaml import documents
 from .value_cases import (
-    CASES,
+    EACH,
     EVERYTHING_BESIDE,
     INJECTION,
     RULES,
@@ -30,7 +30,7 @@ def notes(values: Any, **where: str) -> str:
     return render_files(values, **where)["templates/NOTES.txt"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@EACH
 def test_notes_are_text_for_people(case: ValueCase) -> None:
     """No trace of a template, and no more than a screen of empty lines."""
     text = notes(case.values, release=case.release, namespace=case.namespace)
@@ -62,7 +62,7 @@ def test_the_labels_that_prometheus_must_look_for_are_said(part: str) -> None:
     assert "Selector" in labelled
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@EACH
 def test_every_object_that_is_named_exists(case: ValueCase) -> None:
     """Kind, namespace and name of monitors and AlertmanagerConfig are those that were rendered."""
     text = notes(case.values, release=case.release, namespace=case.namespace)

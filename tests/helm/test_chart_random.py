@@ -228,6 +228,7 @@ def refused_or_sound(
     assert "<no value>" not in text
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_refused_or_sound() -> None:
     """Random values that the schema allows; most of them render, and every kind of object is among them."""

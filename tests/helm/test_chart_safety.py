@@ -15,7 +15,7 @@ from .manifest_schemas import problems, title
 from .quantities import qos_class
 from .sidecar_shape import NAME, PORT_NAME, container_faults, sidecar_faults
 from .value_cases import (
-    CASES,
+    EACH,
     EVERYTHING_ALONE,
     IMAGE,
     SIDECAR,
@@ -29,8 +29,6 @@ from .value_cases import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-EACH = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 
 #: Flags with files that a Secret would bring.
 FROM_SECRETS = ("--web.config.file=", "--tap.cert-file=", "--tap.key-file=", "--push.bearer-token-file=")
@@ -93,8 +91,7 @@ def under(parent: Path, values: Any) -> dict[str, Any]:
     return pod["spec"]
 
 
-@EACH
-def test_the_sidecar_is_harmless(parent: Path, case: ValueCase) -> None:
+def the_sidecar_is_harmless(parent: Path, case: ValueCase) -> None:
     """Out of the named template, in a Guaranteed pod of somebody's own: see `sidecar_faults`."""
     pod = under(parent, case.values)
     expected = (
@@ -139,8 +136,7 @@ terminationMessagePolicy: FallbackToLogsOnError
     )
 
 
-@EACH
-def test_the_exporter_understands_its_flags(
+def the_exporter_understands_its_flags(
     parent: Path, case: ValueCase, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The program itself checks what the chart makes of the values; files that a Secret would bring apart."""
@@ -265,8 +261,7 @@ def test_the_image_is_named_in_full(parent: Path, image: dict[str, str], expecte
     assert container["image"] == expected.format(version=__version__)
 
 
-@EACH
-def test_pods_of_ours_hold_no_token_and_run_restricted(case: ValueCase) -> None:
+def pods_of_ours_hold_no_token_and_run_restricted(case: ValueCase) -> None:
     """No service-account token, no host access, and what Pod Security's `restricted` asks for."""
     for obj in rendered(case):
         spec = pod_spec(obj)
@@ -286,8 +281,7 @@ def test_pods_of_ours_hold_no_token_and_run_restricted(case: ValueCase) -> None:
             assert security["capabilities"] == {"drop": ["ALL"]}
 
 
-@EACH
-def test_nothing_asks_for_rights(case: ValueCase) -> None:
+def nothing_asks_for_rights(case: ValueCase) -> None:
     """No role, binding or service account: the exporter never talks to the API server."""
     allowed = {
         *(
@@ -305,8 +299,7 @@ def test_nothing_asks_for_rights(case: ValueCase) -> None:
     assert kinds <= (allowed | {"Secret"} if case.name == "extra-manifests" else allowed)
 
 
-@EACH
-def test_names_and_labels(case: ValueCase) -> None:
+def names_and_labels(case: ValueCase) -> None:
     """At most 63 characters, recommended labels on everything, and commonLabels and commonAnnotations too."""
     if case.name == "extra-manifests":
         return
@@ -324,8 +317,7 @@ def test_names_and_labels(case: ValueCase) -> None:
         assert (metadata.get("annotations") or {}).items() >= annotations.items()
 
 
-@EACH
-def test_selectors_survive_upgrades(case: ValueCase) -> None:
+def selectors_survive_upgrades(case: ValueCase) -> None:
     """A Deployment's selector cannot change: it has name and release, and nothing else."""
     for obj in rendered(case):
         if obj["kind"] == "Deployment":
@@ -338,8 +330,7 @@ def test_selectors_survive_upgrades(case: ValueCase) -> None:
             )
 
 
-@EACH
-def test_selectors_select_the_exporter_and_nothing_else(case: ValueCase) -> None:
+def selectors_select_the_exporter_and_nothing_else(case: ValueCase) -> None:
     """Service, ServiceMonitor and policy find the Deployment's pod (or Service), and never the test's pod."""
     objects = {
         obj["kind"]: obj
@@ -361,8 +352,7 @@ def test_selectors_select_the_exporter_and_nothing_else(case: ValueCase) -> None
         assert scraped == [port["name"] for port in objects["Service"]["spec"]["ports"]][:1]
 
 
-@EACH
-def test_ports_agree(case: ValueCase) -> None:
+def ports_agree(case: ValueCase) -> None:
     """What others name is the container's port: by name in monitors, by number elsewhere; never the tap's."""
     port = case.values.get("exporter", {}).get("port", 9850)
     tap = case.values.get("tap", {})
@@ -393,8 +383,7 @@ def tap_rules(ports: list[int]) -> list[list[dict[str, Any]]]:
     return [[{"port": port, "protocol": "TCP"}] for port in ports]
 
 
-@EACH
-def test_policies_never_cut_vllm_off(case: ValueCase) -> None:
+def policies_never_cut_vllm_off(case: ValueCase) -> None:
     """What selects pods of vLLM has only ingress, and keeps the named ports open to all."""
     for obj in rendered(case):
         if obj["kind"] != "NetworkPolicy":
@@ -482,3 +471,19 @@ def test_a_pod_monitor_takes_every_pod_with_the_port() -> None:
     (monitor,) = render(SIDECAR)
     assert monitor["spec"]["selector"] == {}
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
+
+
+@EACH
+def test_the_rendering_endangers_nothing(
+    parent: Path, case: ValueCase, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of the checks above, whose name says what is wrong."""
+    the_sidecar_is_harmless(parent, case)
+    the_exporter_understands_its_flags(parent, case, capsys)
+    pods_of_ours_hold_no_token_and_run_restricted(case)
+    nothing_asks_for_rights(case)
+    names_and_labels(case)
+    selectors_survive_upgrades(case)
+    selectors_select_the_exporter_and_nothing_else(case)
+    ports_agree(case)
+    policies_never_cut_vllm_off(case)

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from .kubernetes_schemas import KUBE_VERSIONS, versions_with
 from .kubernetes_yaml import DuplicateKeyError, documents
 from .manifest_schemas import CRDS, problems, problems_everywhere
-from .quantities import qos_class, quantity
+from .quantities import qos_class
 from .sidecar_shape import sidecar_faults
 
 CONTAINER = {
@@ -97,10 +96,9 @@ def changed(obj: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("obj", [DEPLOYMENT, *OBJECTS.values()], ids=lambda obj: obj["kind"])
-def test_sound_objects_have_no_problems(obj: dict[str, Any]) -> None:
+def test_sound_objects_have_no_problems() -> None:
     """Nothing is refused that is right."""
-    assert problems_everywhere([obj]) == []
+    assert problems_everywhere([DEPLOYMENT, *OBJECTS.values()]) == []
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
@@ -127,78 +125,21 @@ PODS = "spec/template/spec"
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (f"{PODS}/containers/0/portz", [], "portz"),
         (f"{PODS}/containers/0/ports/0/containerPort", "8000", "containerPort"),
         (f"{PODS}/containers/0/ports/0/name", "a-name-of-16-char", "port name"),
-        (f"{PODS}/containers/0/ports/0/name", "8000", "port name"),
         (f"{PODS}/containers/0/volumeMounts/0/name", "other", "no volume"),
-        (f"{PODS}/containers/0/restartPolicy", "Always", "init containers"),
-        (f"{PODS}/containers/0/image", "", "image"),
         (f"{PODS}/containers/0/resources", {"limits": {"cpu": "1 core"}}, "quantity"),
-        (
-            f"{PODS}/containers/0/resources",
-            {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}},
-            "above its limit",
-        ),
         (f"{PODS}/containers", [CONTAINER, CONTAINER], "stands twice"),
-        (f"{PODS}/containers", [], "no containers"),
-        (
-            f"{PODS}/initContainers",
-            [{"name": "a", "image": "b", "livenessProbe": {}}],
-            "init container that ends",
-        ),
-        (
-            f"{PODS}/initContainers",
-            [{"name": "a", "image": "b", "ports": [{"name": "http", "containerPort": 1}]}],
-            "port name 'http' stands twice",
-        ),
         ("spec/selector/matchLabels", {"app": "other"}, "not among the labels"),
-        ("spec/selector/matchLabels", {}, "spec.selector: empty"),
-        ("spec/template/metadata/labels", {"app": "vllm", "n": 1}, "no label value"),
-        ("metadata/labels", {"a": "-"}, "no label value"),
         ("metadata/labels", {"a": "b" * 64}, "no label value"),
-        ("metadata/labels", {"a/b/c": "d"}, "no key"),
-        ("metadata/annotations", {"a": True}, "and not text"),
         ("metadata/annotations", {"a": "x" * 300000}, "256 KiB"),
         ("metadata/name", "Upper", "DNS subdomain"),
-        ("metadata/namespace", "a.b", "DNS label"),
     ],
 )
 def test_faults_are_noticed(path: str, value: Any, said: str) -> None:
-    """Each of what the API server checks, with words that find the place."""
+    """What only the API server checks, with words that find the place."""
     found = problems(changed(DEPLOYMENT, path, value), "1.33")
     assert any(said in problem for problem in found), found
-
-
-def test_apis_come_and_go() -> None:
-    """An object is judged in the versions that have its API; one that none has is a problem."""
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": {"name": "a"},
-    }
-    assert versions_with(policy) == ("1.36", "1.37")
-    assert versions_with(DEPLOYMENT) == KUBE_VERSIONS
-    assert "has no" in problems(policy, "1.33")[0]
-    assert problems_everywhere([{"apiVersion": "v1", "kind": "Nonsense", "metadata": {"name": "a"}}])
-    assert (
-        "no schema" in problems({"apiVersion": "example.com/v1", "kind": "Odd", "metadata": {"name": "a"}})[0]
-    )
-    assert (
-        "the operator has no"
-        in problems({"apiVersion": "monitoring.coreos.com/v1", "kind": "Odd", "metadata": {"name": "a"}})[0]
-    )
-
-
-def test_native_sidecars_are_known_to_every_version() -> None:
-    """RestartPolicy and probes of init containers are in all the schemas that the chart is for."""
-    sidecar = {
-        "name": "a",
-        "image": "b",
-        "restartPolicy": "Always",
-        "livenessProbe": {"tcpSocket": {"port": 1}},
-    }
-    assert problems_everywhere([changed(DEPLOYMENT, f"{PODS}/initContainers", [sidecar])]) == []
 
 
 def test_every_schema_says_where_it_comes_from() -> None:
@@ -236,25 +177,6 @@ def test_yaml_is_read_as_kubernetes_reads_it() -> None:
         documents("a: 1\na: 2\n")
     with pytest.raises(ValueError, match="not an object"):
         documents("- a\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("200m", 0.2),
-        ("1", 1),
-        (1, 1),
-        ("0.5", 0.5),
-        ("128Mi", 2**27),
-        ("1G", 1e9),
-        ("1e3", 1000),
-        ("2E", 2e18),
-        ("1k", 1000),
-    ],
-)
-def test_quantities(text: str, number: float) -> None:
-    """By Kubernetes' units."""
-    assert quantity(text) == pytest.approx(number)
 
 
 def of(*, limits: dict | None = None, requests: dict | None = None) -> dict[str, Any]:

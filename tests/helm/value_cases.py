@@ -10,6 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from .charts import CHART, NAMESPACE, RELEASE
@@ -401,6 +402,15 @@ def _files() -> Iterator[ValueCase]:
 
 CASES = (*_hand_written(), *_files())
 assert len({case.name for case in CASES}) == len(CASES)
+#: What `make test` renders: a case of every kind of use; `make test-all` renders all.
+_FIRST = {"sidecar", "injection", "everything-beside", "everything-alone"}
+EACH = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=() if case.name in _FIRST else pytest.mark.full)
+        for case in CASES
+    ],
+)
 
 
 def switch_paths() -> list[str]:
