@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+pytestmark = pytest.mark.full
+
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "push.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"^```(?:python|yaml|sh)\n# (\S+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from vllm_specdec_exporter.per_request.observation import Observation
 
+pytestmark = pytest.mark.full
+
 FILE = Path(__file__).parents[2] / "docs" / "hooks" / "envoy.yaml"
 ENVOY = str(Path(sys.executable).with_name("envoy"))
 BODY: dict[str, Any] = {

@@ -9,10 +9,14 @@ import shlex
 import subprocess
 import urllib.request
 
+import pytest
+
 from docker.compose import document, dotenv, services
 from docker.dockerfile import ROOT, stages
 from support.programs import COMMAND, clean_environment, simulator
 from vllm_specdec_exporter import __version__
+
+pytestmark = pytest.mark.full
 
 TEXT = (ROOT / "docs" / "docker.md").read_text("utf-8")
 

@@ -30,7 +30,7 @@ from vllm_specdec_exporter import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 ADDRESS = "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"
 #: What the image may add to its base.

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import PurePosixPath
 from typing import Any
 
+import pytest
 import yaml
 
 from docker.compose import mounts, names, services, value_of
@@ -15,6 +16,8 @@ from docker.test_compose import PORTS
 from support.alertmanager import amtool
 from support.programs import find_program
 from vllm_specdec_exporter.grafana.bundle import HOME
+
+pytestmark = pytest.mark.full
 
 ALERTS = ROOT / "alerts"
 PROMETHEUS = ALERTS / "prometheus.yml"

@@ -16,7 +16,7 @@ from docker.topology import Topology, started
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

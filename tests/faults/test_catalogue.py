@@ -8,7 +8,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from faults.catalogue import AREAS, DOCUMENT, document, text
+
+pytestmark = pytest.mark.full
 
 HERE = Path(__file__).parent
 

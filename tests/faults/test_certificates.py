@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from support.exporter import RunningExporter
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def pki(tmp_path: Path) -> Pki:

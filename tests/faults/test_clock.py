@@ -16,6 +16,8 @@ from support.programs import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.full
+
 HOUR = 3600.0
 
 

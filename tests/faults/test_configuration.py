@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from support.exporter import Metrics, RunningExporter
 
+pytestmark = pytest.mark.full
+
 POLL = {"interval": "800ms", "timeout": "780ms"}
 
 

@@ -14,6 +14,7 @@ import termios
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from act.receiver import act
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from act.receiver import Act
     from support.exporter import RunningExporter
+
+pytestmark = pytest.mark.full
 
 # --- the configuration file
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
+import pytest
+
 from faults.rig import assert_alive, connect, get, limited, read_answer, rigged
 from support.exporter import Metrics
 from support.faulty_server import answer, replay
 from support.programs import eventually
+
+pytestmark = pytest.mark.full
 
 MIB = 1024 * 1024
 

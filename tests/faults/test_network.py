@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from support.exporter import RunningExporter
 
+pytestmark = pytest.mark.full
+
 
 def _failed(exporter: RunningExporter, reason: str, more: int = 2) -> Metrics:
     """Wait until polls have failed under this reason again, and under no other meanwhile."""

@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from faults.rig import STEADY, assert_alive
 from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, replay
@@ -18,6 +20,8 @@ from support.programs import COMMAND, clean_environment, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = pytest.mark.full
 
 #: Longer than from one attempt to the next.
 PATIENCE = 20.0

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from support.faulty_server import Behaviour
 
+pytestmark = pytest.mark.full
+
 CHAT = streams.request(streams.dump(streams.chat_request()).encode())
 WHOLE = streams.answer(streams.dump(streams.chat_answer()).encode())
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from support.exporter import RunningExporter
 
+pytestmark = pytest.mark.full
+
 MIB = 1024 * 1024
 
 

@@ -18,6 +18,8 @@ from support.programs import COMMAND, clean_environment, eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.full
+
 #: Seconds within which the process ends, with half a second of grace for whoever is being answered.
 AT_ONCE = 4.0
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from support.exporter import Metrics
 
+pytestmark = pytest.mark.full
+
 BODY = capture()
 HALF = len(BODY) // 2
 WHOLE = head(Content_Type="text/plain", Content_Length=len(BODY)) + BODY

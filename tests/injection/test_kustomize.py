@@ -20,6 +20,8 @@ from injection.rendered_policy import policy, sidecar
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.option_table import OPTIONS
 
+pytestmark = pytest.mark.full
+
 KUSTOMIZE = Path(__file__).parents[2] / "helm" / "kustomize"
 LABEL = {"vllm-specdec-exporter/inject": "enabled"}
 KINDS = {

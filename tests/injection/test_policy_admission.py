@@ -15,6 +15,8 @@ from injection.policy_server import PolicyError, admit, patch, unmet_condition
 from injection.rendered_policy import policy, sidecar, volumes
 from vllm_specdec_exporter.cli import main
 
+pytestmark = pytest.mark.full
+
 WEB = {"webConfig": {"existingSecret": "web", "tls": True}}
 TAP = {"tap": {"enabled": True, "tls": {"existingSecret": "certificate"}}}
 PUSH = {"push": {"existingSecret": "gateway"}}

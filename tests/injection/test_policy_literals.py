@@ -15,6 +15,8 @@ from injection.pods import pod
 from injection.policy_server import JSONPatch, admit
 from injection.rendered_policy import policy, sidecar, volumes
 
+pytestmark = pytest.mark.full
+
 #: Texts that a template or an escape is likely to get wrong.
 NASTY = (
     '"',

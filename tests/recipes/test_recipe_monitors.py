@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 JOB = "vllm-specdec-exporter"
 PORT = 9850
 

@@ -22,6 +22,8 @@ from recipes.table import RECIPES
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 README = EXAMPLES / "README.md"
 _MARKER = r"(?:<!-- (?:checked, )?not run: (?P<why>[^>]+) -->\n)?"
 _BLOCK = re.compile(_MARKER + r"```sh\n(?P<code>.*?)```", re.DOTALL)

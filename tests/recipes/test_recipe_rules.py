@@ -20,6 +20,8 @@ from support.programs import find_program
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 SCRIPT = EXAMPLES / "rule_objects.py"
 RULES = sorted((ROOT / "alerts" / "rules").glob("*.yml"))
 KINDS = ("ClusterRules", "VMRule")

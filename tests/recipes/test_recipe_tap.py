@@ -21,6 +21,8 @@ from support.programs import simulator
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.full
+
 CHART = {**IMAGE, "tap": {"enabled": True}}
 
 

@@ -24,6 +24,8 @@ from vllm_specdec_exporter import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.full
+
 PACKAGE = "vllm_specdec_exporter"
 DIST_INFO = f"{PACKAGE}-{__version__}.dist-info"
 #: What is at the top of an sdist: all that the Makefile and the documents need.

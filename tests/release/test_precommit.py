@@ -18,7 +18,7 @@ PROGRAM = BIN / "pre-commit"
 #: Read everything, and take the longest.
 WHOLE = ("mypy", "generated")
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(200)]
 
 
 def hooks() -> dict[str, dict[str, Any]]:

@@ -19,6 +19,8 @@ from vllm_specdec_exporter import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 sbom = script("sbom")
 
 LOCK = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")

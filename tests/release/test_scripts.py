@@ -19,6 +19,8 @@ from helm.npm_packages import node_modules
 from release.tree import ROOT, run, succeed
 from vllm_specdec_exporter import __version__
 
+pytestmark = pytest.mark.full
+
 SECRET = "not-on-a-command-line"
 
 

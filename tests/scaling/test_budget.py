@@ -45,6 +45,8 @@ from vllm_specdec_exporter.tap.tap import Tap
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 CAPTURES = ROOT / "tests" / "data" / "captures" / "rendered"
 MODEL = "the-model"
 #: Longer than the windows, which then are full.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from support.prometheus import Series
 
+pytestmark = pytest.mark.full
+
 _SILENT = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
 #: The clusters, the good one first.
 NAMES = ("eu-1", "us-1")

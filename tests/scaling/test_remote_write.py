@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 #: An Alertmanager that keeps what it gets to itself.
 _SILENT = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
 

@@ -20,6 +20,8 @@ from support.programs import find_program
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 FILES = sorted(RULES.glob("*.yml"))
 GROUPS: list[tuple[str, dict[str, Any]]] = [
     (path.stem, group) for path in FILES for group in yaml.safe_load(path.read_text("utf-8"))["groups"]

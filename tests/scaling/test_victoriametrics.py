@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dashboards.worlds_pods import Storage
     from dashboards.worlds_traffic import Key
 
+pytestmark = pytest.mark.full
+
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0}
 #: Relative difference of what both calculate in the same way.
 _SAME = 1e-6

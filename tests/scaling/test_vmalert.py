@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.full
+
 #: How long it may take until what was recorded for the first time is found by the rules that build on it,
 #: level by level.
 _FIRST = 200.0

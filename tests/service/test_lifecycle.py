@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from support.exporter import RunningExporter
 
+pytestmark = pytest.mark.full
+
 #: Within how many seconds the process must end: far sooner than what it could wait for, however busy the CPU.
 PROMPT = 3.0
 REFUSING = "http://127.0.0.1:1"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from support.exporter import Metrics, RunningExporter
 
+pytestmark = pytest.mark.full
+
 #: Sixteen clients that never pause: the same load with and without speculation, but for what waits.
 TRAFFIC = {"phases": [{"phase": "healthy", "seconds": 3600, "clients": 16, "think_seconds": 0}]}
 SPEC = json.dumps({"method": "eagle3", "model": "some/eagle3-head", "num_speculative_tokens": 4})

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 
 from support.exporter import running_exporter
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from support.exporter import RunningExporter
     from support.faulty_server import Peer
+
+pytestmark = pytest.mark.full
 
 
 HERE = ("--web.listen-address", "127.0.0.1:0")

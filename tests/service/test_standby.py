@@ -26,6 +26,8 @@ from vllm_specdec_exporter.options import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.full
+
 #: Longer than the time between two attempts.
 _PATIENCE = 20.0
 

@@ -17,7 +17,7 @@ from systemd.unit import ENVIRONMENT, UNIT, only
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.option_table import OPTIONS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "bare-metal.md").read_text("utf-8")

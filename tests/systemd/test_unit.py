@@ -23,6 +23,8 @@ from vllm_specdec_exporter.option_table import OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.full
+
 #: A unit named like ours, in a folder of its own, is all that the checks need; no systemd has to run.
 ANALYZE = shutil.which("systemd-analyze") or ""
 needs_systemd = pytest.mark.skipif(

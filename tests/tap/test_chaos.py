@@ -20,6 +20,8 @@ from vllm_specdec_exporter.per_request.observation import RecordState
 if TYPE_CHECKING:
     from vllm_specdec_exporter.per_request.observation import Observation
 
+pytestmark = pytest.mark.full
+
 _CLIENTS = 250
 _REQUESTS = 10_000
 

@@ -32,6 +32,8 @@ from vllm_specdec_exporter.per_request.observation import RecordState
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+pytestmark = pytest.mark.full
+
 _MESSAGES: list[Any] = [{"role": "user", "content": "Hi \u00e9\U0001f600"}]
 _TOOL = {"name": "look", "arguments": '{"at": "'}
 

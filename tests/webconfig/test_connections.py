@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from support.exporter import RunningExporter
 
+pytestmark = pytest.mark.full
+
 #: A client is not let in: what that looks like depends on when it is told.
 REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
 

@@ -22,6 +22,8 @@ from vllm_specdec_exporter.webconfig.document import MAX_BCRYPT_COST
 from webconfig.https import NO_SERVER, address_of, ask
 from webconfig.pki import Pki
 
+pytestmark = pytest.mark.full
+
 TEXT = (Path(__file__).parents[2] / "docs" / "web-configuration.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"^```yaml\n# (\S+?)(?::[^\n]*)?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
 CONFIGURATIONS = ("password", "certificates", "headers")

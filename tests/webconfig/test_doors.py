@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from support.exporter import RunningExporter
     from webconfig.pki import Pki
 
+pytestmark = pytest.mark.full
+
 SOON = 8.0
 RELOADED = "web configuration reloaded"
 

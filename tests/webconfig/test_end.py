@@ -25,6 +25,8 @@ from webconfig.pki import hashed
 if TYPE_CHECKING:
     from webconfig.pki import Pki
 
+pytestmark = pytest.mark.full
+
 #: Within how many seconds the process must end: far sooner than what it could wait for, however busy the CPU.
 PROMPT = 3.0
 

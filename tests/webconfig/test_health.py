@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from support.faulty_server import Behaviour
     from webconfig.pki import Pki
 
+pytestmark = pytest.mark.full
+
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from support.exporter import RunningExporter
     from webconfig.pki import Pki
 
+pytestmark = pytest.mark.full
+
 
 def _prometheus(exporter: RunningExporter, pki: Pki, **jobs: dict[str, Any]) -> PrometheusServer:
     """Return a Prometheus with one job for each way to scrape."""

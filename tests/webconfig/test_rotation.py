@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from support.exporter import RunningExporter
 
+pytestmark = pytest.mark.full
+
 #: Seconds within which a change is in force: two looks, and room for a busy machine.
 SOON = 8.0
 HTTPS = {"tls_server_config": TLS}
