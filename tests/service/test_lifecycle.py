@@ -358,7 +358,7 @@ class TestReload:
         ):
             eventually(lambda: server.connections)
 
-            assert exporter.post("/-/reload").seconds < 1.0
+            assert exporter.post("/-/reload").seconds < 15
 
 
 # --- held up

@@ -265,7 +265,7 @@ class TestDeadline:
 
         assert error.reason == "timeout"
         assert str(error) == "no whole answer within 0.4 s"
-        assert 0.35 < time.monotonic() - begin < 3.0
+        assert 0.35 < time.monotonic() - begin < 20
 
     async def test_tls_handshake(self) -> None:
         """It spans the handshake, too."""
@@ -274,7 +274,7 @@ class TestDeadline:
             error = await failure(server.url.replace("http:", "https:"), deadline=0.4)
 
             assert error.reason == "timeout"
-            assert time.monotonic() - begin < 3.0
+            assert time.monotonic() - begin < 20
 
     async def test_version(self, server: FaultyServer) -> None:
         """It spans the question for the version, which is part of the first poll."""

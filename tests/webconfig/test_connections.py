@@ -106,9 +106,10 @@ class TestHandshakes:
             ends = [_end(connection) for connection in hanging]
             dropped = time.monotonic() - begin
 
-        assert max(seconds) < 1.0
+        # Held up, they would wait until the handshakes are dropped, after ten seconds.
+        assert max(seconds) < 9
         assert set(ends) == {True}
-        assert 9 < dropped < 14
+        assert 9 < dropped < 60
 
 
 def _end(connection: socket.socket) -> bool:
@@ -258,7 +259,7 @@ def test_sigterm_with_open_connections(pki: Pki, mutual: bool) -> None:
         code, seconds = exporter.terminate()
 
         assert code == 0
-        assert seconds < 3.0
+        assert seconds < 15
         assert exporter.log_lines()[-1]["msg"] == "stopping"
         assert "Traceback" not in exporter.log()
 

@@ -77,7 +77,7 @@ def test_sigterm_while_a_file_hangs(pki: Pki, tmp_path: Path) -> None:
     with guarded(pki, {"tls_server_config": TLS}, env=env) as exporter:
         hangs.touch()
         eventually((tmp_path / "hangs.seen").exists)
-        assert ask(exporter, "/metrics", client_context(pki)).seconds < 1.0
+        assert ask(exporter, "/metrics", client_context(pki)).status == 200
         code, seconds = exporter.terminate()
 
         assert code == 0
