@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import subprocess
-import tempfile
-import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from support.programs import COMMAND, clean_environment
+from support.programs import COMMAND, Program, clean_environment, eventually
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
 _SECONDS = 30.0
@@ -29,14 +26,14 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
 
-class Act:
+class Act(Program):
     """A running `act`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, errors: Path, url: str) -> None:
-        self.process = process
-        self.log = log
-        self.errors = errors
-        self.url = url
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process itself."""
+        assert self._process is not None
+        return self._process
 
     def post(self, body: bytes, path: str = "/alerts", method: str = "POST", **headers: str) -> Answer:
         """Send a payload; underscores in the names of headers are hyphens."""
@@ -57,14 +54,16 @@ class Act:
 
     def events(self, least: int = 0) -> list[dict[str, Any]]:
         """The events in the log, once there are so many."""
-        end = time.monotonic() + _SECONDS
-        while True:
-            text = self.log.read_text("ascii")
-            found = [json.loads(line) for line in text.splitlines()] if text.endswith("\n") else []
-            if len(found) >= least:
-                return found
-            assert time.monotonic() < end, f"{len(found)} of {least} events: {found}; {self.said()}"
-            time.sleep(0.02)
+        log = self.folder / "events"
+
+        def found() -> list[dict[str, Any]]:
+            # Without a file of their own they are on standard output, beside what is on standard error.
+            text = log.read_text("ascii") if log.exists() else self.said()
+            lines = text[: text.rfind("\n") + 1].splitlines()
+            return [json.loads(line) for line in lines if line.startswith("{")]
+
+        eventually(lambda: len(found()) >= least)
+        return found()
 
     def kinds(self, least: int = 0) -> list[str]:
         """What became of each alert, in one word."""
@@ -72,48 +71,25 @@ class Act:
 
     def said(self) -> str:
         """What is on standard error."""
-        return self.errors.read_text()
+        return self.log()
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal; return the exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(_SECONDS)
+    def stop(self, number: int = signal.SIGTERM) -> int:  # type: ignore[override]
+        """Send a signal; return the exit code. The log stays until the end of the context."""
+        return self.end(number)
+
+    def __exit__(self, *_: object) -> None:
+        super().stop()
 
 
 @contextlib.contextmanager
 def act(*flags: str, log_to_stdout: bool = False, **environment: str) -> Iterator[Act]:
     """Run `act` on a free port, once it listens, until the end of the context."""
-    with tempfile.TemporaryDirectory(prefix="test-act-") as folder:
-        log, errors = Path(folder) / "events", Path(folder) / "errors"
-        log.touch()
-        where = () if log_to_stdout else ("--log.file", str(log))
-        address = () if "--web.listen-address" in flags else ("--web.listen-address", "127.0.0.1:0")
-        with log.open("ab") as stdout, errors.open("wb") as stderr:
-            process = subprocess.Popen(
-                [COMMAND, "act", *address, *where, *flags],
-                stdout=stdout if log_to_stdout else stderr,
-                stderr=stderr,
-                stdin=subprocess.DEVNULL,
-                env=clean_environment(**environment),
-            )
-        running = Act(process, log, errors, "")
-        try:
-            end = time.monotonic() + _SECONDS
-            while "listening on " not in running.said():
-                assert process.poll() is None, running.said()
-                assert time.monotonic() < end, running.said()
-                time.sleep(0.02)
-            running.url = (
-                running.said().partition("listening on ")[2].split()[0].replace("0.0.0.0", "127.0.0.1")
-            )
-            yield running
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                try:
-                    process.wait(_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-                    raise
-        assert "Traceback" not in running.said(), running.said()
+    words = [COMMAND, "act", *flags]
+    if "--web.listen-address" not in flags:
+        words += ["--web.listen-address", "{address}"]
+    if not log_to_stdout and "--log.file" not in flags:
+        words += ["--log.file", "{folder}/events"]
+    with Act(words, ready="/-/ready", environment=clean_environment(**environment)) as running:
+        yield running
+        said = running.said()
+        assert "Traceback" not in said, said

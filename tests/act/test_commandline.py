@@ -95,12 +95,7 @@ class TestKubernetes:
     def test_the_workload_is_annotated(self) -> None:
         """Annotations alone restart nothing."""
         assert argv_of(self.executor, decision_of("decrease_k", namespace="prod")) == (
-            "kubectl",
-            "--namespace",
-            "prod",
-            "annotate",
-            "--overwrite",
-            "deployment/vllm-llama",
+            *("kubectl", "--namespace", "prod", "annotate", "--overwrite", "deployment/vllm-llama"),
             f"{PREFIX}action=decrease_k",
             f"{PREFIX}recommended-num-speculative-tokens=2",
             f"{PREFIX}alert=VLLMSpecDecodeLowerK",
@@ -120,31 +115,19 @@ class TestKubernetes:
             *("kubectl", "--context", "east", "--namespace", "prod"),
             *("patch", "deployment/vllm-llama", "--type", "strategic", "--patch"),
         )
-        assert json.loads(argv[-1]) == {
-            "spec": {
-                "template": {
-                    "metadata": {
-                        "annotations": {
-                            f"{PREFIX}action": "disable",
-                            f"{PREFIX}recommended-num-speculative-tokens": "0",
-                            f"{PREFIX}alert": "VLLMSpecDecodeDisable",
-                            f"{PREFIX}decided-at": "2026-03-01T12:00:00.500000Z",
-                        }
-                    }
-                }
-            }
+        annotations = {
+            f"{PREFIX}action": "disable",
+            f"{PREFIX}recommended-num-speculative-tokens": "0",
+            f"{PREFIX}alert": "VLLMSpecDecodeDisable",
+            f"{PREFIX}decided-at": "2026-03-01T12:00:00.500000Z",
         }
+        assert json.loads(argv[-1]) == {"spec": {"template": {"metadata": {"annotations": annotations}}}}
 
     def test_what_names_no_k_restarts_nothing(self) -> None:
         """There is nothing to roll out."""
         executor = Kubernetes({"llama": WORKLOAD}, restart=True)
         for action in ("measure", "switch_method"):
             assert "annotate" in argv_of(executor, decision_of(action))
-
-    def test_the_same_decision_makes_the_same_command(self) -> None:
-        """A second try changes nothing, so there is no second rollout."""
-        executor = Kubernetes({"llama": WORKLOAD}, restart=True)
-        assert argv_of(executor, decision_of("disable")) == argv_of(executor, decision_of("disable"))
 
     def test_a_model_without_a_workload_is_skipped(self) -> None:
         """It says which one is missing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
 
@@ -137,28 +136,6 @@ def test_what_a_limit_holds_back_is_allowed_when_it_says(past: list[tuple[Key, f
         assert before < now or ledger.tidy(before).why_not(key, before, limits) == why
 
 
-def test_what_was_held_back_is_not_done() -> None:
-    """The next repeat may do it."""
-    limits = Limits(per_model=HOUR, per_hour=4)
-    ledger = done(Ledger(), KEY, START)
-
-    why = ledger.why_not(OTHER, START + 60, limits)
-    assert why == (
-        f"this model was acted upon less than --limit.per-model ago: allowed again at {moment(START + HOUR)}"
-    )
-    assert ledger.why_not(OTHER, START + HOUR, limits) == ""
-    assert ledger.why_not(ELSEWHERE, START, limits) == ""
-
-
-def test_the_hour_is_over_all_models() -> None:
-    """The limit is that of the receiver."""
-    limits = Limits(per_model=0.0, per_hour=2)
-    ledger = done(done(Ledger(), KEY, START), OTHER, START + 600)
-
-    assert "--limit.per-hour 2 is reached" in ledger.why_not(ELSEWHERE, START + 700, limits)
-    assert ledger.tidy(START + HOUR).why_not(ELSEWHERE, START + HOUR, limits) == ""
-
-
 def test_a_limit_that_was_lowered_holds_for_what_was_done_before() -> None:
     """All but one of the last hour's commands must have left it."""
     ledger = Ledger()
@@ -182,12 +159,6 @@ def test_a_failure_is_tried_again_at_once_and_given_up_in_the_end() -> None:
         ledger.why_not(KEY, START, limits) == "given up after 3 failures in a row, until the alert resolves"
     )
     assert ledger.resolve(KEY).why_not(KEY, START, limits) == ""
-
-
-def test_what_was_done_stays_done_when_the_alert_resolves() -> None:
-    """Another Alertmanager of the cluster may deliver late that it fires."""
-    ledger = done(Ledger(), KEY, START).resolve(KEY)
-    assert ledger.why_not(KEY, START + HOUR, FREE).startswith("already acted upon")
 
 
 def test_only_what_was_done_counts_as_done_for_another_alert() -> None:
@@ -234,11 +205,3 @@ def test_a_clock_that_was_set_back_holds_for_the_limit_and_no_longer() -> None:
     ledger = done(Ledger(), KEY, START + 1000 * HOUR).tidy(START)
     assert ledger.why_not(OTHER, START, Limits()) != ""
     assert ledger.tidy(START + HOUR).why_not(OTHER, START + HOUR, Limits(HOUR, 1)) == ""
-
-
-def test_nothing_is_changed_in_place() -> None:
-    """A ledger is a value."""
-    before = done(Ledger(), KEY, START)
-    copy = replace(before, entries=dict(before.entries))
-    done(before.saw(KEY, START + 2 * HOUR), OTHER, START).resolve(KEY).tidy(START + 9 * FORGET_AFTER)
-    assert before == copy

@@ -36,29 +36,29 @@ def test_a_key_that_stands_twice_is_the_same_to_the_script_and_to_the_decision()
     assert alert.body.count(b'"action"') == 1
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (b"", "not a webhook payload"),
-        (b"{", "not a webhook payload"),
-        (b"[]", "Expected `object`"),
-        (b"\xff", "not a webhook payload"),
-        (b'"\\ud800"', "not a webhook payload"),
-        (b"[" * 100_000, "not a webhook payload"),
-        (b'{"version":"4"}', "missing required field `alerts`"),
-        (b'{"alerts":[]}', "missing required field `version`"),
-        (body_of(version="3"), "its version is '3', and version 4 is understood"),
-        (b'{"version":"4","alerts":[{}]}', "alert 0 (from 0) is not understood"),
-        (body_of({**alert_document(), "status": "odd"}), "alert 0 (from 0) is not understood: Invalid enum"),
-        (body_of(alert_document(), {**alert_document(), "labels": {"a": 1}}), "alert 1 (from 0)"),
-    ],
-)
-def test_anything_else_is_refused_in_one_line(body: bytes, why: str) -> None:
+REFUSED = [
+    (b"", "not a webhook payload"),
+    (b"{", "not a webhook payload"),
+    (b"[]", "Expected `object`"),
+    (b"\xff", "not a webhook payload"),
+    (b'"\\ud800"', "not a webhook payload"),
+    (b"[" * 100_000, "not a webhook payload"),
+    (b'{"version":"4"}', "missing required field `alerts`"),
+    (b'{"alerts":[]}', "missing required field `version`"),
+    (body_of(version="3"), "its version is '3', and version 4 is understood"),
+    (b'{"version":"4","alerts":[{}]}', "alert 0 (from 0) is not understood"),
+    (body_of({**alert_document(), "status": "odd"}), "alert 0 (from 0) is not understood: Invalid enum"),
+    (body_of(alert_document(), {**alert_document(), "labels": {"a": 1}}), "alert 1 (from 0)"),
+]
+
+
+def test_anything_else_is_refused_in_one_line() -> None:
     """The message says why."""
-    with pytest.raises(PayloadError) as caught:
-        decode(body)
-    assert why in str(caught.value)
-    assert "\n" not in str(caught.value)
+    for body, why in REFUSED:
+        with pytest.raises(PayloadError) as caught:
+            decode(body)
+        assert why in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 @given(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from pathlib import Path
 
 import pytest
 
+from support.programs import eventually
 from vllm_specdec_exporter.act import Invocation
 from vllm_specdec_exporter.act.process import KEPT, Ending, run
 
@@ -48,44 +48,35 @@ async def test_only_the_end_of_the_output_is_kept() -> None:
     assert ending.output.endswith("x\N{REPLACEMENT CHARACTER}end")
 
 
-@pytest.mark.parametrize(
-    ("argv", "why"),
-    [
+async def test_what_cannot_be_run() -> None:
+    """It is an ending like another, without an exit code."""
+    for argv, why in (
         (("/nonexistent",), "No such file or directory"),
         (("/etc/passwd",), "Permission denied"),
         (("/bin/echo", "a\0b"), "embedded null byte"),
-    ],
-)
-async def test_what_cannot_be_run(argv: tuple[str, ...], why: str) -> None:
-    """It is an ending like another, without an exit code."""
-    assert await run(Invocation(argv), 5.0, VARIABLES) == Ending(None, "", f"it cannot be run: {why}")
+    ):
+        found = await run(Invocation(argv), 5.0, VARIABLES)
+        assert found == Ending(None, "", f"it cannot be run: {why}"), argv
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
     """Also those that do not want to end."""
     file = tmp_path / "pids"
-    begin = time.monotonic()
     ending = await shell(
-        f"trap '' TERM; sh -c 'trap \"\" TERM; sleep 60' & echo $$ $! > {file}; echo begun; wait; sleep 60",
-        0.5,
+        f"trap '' TERM; sh -c 'trap \"\" TERM; sleep 600' & echo $$ $! > {file}; echo begun; wait; sleep 600",
+        2.0,
     )
-    assert ending == Ending(-9, "begun\n", "it took longer than 500ms and was killed")
-    assert time.monotonic() - begin < 10
+    assert ending == Ending(-9, "begun\n", "it took longer than 2s and was killed")
     pids = [int(pid) for pid in file.read_text().split()]
     assert len(pids) == 2
-    end = time.monotonic() + 5
-    while any(map(is_alive, pids)):
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
+    await asyncio.to_thread(eventually, lambda: not any(map(is_alive, pids)))
 
 
 async def test_what_it_leaves_running_holds_nobody_up(tmp_path: Path) -> None:
     """A child in the background keeps the output open; the command has ended all the same."""
     file = tmp_path / "pid"
-    begin = time.monotonic()
-    ending = await shell(f"sleep 60 & echo $! > {file}; echo done")
+    ending = await shell(f"sleep 600 & echo $! > {file}; echo done", 60.0)
     assert ending == Ending(0, "done\n", "")
-    assert time.monotonic() - begin < 10
     os.kill(int(file.read_text()), 9)
 
 
@@ -106,13 +97,3 @@ async def test_it_has_a_process_group_of_its_own() -> None:
     ending = await shell("ps -o pgid= -p $$; echo $$")
     group, pid = ending.output.split()
     assert group == pid
-
-
-async def test_others_go_on_meanwhile() -> None:
-    """Nothing blocks while a command runs."""
-    task = asyncio.ensure_future(shell("sleep 0.5"))
-    beats = 0
-    while not task.done():
-        await asyncio.sleep(0.01)
-        beats += 1
-    assert beats > 10

@@ -33,40 +33,35 @@ def test_what_is_written_is_read(state: State) -> None:
     assert statefile.decode(statefile.encode(state)) == state
 
 
-def test_a_file_that_does_not_exist_is_empty(tmp_path: Path) -> None:
-    """The first start is no error."""
-    assert statefile.load(tmp_path / "state.json") == State()
-
-
 GOOD = statefile.encode(State(Ledger({Key(*"abcdef"): Entry(Outcome.DONE, 0, 5.0, 5.0)}, (5.0,)))).decode()
 
 
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        ("", "not a state file of act"),
-        (GOOD[:-20], "not a state file of act"),
-        ("[" * 100_000, "not a state file of act"),
-        ("[]", "not a state file of act"),
-        ('{"format": "vllm-specdec-act/9"}', "its format is 'vllm-specdec-act/9', and vllm-specdec-act/1"),
-        (GOOD.replace('"done"', '"perhaps"'), "Invalid enum value"),
-        (GOOD.replace('"seen": 5.0', '"seen": -1'), "numbers from 0 up"),
-        (GOOD.replace('"seen": 5.0', '"seen": 1e999'), "not a state file of act"),
-        (GOOD.replace('"failures": 0', '"failures": -1'), "numbers from 0 up"),
-        (GOOD.replace('"failures": 0', '"failures": 0, "more": 0'), "unknown field"),
-    ],
-)
-def test_anything_else_is_refused_in_one_line(tmp_path: Path, body: str, why: str) -> None:
-    """A file in doubt is not overwritten: it may be all that keeps an action from being done twice."""
+REFUSED = [
+    ("", "not a state file of act"),
+    (GOOD[:-20], "not a state file of act"),
+    ("[" * 100_000, "not a state file of act"),
+    ("[]", "not a state file of act"),
+    ('{"format": "vllm-specdec-act/9"}', "its format is 'vllm-specdec-act/9', and vllm-specdec-act/1"),
+    (GOOD.replace('"done"', '"perhaps"'), "Invalid enum value"),
+    (GOOD.replace('"seen": 5.0', '"seen": -1'), "numbers from 0 up"),
+    (GOOD.replace('"seen": 5.0', '"seen": 1e999'), "not a state file of act"),
+    (GOOD.replace('"failures": 0', '"failures": -1'), "numbers from 0 up"),
+    (GOOD.replace('"failures": 0', '"failures": 0, "more": 0'), "unknown field"),
+]
+
+
+def test_anything_else_is_refused_in_one_line(tmp_path: Path) -> None:
+    """A file in doubt is not overwritten: it may be all that keeps an action from being done twice.
+
+    One that does not exist is empty: the first start is no error.
+    """
     file = tmp_path / "state.json"
-    file.write_text(body)
-    with pytest.raises(StateError) as caught:
-        statefile.load(file)
-    assert why in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """It says why."""
+    assert statefile.load(file) == State()
+    for body, why in REFUSED:
+        file.write_text(body)
+        with pytest.raises(StateError) as caught:
+            statefile.load(file)
+        assert why in str(caught.value)
+        assert "\n" not in str(caught.value)
     with pytest.raises(StateError, match="cannot be read: Is a directory"):
         statefile.load(tmp_path)

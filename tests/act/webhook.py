@@ -78,7 +78,10 @@ def decision_of(action: str = "disable", **more: str) -> Decision:
 
 
 def recorder(path: Path, record: Path, end: str = "exit 0") -> Path:
-    """Write a program that appends its arguments and its standard input to `record`, and then ends so."""
+    """Write a program that appends its arguments and its standard input to `record`, and then ends so.
+
+    Its end is a line of shell, with the arguments as $1 and so on.
+    """
     path.write_text(
         f"""#!/usr/bin/env python3
 import json, os, sys
@@ -87,7 +90,7 @@ with open({str(record)!r}, "a") as stream:
     stream.write(json.dumps(call) + "\\n")
 print("recorded")
 sys.stdout.flush()
-os.execv("/bin/sh", ["sh", "-c", {end!r}])
+os.execv("/bin/sh", ["sh", "-c", {end!r}, *sys.argv])
 """
     )
     path.chmod(0o755)

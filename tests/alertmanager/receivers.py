@@ -9,16 +9,15 @@ import email.policy
 import json
 import socketserver
 import threading
-import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from support.programs import eventually
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from email.message import EmailMessage
-
-_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -75,18 +74,16 @@ class Receivers:
 
     def to(self, path: str, least: int = 1) -> list[Delivery]:
         """Return the deliveries to a path, once there are so many."""
-        end = time.monotonic() + _SECONDS
-        while len(found := [one for one in self.deliveries if one.path == path]) < least:
-            assert time.monotonic() < end, f"{len(found)} of {least} deliveries to {path}"
-            time.sleep(0.02)
-        return found
+
+        def found() -> list[Delivery]:
+            return [one for one in self.deliveries if one.path == path]
+
+        eventually(lambda: len(found()) >= least)
+        return found()
 
     def mailed(self, least: int = 1) -> list[Mail]:
         """Return the mails, once there are so many."""
-        end = time.monotonic() + _SECONDS
-        while len(self.mails) < least:
-            assert time.monotonic() < end, f"{len(self.mails)} of {least} mails"
-            time.sleep(0.02)
+        eventually(lambda: len(self.mails) >= least)
         return list(self.mails)
 
 

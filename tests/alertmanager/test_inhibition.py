@@ -10,24 +10,40 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from alertmanager.bundle import PREFIX, Addresses, Rule, alert, rule, rules, test_config
+from alertmanager.bundle import PREFIX, Addresses, alert, rule, rules, test_config
 from support.alertmanager import AlertmanagerServer
+from support.programs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.full
+
 GOLDEN = Path(__file__).parent / "golden" / "inhibitions.txt"
 RULES = rules()
-_SECONDS = 30.0
 
 Alert = dict[str, Any]
+#: Alerts that fire together, and of each whether another one silences it.
+Scenario = list[tuple[Alert, bool]]
+
+
+def server(folder: Path) -> AlertmanagerServer:
+    """An Alertmanager with the committed configuration, that sends nothing while the test runs."""
+    times = {"group_wait": "1h", "group_interval": "1h", "repeat_interval": "2h"}
+    return AlertmanagerServer(test_config(Addresses(folder), **times))
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AlertmanagerServer]:
+    """One for alerts that have clusters of their own."""
+    with server(tmp_path_factory.mktemp("manager")) as running:
+        yield running
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[AlertmanagerServer]:
-    """An Alertmanager with the committed configuration, that sends nothing while the test runs."""
-    config = test_config(Addresses(tmp_path), group_wait="1h", group_interval="1h", repeat_interval="2h")
-    with AlertmanagerServer(config) as running:
+def empty(tmp_path: Path) -> Iterator[AlertmanagerServer]:
+    """One in which nothing fires yet, for alerts without a cluster."""
+    with server(tmp_path) as running:
         yield running
 
 
@@ -40,10 +56,7 @@ def silenced(manager: AlertmanagerServer, *alerts: Alert) -> list[bool]:
     last = f"barrier-{time.monotonic_ns()}"
     barrier = [alert(rule(name, level="model"), model_name=last) for name in ("Collapsed", "AcceptanceLow")]
     manager.post(*alerts, *barrier)
-    end = time.monotonic() + _SECONDS
-    while not _states(manager, f'model_name="{last}"')[_labels(barrier[1])]:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    eventually(lambda: _states(manager, f'model_name="{last}"')[_labels(barrier[1])])
     found = _states(manager)
     return [found[_labels(one)] for one in alerts]
 
@@ -62,27 +75,37 @@ def one(name: str, severity: str = "warning", level: str = "", **where: str) -> 
     return alert(rule(name, severity=severity, **more), **where)
 
 
-def pairs_that_silence(manager: AlertmanagerServer) -> dict[tuple[str, str], tuple[Rule, Rule]]:
-    """Let every two alerts of the bundle fire together, each pair in a cluster of its own."""
-    pairs = list(itertools.combinations(RULES, 2))
-    alerts = [alert(each, cluster=f"pair-{number}") for number, pair in enumerate(pairs) for each in pair]
-    states = silenced(manager, *alerts)
-    found = {}
-    for number, (a, b) in enumerate(pairs):
-        first, second = states[2 * number : 2 * number + 2]
-        assert not (first and second), f"{a.title} and {b.title} silence each other"
-        if second:
-            found[a.title, b.title] = (a, b)
-        if first:
-            found[b.title, a.title] = (b, a)
-    return found
+def changed(found: Alert, **labels: str) -> Alert:
+    """An alert with other labels; one that is empty is taken away."""
+    return {"labels": {name: value for name, value in (found["labels"] | labels).items() if value}}
+
+
+# --- every two alerts
+
+
+def golden_pairs() -> list[tuple[str, str]]:
+    """The pairs of the table."""
+    pairs, source = [], ""
+    for line in GOLDEN.read_text().splitlines():
+        if line.startswith(" "):
+            pairs.append((source, line.strip()))
+        else:
+            source = line
+    return pairs
 
 
 def test_which_alert_of_the_bundle_silences_which(manager: AlertmanagerServer) -> None:
     """All pairs on one model, engine and exporter, as a table that a person has read."""
-    found = sorted(pairs_that_silence(manager))
+    pairs = list(itertools.combinations(RULES, 2))
+    alerts = [alert(each, cluster=f"pair-{number}") for number, pair in enumerate(pairs) for each in pair]
+    states = silenced(manager, *alerts)
+    found = []
+    for (a, b), first, second in zip(pairs, states[::2], states[1::2], strict=True):
+        assert not (first and second), f"{a.title} and {b.title} silence each other"
+        if first or second:
+            found.append((b.title, a.title) if first else (a.title, b.title))
     lines = []
-    for source, group in itertools.groupby(found, key=lambda pair: pair[0]):
+    for source, group in itertools.groupby(sorted(found), key=lambda pair: pair[0]):
         lines += [source, *(f"    {target}" for _, target in group)]
     text = "\n".join(lines) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
@@ -90,31 +113,19 @@ def test_which_alert_of_the_bundle_silences_which(manager: AlertmanagerServer) -
     assert text == GOLDEN.read_text()
 
 
-@pytest.mark.parametrize("elsewhere", ["cluster", "namespace", "model_name"])
-def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer, elsewhere: str) -> None:
+def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None:
     """Not from another cluster or namespace, nor from another model unless an exporter is lost for both."""
-    alerts, expected, titles = [], [], []
-    pairs = [tuple(line.strip() for line in pair) for pair in golden_pairs()]
     by_title = {each.title: each for each in RULES}
-    for number, (source, target) in enumerate(pairs):
-        place = {"cluster": f"pair-{number}"}
-        other = {elsewhere: f"other-{number}"}
-        alerts += [alert(by_title[source], **place), alert(by_title[target], **(place | other))]
-        of_exporters = "model_name" not in by_title[source].target_labels
-        expected.append(elsewhere == "model_name" and of_exporters)
-        titles.append((source, target))
+    alerts, expected = [], {}
+    for elsewhere in ("cluster", "namespace", "model_name"):
+        for number, (source, target) in enumerate(golden_pairs()):
+            place = {"cluster": f"{elsewhere}-{number}"}
+            other = place | {elsewhere: f"other-{elsewhere}-{number}"}
+            alerts += [alert(by_title[source], **place), alert(by_title[target], **other)]
+            of_exporters = "model_name" not in by_title[source].target_labels
+            expected[elsewhere, source, target] = elsewhere == "model_name" and of_exporters
     states = silenced(manager, *alerts)
-    assert dict(zip(titles, states[1::2], strict=True)) == dict(zip(titles, expected, strict=True))
-
-
-def golden_pairs() -> Iterator[tuple[str, str]]:
-    """The pairs of the table."""
-    source = ""
-    for line in GOLDEN.read_text().splitlines():
-        if line.startswith(" "):
-            yield source, line
-        else:
-            source = line
+    assert dict(zip(expected, states[1::2], strict=True)) == expected
 
 
 def test_no_alert_silences_itself(manager: AlertmanagerServer) -> None:
@@ -129,193 +140,171 @@ def test_no_alert_silences_itself(manager: AlertmanagerServer) -> None:
     assert not any(silenced(manager, *alone, *twice))
 
 
-def test_the_watchdog_is_never_silenced(manager: AlertmanagerServer) -> None:
-    """Not even if everything else fires, in one place and without any labels of a place."""
-    everything = [alert(each) for each in RULES]
-    bare = [alert(each, namespace="", cluster="") for each in RULES]
-    states = silenced(manager, *everything, *bare)
-    watchdogs = [
-        s for s, a in zip(states, everything + bare, strict=True) if a["labels"]["severity"] == "none"
-    ]
-    assert watchdogs == [False, False]
-    assert sum(states) > 20
-
-
-def test_lost_monitoring_silences_its_namespace_and_nothing_else(manager: AlertmanagerServer) -> None:
-    """The page remains, and so do alerts on what else monitoring lacks in other places."""
-    harmful = one("Harmful", "critical", namespace="chat")
-    assert silenced(
-        manager,
-        one("ExporterDown", "critical", namespace="chat"),
-        harmful,
-        one("LowerK", namespace="chat"),
-        one("DataStale", namespace="chat"),
-        one("SidecarMissing", namespace="chat"),
-        one("Harmful", "critical", namespace="batch"),
-        one("DataStale", namespace="batch"),
-        one("Harmful", "critical", namespace="chat", cluster="us"),
-        one("ExporterAbsent"),
-    ) == [False, True, True, True, False, False, False, False, False]
-
-
-def test_the_warning_on_one_exporter_does_not_silence_the_namespace(manager: AlertmanagerServer) -> None:
-    """One of several exporters is down: the model as a whole is still watched."""
-    assert silenced(
-        manager,
-        one("ExporterDown", "warning"),
-        one("Harmful", "critical"),
-        one("Harmful", "warning", "engine", model_name="quiet"),
-        one("Harmful", "warning", "engine", model_name="quiet", instance="10.0.0.2:9850"),
-        one("ScheduleIgnored", model_name="quiet"),
-        one("ExporterDown", "warning", instance="10.0.0.3:9850"),
-    ) == [False, False, True, False, True, False]
-
-
-def test_an_unreachable_vllm_does_not_silence_others_that_the_same_exporter_watches(
-    manager: AlertmanagerServer,
-) -> None:
-    """Alerts carry the target where an exporter watches several, and none where it watches one."""
-    a, b = "http://a:8000", "http://b:8000"
-    assert silenced(
-        manager,
-        one("UpstreamUnreachable", "warning", target=a),
-        one("EngineOutlier", target=a),
-        one("EngineOutlier", target=b),
-        one("ConfigReloadFailed"),
-        one("UpstreamUnreachable", "warning", instance="10.0.0.9:9850"),
-        one("EngineOutlier", instance="10.0.0.9:9850"),
-    ) == [False, True, False, False, False, True]
-
-
 def test_decisions_are_never_silenced_by_what_speculation_does(manager: AlertmanagerServer) -> None:
     """However much hurts at once: the webhook gets its decision."""
     others = [alert(each) for each in RULES if each.labels["subject"] not in ("monitoring", "decision")]
-    for decision in (each for each in RULES if each.labels["subject"] == "decision"):
-        cluster = f"decides-{decision.title}"
-        here = [{"labels": {**other["labels"], "cluster": cluster}} for other in others]
-        assert not silenced(manager, alert(decision, cluster=cluster), *here)[0], decision.title
+    decisions = [
+        alert(each, cluster=f"decides-{each.title}") for each in RULES if each.labels["subject"] == "decision"
+    ]
+    here = [changed(other, cluster=each["labels"]["cluster"]) for each in decisions for other in others]
+    assert not any(silenced(manager, *decisions, *here)[: len(decisions)])
 
 
-def test_of_several_decisions_disable_remains(manager: AlertmanagerServer) -> None:
-    """For its model, whatever the reason; other models are tuned on."""
-    disable = alert(rule("Disable", reason="payoff"))
-    tuning = ("RaiseK", "LowerK", "SwitchMethod", "Reenable")
-    states = silenced(
-        manager,
-        disable,
-        *(one(name) for name in tuning),
-        one("NearBreakEven", "info"),
-        *(one(name, model_name="other") for name in tuning),
-    )
-    assert states == [False, *[True] * 5, *[False] * 4]
+def test_the_watchdog_is_never_silenced(empty: AlertmanagerServer) -> None:
+    """Not even if everything else fires, in one place and without any labels of a place."""
+    alerts = [alert(each) for each in RULES] + [alert(each, namespace="", cluster="") for each in RULES]
+    states = dict(zip(map(_labels, alerts), silenced(empty, *alerts), strict=True))
+    assert not any(state for labels, state in states.items() if ("severity", "none") in labels)
+    assert sum(states.values()) > 20
 
 
-@pytest.mark.parametrize("source", ["AcceptanceLow", "Disable", "MixedWorkload"])
-def test_that_some_requests_lose_is_not_news_while_the_mean_is_low_or_the_workload_mixed(
-    manager: AlertmanagerServer, source: str
-) -> None:
+# --- scenarios
+
+_A, _B = {"target": "http://a:8000"}, {"target": "http://b:8000"}
+_2, _3, _9 = ({"instance": f"10.0.0.{number}:9850"} for number in (2, 3, 9))
+_TUNING = ("RaiseK", "LowerK", "SwitchMethod", "Reenable")
+_FOREIGN = changed(one("Harmful", "critical"), alertname="SomethingElse", namespace="other")
+_FOREIGN_QUIET = changed(_FOREIGN, severity="warning", level="engine", subject="payoff")
+
+
+def _requests_lose(source: Alert) -> Scenario:
     """What is to be routed away is told all the same, and other models are another matter."""
-    more = {"reason": "acceptance_ratio"} if source == "Disable" else {}
-    assert silenced(
-        manager,
-        alert(rule(source, level="model", **more)),
-        one("RequestsLose"),
-        one("RequestTypeLoses"),
-        one("RequestsLose", model_name="other"),
-    ) == [False, True, False, False]
+    return [
+        (source, False),
+        (one("RequestsLose"), True),
+        (one("RequestTypeLoses"), False),
+        (one("RequestsLose", model_name="other"), False),
+    ]
 
 
-def test_one_engine_of_low_acceptance_does_not_silence_what_is_true_of_the_model(
-    manager: AlertmanagerServer,
-) -> None:
-    """Its requests are some of those that lose."""
-    assert silenced(manager, one("AcceptanceLow", level="engine"), one("RequestsLose")) == [False, False]
+#: By what is said of them. Each has a cluster of its own.
+SCENARIOS: dict[str, Scenario] = {
+    "lost monitoring silences its namespace and nothing else": [
+        (one("ExporterDown", "critical", namespace="chat"), False),
+        (one("Harmful", "critical", namespace="chat"), True),
+        (one("LowerK", namespace="chat"), True),
+        (one("DataStale", namespace="chat"), True),
+        (one("SidecarMissing", namespace="chat"), False),
+        (one("Harmful", "critical", namespace="batch"), False),
+        (one("DataStale", namespace="batch"), False),
+        (one("Harmful", "critical", namespace="chat", cluster="us"), False),
+        (one("ExporterAbsent"), False),
+    ],
+    "the warning on one of several exporters does not silence the namespace": [
+        (one("ExporterDown", "warning"), False),
+        (one("Harmful", "critical"), False),
+        (one("Harmful", "warning", "engine", model_name="quiet"), True),
+        (one("Harmful", "warning", "engine", model_name="quiet", **_2), False),
+        (one("ScheduleIgnored", model_name="quiet"), True),
+        (one("ExporterDown", "warning", **_3), False),
+    ],
+    # Alerts carry the target where an exporter watches several, and none where it watches one.
+    "an unreachable vLLM does not silence others that the same exporter watches": [
+        (one("UpstreamUnreachable", "warning", **_A), False),
+        (one("EngineOutlier", **_A), True),
+        (one("EngineOutlier", **_B), False),
+        (one("ConfigReloadFailed"), False),
+        (one("UpstreamUnreachable", "warning", **_9), False),
+        (one("EngineOutlier", **_9), True),
+    ],
+    "of several decisions disable remains for its model": [
+        (alert(rule("Disable", reason="payoff")), False),
+        *((one(name), True) for name in _TUNING),
+        (one("NearBreakEven", "info"), True),
+        *((one(name, model_name="other"), False) for name in _TUNING),
+    ],
+    "that some requests lose is not news while acceptance is low": _requests_lose(
+        one("AcceptanceLow", level="model")
+    ),
+    "nor while the workload is mixed": _requests_lose(one("MixedWorkload", level="model")),
+    "nor when speculation is to be disabled": _requests_lose(
+        alert(rule("Disable", level="model", reason="acceptance_ratio"))
+    ),
+    "one engine of low acceptance does not silence what is true of the model": [
+        (one("AcceptanceLow", level="engine"), False),
+        (one("RequestsLose"), False),
+    ],
+    # It names an exporter and no model: neither harm to a model nor another exporter is the same matter.
+    "a tap that fails is silent only with its own exporter": [
+        (one("TapUpstreamFailing", "critical"), False),
+        (one("Harmful", "critical"), False),
+        (one("Harmful", "warning", "model"), True),
+        (one("ExporterDown", "warning", **_2), False),
+        (one("TapUpstreamFailing", "critical", **_2), True),
+        (one("UpstreamUnreachable", "warning", **_B), False),
+    ],
+    # That nobody watches is not that clients are refused, and another exporter is another matter.
+    "the page on a dead tap gets through and takes the place of the ticket": [
+        (one("TapDown", "critical"), False),
+        (one("ExporterDown", "warning"), True),
+        (one("ExporterDown", "warning", **_2), False),
+        (one("ExporterDown", "critical", namespace="alone"), False),
+        (one("TapDown", "critical", namespace="alone"), False),
+        (one("TapDown", "critical", **_3), False),
+        (one("UpstreamUnreachable", "warning", **_3), False),
+    ],
+    "two alerts that lack the model are not about the same one": [
+        (changed(alert(each), model_name=""), False)
+        for each in RULES
+        if each.labels["subject"] != "monitoring"
+    ],
+    "two alerts that lack the instance are not about the same one": [
+        (changed(each, instance=""), False)
+        for each in (
+            one("ExporterDown", "warning"),
+            one("UpstreamUnreachable", "warning"),
+            *map(one, ("EngineOutlier", "ScheduleIgnored", "DataStale", "SidecarMissing")),
+        )
+    ],
+    "alerts of other bundles neither silence nor are silenced": [
+        (changed(_FOREIGN, namespace="chat"), False),
+        (one("SpeedupRegressed"), False),
+        (one("ExporterDown", "critical", namespace="other"), False),
+        (_FOREIGN_QUIET, False),
+        (changed(_FOREIGN_QUIET, alertname=f"{PREFIX}Own"), True),
+    ],
+}
+#: Servers that are scraped by address: places without cluster and namespace are places too.
+_BARE = {"cluster": "", "namespace": ""}
+BARE: dict[str, Scenario] = {
+    "the same model is silenced, others and labelled ones are not": [
+        (one("Collapsed", level="model", **_BARE), False),
+        (one("AcceptanceLow", level="model", **_BARE), True),
+        (one("AcceptanceLow", level="model", model_name="other", **_BARE), False),
+        (one("AcceptanceLow", level="model"), False),
+        (one("ExporterDown", "warning", **_BARE), False),
+        (one("EngineOutlier", **_BARE), True),
+        (one("EngineOutlier", **_2, **_BARE), False),
+        (one("EngineOutlier"), False),
+    ],
+    # A namespace that is named is watched by other exporters.
+    "lost monitoring without a namespace silences only what has none": [
+        (one("UpstreamUnreachable", "critical", **_BARE), False),
+        (one("Harmful", "critical", **_BARE), True),
+        (one("Harmful", "critical"), False),
+        (one("Harmful", "critical", cluster=""), False),
+    ],
+}
 
 
-def test_a_tap_that_fails_is_silent_only_with_its_own_exporter(manager: AlertmanagerServer) -> None:
-    """It names an exporter and no model: neither harm to a model nor another exporter is the same matter."""
-    assert silenced(
-        manager,
-        one("TapUpstreamFailing", "critical"),
-        one("Harmful", "critical"),
-        one("Harmful", "warning", "model"),
-        one("ExporterDown", "warning", instance="10.0.0.2:9850"),
-        one("TapUpstreamFailing", "critical", instance="10.0.0.2:9850"),
-        one("UpstreamUnreachable", "warning", target="http://b:8000"),
-    ) == [False, False, True, False, True, False]
+def test_what_is_said_of_the_inhibitions_holds(manager: AlertmanagerServer) -> None:
+    """Each scenario silences what it says, and nothing else."""
+    rows = [
+        (said, changed(each, cluster=f"scenario-{number}-{each['labels'].get('cluster', '')}"), expected)
+        for number, (said, scenario) in enumerate(SCENARIOS.items())
+        for each, expected in scenario
+    ]
+    states = silenced(manager, *(each for _, each, _ in rows))
+    wrong = [
+        (said, each["labels"], state)
+        for (said, each, expected), state in zip(rows, states, strict=True)
+        if state != expected
+    ]
+    assert wrong == []
 
 
-def test_the_page_on_a_dead_tap_gets_through_and_takes_the_place_of_the_ticket(
-    manager: AlertmanagerServer,
-) -> None:
-    """That nobody watches is not that clients are refused, and another exporter is another matter."""
-    assert silenced(
-        manager,
-        one("TapDown", "critical"),
-        one("ExporterDown", "warning"),
-        one("ExporterDown", "warning", instance="10.0.0.2:9850"),
-        one("ExporterDown", "critical", namespace="alone"),
-        one("TapDown", "critical", namespace="alone"),
-        one("TapDown", "critical", instance="10.0.0.3:9850"),
-        one("UpstreamUnreachable", "warning", instance="10.0.0.3:9850"),
-    ) == [False, True, False, False, False, False, False]
-
-
-def test_places_without_cluster_and_namespace_are_places_too(manager: AlertmanagerServer) -> None:
-    """Servers that are scraped by address: the same model is silenced, others and labelled ones are not."""
-    bare = {"cluster": "", "namespace": ""}
-    assert silenced(
-        manager,
-        one("Collapsed", level="model", **bare),
-        one("AcceptanceLow", level="model", **bare),
-        one("AcceptanceLow", level="model", model_name="other", **bare),
-        one("AcceptanceLow", level="model"),
-        one("ExporterDown", "warning", **bare),
-        one("EngineOutlier", **bare),
-        one("EngineOutlier", instance="10.0.0.2:9850", **bare),
-        one("EngineOutlier"),
-    ) == [False, True, False, False, False, True, False, False]
-
-
-def test_lost_monitoring_without_a_namespace_silences_only_what_has_none(manager: AlertmanagerServer) -> None:
-    """A namespace that is named is watched by other exporters."""
-    bare = {"cluster": "", "namespace": ""}
-    assert silenced(
-        manager,
-        one("UpstreamUnreachable", "critical", **bare),
-        one("Harmful", "critical", **bare),
-        one("Harmful", "critical"),
-        one("Harmful", "critical", cluster=""),
-    ) == [False, True, False, False]
-
-
-def test_two_alerts_that_lack_the_model_are_not_about_the_same_one(manager: AlertmanagerServer) -> None:
-    """An inhibition on a model needs one."""
-    found = [each for each in RULES if each.labels["subject"] != "monitoring"]
-    assert not any(silenced(manager, *(without(alert(each), "model_name") for each in found)))
-
-
-def test_two_alerts_that_lack_the_instance_are_not_about_the_same_one(manager: AlertmanagerServer) -> None:
-    """An inhibition on an exporter needs one."""
-    sources = (one("ExporterDown", "warning"), one("UpstreamUnreachable", "warning"))
-    targets = (one("EngineOutlier"), one("ScheduleIgnored"), one("DataStale"), one("SidecarMissing"))
-    assert not any(silenced(manager, *(without(each, "instance") for each in (*sources, *targets))))
-
-
-def without(found: Alert, label: str) -> Alert:
-    """An alert without a label."""
-    return {"labels": {name: value for name, value in found["labels"].items() if name != label}}
-
-
-def test_alerts_of_other_bundles_neither_silence_nor_are_silenced(manager: AlertmanagerServer) -> None:
-    """With the same labels, but another name."""
-    other = {**one("Harmful", "critical")["labels"], "alertname": "SomethingElse"}
-    quiet = {**other, "severity": "warning", "level": "engine", "subject": "payoff"}
-    assert silenced(
-        manager,
-        {"labels": other},
-        one("SpeedupRegressed"),
-        {"labels": {**one("ExporterDown", "critical", namespace="other")["labels"]}},
-        {"labels": {**quiet, "namespace": "other"}},
-        {"labels": {**quiet, "namespace": "other", "alertname": f"{PREFIX}Own"}},
-    ) == [False, False, False, False, True]
+@pytest.mark.parametrize("said", BARE)
+def test_places_without_cluster_and_namespace_are_places_too(empty: AlertmanagerServer, said: str) -> None:
+    """Servers that are scraped by address."""
+    states = silenced(empty, *(each for each, _ in BARE[said]))
+    assert states == [expected for _, expected in BARE[said]]

@@ -65,6 +65,11 @@ def silent(first: int, last: int) -> dict[int, str]:
     return dict.fromkeys(range(first, last + 1), "")
 
 
+def never(alert: str, minute: int, worlds: Mapping[str, Callable[[], World]]) -> tuple[Case, ...]:
+    """Return cases, by name, in which nothing fires at a minute: each lacks one of the alert's reasons."""
+    return tuple(Case(name, alert, world, {minute: ""}) for name, world in worlds.items())
+
+
 def full_name(alert: str) -> str:
     """Return an alert's name with the prefix."""
     return alert if alert.startswith(PREFIX) else PREFIX + alert

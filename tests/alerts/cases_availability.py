@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 from .case import Case
-from .sweeps import replica
+from .histories import pods, replica
 from .world import JOB, Phase, ServerPhase, World
 
-DASHBOARD = "https://grafana.example.com/d/vllm-specdec-exporter?from=now-6h"
+WELL = Phase(20)
+GONE = Phase(20, gone=True)
+#: VLLM gives no answer in time.
+MUTE = Phase(20, unreachable=True, errors={"timeout": 12})
 
-# --- worlds
-
-
-def all_down() -> World:
-    """Both exporters are gone from minute 20 to 39."""
-    world = World()
-    for index in (1, 2):
-        replica(world, index, Phase(20), Phase(20, gone=True), Phase(20))
-    return world
-
-
-def all_down_shortly() -> World:
-    """Both exporters are gone for four minutes."""
-    world = World()
-    for index in (1, 2):
-        replica(world, index, Phase(20), Phase(4, gone=True), Phase(20))
-    return world
+all_down = pods(*[(WELL, GONE, WELL)] * 2)
+all_mute = pods(*[(WELL, MUTE, WELL)] * 2)
 
 
 def bare_down() -> World:
     """The only exporter is gone; an operator named its job, and there is no namespace."""
     world = World()
-    job = {"job": "monitoring/vllm-specdec-exporter"}
-    world.engine(Phase(20), Phase(20, gone=True), namespace="", labels=job)
-    return world
-
-
-def one_down() -> World:
-    """One of two exporters is gone from minute 20 to 39."""
-    world = World()
-    replica(world, 1, Phase(20), Phase(20, gone=True), Phase(20))
-    replica(world, 2, Phase(60))
+    world.engine(WELL, GONE, namespace="", labels={"job": "monitoring/vllm-specdec-exporter"})
     return world
 
 
@@ -47,7 +26,7 @@ def vanished() -> World:
     """The exporter is no target any more from minute 60 to 99; that of another namespace is."""
     world = World()
     replica(world, 1, Phase(60), server=(ServerPhase(120),))
-    replica(world, 1, Phase(20), start=100)
+    replica(world, 1, WELL, start=100)
     replica(world, 2, Phase(120), server=(ServerPhase(120),), namespace="code")
     return world
 
@@ -64,31 +43,7 @@ def scaled_to_nothing() -> World:
     """The only pod ends at minute 10, with its exporter; there is one again from minute 100 on."""
     world = World()
     replica(world, 1, Phase(10), server=(ServerPhase(10),))
-    replica(world, 2, Phase(20), server=(ServerPhase(20),), start=100)
-    return world
-
-
-def loading() -> World:
-    """Two pods load a large model for 25 minutes: nothing listens yet."""
-    world = World()
-    for index in (1, 2):
-        replica(world, index, Phase(25, unreachable=True), Phase(20))
-    return world
-
-
-def all_unreachable() -> World:
-    """Neither exporter gets an answer from its vLLM from minute 20 to 39."""
-    world = World()
-    for index in (1, 2):
-        replica(world, index, Phase(20), Phase(20, unreachable=True, errors={"timeout": 12}), Phase(20))
-    return world
-
-
-def all_unreachable_and_one_ends() -> World:
-    """No exporter gets an answer from minute 20 on, and one of the pods ends seven minutes later."""
-    world = World()
-    for index, minutes in ((1, 40), (2, 40), (3, 7)):
-        replica(world, index, Phase(20), Phase(minutes, unreachable=True, errors={"timeout": 12}))
+    replica(world, 2, WELL, server=(ServerPhase(20),), start=100)
     return world
 
 
@@ -96,22 +51,8 @@ def one_unreachable() -> World:
     """One of two exporters cannot read its vLLM from minute 20 to 59."""
     world = World()
     target = {"target": "localhost:8000"}
-    replica(world, 1, Phase(20), Phase(40, unreachable=True, errors={"tls": 12}), Phase(20), labels=target)
+    replica(world, 1, WELL, Phase(40, unreachable=True, errors={"tls": 12}), WELL, labels=target)
     replica(world, 2, Phase(80))
-    return world
-
-
-def stale() -> World:
-    """The exporter says that its vLLM is up, and answers with minute 10's data until minute 29."""
-    world = World()
-    replica(world, 1, Phase(10), Phase(20, stale=True), Phase(20))
-    return world
-
-
-def unrecognized() -> World:
-    """The exporter reads metrics of no server that it knows from minute 10 to 29."""
-    world = World()
-    replica(world, 1, Phase(10), Phase(20, unreachable=True, errors={"unrecognized": 12}), Phase(40))
     return world
 
 
@@ -120,7 +61,7 @@ def no_sidecar() -> World:
     world = World()
     replica(world, 1, Phase(60), server=(ServerPhase(60),))
     world.server(ServerPhase(60), instance="10.0.0.2:8000", labels={"pod": "vllm-2"})
-    replica(world, 2, Phase(20), start=40)
+    replica(world, 2, WELL, start=40)
     return world
 
 
@@ -152,26 +93,22 @@ def no_info() -> World:
     return world
 
 
-def reload_failed() -> World:
-    """The exporter cannot read its new configuration from minute 10 to 29."""
-    world = World()
-    replica(world, 1, Phase(10), Phase(20, reload_failed=True), Phase(20))
-    return world
-
-
-# --- what fires
-
-
-# --- cases
+UNREAD = "warning instance target=localhost:8000 @1"
+UNRECOGNIZED = "warning instance reason=unrecognized @1"
 
 CASES: tuple[Case, ...] = (
     Case("the-only-exporter-down-without-labels", "ExporterDown", bare_down, {26: "critical"}),
     Case("all-exporters-back", "ExporterDown", all_down, {24: "", 26: "critical", 43: "critical", 46: ""}),
-    Case("all-exporters-down-for-4-minutes", "ExporterDown", all_down_shortly, {27: ""}),
+    Case(
+        "all-exporters-down-for-4-minutes",
+        "ExporterDown",
+        pods(*[(WELL, Phase(4, gone=True), WELL)] * 2),
+        {27: ""},
+    ),
     Case(
         "one-exporter-down-does-not-page",
         "ExporterDown",
-        one_down,
+        pods((WELL, GONE, WELL), (Phase(60),)),
         {29: "", 31: "warning instance @1", 43: "warning instance @1", 46: ""},
     ),
     Case("pods-scaled-to-nothing-are-not-down", "ExporterDown", scaled_to_nothing, {60: ""}),
@@ -192,47 +129,42 @@ CASES: tuple[Case, ...] = (
     Case(
         "no-exporter-reads-while-a-pod-ends",
         "UpstreamUnreachable",
-        all_unreachable_and_one_ends,
+        pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
         {35: "critical"},
     ),
     Case(
         "all-exporters-read-again",
         "UpstreamUnreachable",
-        all_unreachable,
+        all_mute,
         {28: "", 35: "critical", 43: "critical", 50: ""},
     ),
-    Case("a-large-model-loads", "UpstreamUnreachable", loading, {24: ""}),
+    Case(
+        "a-large-model-loads",
+        "UpstreamUnreachable",
+        pods(*[(Phase(25, unreachable=True), WELL)] * 2),
+        {24: ""},
+    ),
     Case(
         "one-exporter-that-cannot-read-does-not-page",
         "UpstreamUnreachable",
         one_unreachable,
-        {
-            48: "",
-            55: "warning instance target=localhost:8000 @1",
-            63: "warning instance target=localhost:8000 @1",
-            68: "",
-        },
+        {48: "", 55: UNREAD, 63: UNREAD, 68: ""},
     ),
     Case(
         "new-data-again",
         "DataStale",
-        stale,
+        pods((Phase(10), Phase(20, stale=True), WELL)),
         {18: "", 25: "warning instance @1", 32: "warning instance @1", 40: ""},
     ),
-    Case("an-unreachable-server-is-not-old-data", "DataStale", all_unreachable, {39: ""}),
+    Case("an-unreachable-server-is-not-old-data", "DataStale", all_mute, {39: ""}),
     Case("a-server-that-is-back-is-not-old-data", "DataStale", one_unreachable, {61: ""}),
     Case(
         "known-metrics-again",
         "DialectUnknown",
-        unrecognized,
-        {
-            18: "",
-            25: "warning instance reason=unrecognized @1",
-            40: "warning instance reason=unrecognized @1",
-            60: "",
-        },
+        pods((Phase(10), Phase(20, unreachable=True, errors={"unrecognized": 12}), Phase(40))),
+        {18: "", 25: UNRECOGNIZED, 40: UNRECOGNIZED, 60: ""},
     ),
-    Case("a-timeout-is-no-dialect", "DialectUnknown", all_unreachable, {39: ""}),
+    Case("a-timeout-is-no-dialect", "DialectUnknown", all_mute, {39: ""}),
     Case(
         "a-pod-that-got-its-sidecar",
         "SidecarMissing",
@@ -252,7 +184,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "reload-succeeded-later",
         "ConfigReloadFailed",
-        reload_failed,
+        pods((Phase(10), Phase(20, reload_failed=True), WELL)),
         {18: "", 25: "warning instance @1", 32: "warning instance @1", 40: ""},
     ),
     Case("reloads-succeed", "ConfigReloadFailed", all_down, {18: ""}),

@@ -10,13 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .case import Case
-from .world import Phase, World
+from .histories import engines
+from .world import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .world import World
 
-def _sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Callable[[], World]:
+
+def sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Callable[[], World]:
     """Return what builds two engines, one of which loses with its share of the drafts until it gains, too.
 
     Args:
@@ -25,78 +28,50 @@ def _sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Call
         losing: for how many minutes from then on it loses.
     """
 
-    def build() -> World:
-        world = World()
-        for index, (part, speedup) in enumerate(((share, 0.8), (1 - share, 1.6)), 1):
-            quiet = Phase(50, drafts=0.001 * part, speedup=speedup)
-            world.engine(
-                quiet,
-                replace(quiet, minutes=10, drafts=drafts / 10 * part),
-                replace(quiet, minutes=losing),
-                replace(quiet, minutes=450 - losing, speedup=1.6),
-                instance=f"10.0.0.{index}:9850",
-            )
-        return world
+    def life(part: float, speedup: float) -> tuple[Phase, ...]:
+        quiet = Phase(50, drafts=0.001 * part, speedup=speedup)
+        busy = replace(quiet, minutes=10, drafts=drafts / 10 * part)
+        return quiet, busy, replace(quiet, minutes=losing), replace(quiet, minutes=450 - losing, speedup=1.6)
 
-    return build
+    return engines(life(share, 0.8), life(1 - share, 1.6))
 
 
-def short_loss() -> World:
-    """All drafts lose for five minutes, and never again."""
-    world = World()
-    world.engine(Phase(60), Phase(5, speedup=0.5), Phase(205))
-    return world
-
+HOUR, HOURS, DAY, DAYS = (f"warning model long_window={window}" for window in ("1h", "6h", "1d", "3d"))
 
 CASES: tuple[Case, ...] = (
     Case(
         "sixteen-times-too-fast-for-hours",
         "ObjectiveBurning",
-        _sharing(0.8),
-        {
-            48: "",
-            100: ["warning model long_window=1h", "warning model long_window=6h"],
-            265: [
-                "warning model long_window=1d",
-                "warning model long_window=3d",
-                "warning model long_window=6h",
-            ],
-        },
+        sharing(0.8),
+        {48: "", 100: [HOUR, HOURS], 265: [DAY, DAYS, HOURS]},
     ),
-    Case("eight-times-too-fast", "ObjectiveBurning", _sharing(0.4), {100: "warning model long_window=6h"}),
-    Case(
-        "four-times-too-fast",
-        "ObjectiveBurning",
-        _sharing(0.2),
-        {100: "", 265: ["warning model long_window=1d", "warning model long_window=3d"]},
-    ),
-    Case("twice-too-fast", "ObjectiveBurning", _sharing(0.1), {200: "", 265: "warning model long_window=3d"}),
+    Case("eight-times-too-fast", "ObjectiveBurning", sharing(0.4), {100: HOURS}),
+    Case("four-times-too-fast", "ObjectiveBurning", sharing(0.2), {100: "", 265: [DAY, DAYS]}),
+    Case("twice-too-fast", "ObjectiveBurning", sharing(0.1), {200: "", 265: DAYS}),
     Case(
         "burning-is-told-for-a-while-after-the-loss",
         "ObjectiveBurning",
-        _sharing(0.8, losing=45),
+        sharing(0.8, losing=45),
         {
-            66: "warning model long_window=1h",
-            100: ["warning model long_window=1h", "warning model long_window=6h"],
-            113: ["warning model long_window=1h", "warning model long_window=6h"],
-            133: ["warning model long_window=1d", "warning model long_window=6h"],
-            150: "warning model long_window=1d",
-            212: "warning model long_window=1d",
+            66: HOUR,
+            113: [HOUR, HOURS],
+            133: [DAY, HOURS],
+            150: DAY,
+            212: DAY,
             228: "",
-            300: "warning model long_window=3d",
-            452: "warning model long_window=3d",
+            300: DAYS,
+            452: DAYS,
             490: "",
         },
     ),
-    Case("one-draft-of-twentyfive-loses", "ObjectiveBurning", _sharing(0.04), {100: "", 265: ""}),
-    Case("an-engine-with-one-draft-of-fifty-loses", "ObjectiveBurning", _sharing(0.02), {265: ""}),
+    Case("one-draft-of-twentyfive-loses", "ObjectiveBurning", sharing(0.04), {100: "", 265: ""}),
     Case(
-        "too-few-drafts-for-an-objective", "ObjectiveBurning", _sharing(0.8, drafts=4900), {100: "", 265: ""}
+        "too-few-drafts-for-an-objective", "ObjectiveBurning", sharing(0.8, drafts=4900), {100: "", 265: ""}
     ),
     Case(
         "five-minutes-of-loss-are-within-the-budget",
         "ObjectiveBurning",
-        short_loss,
+        engines((Phase(60), Phase(5, speedup=0.5), Phase(205))),
         {70: "", 130: "", 265: ""},
     ),
 )

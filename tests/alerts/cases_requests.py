@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.economics.criteria import thresholds_for
-from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.thresholds import Thresholds
 
-from .case import Case
+from .case import Case, never
+from .histories import replica
 from .per_request import RequestPhase, observe
-from .sweeps import replica
 from .world import MODEL, Phase, World, idle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 HOUR = 60
@@ -29,48 +27,37 @@ SOME = RequestPhase(HOUR, {"chat": {0.8: 5.1, 0.35: 0.9}})
 MIXED = RequestPhase(HOUR, {"chat": {0.82: 3.6, 0.38: 2.4}})
 #: One type loses, which is less than a quarter of the requests.
 TYPES = RequestPhase(2 * HOUR, {"chat": {0.8: 10.0}, "summary": {0.3: 3.0}})
+LOSING, GAINING = RequestPhase(HOUR, {"chat": {0.2: 6.0}}), RequestPhase(HOUR, {"chat": {0.8: 6.0}})
 
 
 def built(
-    *phases: RequestPhase,
-    replicas: int = 2,
-    engine: Phase = ENGINE,
-    thresholds: Thresholds | None = None,
-    model: str = MODEL,
+    *lives: Sequence[RequestPhase], thresholds: Thresholds | None = None, model: str = MODEL
 ) -> Callable[[], World]:
-    """Return the builder of a world in which every replica sees the same requests."""
+    """Return what builds a replica for the requests that each sees, one after another."""
 
     def build() -> World:
         world = World(thresholds or Thresholds())
-        for index in range(1, replicas + 1):
-            _add(world, index, *phases, engine=engine, model=model)
+        for index, life in enumerate(lives, 1):
+            replica(world, index, replace(ENGINE, minutes=sum(phase.minutes for phase in life)))
+            pod = {"pod": f"vllm-{index}"}
+            observe(world, *life, instance=f"10.0.0.{index}:9850", labels=pod, model=model)
         return world
 
     return build
 
 
-def _add(world: World, index: int, *phases: RequestPhase, engine: Phase = ENGINE, model: str = MODEL) -> None:
-    """Add a replica whose engine is there for as long as its requests."""
-    replica(world, index, replace(engine, minutes=sum(phase.minutes for phase in phases)))
-    observe(world, *phases, instance=f"10.0.0.{index}:9850", labels={"pod": f"vllm-{index}"}, model=model)
+def both(*life: RequestPhase, model: str = MODEL) -> Callable[[], World]:
+    """Return what builds two replicas that see the same requests."""
+    return built(life, life, model=model)
 
 
-def one_bad(
-    bad: RequestPhase, good: RequestPhase, replicas: int, thresholds: Thresholds | None = None
-) -> Callable[[], World]:
-    """Return the builder of a world in which the first replica sees other requests than the rest."""
-
-    def build() -> World:
-        world = World(thresholds or Thresholds())
-        for index in range(1, replicas + 1):
-            _add(world, index, bad if index == 1 else good)
-        return world
-
-    return build
+def one_bad(bad: RequestPhase, good: RequestPhase, replicas: int) -> Callable[[], World]:
+    """Return what builds replicas of which the first sees other requests than the rest."""
+    return built((bad,), *[(good,)] * (replicas - 1))
 
 
-def one_exporter(*phases: RequestPhase, engine: tuple[Phase, ...] = ()) -> Callable[[], World]:
-    """Return the builder of a world with one replica."""
+def one_exporter(*phases: RequestPhase, engine: Sequence[Phase] = ()) -> Callable[[], World]:
+    """Return what builds one replica."""
 
     def build() -> World:
         world = World()
@@ -85,41 +72,40 @@ def new_pods() -> World:
     """New pods take the place of the old ones at minute 30, and as many requests lose as before."""
     world = World()
     for index in (1, 2):
-        _add(world, index, replace(SOME, minutes=30))
-        later = replace(SOME, minutes=40)
-        replica(world, 10 + index, replace(ENGINE, minutes=40), requests=(later,), start=30)
+        for number, minutes, start in ((index, 30, 0), (10 + index, 40, 30)):
+            requests = (replace(SOME, minutes=minutes),)
+            replica(world, number, replace(ENGINE, minutes=minutes), requests=requests, start=start)
     return world
 
 
-# --- RequestsLose
+# --- RequestsLose; `test_requests_agree` has its limits
 
-#: The zones of cheap drafters, which are no bounds of buckets.
-NGRAM = thresholds_for(BUILTIN["ngram"], 5, "ngram")
-EAGLE = thresholds_for(BUILTIN["eagle3"], 5, "eagle3")
-#: An operator's own zones, and what goes by them: 0.45 gains.
-OWN = Thresholds().with_values({"disable_acceptance_ratio": 0.4, "break_even_acceptance_ratio": 0.42})
-
+NOBODY_ASKS = RequestPhase(80, {"chat": {0.8: 0.0, 0.35: 0.0}})
+RESTARTING = (replace(SOME, minutes=10), *[replace(SOME, minutes=10, restart=True)] * 5)
+FOR_TWO_MINUTES = (
+    replace(WELL, minutes=40),
+    RequestPhase(2, {"chat": {0.2: 3.0}}),
+    replace(WELL, minutes=20),
+)
+#: Of two exporters only one has a tenth of requests below the threshold on poor requests.
+LOWER = Thresholds(poor_request_acceptance_ratio=0.3)
+BELOW_LOWER = RequestPhase(HOUR, {"chat": {0.8: 4.8, 0.2: 1.2}})
+NOT_BELOW = RequestPhase(HOUR, {"chat": {0.8: 5.4, 0.35: 0.6}})
 
 REQUESTS_LOSE = (
-    Case("three-requests-of-twenty-lose", "RequestsLose", built(SOME), {15: "", 55: "warning model"}),
     Case(
         "requests-lose-no-more",
         "RequestsLose",
-        built(SOME, replace(WELL, minutes=80)),
-        {55: "warning model", 125: ""},
+        both(SOME, replace(WELL, minutes=80)),
+        {15: "", 55: "warning model", 125: ""},
     ),
     Case(
         "requests-lose-until-nobody-asks",
         "RequestsLose",
-        built(SOME, RequestPhase(80, {"chat": {0.8: 0.0, 0.35: 0.0}})),
+        both(SOME, NOBODY_ASKS),
         {55: "warning model", 125: ""},
     ),
-    Case(
-        "requests-lose-though-exporters-restart",
-        "RequestsLose",
-        built(replace(SOME, minutes=10), *(replace(SOME, minutes=10, restart=True) for _ in range(5))),
-        {58: "warning model"},
-    ),
+    Case("requests-lose-though-exporters-restart", "RequestsLose", both(*RESTARTING), {58: "warning model"}),
     Case(
         "requests-lose-though-pods-are-new",
         "RequestsLose",
@@ -129,183 +115,95 @@ REQUESTS_LOSE = (
     Case(
         "requests-of-an-adapter-lose",
         "RequestsLose",
-        built(SOME, model="poet"),
+        both(SOME, model="poet"),
         {55: "warning model model_name=poet"},
-    ),
-    Case(
-        "all-requests-of-n-gram-lose",
-        "RequestsLose",
-        built(RequestPhase(HOUR, {"chat": {0.0: 6.0}}), thresholds=NGRAM),
-        {55: "warning model"},
-    ),
-    Case(
-        "one-request-of-eight-loses-in-the-bucket-of-the-limit",
-        "RequestsLose",
-        built(RequestPhase(HOUR, {"chat": {0.5: 5.28, 0.11: 0.72}}), thresholds=EAGLE),
-        {55: "warning model"},
-    ),
-    Case(
-        "requests-lose-by-own-zones",
-        "RequestsLose",
-        built(RequestPhase(HOUR, {"chat": {0.8: 5.1, 0.35: 0.9}}), thresholds=OWN),
-        {55: "warning model"},
-    ),
-    Case(
-        "requests-near-the-limit-do-not-lose",
-        "RequestsLose",
-        built(RequestPhase(HOUR, {"chat": {0.5: 3.6, 0.19: 2.4}}), thresholds=EAGLE),
-        {58: ""},
-    ),
-    Case(
-        "no-request-of-n-gram-loses",
-        "RequestsLose",
-        built(RequestPhase(HOUR, {"chat": {0.005: 6.0}}), thresholds=NGRAM),
-        {58: ""},
-    ),
-    Case(
-        "requests-gain-by-own-zones",
-        "RequestsLose",
-        built(RequestPhase(HOUR, {"chat": {0.45: 6.0}}), thresholds=OWN),
-        {58: ""},
-    ),
-    Case("one-request-of-twenty-loses", "RequestsLose", built(WELL), {58: ""}),
-    Case(
-        "all-of-a-few-requests-lose",
-        "RequestsLose",
-        built(RequestPhase(HOUR, {"chat": {0.2: 0.8}})),
-        {58: ""},
-    ),
-    Case(
-        "all-requests-of-one-replica-of-twelve-lose",
-        "RequestsLose",
-        one_bad(RequestPhase(HOUR, {"chat": {0.2: 6.0}}), RequestPhase(HOUR, {"chat": {0.8: 6.0}}), 12),
-        {58: ""},
     ),
     Case(
         "requests-lose-for-two-minutes",
         "RequestsLose",
-        built(replace(WELL, minutes=40), RequestPhase(2, {"chat": {0.2: 3.0}}), replace(WELL, minutes=20)),
+        both(*FOR_TWO_MINUTES),
         {45: "", 50: "", 55: "", 60: ""},
-    ),
-    Case(
-        "requests-above-a-lower-threshold",
-        "RequestsLose",
-        built(SOME, thresholds=Thresholds(poor_request_acceptance_ratio=0.3)),
-        {58: ""},
     ),
     Case(
         "one-exporter-has-requests-below-a-lower-threshold",
         "RequestsLose",
-        one_bad(
-            RequestPhase(HOUR, {"chat": {0.8: 4.8, 0.2: 1.2}}),
-            RequestPhase(HOUR, {"chat": {0.8: 5.4, 0.35: 0.6}}),
-            2,
-            Thresholds(poor_request_acceptance_ratio=0.3),
-        ),
+        built((BELOW_LOWER,), (NOT_BELOW,), thresholds=LOWER),
         {55: "warning model"},
     ),
-    Case(
-        "answers-without-a-record-do-not-lose",
+    *never(
         "RequestsLose",
-        built(RequestPhase(HOUR, observed={"none": 6.0})),
-        {58: ""},
+        58,
+        {
+            "one-request-of-twenty-loses": both(WELL),
+            "all-of-a-few-requests-lose": both(RequestPhase(HOUR, {"chat": {0.2: 0.8}})),
+            "all-requests-of-one-replica-of-twelve-lose": one_bad(LOSING, GAINING, 12),
+            "answers-without-a-record-do-not-lose": both(RequestPhase(HOUR, observed={"none": 6.0})),
+        },
     ),
 )
 
 # --- MixedWorkload
 
-
 MIXED_WORKLOAD = (
     Case(
         "two-requests-of-five-lose-and-three-gain",
         "MixedWorkload",
-        built(MIXED),
-        {30: "", 55: "warning model"},
+        both(MIXED, replace(WELL, minutes=2 * HOUR)),
+        {30: "", 55: "warning model", 150: ""},
     ),
     Case(
         "requests-of-one-replica-lose-and-of-the-other-gain",
         "MixedWorkload",
-        one_bad(RequestPhase(HOUR, {"chat": {0.2: 6.0}}), RequestPhase(HOUR, {"chat": {0.8: 6.0}}), 2),
+        one_bad(LOSING, GAINING, 2),
         {55: "warning model"},
     ),
-    Case(
-        "workload-mixed-no-more",
+    *never(
         "MixedWorkload",
-        built(MIXED, replace(WELL, minutes=2 * HOUR)),
-        {55: "warning model", 150: ""},
-    ),
-    Case("nearly-all-requests-gain", "MixedWorkload", built(WELL), {58: ""}),
-    Case("all-requests-lose", "MixedWorkload", built(RequestPhase(HOUR, {"chat": {0.2: 6.0}})), {58: ""}),
-    Case(
-        "requests-that-do-not-lose-break-even",
-        "MixedWorkload",
-        built(RequestPhase(HOUR, {"chat": {0.3: 2.4, 0.6: 3.6}})),
-        {58: ""},
-    ),
-    Case(
-        "a-few-mixed-requests",
-        "MixedWorkload",
-        built(RequestPhase(HOUR, {"chat": {0.82: 0.4, 0.38: 0.4}})),
-        {58: ""},
-    ),
-    Case(
-        "all-requests-of-one-replica-of-ten-lose",
-        "MixedWorkload",
-        one_bad(RequestPhase(HOUR, {"chat": {0.2: 6.0}}), RequestPhase(HOUR, {"chat": {0.8: 6.0}}), 10),
-        {58: ""},
+        58,
+        {
+            "nearly-all-requests-gain": both(WELL),
+            "all-requests-lose": both(LOSING),
+            "requests-that-do-not-lose-break-even": both(RequestPhase(HOUR, {"chat": {0.3: 2.4, 0.6: 3.6}})),
+            "a-few-mixed-requests": both(RequestPhase(HOUR, {"chat": {0.82: 0.4, 0.38: 0.4}})),
+            "all-requests-of-one-replica-of-ten-lose": one_bad(LOSING, GAINING, 10),
+        },
     ),
 )
 
 # --- RequestTypeLoses
 
-
 TWO_TYPES = {**TYPES.requests, "poem": {0.1: 3.0}}
+GAIN_AGAIN = RequestPhase(4 * HOUR, {"chat": {0.8: 10.0}, "summary": {0.8: 3.0, 0.3: 0.0}})
+
+
+def typed(chat: dict[float, float], **others: dict[float, float]) -> RequestPhase:
+    """Return two hours of chats and of requests of another type."""
+    return RequestPhase(2 * HOUR, {"chat": chat, **others})
+
 
 REQUEST_TYPE_LOSES = (
     Case(
-        "one-type-loses", "RequestTypeLoses", built(TYPES), {55: "", 80: "warning model request_type=summary"}
+        "one-type-loses-and-no-more",
+        "RequestTypeLoses",
+        both(TYPES, GAIN_AGAIN),
+        {55: "", 80: "warning model request_type=summary", 300: ""},
     ),
     Case(
         "two-types-lose",
         "RequestTypeLoses",
-        built(replace(TYPES, requests=TWO_TYPES)),
+        both(replace(TYPES, requests=TWO_TYPES)),
         {80: ["warning model request_type=poem", "warning model request_type=summary"]},
     ),
-    Case(
-        "a-type-loses-no-more",
+    *never(
         "RequestTypeLoses",
-        built(TYPES, RequestPhase(4 * HOUR, {"chat": {0.8: 10.0}, "summary": {0.8: 3.0, 0.3: 0.0}})),
-        {80: "warning model request_type=summary", 300: ""},
-    ),
-    Case(
-        "a-type-of-which-a-third-loses",
-        "RequestTypeLoses",
-        built(RequestPhase(2 * HOUR, {"chat": {0.8: 10.0}, "summary": {0.8: 4.0, 0.3: 2.0}})),
-        {110: ""},
-    ),
-    Case(
-        "requests-without-a-type-lose",
-        "RequestTypeLoses",
-        built(RequestPhase(2 * HOUR, {"chat": {0.8: 10.0}, "other": {0.3: 3.0}})),
-        {110: ""},
-    ),
-    Case(
-        "all-types-lose",
-        "RequestTypeLoses",
-        built(RequestPhase(2 * HOUR, {"chat": {0.3: 10.0}, "summary": {0.3: 3.0}})),
-        {110: ""},
-    ),
-    Case(
-        "a-few-requests-of-a-type-lose",
-        "RequestTypeLoses",
-        built(RequestPhase(2 * HOUR, {"chat": {0.8: 10.0}, "summary": {0.3: 0.8}})),
-        {110: ""},
-    ),
-    Case(
-        "a-type-loses-on-one-replica-of-four",
-        "RequestTypeLoses",
-        one_bad(TYPES, RequestPhase(2 * HOUR, {"chat": {0.8: 10.0}, "summary": {0.8: 3.0}}), 4),
-        {110: ""},
+        110,
+        {
+            "a-type-of-which-a-third-loses": both(typed({0.8: 10.0}, summary={0.8: 4.0, 0.3: 2.0})),
+            "requests-without-a-type-lose": both(typed({0.8: 10.0}, other={0.3: 3.0})),
+            "all-types-lose": both(typed({0.3: 10.0}, summary={0.3: 3.0})),
+            "a-few-requests-of-a-type-lose": both(typed({0.8: 10.0}, summary={0.3: 0.8})),
+            "a-type-loses-on-one-replica-of-four": one_bad(TYPES, typed({0.8: 10.0}, summary={0.8: 3.0}), 4),
+        },
     ),
 )
 
@@ -313,14 +211,14 @@ REQUEST_TYPE_LOSES = (
 
 UNRECORDED = RequestPhase(2 * HOUR, observed={"none": 2.0, "malformed": 1.0})
 RECORDED = RequestPhase(2 * HOUR, {"chat": {0.8: 3.0}})
-
+OFF = replace(ENGINE, minutes=2 * HOUR, drafts=0, activity="off")
 
 UNSEEN = (
     Case(
-        "no-answer-has-a-record",
+        "no-answer-has-a-record-until-they-have-again",
         "RequestsUnrecorded",
-        one_exporter(UNRECORDED),
-        {40: "", 110: "info instance @1"},
+        one_exporter(UNRECORDED, RECORDED),
+        {40: "", 110: "info instance @1", 190: ""},
     ),
     Case(
         "answers-lose-their-records",
@@ -328,62 +226,29 @@ UNSEEN = (
         one_exporter(RECORDED, UNRECORDED),
         {200: "", 230: "info instance @1"},
     ),
-    Case(
-        "answers-have-records-again",
+    *never(
         "RequestsUnrecorded",
-        one_exporter(UNRECORDED, RECORDED),
-        {110: "info instance @1", 190: ""},
-    ),
-    Case("answers-have-records", "RequestsUnrecorded", one_exporter(RECORDED), {110: ""}),
-    Case(
-        "some-answers-have-records",
-        "RequestsUnrecorded",
-        one_exporter(replace(UNRECORDED, requests={"chat": {0.8: 0.1}})),
-        {110: ""},
-    ),
-    Case(
-        "nothing-was-drafted-for-them",
-        "RequestsUnrecorded",
-        one_exporter(replace(UNRECORDED, observed={"none": 2.0, "not_drafted": 1.0})),
-        {110: ""},
-    ),
-    Case(
-        "no-record-without-speculation",
-        "RequestsUnrecorded",
-        one_exporter(UNRECORDED, engine=(replace(ENGINE, minutes=2 * HOUR, drafts=0, activity="off"),)),
-        {110: ""},
-    ),
-    Case(
-        "a-few-answers-without-a-record",
-        "RequestsUnrecorded",
-        one_exporter(replace(UNRECORDED, observed={"none": 0.5})),
-        {110: ""},
-    ),
-    Case(
-        "no-request-at-all",
-        "RequestsUnrecorded",
-        one_exporter(RequestPhase(2 * HOUR), engine=(idle(2 * HOUR),)),
-        {110: ""},
+        110,
+        {
+            "some-answers-have-records": one_exporter(replace(UNRECORDED, requests={"chat": {0.8: 0.1}})),
+            "nothing-was-drafted-for-them": one_exporter(
+                replace(UNRECORDED, observed={"none": 2.0, "not_drafted": 1.0})
+            ),
+            "no-record-without-speculation": one_exporter(UNRECORDED, engine=(OFF,)),
+            "a-few-answers-without-a-record": one_exporter(replace(UNRECORDED, observed={"none": 0.5})),
+            "no-request-at-all": one_exporter(RequestPhase(2 * HOUR), engine=(idle(2 * HOUR),)),
+        },
     ),
 )
 
 # --- ObservationsRejected
 
-REJECTING = RequestPhase(HOUR, rejected=2)
-
-
 REJECTIONS = (
     Case(
-        "pushed-requests-are-rejected",
+        "pushed-requests-are-rejected-and-taken-again",
         "ObservationsRejected",
-        one_exporter(RequestPhase(HOUR), replace(REJECTING, minutes=90)),
-        {80: "", 130: "info instance @1"},
-    ),
-    Case(
-        "pushed-requests-are-taken-again",
-        "ObservationsRejected",
-        one_exporter(RequestPhase(HOUR), replace(REJECTING, minutes=90), RequestPhase(HOUR)),
-        {130: "info instance @1", 200: ""},
+        one_exporter(RequestPhase(HOUR), RequestPhase(90, rejected=2), RequestPhase(HOUR)),
+        {80: "", 130: "info instance @1", 200: ""},
     ),
     Case(
         "pushed-requests-are-taken", "ObservationsRejected", one_exporter(replace(WELL, minutes=90)), {85: ""}
@@ -396,10 +261,4 @@ REJECTIONS = (
     ),
 )
 
-CASES: tuple[Case, ...] = (
-    *REQUESTS_LOSE,
-    *MIXED_WORKLOAD,
-    *REQUEST_TYPE_LOSES,
-    *UNSEEN,
-    *REJECTIONS,
-)
+CASES: tuple[Case, ...] = (*REQUESTS_LOSE, *MIXED_WORKLOAD, *REQUEST_TYPE_LOSES, *UNSEEN, *REJECTIONS)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .case import Case, silent
+from .case import Case, never, silent
 from .cases_requests import ENGINE, WELL, one_exporter
+from .histories import replica
 from .per_request import RequestPhase, observe
-from .sweeps import replica
-from .world import Phase, World
+from .world import JOB, Phase, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,28 +21,16 @@ HOUR = 60
 PASSING = RequestPhase(30, passed=20)
 #: Another program has the port.
 DEAF = RequestPhase(30, passed=0, listening=False)
-
+ENDING = (PASSING, replace(DEAF, minutes=3), replace(DEAF, gone=True))
 
 LISTENING = (
     Case(
-        "the-port-of-the-tap-is-taken",
-        "TapNotListening",
-        one_exporter(PASSING, DEAF),
-        {35: "", 38: "critical instance @1"},
-    ),
-    Case(
-        "the-port-of-the-tap-is-free-again",
+        "the-port-of-the-tap-is-taken-and-free-again",
         "TapNotListening",
         one_exporter(PASSING, DEAF, PASSING),
-        {40: "critical instance @1", 75: ""},
+        {35: "", 38: "critical instance @1", 75: ""},
     ),
-    Case("the-tap-listens", "TapNotListening", one_exporter(PASSING), {28: ""}),
-    Case(
-        "a-tap-waits-for-its-last-requests",
-        "TapNotListening",
-        one_exporter(PASSING, replace(DEAF, minutes=3), replace(DEAF, gone=True)),
-        {**silent(31, 40)},
-    ),
+    Case("a-tap-waits-for-its-last-requests", "TapNotListening", one_exporter(*ENDING), {**silent(31, 40)}),
     Case("there-is-no-tap", "TapNotListening", one_exporter(WELL), {50: ""}),
 )
 
@@ -50,7 +38,7 @@ LISTENING = (
 
 
 def dead(*phases: tuple[int, bool], tap: bool = True, others: int = 1) -> Callable[[], World]:
-    """Return the builder of a world with an exporter that comes and goes, and with others that stay.
+    """Return what builds an exporter that comes and goes, and others that stay.
 
     Args:
         phases: minutes, and whether it is there.
@@ -62,9 +50,9 @@ def dead(*phases: tuple[int, bool], tap: bool = True, others: int = 1) -> Callab
         world = World()
         engine = [replace(ENGINE, minutes=minutes, gone=not there) for minutes, there in phases]
         passed = 20 if tap else None
-        requests = tuple(
+        requests = [
             RequestPhase(minutes, passed=passed, gone=not there, restart=True) for minutes, there in phases
-        )
+        ]
         replica(world, 1, *engine, requests=requests)
         for index in range(2, 2 + others):
             replica(world, index, Phase(sum(minutes for minutes, _ in phases)))
@@ -77,8 +65,7 @@ def rollout() -> World:
     """A new pod takes the place of the old one, whose target is gone with it."""
     world = World()
     for index, start in ((1, 0), (2, 30)):
-        phase = replace(ENGINE, minutes=30)
-        replica(world, index, phase, requests=(PASSING,), start=start)
+        replica(world, index, replace(ENGINE, minutes=30), requests=(PASSING,), start=start)
     return world
 
 
@@ -95,8 +82,8 @@ DEAD = (
     Case(
         "an-exporter-with-a-tap-dies",
         "TapDown",
-        dead((30, True), (30, False)),
-        {32: "", 34: "critical instance @1"},
+        dead((30, True), (7 * HOUR, False)),
+        {32: "", 34: "critical instance @1", 385: "critical instance @1", 400: ""},
     ),
     Case(
         "the-only-exporter-dies-with-its-tap",
@@ -105,24 +92,11 @@ DEAD = (
         {50: "critical instance @1"},
     ),
     Case(
-        "a-tap-is-down-for-hours",
-        "TapDown",
-        dead((30, True), (6 * HOUR, False)),
-        {385: "critical instance @1"},
-    ),
-    Case(
-        "a-tap-is-down-for-longer",
-        "TapDown",
-        dead((30, True), (7 * HOUR, False)),
-        {385: "critical instance @1", 400: ""},
-    ),
-    Case(
         "a-dead-tap-is-back",
         "TapDown",
         dead((30, True), (2 * HOUR, False), (30, True)),
         {140: "critical instance @1", 170: ""},
     ),
-    Case("an-exporter-with-a-tap-lives", "TapDown", one_exporter(PASSING), {28: ""}),
     Case("an-exporter-without-a-tap-dies", "TapDown", dead((30, True), (30, False), tap=False), {55: ""}),
     Case(
         "an-exporter-with-a-tap-restarts",
@@ -130,12 +104,7 @@ DEAD = (
         dead((30, True), (3, False), (20, True)),
         {**silent(30, 39), 50: ""},
     ),
-    Case(
-        "a-pod-with-a-tap-ends",
-        "TapDown",
-        rollout,
-        {**silent(30, 44), 55: ""},
-    ),
+    Case("a-pod-with-a-tap-ends", "TapDown", rollout, {**silent(30, 44), 55: ""}),
     Case("the-tap-was-taken-away-before", "TapDown", tap_taken_away, {425: ""}),
 )
 
@@ -144,17 +113,18 @@ DEAD = (
 FAILING = RequestPhase(30, passed=15, failed={"refused": 3, "reset": 1, "timeout": 1})
 #: While a model loads nothing answers.
 LOADING = RequestPhase(20, passed=0, failed={"refused": 20})
+LOADS = (Phase(30), Phase(20, unreachable=True), Phase(30))
+#: One connection of fifty fails, and a single one.
+SELDOM = replace(FAILING, passed=49, failed={"timeout": 1})
+ONE = RequestPhase(1, passed=1, failed={"refused": 1})
 
 
 def another_target_is_down() -> World:
     """One exporter watches two servers, of which one is down: it may be the one behind the tap."""
     world = World()
-    target = {"job": "vllm-specdec-exporter", "instance": "10.0.0.1:9850", "namespace": "chat"}
-    for name, up in (("a", 1.0), ("b", 0.0)):
-        if up:
-            world.engine(Phase(HOUR), labels={"target": f"http://{name}:8000"})
-        else:
-            world.put("vllm_specdec_up", {**target, "target": f"http://{name}:8000"}, 0, [up] * HOUR)
+    target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat"}
+    world.engine(Phase(HOUR), labels={"target": "http://a:8000"})
+    world.put("vllm_specdec_up", {**target, "target": "http://b:8000"}, 0, [0.0] * HOUR)
     observe(world, replace(FAILING, minutes=HOUR))
     return world
 
@@ -163,42 +133,26 @@ TAP = (
     Case(
         "one-connection-of-four-fails-though-vllm-is-up",
         "TapUpstreamFailing",
-        one_exporter(PASSING, FAILING),
-        {33: "", 40: "critical instance @1"},
-    ),
-    Case(
-        "the-tap-connects-again",
-        "TapUpstreamFailing",
         one_exporter(PASSING, FAILING, replace(PASSING, minutes=40)),
-        {40: "critical instance @1", 85: ""},
+        {33: "", 40: "critical instance @1", 85: ""},
     ),
     Case(
         "the-tap-fails-while-a-model-loads",
         "TapUpstreamFailing",
-        one_exporter(PASSING, LOADING, PASSING, engine=(Phase(30), Phase(20, unreachable=True), Phase(30))),
+        one_exporter(PASSING, LOADING, PASSING, engine=LOADS),
         {**silent(31, 60)},
     ),
     Case(
         "the-tap-fails-a-minute-before-vllm-is-known-to-be-gone",
         "TapUpstreamFailing",
-        one_exporter(
-            PASSING,
-            replace(LOADING, minutes=40),
-            engine=(Phase(31), Phase(39, unreachable=True)),
-        ),
+        one_exporter(PASSING, replace(LOADING, minutes=40), engine=(Phase(31), Phase(39, unreachable=True))),
         {**silent(31, 49), 60: ""},
     ),
-    Case("the-tap-connects", "TapUpstreamFailing", one_exporter(PASSING), {28: ""}),
-    Case(
-        "one-connection-of-fifty-fails",
-        "TapUpstreamFailing",
-        one_exporter(replace(FAILING, passed=49, failed={"timeout": 1})),
-        {28: ""},
-    ),
+    Case("one-connection-of-fifty-fails", "TapUpstreamFailing", one_exporter(SELDOM), {28: ""}),
     Case(
         "one-connection-fails",
         "TapUpstreamFailing",
-        one_exporter(replace(PASSING, passed=1), RequestPhase(1, passed=1, failed={"refused": 1}), PASSING),
+        one_exporter(replace(PASSING, passed=1), ONE, PASSING),
         {**silent(31, 37)},
     ),
     Case(
@@ -216,14 +170,18 @@ UNOBSERVED = RequestPhase(
     unobserved={"encoded": 1.3, "too_large": 0.2, "aborted": 3.0, "refused": 3.0},
 )
 OBSERVED = RequestPhase(2 * HOUR, {"chat": {0.8: 6.0}}, passed=6)
-
+FOR_TEN_MINUTES = (
+    replace(OBSERVED, minutes=40),
+    RequestPhase(10, passed=6, unobserved={"encoded": 3.0}, requests={"chat": {0.8: 3.0}}),
+    replace(OBSERVED, minutes=70),
+)
 
 BLIND = (
     Case(
         "one-request-of-four-is-compressed-or-too-large",
         "RequestsUnobserved",
-        one_exporter(UNOBSERVED),
-        {30: "", 80: "warning instance @1"},
+        one_exporter(UNOBSERVED, OBSERVED),
+        {30: "", 80: "warning instance @1", 110: "warning instance @1", 230: ""},
     ),
     Case(
         "no-request-can-be-followed",
@@ -232,45 +190,24 @@ BLIND = (
         {110: "warning instance @1"},
     ),
     Case(
-        "requests-can-be-observed-again",
-        "RequestsUnobserved",
-        one_exporter(UNOBSERVED, OBSERVED),
-        {110: "warning instance @1", 230: ""},
-    ),
-    Case("all-requests-are-observed", "RequestsUnobserved", one_exporter(OBSERVED), {110: ""}),
-    Case(
-        "most-requests-are-aborted-or-refused",
-        "RequestsUnobserved",
-        one_exporter(replace(OBSERVED, unobserved={"aborted": 20.0, "refused": 20.0})),
-        {110: ""},
-    ),
-    Case(
-        "one-request-of-ten-is-unobserved",
-        "RequestsUnobserved",
-        one_exporter(replace(OBSERVED, unobserved={"busy": 0.6})),
-        {110: ""},
-    ),
-    Case(
-        "a-few-requests-are-unobserved",
-        "RequestsUnobserved",
-        one_exporter(RequestPhase(2 * HOUR, passed=1, unobserved={"malformed": 1.0})),
-        {110: ""},
-    ),
-    Case(
         "requests-are-unobserved-for-ten-minutes",
         "RequestsUnobserved",
-        one_exporter(
-            replace(OBSERVED, minutes=40),
-            RequestPhase(10, passed=6, unobserved={"encoded": 3.0}, requests={"chat": {0.8: 3.0}}),
-            replace(OBSERVED, minutes=70),
-        ),
+        one_exporter(*FOR_TEN_MINUTES),
         {50: "", 60: "", 70: "", 80: "", 90: "", 115: ""},
     ),
-    Case(
-        "pushed-requests-need-no-tap",
+    *never(
         "RequestsUnobserved",
-        one_exporter(RequestPhase(2 * HOUR, {"chat": {0.8: 6.0}})),
-        {110: ""},
+        110,
+        {
+            "most-requests-are-aborted-or-refused": one_exporter(
+                replace(OBSERVED, unobserved={"aborted": 20.0, "refused": 20.0})
+            ),
+            "one-request-of-ten-is-unobserved": one_exporter(replace(OBSERVED, unobserved={"busy": 0.6})),
+            "a-few-requests-are-unobserved": one_exporter(
+                RequestPhase(2 * HOUR, passed=1, unobserved={"malformed": 1.0})
+            ),
+            "pushed-requests-need-no-tap": one_exporter(RequestPhase(2 * HOUR, {"chat": {0.8: 6.0}})),
+        },
     ),
 )
 

@@ -1,6 +1,6 @@
 """Rule tests by the real `promtool test rules`, over the rules of all files together.
 
-Where only some alerts are asked for, only they and what they are made of are evaluated: the outcome is the
+Where only some rules are asked for, only they and what they are made of are evaluated: the outcome is the
 same, several times sooner.
 """
 
@@ -34,52 +34,69 @@ class Query:
     samples: Mapping[str, float]
 
 
-def verify(
-    folder: Path,
-    world: World,
-    queries: Iterable[Query],
-    *,
-    texts: Iterable[Mapping[str, Any]] = (),
-    interval: str = "1m",
-    only: str = "",
-) -> str:
-    """Run promtool over a world; return an empty string, or what it has to complain of.
+@dataclass(frozen=True)
+class History:
+    """What Prometheus has scraped, and what it must make of that.
 
-    Args:
-        folder: where its files go.
+    Attributes:
+        name: what promtool calls it when it complains.
         world: what Prometheus has scraped.
         queries: what queries must give.
         texts: what fires under a name at a minute, with all labels and annotations, as promtool has it.
-        interval: how often rules are evaluated.
-        only: the alert that all this is about: its rules suffice then.
     """
-    test: dict[str, Any] = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in world.series().items()],
-        "alert_rule_test": list(texts),
-        "promql_expr_test": [
-            {
-                "expr": query.expr,
-                "eval_time": f"{query.minute}m",
-                "exp_samples": [{"labels": name, "value": value} for name, value in query.samples.items()],
-            }
-            for query in queries
-        ],
-    }
+
+    name: str
+    world: World
+    queries: Iterable[Query]
+    texts: Iterable[Mapping[str, Any]] = ()
+
+    def test(self) -> dict[str, Any]:
+        """Return it as promtool has it."""
+        return {
+            "name": self.name,
+            "interval": "1m",
+            "input_series": [
+                {"series": name, "values": values} for name, values in self.world.series().items()
+            ],
+            "alert_rule_test": list(self.texts),
+            "promql_expr_test": [
+                {
+                    "expr": query.expr,
+                    "eval_time": f"{query.minute}m",
+                    "exp_samples": [
+                        {"labels": name, "value": value} for name, value in query.samples.items()
+                    ],
+                }
+                for query in self.queries
+            ],
+        }
+
+
+def verify(folder: Path, *histories: History, rules: Iterable[str] = (), interval: str = "1m") -> str:
+    """Run promtool over histories, one after another; return an empty string, or what it has to complain of.
+
+    Args:
+        folder: where its files go.
+        histories: what has happened, and what must come of it.
+        rules: names of the rules that all this is about; these and what they are made of suffice then.
+        interval: how often rules are evaluated.
+    """
     files, groups = sorted(RULES.glob("*.yml")), list(_all_groups())
-    if only:
-        groups = needed_groups({only})
-        files = [folder / "rules.yml"]
-        files[0].write_text(yaml.safe_dump({"groups": groups}, sort_keys=False, width=1_000_000), "utf-8")
+    if rules:
+        groups, files = needed_groups(rules), [folder / "rules.yml"]
+        _write(files[0], {"groups": groups})
     document = {
         "rule_files": [str(path) for path in files],
         "evaluation_interval": interval,
         "group_eval_order": order_of(groups),
-        "tests": [test],
+        "tests": [history.test() for history in histories],
     }
-    path = folder / "test.yml"
+    _write(folder / "test.yml", document)
+    return run_tests(folder / "test.yml")
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump(document, sort_keys=False, width=1_000_000), encoding="utf-8")
-    return run_tests(path)
 
 
 def run_tests(path: Path) -> str:
@@ -112,10 +129,10 @@ def _name(rule: Mapping[str, Any]) -> str:
     return str(rule.get("record") or rule["alert"])
 
 
-def needed_groups(alerts: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the groups with these alerts and all rules that they are made of or that their texts ask for."""
+def needed_groups(wanted_rules: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the groups with these rules and all that they are made of or that their texts ask for."""
     rules = [rule for group in _all_groups() for rule in group["rules"]]
-    names, wanted = {_name(rule) for rule in rules}, set(alerts)
+    names, wanted = {_name(rule) for rule in rules}, set(wanted_rules)
     while True:
         texts = "".join(str(rule) for rule in rules if _name(rule) in wanted)
         more = {name for name in names if name in texts} - wanted

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from alerts.cases_requests import EAGLE, HOUR, NGRAM, OWN, built
+from alerts.cases_requests import HOUR, built
 from alerts.per_request import RequestPhase
-from alerts.promtool import Query, verify
+from alerts.promtool import History, Query, verify
 from per_request.exact import request
+from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.per_request.book import Book
 from vllm_specdec_exporter.per_request.observation import Source
 from vllm_specdec_exporter.per_request.settings import RequestSettings
@@ -25,6 +25,33 @@ YES = {f'{{alertname="{ALERT}"}}': 1.0}
 #: Tokens that are drafted for each request: acceptance ratios to the thousandth.
 DRAFTED = 1000
 
+PUBLISHED = Thresholds()
+#: The zones of cheap drafters, which are no bounds of buckets.
+NGRAM = thresholds_for(BUILTIN["ngram"], 5, "ngram")
+EAGLE = thresholds_for(BUILTIN["eagle3"], 5, "eagle3")
+#: An operator's own zones: 0.45 gains.
+LOW_ZONE = PUBLISHED.with_values({"disable_acceptance_ratio": 0.4, "break_even_acceptance_ratio": 0.42})
+HIGH_ZONE = Thresholds(disable_acceptance_ratio=0.6)
+#: An operator's own idea of the poorest tenth.
+LOW_TENTH = Thresholds(poor_request_acceptance_ratio=0.3)
+
+#: Thresholds, how many of a hundred requests have which acceptance ratio, and whether they lose.
+ROWS: tuple[tuple[str, Thresholds, Mapping[float, float], bool], ...] = (
+    ("just below the limit", PUBLISHED, {0.8: 88, 0.499: 12}, True),
+    ("at the limit", PUBLISHED, {0.8: 60, 0.5: 40}, False),
+    ("fewer than a tenth", PUBLISHED, {0.8: 92, 0.1: 8}, False),
+    ("n-gram, nothing accepted", NGRAM, {0.0: 100}, True),
+    ("n-gram, just above", NGRAM, {0.005: 100}, False),
+    ("eagle3, above in the limit's bucket", EAGLE, {0.5: 60, 0.19: 40}, False),
+    ("eagle3, below in the limit's bucket", EAGLE, {0.5: 88, 0.11: 12}, True),
+    ("lower zone, the poorest tenth gains", LOW_ZONE, {0.8: 80, 0.45: 15, 0.35: 5}, False),
+    ("lower zone, a fifth loses", LOW_ZONE, {0.8: 80, 0.35: 20}, True),
+    ("higher zone, the tenth is not poor", HIGH_ZONE, {0.8: 80, 0.55: 20}, False),
+    ("higher zone, the tenth is poor", HIGH_ZONE, {0.8: 80, 0.45: 20}, True),
+    ("lower tenth, not so poor", LOW_TENTH, {0.8: 80, 0.35: 20}, False),
+    ("lower tenth, that poor", LOW_TENTH, {0.8: 80, 0.25: 20}, True),
+)
+
 
 def exporter_says_so(requests: Mapping[float, float], thresholds: Thresholds) -> bool:
     """Return whether the exporter finds that requests lose, if so many of a hundred have each ratio."""
@@ -37,55 +64,17 @@ def exporter_says_so(requests: Mapping[float, float], thresholds: Thresholds) ->
     return any(finding.text.startswith("a tenth of the requests") for finding in model.findings)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("thresholds", "requests", "lose"),
-    [
-        pytest.param(Thresholds(), {0.8: 88, 0.499: 12}, True, id="published, just below"),
-        pytest.param(Thresholds(), {0.8: 60, 0.5: 40}, False, id="published, at the limit"),
-        pytest.param(Thresholds(), {0.8: 92, 0.1: 8}, False, id="published, fewer than a tenth"),
-        pytest.param(NGRAM, {0.0: 100}, True, id="n-gram, nothing accepted"),
-        pytest.param(NGRAM, {0.005: 100}, False, id="n-gram, just above"),
-        pytest.param(EAGLE, {0.5: 60, 0.19: 40}, False, id="eagle3, above in the limit's bucket"),
-        pytest.param(EAGLE, {0.5: 88, 0.11: 12}, True, id="eagle3, below in the limit's bucket"),
-        pytest.param(OWN, {0.45: 100}, False, id="lower zone, all gain"),
-        pytest.param(OWN, {0.8: 80, 0.45: 15, 0.35: 5}, False, id="lower zone, P10 is of one that gains"),
-        pytest.param(OWN, {0.8: 80, 0.35: 20}, True, id="lower zone, a fifth loses"),
-        pytest.param(
-            Thresholds(disable_acceptance_ratio=0.6),
-            {0.8: 80, 0.55: 20},
-            False,
-            id="higher zone, P10 is not poor",
-        ),
-        pytest.param(
-            Thresholds(disable_acceptance_ratio=0.6), {0.8: 80, 0.45: 20}, True, id="higher zone, P10 is poor"
-        ),
-        pytest.param(
-            Thresholds(poor_request_acceptance_ratio=0.3),
-            {0.8: 80, 0.35: 20},
-            False,
-            id="lower P10, not so poor",
-        ),
-        pytest.param(
-            Thresholds(poor_request_acceptance_ratio=0.3),
-            {0.8: 80, 0.25: 20},
-            True,
-            id="lower P10, that poor",
-        ),
-        pytest.param(
-            Thresholds(poor_request_acceptance_ratio=0.6),
-            {0.8: 80, 0.55: 20},
-            False,
-            id="higher P10, none loses",
-        ),
-    ],
-)
-def test_the_alert_agrees_with_the_exporter(
-    thresholds: Thresholds, requests: Mapping[float, float], lose: bool, tmp_path: Path
-) -> None:
-    """The same requests, a hundred to the exporter and as many every 10 minutes to the rules."""
-    assert exporter_says_so(requests, thresholds) is lose
-    phase = RequestPhase(HOUR, {"chat": {ratio: percent / 10 for ratio, percent in requests.items()}})
-    world = built(phase, replicas=1, thresholds=thresholds)()
-    complaint = verify(tmp_path, world, [Query(55, FIRING, YES if lose else {})], only=ALERT)
+def test_the_exporter_says_so_where_the_table_does() -> None:
+    found = {name: exporter_says_so(requests, thresholds) for name, thresholds, requests, _ in ROWS}
+    assert found == {name: lose for name, _, _, lose in ROWS}
+
+
+def test_the_alert_says_so_where_the_table_does(tmp_path: Path) -> None:
+    """As many requests as the exporter has, every ten minutes."""
+    histories = []
+    for name, thresholds, requests, lose in ROWS:
+        phase = RequestPhase(HOUR, {"chat": {ratio: percent / 10 for ratio, percent in requests.items()}})
+        world = built((phase,), thresholds=thresholds)()
+        histories.append(History(name, world, [Query(55, FIRING, YES if lose else {})]))
+    complaint = verify(tmp_path, *histories, rules={ALERT})
     assert complaint == "", complaint

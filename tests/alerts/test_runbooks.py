@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from alerts import lint
 from alerts.pushing import TOKEN, pushing
 from support.exporter import running_exporter
 from support.ports import free_port
@@ -342,6 +343,12 @@ def live(baseline: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
             own = prometheus.url.removeprefix("http://")
             itself.write_text(json.dumps([{"targets": [own]}]), encoding="utf-8")
             yield Live(prometheus, running.address)
+
+
+def test_every_query_asks_for_what_exists() -> None:
+    bundle = lint.read_bundle()
+    said = {query: lint.query_complaints(query, bundle, lint.PROMETHEUS) for query in queries()}
+    assert {query: words for query, words in said.items() if words} == {}
 
 
 @pytest.mark.full

@@ -29,13 +29,6 @@ def changed(change: Callable[[Any], None]) -> bytes:
 
 
 class TestRoundTrip:
-    def test_what_is_written_is_read(self, tmp_path: Path) -> None:
-        """A file holds all of a baseline."""
-        path = tmp_path / "baseline.json"
-        path.write_bytes(encode(GOOD))
-
-        assert load(str(path)) == GOOD
-
     @given(
         st.lists(st.lists(st.floats(0, 5), min_size=1, max_size=5), min_size=1, max_size=5),
         st.text(max_size=10).filter(lambda text: text.isprintable()),
@@ -46,110 +39,104 @@ class TestRoundTrip:
 
         assert decode(encode(found)) == found
 
-    def test_a_recorded_server(self) -> None:
-        """What a real server gave comes back."""
-        found = Baseline(
-            FORMAT,
-            "tiny-llama",
-            "0.32.0",
-            "vllm-v1",
-            "2026-11-20T12:00:00Z",
-            record(samples("nospec")).buckets(),
-        )
+    def test_a_recorded_server_in_a_file_that_people_can_read(self, tmp_path: Path) -> None:
+        """What a real server gave comes back out of indented JSON that says what it is."""
+        buckets = record(samples("nospec")).buckets()
+        found = Baseline(FORMAT, "tiny-llama", "0.32.0", "vllm-v1", "2026-11-20T12:00:00Z", buckets)
+        path = tmp_path / "baseline.json"
+        path.write_bytes(encode(found))
 
-        assert decode(encode(found)) == found
-
-    def test_people_can_read_it(self) -> None:
-        """The file is indented JSON that says what it is, and ends with a line end."""
-        text = encode(GOOD).decode()
-
+        assert load(str(path)) == found
+        text = path.read_text()
         assert text.endswith("}\n")
         assert '\n "format": "vllm-specdec-baseline/1",' in text
 
 
-class TestRefused:
-    @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xff", b"# HELP x\n", b"[" * 100_000])
-    def test_no_json(self, body: bytes) -> None:
-        """A file that is no JSON is refused in one line."""
-        with pytest.raises(BaselineError, match=r"^not JSON: [^\n]*$"):
-            decode(body)
+def refusal(body: bytes) -> str:
+    """Why a file is refused, in one line."""
+    with pytest.raises(BaselineError) as raised:
+        decode(body)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
 
-    @pytest.mark.parametrize(
-        ("document", "shown"),
-        [
+
+def with_loads(*loads: float) -> bytes:
+    """The good file with other loads."""
+
+    def change(document: Any) -> None:
+        del document["buckets"][len(loads) :]
+        for entry, running in zip(document["buckets"], loads, strict=True):
+            entry["requests_running"] = running
+
+    return changed(change)
+
+
+def with_histogram(**parts: Any) -> bytes:
+    """The good file with one bucket, and other parts in its histogram."""
+
+    def change(document: Any) -> None:
+        del document["buckets"][0]
+        document["buckets"][0]["latencies"]["time_per_output_token"].update(parts)
+
+    return changed(change)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+class TestRefused:
+    def test_no_json(self) -> None:
+        """A file that is no JSON is refused in one line."""
+        for body in (b"", b"{", b"\xff\xff", b"# HELP x\n", b"[" * 100_000):
+            assert refusal(body).startswith("not JSON: ")
+
+    def test_another_format(self) -> None:
+        """A file of another kind or of a later version is refused with both formats named."""
+        for document, shown in (
             ([], "null"),
             ({}, "null"),
             (5, "null"),
             ({"format": "vllm-specdec-baseline/2"}, '"vllm-specdec-baseline/2"'),
-            ({"format": "other"}, '"other"'),
             ({"format": 1}, "1"),
-        ],
-    )
-    def test_another_format(self, document: object, shown: str) -> None:
-        """A file of another kind or of a later version is refused with both formats named."""
-        with pytest.raises(BaselineError) as raised:
-            decode(json.dumps(document).encode())
+        ):
+            assert refusal(json.dumps(document).encode()) == (
+                f"its format is {shown}, and this exporter reads vllm-specdec-baseline/1: record it anew"
+            )
 
-        assert (
-            str(raised.value)
-            == f"its format is {shown}, and this exporter reads vllm-specdec-baseline/1: record it anew"
-        )
-
-    @pytest.mark.parametrize("key", ["model_name", "upstream_version", "dialect", "recorded_at", "buckets"])
-    def test_a_missing_part(self, key: str) -> None:
-        """A part that is missing is named."""
-        with pytest.raises(BaselineError, match=rf"^not a baseline: [^\n]*`{key}`[^\n]*$"):
-            decode(changed(lambda document: document.pop(key)))
-
-    @pytest.mark.parametrize(
-        ("key", "value"), [("model_name", 5), ("buckets", {}), ("buckets", [5]), ("recorded_at", None)]
-    )
-    def test_another_type(self, key: str, value: object) -> None:
-        """A value of another type is refused with its place."""
-        with pytest.raises(BaselineError, match=rf"^not a baseline: [^\n]*\$\.{key}[^\n]*$"):
-            decode(changed(lambda document: document.update({key: value})))
+    def test_a_missing_part_or_another_type(self) -> None:
+        """The part is named, or the place of the value."""
+        for key in ("model_name", "upstream_version", "dialect", "recorded_at", "buckets"):
+            told = refusal(changed(lambda document, key=key: document.pop(key)))
+            assert told.startswith("not a baseline: ")
+            assert f"`{key}`" in told
+        for key, value in (("model_name", 5), ("buckets", {}), ("buckets", [5]), ("recorded_at", None)):
+            told = refusal(changed(lambda document, new={key: value}: document.update(new)))
+            assert told.startswith("not a baseline: ")
+            assert f"$.{key}" in told
 
     def test_nothing_recorded(self) -> None:
         """A file without a time per output token is of no use."""
-        message = "^no load bucket holds a time per output token: nothing was recorded$"
         nothing = LoadBucket(1.0, 10.0, 100.0, 0.0, Latencies(end_to_end=histogram(0.3)))
         for empty in (baseline(), baseline(nothing)):
-            with pytest.raises(BaselineError, match=message):
-                decode(encode(empty))
+            assert refusal(encode(empty)) == (
+                "no load bucket holds a time per output token: nothing was recorded"
+            )
 
-    @pytest.mark.parametrize(
-        "loads", [[0.5, 2.0], [2.0, 1.0], [2.0, 2.0], [0.0, 1.0], [float("nan")], [1.0, float("inf")]]
-    )
-    def test_loads_that_do_not_rise(self, loads: list[float]) -> None:
+    def test_loads_that_do_not_rise(self) -> None:
         """Loads rise from 1 up, and are numbers."""
+        for loads in ((0.5, 2.0), (2.0, 1.0), (2.0, 2.0), (0.0, 1.0), (NAN,), (1.0, INF)):
+            assert refusal(with_loads(*loads)).startswith("its loads do not rise from 1 up: "), loads
 
-        def change(document: Any) -> None:
-            del document["buckets"][len(loads) :]
-            for entry, running in zip(document["buckets"], loads, strict=True):
-                entry["requests_running"] = running
-
-        with pytest.raises(BaselineError, match=r"^its loads do not rise from 1 up: [^\n]*$"):
-            decode(changed(change))
-
-    @pytest.mark.parametrize(
-        ("key", "value"),
-        [
-            ("seconds", 0),
-            ("seconds", -1),
-            ("seconds", float("nan")),
-            ("generation_tokens", -1),
-            ("generation_tokens", float("inf")),
-            ("requests", float("nan")),
-        ],
-    )
-    def test_impossible_values(self, key: str, value: float) -> None:
+    def test_impossible_values(self) -> None:
         """Times and amounts are finite and not negative, and a bucket lasted some time."""
-        with pytest.raises(BaselineError, match=r"^impossible values at 3\.5 running requests$"):
-            decode(changed(lambda document: document["buckets"][1].update({key: value})))
+        values = {"seconds": (0, -1, NAN), "generation_tokens": (-1, INF), "requests": (NAN,)}
+        for new in ({key: value} for key, row in values.items() for value in row):
+            told = refusal(changed(lambda document, new=new: document["buckets"][1].update(new)))
+            assert told == "impossible values at 3.5 running requests", new
 
-    @pytest.mark.parametrize(
-        "parts",
-        [
+    def test_what_is_no_histogram(self) -> None:
+        """Bounds rise, counts do not fall, and the rest is finite."""
+        for parts in (
             {"counts": [1, 2, 2]},
             {"counts": [2, 1, 2, 2]},
             {"counts": [-1, 1, 2, 2]},
@@ -157,25 +144,14 @@ class TestRefused:
             {"bounds": [0.1, 0.4, 0.2, 0.8]},
             {"bounds": [0.1, 0.1, 0.2, 0.8]},
             {"sum": -1},
-            {"sum": float("nan")},
-            {"sum": float("inf")},
-            {"count": float("inf")},
-            {"bounds": [float("nan")], "counts": [2]},
-            {"bounds": [float("inf")], "counts": [2]},
-        ],
-        ids=str,
-    )
-    def test_what_is_no_histogram(self, parts: dict[str, Any]) -> None:
-        """Bounds rise, counts do not fall, and the rest is finite."""
-
-        def change(document: Any) -> None:
-            del document["buckets"][0]
-            document["buckets"][0]["latencies"]["time_per_output_token"].update(parts)
-
-        with pytest.raises(
-            BaselineError, match=r"^time_per_output_token at 3\.5 running requests is no histogram$"
+            {"sum": NAN},
+            {"sum": INF},
+            {"count": INF},
+            {"bounds": [NAN], "counts": [2]},
+            {"bounds": [INF], "counts": [2]},
         ):
-            decode(changed(change))
+            told = refusal(with_histogram(**parts))  # type: ignore[arg-type]
+            assert told == "time_per_output_token at 3.5 running requests is no histogram", parts
 
     def test_histograms_with_different_bounds(self) -> None:
         """Histograms of different servers cannot be laid beside each other."""
@@ -183,10 +159,7 @@ class TestRefused:
         def change(document: Any) -> None:
             document["buckets"][1]["latencies"]["time_per_output_token"]["bounds"] = [1, 2, 3, 4]
 
-        with pytest.raises(
-            BaselineError, match=r"^the buckets of time_per_output_token have different bounds$"
-        ):
-            decode(changed(change))
+        assert refusal(changed(change)) == "the buckets of time_per_output_token have different bounds"
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
         """A file that cannot be read is refused with the reason."""
@@ -197,33 +170,20 @@ class TestRefused:
 
 
 class TestFit:
-    @pytest.mark.parametrize(
-        ("mine", "theirs"),
-        [
-            ("0.32.0", "0.32.0"),
-            ("0.32.0", "0.32.9"),
-            ("0.32.1+cpu", "0.32.0.dev5"),
-            ("", "0.32.0"),
-            ("0.32.0", ""),
-            ("", ""),
-        ],
-    )
-    def test_of_the_same_release(self, mine: str, theirs: str) -> None:
+    def test_of_the_same_release(self) -> None:
         """Patch releases and builds may differ, and what is not known is no reason to refuse."""
-        assert baseline(bucket(1, 0.1), version=mine).why_not("m", theirs) == ""
+        same = [("0.32.0", "0.32.9"), ("0.32.1+cpu", "0.32.0.dev5"), ("", "0.32.0"), ("0.32.0", ""), ("", "")]
+        for mine, theirs in same:
+            assert baseline(bucket(1, 0.1), version=mine).why_not("m", theirs) == ""
 
-    @pytest.mark.parametrize(("mine", "theirs"), [("0.32.0", "0.33.0"), ("0.32.0", "1.32.0")])
-    def test_of_another_release(self, mine: str, theirs: str) -> None:
-        """Another release is another server, and the message names both."""
-        found = baseline(bucket(1, 0.1), version=mine).why_not("m", theirs)
-
-        assert found == f"the baseline is of version {mine}, and this server has {theirs}: record a new one"
-
-    def test_of_another_model(self) -> None:
-        """Another model is another server, and the message says what to do."""
-        found = baseline(bucket(1, 0.1)).why_not("other", "0.32.0")
-
-        assert found == (
+    def test_of_another_release_or_model(self) -> None:
+        """It is another server; the message names both, and says what to do."""
+        found = baseline(bucket(1, 0.1))
+        for theirs in ("0.33.0", "1.32.0"):
+            assert found.why_not("m", theirs) == (
+                f"the baseline is of version 0.32.0, and this server has {theirs}: record a new one"
+            )
+        assert found.why_not("other", "0.32.0") == (
             "the baseline is of model 'm', and this server serves 'other': "
             "record one for it, or set model_name in the file if it is the same model"
         )
@@ -232,29 +192,26 @@ class TestFit:
 class TestLoad:
     FOUND = baseline(bucket(1.0, 0.1), bucket(3.0, 0.1), bucket(40.0, 0.1))
 
-    @pytest.mark.parametrize(
-        ("load", "expected"),
-        [
-            (1.0, [(1.0, 1.0), (0.0, 3.0)]),
-            (1.5, [(0.75, 1.0), (0.25, 3.0)]),
-            (2.0, [(0.5, 1.0), (0.5, 3.0)]),
-            (0.2, [(1.0, 1.0), (0.0, 3.0)]),  # a request is at least one
-            (3.0, [(1.0, 3.0)]),
-            (3.75, [(1.0, 3.0)]),
-            (3.76, []),  # between 3 and 40 nothing is known
-            (31.9, []),
-            (32.0, [(1.0, 40.0)]),
-            (40.0, [(1.0, 40.0)]),
-            (50.0, [(1.0, 40.0)]),
-            (50.1, []),
-            (1000.0, []),
-        ],
-    )
-    def test_what_to_compare_with(self, load: float, expected: list[tuple[float, float]]) -> None:
+    def test_what_to_compare_with(self) -> None:
         """Between two near loads both count; near one of them it alone; elsewhere nothing is guessed."""
-        found = [(weight, bucket.requests_running) for weight, bucket in self.FOUND.at(load)]
+        expected = {
+            1.0: [(1.0, 1.0), (0.0, 3.0)],
+            1.5: [(0.75, 1.0), (0.25, 3.0)],
+            2.0: [(0.5, 1.0), (0.5, 3.0)],
+            0.2: [(1.0, 1.0), (0.0, 3.0)],  # a request is at least one
+            3.0: [(1.0, 3.0)],
+            3.75: [(1.0, 3.0)],
+            3.76: [],  # between 3 and 40 nothing is known
+            31.9: [],
+            32.0: [(1.0, 40.0)],
+            40.0: [(1.0, 40.0)],
+            50.0: [(1.0, 40.0)],
+            50.1: [],
+            1000.0: [],
+        }
+        found = {load: [(w, b.requests_running) for w, b in self.FOUND.at(load)] for load in expected}
 
-        assert found == [(pytest.approx(weight), running) for weight, running in expected]
+        assert found == {load: [(pytest.approx(w), r) for w, r in row] for load, row in expected.items()}
 
     @given(st.floats(1, 2000))
     def test_weights_add_up(self, load: float) -> None:

@@ -141,13 +141,12 @@ class TestPhases:
         with pytest.raises(BaselineError, match=r"^no request finished: record for longer$"):
             record([sample(0, 1, 0), sample(10, 1, 100)]).buckets()
 
-    @pytest.mark.parametrize("found", [[], [sample(0, 1, 5, 0.1)], [sample(0, 0, 5), sample(10, 0, 5)]])
-    def test_nothing_happened(self, found: list[Sample]) -> None:
+    def test_nothing_happened(self) -> None:
         """Without traffic, or a second sample, the message asks for it."""
-        with pytest.raises(
-            BaselineError, match=r"^nothing was generated: send it the usual traffic meanwhile$"
-        ):
-            record(found).buckets()
+        message = r"^nothing was generated: send it the usual traffic meanwhile$"
+        for found in ([], [sample(0, 1, 5, 0.1)], [sample(0, 0, 5), sample(10, 0, 5)]):
+            with pytest.raises(BaselineError, match=message):
+                record(found).buckets()
 
 
 class TestDisturbances:
@@ -165,12 +164,11 @@ class TestDisturbances:
         assert recorded.latencies.time_per_output_token is not None
         assert recorded.latencies.time_per_output_token.sum == pytest.approx(0.3)
 
-    @pytest.mark.parametrize("time", [10.0, 5.0])
-    def test_a_clock_that_does_not_advance(self, time: float) -> None:
+    def test_a_clock_that_does_not_advance(self) -> None:
         """No rate can be formed over no time."""
-        recorder = record([sample(0, 1, 0), sample(10, 1, 100, 0.1), sample(time, 1, 200, 0.1, 0.1)])
-
-        assert recorder.requests == 1
+        for time in (10.0, 5.0):
+            recorder = record([sample(0, 1, 0), sample(10, 1, 100, 0.1), sample(time, 1, 200, 0.1, 0.1)])
+            assert recorder.requests == 1
 
     def test_an_interruption(self) -> None:
         """Over a missed sample nothing is recorded."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -17,35 +14,39 @@ import pytest
 from golden.cases import from_zero, recorded
 from prometheus.replay import ReplayServer, Reply, series
 from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
-from support.commands import Outcome, run, run_in_terminal
-from support.exporter import exporter
+from support.commands import Outcome, run, run_here, run_in_terminal, wrong_refusals
+from support.exporter import running_exporter
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment
+from support.programs import COMMAND, eventually
 from vllm_specdec_exporter import ExporterResult, get_metrics, report, snapshot
 from vllm_specdec_exporter.check import exit_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
 PHASES, NOSPEC = series("ngram-phases"), series("nospec")
-ESCAPE = "\x1b"
-_AT_ONCE = 4
+FAIR, POOR_PHASE = (PHASES[3], PHASES[27]), (PHASES[30], PHASES[60])
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a server answers, the last reply for ever, and what `check` makes of it."""
+    """What a server answers, the last reply for ever, and what `check` makes of it.
+
+    Attributes:
+        replies: the answers.
+        code: the exit code.
+        verdicts: the beginning of the line on top for each engine; without any the server cannot be judged.
+        says: what else stands in the report.
+        flags: beside the URL.
+    """
 
     replies: tuple[Reply | bytes, ...]
     code: int
-    activity: str
-    findings: tuple[str, ...] = ()
+    verdicts: tuple[str, ...]
+    says: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
-
-
-def _from_zero(name: str) -> tuple[bytes, ...]:
-    return tuple(answer.body for answer in from_zero(recorded(name)))
 
 
 def _one_of_two_poor() -> tuple[bytes, bytes]:
@@ -57,90 +58,85 @@ def _one_of_two_poor() -> tuple[bytes, bytes]:
 
 
 _CONFIG = json.dumps({"method": "eagle3", "model": "a/draft", "num_speculative_tokens": 3})
+_FEW = (PHASES[60], PHASES[64])
+_LLAMA = "upstream/llamacpp-k4.txt"
 
-JUDGED = {
-    "fair": Case((PHASES[3], PHASES[27]), 0, "active", ("hint: drafts hold 3.5 of K=4 tokens on average",)),
+CASES = {
+    "fair": Case(
+        FAIR,
+        0,
+        ("BENEFICIAL  tiny-llama, engine 0: 1.",),
+        ("activity active (", "hint: drafts hold 3.5 of K=4 tokens on average"),
+    ),
     "poor": Case(
-        (PHASES[30], PHASES[60]), 1, "active", ("problem: the first drafted token is rejected in ",)
+        POOR_PHASE,
+        1,
+        ("HARMFUL  tiny-llama, engine 0: 0.",),
+        ("activity active (", "problem: the first drafted token is rejected in "),
     ),
     "bypassed": Case(
         (NOSPEC[2], NOSPEC[10]),
         1,
-        "bypassed",
-        ("problem: speculation is bypassed: ", "K schedule"),
+        ("BYPASSED  tiny-llama, engine 0: 8,560 tokens were generated in the last 1s",),
+        ("activity bypassed (", "problem: speculation is bypassed: ", "K schedule"),
         ("--spec.config", _CONFIG),
     ),
     "off": Case(
         (NOSPEC[2], NOSPEC[10]),
         3,
-        "off",
-        ("hint: speculation is off: ", "--speculative-config", "--spec.config"),
+        ("OFF  tiny-llama, engine 0: the server shows no sign of speculation being configured",),
+        ("activity off (", "hint: speculation is off: ", "--speculative-config", "--spec.config"),
     ),
-    "idle": Case((PHASES[68], PHASES[78]), 3, "idle", ("hint: nothing was generated in the last 1s",)),
+    "idle": Case(
+        (PHASES[68], PHASES[78]),
+        3,
+        ("IDLE  tiny-llama, engine 0: nothing was generated in the last 1s",),
+        ("activity idle (",),
+    ),
     "few-drafts": Case(
-        (PHASES[60], PHASES[64]), 3, "warming_up", ("hint: too little to judge by: 3 drafts in the last 1s",)
+        _FEW,
+        3,
+        ("WARMING_UP  tiny-llama, engine 0: 3 drafts in the last 1s, 100 are needed",),
+        ("activity warming_up (", "hint: too little to judge by: 3 drafts in the last 1s"),
     ),
-    "few-are-enough": Case(
-        (PHASES[60], PHASES[64]), 1, "active", ("problem: ",), ("--threshold", "minimum_drafts=2")
-    ),
+    "few-are-enough": Case(_FEW, 1, ("HARMFUL  ",), ("problem: ",), ("--threshold", "minimum_drafts=2")),
     "v0": Case(
-        _from_zero("upstream/vllm-v0-k5.txt"),
+        tuple(answer.body for answer in from_zero(recorded("upstream/vllm-v0-k5.txt"))),
         3,
-        "unknown",
-        ("hint: vLLM V0 shows means over its whole life",),
+        ("UNKNOWN  meta-llama/Llama-3.1-8B-Instruct: vLLM V0 shows means over its whole life",),
+        ("activity unknown (",),
     ),
-    "two-engines": Case((series("dp2")[3], series("dp2")[25]), 0, "active"),
-    "llamacpp": Case(_from_zero("upstream/llamacpp-k4.txt"), 0, "active"),
     "diffusion": Case(
-        _from_zero("upstream/vllm-diffusion.txt"),
+        tuple(answer.body for answer in from_zero(recorded("upstream/vllm-diffusion.txt"))),
         3,
-        "off",
-        ("hint: a diffusion model: its denoising steps are not speculative decoding Nothing is to be done",),
+        ("OFF  example/diffusion-llm, engine 0: a diffusion model: its denoising steps are",),
+        ("speculative decoding Nothing is to be done",),
+    ),
+    "llamacpp": Case(
+        tuple(answer.body for answer in from_zero(recorded(_LLAMA))), 0, ("BENEFICIAL  the only engine: 1.",)
     ),
     "within-a-request": Case(
-        (recorded("upstream/llamacpp-k4.txt"),),
+        (recorded(_LLAMA),),
         3,
-        "warming_up",
-        ("hint: too little to judge by: requests are running, and the server counts them when they end",),
+        ("WARMING_UP  ",),
+        ("requests are running, and the server counts them when they end",),
     ),
-    "all-rejected": Case((PHASES[31], PHASES[60]), 1, "active", ("rejected in 100% of the drafts",)),
-    "one-of-two-poor": Case(_one_of_two_poor(), 1, "active", ("problem: the first drafted token",)),
+    "one-of-two-poor": Case(
+        _one_of_two_poor(),
+        1,
+        ("BENEFICIAL  tiny-llama, engine 0: 1.", "HARMFUL  tiny-llama, engine 1: 0."),
+        ("quality poor", "tiny-llama, engine 0 (dialect", "tiny-llama, engine 1 (dialect"),
+    ),
+    "status": Case((Reply(b"", 503),), 4, (), ("http_status: HTTP 503",)),
+    "other": Case((Reply(b"node_load1 1\n"),), 4, (), ("unrecognized: no series of a known server",)),
+    "cut": Case((Reply(PHASES[3][:-20]),), 4, (), ("malformed: the text ends within a line",)),
+    "goes-down": Case((PHASES[3], Reply(b"", 500)), 4, (), ("http_status: HTTP 500",)),
+    "hostile": Case(
+        tuple(phase.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for phase in POOR_PHASE),
+        1,
+        ("HARMFUL  tiny\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}llama",),
+    ),
 }
-
-#: Results and what a script should know of them.
-CODES = {
-    "healthy": 0,
-    "varying": 0,
-    "marginal": 0,
-    "decrease": 0,
-    "measured": 0,
-    "poor": 1,
-    "disable": 1,
-    "measured_harmful": 1,
-    "bypassed": 1,
-    "idle": 3,
-    "off": 3,
-    "v0": 3,
-    "warming_up": 3,
-    "just_started": 3,
-    "no_engines": 3,
-    "down": 4,
-    "several_targets": 4,
-}
-
-UNREACHABLE = {
-    "status": (Reply(b"", 503), "http_status: HTTP 503"),
-    "page": (Reply(b"<!doctype html><html></html>\n"), "malformed: an HTML page"),
-    "other": (Reply(b"node_load1 1\n"), "unrecognized: no series of a known server"),
-    "cut": (Reply(PHASES[3][:-20]), "malformed: the text ends within a line"),
-    "redirect": (Reply(b"", 302, location="/elsewhere"), "redirect: "),
-    "goes-down": (Reply(b"", 500), "http_status: HTTP 500"),
-}
-
-
-def check(*replies: Reply | bytes, flags: tuple[str, ...] = (), version: str = "0.32.0") -> Outcome:
-    with ReplayServer(replies, version=version) as server:
-        return run("check", server.url, "--for", "1s", *flags)
 
 
 @pytest.fixture(scope="module")
@@ -148,43 +144,35 @@ def outcomes() -> dict[str, Outcome]:
     """Every case, run once, a few at a time."""
 
     def one(name: str) -> Outcome:
-        if name in JUDGED:
-            return check(*JUDGED[name].replies, flags=JUDGED[name].flags)
-        reply = UNREACHABLE[name][0]
-        return check(*((PHASES[3], reply) if name == "goes-down" else (reply,)))
+        case = CASES[name]
+        with ReplayServer(case.replies, version="0.32.0") as server:
+            return run("check", server.url, "--for", "1s", *case.flags)
 
-    names = [*JUDGED, *UNREACHABLE]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(names, pool.map(one, names), strict=True))
+        return dict(zip(CASES, pool.map(one, CASES), strict=True))
 
 
-# --- exit codes and findings
+@pytest.mark.parametrize("name", CASES)
+def test_exit_code_and_report_tell_how_it_stands(outcomes: dict[str, Outcome], name: str) -> None:
+    """0 active and not losing, 1 losing or bypassed, 3 not to be judged, 4 no metrics.
 
-
-@pytest.mark.parametrize("name", JUDGED)
-def test_the_exit_code_tells_a_script_how_it_stands(outcomes: dict[str, Outcome], name: str) -> None:
-    """0 active and not losing, 1 losing or bypassed, 3 not to be judged; nothing on standard error."""
-    assert (JUDGED[name].code, "") == (outcomes[name].code, outcomes[name].err)
-
-
-@pytest.mark.parametrize("name", JUDGED)
-def test_the_report_says_what_is_wrong(outcomes: dict[str, Outcome], name: str) -> None:
-    """The activity stands in the report, and so do the findings."""
-    out = " ".join(outcomes[name].out.split())
-    assert f"activity {JUDGED[name].activity} (" in out
-    assert [text for text in JUDGED[name].findings if text not in out] == []
-
-
-@pytest.mark.parametrize("name", JUDGED)
-def test_quality_is_judged_only_where_speculation_is_active(outcomes: dict[str, Outcome], name: str) -> None:
-    """Whatever is not active has no level."""
-    assert (JUDGED[name].activity == "active") == ("\n    quality   " in outcomes[name].out)
-
-
-@pytest.mark.parametrize("name", [n for n, case in JUDGED.items() if case.code == 1])
-def test_a_problem_is_called_one(outcomes: dict[str, Outcome], name: str) -> None:
-    """Exit code 1 always comes with at least one problem in the report."""
-    assert "\n    problem: " in outcomes[name].out
+    Each engine has its verdict on top; a problem is called one, only what is active has a quality, and
+    nothing out of the server's labels steers the terminal.
+    """
+    case, outcome = CASES[name], outcomes[name]
+    assert (outcome.code, outcome.err) == (case.code, "")
+    assert "\x1b" not in outcome.out
+    text = " ".join(outcome.out.split())
+    assert [said for said in case.says if said not in text] == []
+    if case.code == 4:
+        assert "cannot be judged" in text
+        return
+    above = re.findall(r"^  (\S.*)$", outcome.out.partition("\n\n")[0], re.MULTILINE)
+    verdicts = [line for line in above if re.match("[A-Z_]{3,}  ", line)]
+    starts = zip(verdicts, case.verdicts, strict=True)
+    assert [line for line, start in starts if not line.startswith(start)] == []
+    assert ("\n    problem: " in outcome.out) == (case.code == 1)
+    assert ("\n    quality   " in outcome.out) == ("activity active (" in text)
 
 
 def test_a_diffusion_model_is_not_told_to_switch_speculation_on(outcomes: dict[str, Outcome]) -> None:
@@ -192,272 +180,161 @@ def test_a_diffusion_model_is_not_told_to_switch_speculation_on(outcomes: dict[s
     assert "--speculative-config" not in outcomes["diffusion"].out
 
 
-@pytest.mark.parametrize("name", UNREACHABLE)
-def test_a_server_that_gives_no_metrics_ends_with_4(outcomes: dict[str, Outcome], name: str) -> None:
-    """The report names the reason, as the metrics do; a server lost on the way counts too."""
-    assert outcomes[name].code == 4
-    assert "cannot be judged" in outcomes[name].out
-    assert UNREACHABLE[name][1] in outcomes[name].out
-
-
 def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
-    """Nobody waits for the whole watch when the first poll already failed."""
-    outcome = run("check", f"http://127.0.0.1:{free_port()}", "--for", "59m")
+    """Nobody waits for the whole watch when the first poll already failed; the JSON has the reason, too."""
+    outcome = run_here("check", f"http://127.0.0.1:{free_port()}", "--for", "59m", "--json")
     assert outcome.code == 4
-    assert "refused: nothing listens at the address" in outcome.out
+    (target,) = snapshot.decode(outcome.out.encode()).targets
+    assert target.failure is not None
+    assert (target.up, target.failure.reason) == (False, "refused")
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_the_exit_code_goes_by_payoff(name: str) -> None:
+# --- the exit code
+
+
+#: Results and what a script should know of them.
+CODES = {
+    0: ("healthy", "varying", "marginal", "decrease", "measured"),
+    1: ("poor", "disable", "measured_harmful", "bypassed"),
+    3: ("idle", "off", "v0", "warming_up", "just_started", "no_engines"),
+    4: ("down", "several_targets"),
+}
+
+
+def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known() -> None:
     """Whether it loses counts, not what the rubric calls it: poor acceptance that pays is no problem."""
-    assert exit_code(PAGES[name]) == CODES[name]
+    found = {
+        code: tuple(name for name in names if exit_code(PAGES[name]) == code) for code, names in CODES.items()
+    }
+    assert found == CODES
+    (paying,) = PAGES["decrease"].targets[0].engines
+    assert (paying.quality.level, paying.payoff.verdict) == ("poor", "beneficial")
+    # A server that does not tell its load can still be called poor.
+    for shares, code in ((HEALTHY, 0), (POOR, 1)):
+        only = engine(shares, running=None)
+        assert only.payoff.verdict is None
+        assert exit_code(page_of(target(only))) == code
 
 
-@pytest.mark.parametrize(("shares", "code"), [(HEALTHY, 0), (POOR, 1)])
-def test_the_exit_code_goes_by_quality_where_payoff_is_not_known(
-    shares: tuple[float, ...], code: int
-) -> None:
-    """A server that does not tell its load can still be called poor."""
-    only = engine(shares, running=None)
-    assert only.payoff.verdict is None
-    assert exit_code(page_of(target(only))) == code
+# --- usage
 
 
-def test_what_pays_is_poor_by_the_rubric_in_one_of_these() -> None:
-    """The case that tells both apart is really among them."""
-    (only,) = PAGES["decrease"].targets[0].engines
-    assert (only.quality.level, only.payoff.verdict) == ("poor", "beneficial")
+USAGE = [
+    (("--for", "10"), '--for "10": a duration needs a unit'),
+    (("--for", "100ms"), '--for "100ms": allowed: from 1s to 1h'),
+    (("--for", "2h"), '--for "2h": allowed: from 1s to 1h'),
+    (("ftp://x",), 'error: URL "ftp://x": not an address; allowed: http://host:port'),
+    (("http://somebody:hunter2@host:99999999",), 'URL "http://<secret>@host:99999999": not an address'),
+    (("http://a", "http://b"), "unrecognized arguments: http://b"),
+    (("--vllm.url", "http://a"), "unrecognized arguments: --vllm.url"),
+    (("--spec.config", "{"), '--spec.config "{": not JSON'),
+    (("--threshold", "x=1"), "unknown threshold 'x'; most like it: "),
+    (("--nonsense",), "unrecognized arguments: --nonsense"),
+    (("--color", "purple"), "argument --color: invalid choice: 'purple'"),
+    (("--baseline.file", "/nowhere"), '--baseline.file "/nowhere": cannot be read'),
+    (("--baseline.file", "/dev/null"), '--baseline.file "/dev/null": not JSON'),
+    (("--cost.profile", "free"), '--cost.profile "free": no such profile; known: auto'),
+    (("--cost.file", "/dev/null"), '--cost.file "/dev/null": '),
+    (("--cost.gpu-memory", "80GB"), "--cost.draft-memory and --cost.gpu-memory go together"),
+    (("--vllm.ca-file", "/nowhere"), '--vllm.ca-file "/nowhere": cannot be read'),
+]
 
 
-USAGE = {
-    "a duration without unit": (("--for", "10"), '--for "10": a duration needs a unit'),
-    "too short": (("--for", "100ms"), '--for "100ms": allowed: from 1s to 1h'),
-    "too long": (("--for", "2h"), '--for "2h": allowed: from 1s to 1h'),
-    "no address": (("ftp://x",), 'URL "ftp://x": not an address; allowed: http://host:port'),
-    "two servers": (("http://a", "http://b"), "unrecognized arguments: http://b"),
-    "the flag of serve": (("--vllm.url", "http://a"), "unrecognized arguments: --vllm.url"),
-    "bad JSON": (("--spec.config", "{"), '--spec.config "{": not JSON'),
-    "unknown threshold": (("--threshold", "x=1"), "unknown threshold 'x'; most like it: "),
-    "unknown flag": (("--nonsense",), "unrecognized arguments: --nonsense"),
-    "unknown choice": (("--color", "purple"), "argument --color: invalid choice: 'purple'"),
-    "a missing baseline": (("--baseline.file", "/nowhere"), '--baseline.file "/nowhere": cannot be read'),
-    "no baseline": (("--baseline.file", "/dev/null"), '--baseline.file "/dev/null": not JSON'),
-    "unknown profile": (("--cost.profile", "free"), '--cost.profile "free": no such profile; known: auto'),
-    "no profiles": (("--cost.file", "/dev/null"), '--cost.file "/dev/null": '),
-    "half a memory": (
-        ("--cost.gpu-memory", "80GB"),
-        "--cost.draft-memory and --cost.gpu-memory go together",
-    ),
-    "a missing file": (("--vllm.ca-file", "/nowhere"), '--vllm.ca-file "/nowhere": cannot be read'),
-}
-
-
-@pytest.mark.parametrize("name", USAGE)
-def test_bad_usage_ends_with_2_and_one_line(name: str) -> None:
-    """The line names the flag and the value, and says what is allowed."""
-    flags, message = USAGE[name]
-    outcome = run("check", *flags)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.startswith("vllm-specdec-exporter check: error: ")
-    assert message in outcome.err
-    assert outcome.err.count("\n") == 1
-
-
-def test_a_bad_address_is_called_what_the_user_gave() -> None:
-    """Who gave a URL as argument is not told about a flag that he did not use."""
-    assert "--vllm.url" not in run("check", "ftp://x").err
-
-
-VARIABLE = "VLLM_SPECDEC_EXPORTER_VLLM_URL"
-IN_THE_ENVIRONMENT = {
-    "no address": ("ftp://x", f'{VARIABLE} "ftp://x": not an address; allowed: http://host:port'),
-    "several servers": ("http://a,http://b", "check looks at one server; give one URL"),
-}
-
-
-@pytest.mark.parametrize("name", IN_THE_ENVIRONMENT)
-def test_a_bad_address_in_the_environment_is_named_with_its_variable(name: str) -> None:
-    """Where the server comes from the environment, that is what the line names."""
-    value, message = IN_THE_ENVIRONMENT[name]
-    outcome = run("check", **{VARIABLE: value})
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.startswith(f"vllm-specdec-exporter check: error: {message}")
-    assert outcome.err.count("\n") == 1
+def test_bad_usage_ends_with_2_and_one_line() -> None:
+    """The line names the flag, or the variable, and the value, and says what is allowed."""
+    variable = "VLLM_SPECDEC_EXPORTER_VLLM_URL"
+    bad = f'{variable} "ftp://x": not an address; allowed: http://host:port'
+    several = {variable: "http://a,http://b"}
+    assert wrong_refusals("check", USAGE) == []
+    assert wrong_refusals("check", [((), bad)], **{variable: "ftp://x"}) == []
+    assert wrong_refusals("check", [((), "check looks at one server; give one URL")], **several) == []
 
 
 def test_the_address_may_come_from_the_environment() -> None:
     """It counts where no URL is given, and only there."""
     here, there = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-    assert run("check", **{VARIABLE: there}).out.startswith(f"{there} cannot be judged\n")
-    assert run("check", here, **{VARIABLE: there}).out.startswith(f"{here} cannot be judged\n")
+    variable = {"VLLM_SPECDEC_EXPORTER_VLLM_URL": there}
+    assert run_here("check", **variable).out.startswith(f"{there} cannot be judged\n")
+    assert run_here("check", here, **variable).out.startswith(f"{here} cannot be judged\n")
 
 
 # --- the table
 
 
-def increases(name: str) -> dict[str, float]:
-    """The increases of vLLM's counters from the first to the last answer of a case."""
-    before, after = (
-        {
-            series: float(value)
-            for series, value in re.findall(r"^vllm:(\S+?_total\{\S*\}) (\S+)$", body.decode(), re.MULTILINE)
-        }
-        for body in JUDGED[name].replies
-        if isinstance(body, bytes)
-    )
-    by_name = {}
-    for series_name, value in after.items():
-        position = re.search(r'position="(\d+)"', series_name)
-        short = series_name.partition("{")[0].removeprefix("spec_decode_num_").removesuffix("_total")
-        by_name[short + (position[1] if position else "")] = value - before[series_name]
-    return by_name
-
-
-def load(name: str, state: str) -> str:
-    """The requests in a state, from the last answer of a case."""
-    body = JUDGED[name].replies[-1]
-    assert isinstance(body, bytes)
-    (value,) = re.findall(rf"^vllm:num_requests_{state}\{{.*\}} (.*)$", body.decode(), re.MULTILINE)
-    return f"{float(value):.0f}"
+def increases(replies: tuple[Reply | bytes, ...]) -> dict[str, float]:
+    """The increases of vLLM's counters from the first to the last answer, by name and position."""
+    found: dict[str, float] = {}
+    for body, sign in zip(replies, (-1, 1), strict=True):
+        assert isinstance(body, bytes)
+        lines = re.findall(r"^vllm:(\w+?)_total\{(\S*)\} (\S+)$", body.decode(), re.MULTILINE)
+        for name, labels, value in lines:
+            position = re.search(r'position="(\d+)"', labels)
+            key = name.removeprefix("spec_decode_num_") + (position[1] if position else "")
+            found[key] = found.get(key, 0.0) + sign * float(value)
+    return found
 
 
 def rows(report: str) -> dict[str, str]:
     """The rows of the table, by their name."""
-    return dict(re.findall(r"^    (\S.{22}) ?(\S.*)$", report, re.MULTILINE))
+    return {k.strip(): v for k, v in re.findall(r"^    (\S.{22}) ?(\S.*)$", report, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("name", ["fair", "poor"])
 def test_the_table_holds_the_increases_of_the_watch(outcomes: dict[str, Outcome], name: str) -> None:
-    """The values are those of vLLM's counters between the first and the last poll."""
-    found = increases(name)
-    table = {key.strip(): value for key, value in rows(outcomes[name].out).items()}
+    """Its values are those of vLLM's counters between the first and the last poll; positions have rows."""
+    replies, out = CASES[name].replies, outcomes[name].out
+    found, last = increases(replies), str(replies[-1])
     drafts, accepted = found["drafts"], found["accepted_tokens"]
+    load = {
+        state: float(re.findall(rf"vllm:num_requests_{state}\{{.*?\}} ([\d.]+)", last)[0])
+        for state in ("running", "waiting")
+    }
     expected = {
         "drafts": f"{drafts:,.0f}",
         "acceptance ratio": f"{accepted / found['draft_tokens']:.1%}",
         "mean acceptance length": f"{1 + accepted / drafts:.2f}",
         "mean draft length": f"{found['draft_tokens'] / drafts:.2f}",
         "tokens out of drafts": f"{(accepted + drafts) / found['generation_tokens']:.1%}",
-        "requests running": load(name, "running"),
-        "requests waiting": load(name, "waiting"),
+        **{f"requests {state}": f"{value:.0f}" for state, value in load.items()},
     }
-    assert expected == {key: table.get(key) for key in expected}
+    table = rows(out)
+    assert {key: table.get(key) for key in expected} == expected
 
-
-@pytest.mark.parametrize("name", ["fair", "poor"])
-def test_each_position_has_a_row(outcomes: dict[str, Outcome], name: str) -> None:
-    """Its acceptance of all drafts, of those before, the mean length up to it, and a bar as long."""
-    found = increases(name)
-    lines = re.findall(
-        r"^ +(\d) +([\d.]+%) +([\d.]+%|–) +([\d.]+)(?: +[\d.]+x)?(?: +(█+))? *$",
-        outcomes[name].out,
-        re.MULTILINE,
+    shown = re.findall(
+        r"^ +(\d) +([\d.]+%) +([\d.]+%|–) +([\d.]+)(?: +[\d.]+x)?(?: +(█+))? *$", out, re.MULTILINE
     )
-    expected, length, before = [], 1.0, 1.0
+    positions, length, before = [], 1.0, 1.0
     for position in range(4):
-        ratio = found[f"accepted_tokens_per_pos{position}"] / found["drafts"]
+        ratio = found[f"accepted_tokens_per_pos{position}"] / drafts
         length += ratio
         conditional = f"{ratio / before:.1%}" if before else "–"
-        expected.append(
-            (str(position), f"{ratio:.1%}", conditional, f"{length:.2f}", "█" * round(ratio * 30))
-        )
+        bar = "█" * round(ratio * 30)
+        positions.append((str(position), f"{ratio:.1%}", conditional, f"{length:.2f}", bar))
         before = ratio
-    assert expected == lines
+    assert shown == positions
 
 
 def test_the_verdict_stands_above_all_else(outcomes: dict[str, Outcome]) -> None:
     """The address, the answer in a line, and then what was looked at: engine, dialect, version and K."""
-    found = increases("fair")
-    ratio = found["accepted_tokens"] / found["draft_tokens"]
-    length = 1 + found["accepted_tokens"] / found["drafts"]
+    found, table = increases(FAIR), rows(outcomes["fair"].out)
     head = outcomes["fair"].out.splitlines()[:6]
-    drafted = float(rows(outcomes["fair"].out)["estimated speedup".ljust(23)].split("x ")[0])
-    covered = float(rows(outcomes["fair"].out)["tokens out of drafts".ljust(23)].rstrip("%")) / 100
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", head[0])
     answer = " ".join(head[1].split() + head[2].split())
     speedup = answer.removeprefix("BENEFICIAL tiny-llama, engine 0: ").split()[0]
     # Of all tokens: those that did not come out of drafts gain nothing (Amdahl).
+    drafted = float(table["estimated speedup"].split("x ")[0])
+    covered = float(table["tokens out of drafts"].rstrip("%")) / 100
     assert float(speedup) == pytest.approx(1 / (covered / drafted + 1 - covered), abs=0.01)
+    ratio = found["accepted_tokens"] / found["draft_tokens"]
+    length = 1 + found["accepted_tokens"] / found["drafts"]
     assert answer == (
         f"BENEFICIAL tiny-llama, engine 0: {speedup} times as fast as without speculation (estimated), "
         f"{ratio:.1%} of the drafted tokens accepted, {length:.2f} tokens a draft"
     )
-    assert head[3:] == [
-        "",
-        "  tiny-llama, engine 0 (dialect vllm-v1, version 0.32.0, K 4)",
-        "",
-    ]
-
-
-VERDICTS = {
-    "poor": ["HARMFUL  tiny-llama, engine 0: 0."],
-    "bypassed": ["BYPASSED  tiny-llama, engine 0: 8,560 tokens were generated in the last 1s"],
-    "off": ["OFF  tiny-llama, engine 0: the server shows no sign of speculation being configured"],
-    "idle": ["IDLE  tiny-llama, engine 0: nothing was generated in the last 1s"],
-    "few-drafts": ["WARMING_UP  tiny-llama, engine 0: 3 drafts in the last 1s, 100 are needed"],
-    "v0": ["UNKNOWN  meta-llama/Llama-3.1-8B-Instruct: vLLM V0 shows means over its whole life"],
-    "two-engines": [
-        "BENEFICIAL  tiny-llama, engine 0: 1.",
-        "BENEFICIAL  tiny-llama, engine 1: 1.",
-    ],
-    "one-of-two-poor": [
-        "BENEFICIAL  tiny-llama, engine 0: 1.",
-        "HARMFUL  tiny-llama, engine 1: 0.",
-    ],
-    "llamacpp": ["BENEFICIAL  the only engine: 1."],
-    "diffusion": ["OFF  example/diffusion-llm, engine 0: a diffusion model: its denoising steps are"],
-}
-
-
-@pytest.mark.parametrize("name", VERDICTS)
-def test_every_engine_has_its_verdict(outcomes: dict[str, Outcome], name: str) -> None:
-    """One line for each stands on top, whatever there is to say of it."""
-    verdicts = re.findall(r"^  ([A-Z_]{3,}  \S.*)$", outcomes[name].out, re.MULTILINE)
-    above = re.findall(r"^  (\S.*)$", outcomes[name].out.partition("\n\n")[0], re.MULTILINE)
-    assert verdicts == above
-    assert [line.startswith(start) for line, start in zip(above, VERDICTS[name], strict=True)] == [
-        True
-    ] * len(above)
-
-
-def test_every_engine_has_its_report(outcomes: dict[str, Outcome]) -> None:
-    """Two engines, two heads, two tables."""
-    out = outcomes["two-engines"].out
-    assert [f"\n  tiny-llama, engine {n} (dialect vllm-v1, " in out for n in (0, 1)] == [True, True]
-    assert out.count("mean acceptance length  ") == 2
-
-
-def test_the_gravest_engine_decides(outcomes: dict[str, Outcome]) -> None:
-    """One engine that is poor makes the exit code 1, whatever the others do."""
-    outcome = outcomes["one-of-two-poor"]
-    assert outcome.code == 1
-    assert "quality   poor" in outcome.out
-    assert re.search(r"quality   (fair|optimal)", outcome.out)
+    assert head[3:] == ["", "  tiny-llama, engine 0 (dialect vllm-v1, version 0.32.0, K 4)", ""]
 
 
 # --- JSON
-
-
-@pytest.fixture(scope="module")
-def still_server() -> Iterator[ReplayServer]:
-    """A server whose counters stand still."""
-    with ReplayServer([PHASES[-1]]) as server:
-        yield server
-
-
-def test_json_is_the_snapshot(still_server: ReplayServer) -> None:
-    """One line of valid JSON, which says of the server what the exporter's own snapshot says of it."""
-    outcome = run("check", still_server.url, "--for", "1s", "--json")
-    assert (outcome.code, outcome.err) == (3, "")
-    jsonschema.validate(json.loads(outcome.out), snapshot.schema())
-    found = snapshot.decode(outcome.out.encode())
-    with exporter("--vllm.url", still_server.url) as address:
-        end = time.monotonic() + 20
-        while not (served := get_metrics(f"http://{address}")).targets[0].engines:
-            assert time.monotonic() < end, "the exporter did not poll"
-            time.sleep(0.05)
-    assert known(served) == known(found)
-    assert served.thresholds == found.thresholds
 
 
 def known(result: ExporterResult) -> list[object]:
@@ -469,13 +346,17 @@ def known(result: ExporterResult) -> list[object]:
     ]
 
 
-def test_json_reads_back_as_the_report(outcomes: dict[str, Outcome]) -> None:
-    """Who keeps the JSON can still have the report of it, word for word."""
-    with ReplayServer(JUDGED["poor"].replies) as server:
-        outcome = run("check", server.url, "--for", "1s", "--json")
-    assert outcome.code == 1
-    text = report.render(snapshot.decode(outcome.out.encode()))
-    assert fixed(outcomes["poor"].out) == fixed(text)
+def test_json_is_the_snapshot() -> None:
+    """One line of valid JSON, which says of the server what the exporter's own snapshot says of it."""
+    with ReplayServer([PHASES[-1]]) as server:
+        outcome = run_here("check", server.url, "--for", "1s", "--json")
+        with running_exporter("--vllm.url", server.url) as exporter:
+            served = eventually(lambda: (one := get_metrics(exporter.url)).targets[0].engines and one)
+    assert (outcome.code, outcome.err, outcome.out.count("\n")) == (3, "", 1)
+    jsonschema.validate(json.loads(outcome.out), snapshot.schema())
+    found = snapshot.decode(outcome.out.encode())
+    assert known(served) == known(found)
+    assert served.thresholds == found.thresholds
 
 
 def fixed(text: str) -> list[str]:
@@ -485,146 +366,85 @@ def fixed(text: str) -> list[str]:
     return text.strip().splitlines()
 
 
-def test_json_of_an_unreachable_server_is_a_snapshot_too() -> None:
-    """Scripts get JSON in any case, with the reason in it."""
-    outcome = run("check", f"http://127.0.0.1:{free_port()}", "--json")
-    assert outcome.code == 4
-    (target,) = snapshot.decode(outcome.out.encode()).targets
-    assert target.failure is not None
-    assert (target.up, target.failure.reason) == (False, "refused")
+# --- where the output goes
 
 
-# --- colours
+@dataclass(frozen=True)
+class Shown:
+    """A run of `check` where its output is out of the ordinary.
+
+    Attributes:
+        coloured: whether colours are expected.
+        flags: beside the URL.
+        environment: variables.
+        terminal: whether the output is one.
+    """
+
+    coloured: bool
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    terminal: bool = False
 
 
-def coloured(*flags: str, terminal: bool, **environment: str) -> tuple[bool, Outcome]:
-    with ReplayServer((PHASES[30], PHASES[60])) as server:
-        start = run_in_terminal if terminal else run
-        outcome = start("check", server.url, "--for", "1s", *flags, **environment)
-    return ESCAPE in outcome.out, outcome
-
-
-COLOUR = {
-    "a terminal": (True, (), {}, True),
-    "a pipe": (False, (), {}, False),
-    "a terminal with NO_COLOR": (True, (), {"NO_COLOR": "1"}, False),
-    "a terminal with NO_COLOR empty": (True, (), {"NO_COLOR": ""}, True),
-    "a terminal, never": (True, ("--color", "never"), {}, False),
-    "a pipe, always": (False, ("--color", "always"), {}, True),
-    "a pipe, always, with NO_COLOR": (False, ("--color", "always"), {"NO_COLOR": "1"}, True),
-    "a terminal, as JSON": (True, ("--json",), {}, False),
+_NO_COLOR = {"NO_COLOR": "1"}
+SHOWN = {
+    "a terminal": Shown(True, terminal=True),
+    "a terminal with NO_COLOR": Shown(False, environment=_NO_COLOR, terminal=True),
+    "a terminal with NO_COLOR empty": Shown(True, environment={"NO_COLOR": ""}, terminal=True),
+    "a terminal, never": Shown(False, ("--color", "never"), terminal=True),
+    "a terminal, as JSON": Shown(False, ("--json",), terminal=True),
+    "a pipe, always, with NO_COLOR": Shown(True, ("--color", "always"), _NO_COLOR),
+    "ASCII": Shown(False, environment={"PYTHONIOENCODING": "ascii"}),
 }
 
 
 @pytest.fixture(scope="module")
-def colours() -> dict[str, tuple[bool, Outcome]]:
-    """Every combination, run once, a few at a time."""
+def shown() -> dict[str, Outcome]:
+    """Each of these, of the same server, with a password in its address."""
 
-    def one(name: str) -> tuple[bool, Outcome]:
-        terminal, flags, environment, _ = COLOUR[name]
-        return coloured(*flags, terminal=terminal, **environment)
+    def one(row: Shown) -> Outcome:
+        start = run_in_terminal if row.terminal else run
+        with ReplayServer(POOR_PHASE, version="0.32.0") as server:
+            url = server.url.replace("//", "//somebody:hunter2@")
+            return start("check", url, "--for", "1s", *row.flags, **row.environment)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(COLOUR, pool.map(one, COLOUR), strict=True))
+        return dict(zip(SHOWN, pool.map(one, SHOWN.values()), strict=True))
 
 
-@pytest.mark.parametrize("name", COLOUR)
-def test_colours_are_for_terminals(colours: dict[str, tuple[bool, Outcome]], name: str) -> None:
+def test_colours_are_for_terminals_and_credentials_for_nobody(shown: dict[str, Outcome]) -> None:
     """Only a terminal gets escape codes, and NO_COLOR, unless it is empty, or a flag decides otherwise.
 
     As https://no-color.org has it: an empty NO_COLOR does not count, and a flag of the command outranks it.
     """
-    assert COLOUR[name][3] == colours[name][0]
-    assert colours[name][1].code == 1
+    assert {name: "\x1b" in outcome.out for name, outcome in shown.items()} == {
+        name: row.coloured for name, row in SHOWN.items()
+    }
+    assert {outcome.code for outcome in shown.values()} == {1}
+    assert not any("hunter2" in outcome.out + outcome.err for outcome in shown.values())
 
 
-def test_a_terminal_is_told_that_it_has_to_wait(colours: dict[str, tuple[bool, Outcome]]) -> None:
-    """In a terminal the first line says what is being watched, and for how long."""
-    first = colours["a terminal"][1].out.splitlines()[0]
-    assert re.fullmatch(r"watching http://127\.0\.0\.1:\d+ for 1s \.\.\.", first)
-    assert colours["a pipe"][1].err == ""
-
-
-def test_without_its_colours_the_report_is_the_plain_one(colours: dict[str, tuple[bool, Outcome]]) -> None:
-    """Colours add emphasis and nothing else: not a line is broken elsewhere."""
-    plain, painted = colours["a pipe"][1].out, colours["a pipe, always"][1].out
-    assert fixed(plain) == fixed(COLOURS.sub("", painted))
-
-
-def test_a_length_of_exactly_1_is_written_like_every_other(outcomes: dict[str, Outcome]) -> None:
-    """Lengths have the same decimals throughout, whatever their values; only counts are whole."""
-    table = {key.strip(): value for key, value in rows(outcomes["all-rejected"].out).items()}
-    assert table["mean acceptance length"] == "1.00"
-    assert re.fullmatch(r"\d\.\d\d", table["mean draft length"])
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """What `check` said where its output, or its address, is out of the ordinary."""
-
-    ascii: Outcome
-    closed: subprocess.CompletedProcess[bytes]
-    with_password: Outcome
-    with_password_as_json: Outcome
-
-
-@pytest.fixture(scope="module")
-def elsewhere() -> Iterator[Elsewhere]:
-    """All of them at once; the server begins anew for each."""
-
-    def ascii_only(url: str) -> Outcome:
-        return run("check", url, "--for", "1s", PYTHONIOENCODING="ascii")
-
-    def closed(url: str) -> subprocess.CompletedProcess[bytes]:
-        script = f"'{COMMAND}' check {url} --for 1s | true; exit ${{PIPESTATUS[0]}}"
-        return subprocess.run(
-            ["bash", "-c", script], capture_output=True, env=clean_environment(), timeout=60
-        )
-
-    def with_password(url: str, *flags: str) -> Outcome:
-        return run("check", url.replace("//", "//somebody:hunter2@"), "--for", "1s", *flags)
-
-    def as_json(url: str) -> Outcome:
-        return with_password(url, "--json")
-
-    starts = (ascii_only, closed, with_password, as_json)
-    with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(starts)) as pool:
-        servers = [stack.enter_context(ReplayServer((PHASES[3], PHASES[27]))) for _ in starts]
-        jobs = [pool.submit(start, server.url) for start, server in zip(starts, servers, strict=True)]
-        yield Elsewhere(*(job.result() for job in jobs))
-
-
-def test_the_report_survives_a_terminal_that_knows_only_ascii(
-    elsewhere: Elsewhere, outcomes: dict[str, Outcome]
+def test_the_report_has_the_same_words_everywhere(
+    shown: dict[str, Outcome], outcomes: dict[str, Outcome]
 ) -> None:
-    """Each bar and dash that it cannot show is a question mark; all else is as ever."""
-    outcome = elsewhere.ascii
-    assert (outcome.code, outcome.err) == (0, "")
-    expected = [re.sub("[^\x00-\x7f]", "?", line) for line in fixed(outcomes["fair"].out)]
-    assert fixed(outcome.out) == expected
-    assert "  ???????????" in outcome.out
+    """Without its colours, out of its JSON, and with a question mark for what ASCII does not have.
+
+    A terminal is told before what is being watched, and for how long.
+    """
+    plain = fixed(outcomes["poor"].out)
+    assert fixed(COLOURS.sub("", shown["a pipe, always, with NO_COLOR"].out)) == plain
+    told, _, painted = shown["a terminal"].out.partition("\n")
+    assert re.fullmatch(r"watching http://127\.0\.0\.1:\d+ for 1s \.\.\.", told)
+    assert fixed(COLOURS.sub("", painted)) == plain
+    as_json = shown["a terminal, as JSON"].out.partition("\n")[2]
+    assert fixed(report.render(snapshot.decode(as_json.encode()))) == plain
+    assert shown["ASCII"].err == ""
+    assert fixed(shown["ASCII"].out) == [re.sub("[^\x00-\x7f]", "?", line) for line in plain]
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(elsewhere: Elsewhere) -> None:
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     """`check | head -1` ends without a traceback, with the code of a program that wrote to a closed pipe."""
-    assert (elsewhere.closed.returncode, elsewhere.closed.stdout, elsewhere.closed.stderr) == (141, b"", b"")
-
-
-def test_credentials_in_the_address_are_not_shown(elsewhere: Elsewhere) -> None:
-    """Neither the report nor the JSON nor an error repeats a password."""
-    shown = (elsewhere.with_password, elsewhere.with_password_as_json)
-    assert [outcome.code for outcome in shown] == [0, 0]
-    bad = run("check", "http://somebody:hunter2@host:99999999")
-    assert (bad.code, bad.err.count('URL "http://<secret>@host:99999999": not an address')) == (2, 1)
-    assert [o for o in (*shown, bad) if "hunter2" in o.out + o.err] == []
-
-
-def test_a_model_name_cannot_steer_the_terminal() -> None:
-    """Neither an escape sequence nor a line break out of the server's labels reaches the report."""
-    replies = [
-        phase.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for phase in (PHASES[30], PHASES[60])
-    ]
-    with ReplayServer(replies) as server:
-        outcome = run("check", server.url, "--for", "2s")
-    assert "\x1b" not in outcome.out + outcome.err
-    assert "tiny\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}llama" in outcome.out
+    with ReplayServer(FAIR) as server:
+        script = f"'{COMMAND}' check {server.url} --for 1s | true; exit ${{PIPESTATUS[0]}}"
+        outcome = run("-c", script, command=("bash",))
+    assert outcome == Outcome(141, "", "")

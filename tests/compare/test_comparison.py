@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 
 from compare.sides import DRAFTING, END, side
 from vllm_specdec_exporter.compare import FORMAT, Outcome, compare, render
+from vllm_specdec_exporter.compare.page import render_page
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.compare import Comparison, Side
@@ -37,41 +39,27 @@ REPORTS: dict[str, tuple[list[Side], float | None]] = {
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_report_is_as_recorded(name: str) -> None:
-    """Golden files: read the differences, and take them over by deleting the file."""
-    sides, claim = REPORTS[name]
-    shown = render(compare(sides, claim)) + "\n"
-    file = HERE / f"{name}.txt"
-    if not file.exists():
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(shown, encoding="utf-8")
-        pytest.fail(f"{file} did not exist and was written: look at it and run again")
-    assert shown == file.read_text(encoding="utf-8")
+    """Golden files: read the differences, and take them over by deleting the file.
 
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_the_verdicts_stand_first_and_no_text_is_wider_than_a_terminal(name: str) -> None:
+    The verdicts stand first, no text is wider than a terminal, colours change no word, and the JSON holds
+    everything and no NaN.
+    """
     sides, claim = REPORTS[name]
     comparison = compare(sides, claim)
     shown = render(comparison)
+    file = HERE / f"{name}.txt"
+    if not file.exists():
+        file.write_text(shown + "\n", encoding="utf-8")
+        pytest.fail(f"{file} did not exist and was written: look at it and run again")
+    assert shown + "\n" == file.read_text(encoding="utf-8")
     assert " ".join(shown.split()).startswith(comparison.pairs[0].speed.text)
     assert max(map(len, shown.splitlines())) <= 100
 
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_colours_change_no_word(name: str) -> None:
-    import re
-
-    sides, claim = REPORTS[name]
-    comparison = compare(sides, claim)
     coloured = render(comparison, colour=True)
     assert "\x1b[" in coloured
-    assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == render(comparison)
+    assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == shown
 
-
-@pytest.mark.parametrize("name", REPORTS)
-def test_the_json_holds_everything_and_no_nonsense(name: str) -> None:
-    sides, claim = REPORTS[name]
-    document = json.loads(msgspec.json.encode(compare(sides, claim)), parse_constant=pytest.fail)
+    document = json.loads(msgspec.json.encode(comparison), parse_constant=pytest.fail)
     assert document["format"] == FORMAT == "vllm-specdec-compare/1"
     assert [one["name"] for one in document["sides"]] == [one.name for one in sides]
     assert [pair["side"] for pair in document["pairs"]] == [one.name for one in sides[1:]]
@@ -116,32 +104,32 @@ def warnings(*sides: Side) -> str:
     return "\n".join(compare(sides).warnings)
 
 
-def test_like_sides_have_no_warning() -> None:
+def test_sides_that_are_not_alike_are_pointed_out() -> None:
+    a, b = side("A"), side("B")
+    at_other_load = side("B", 0.0142, 200.0, end_to_end=1.5)
+    for one, other, told in (
+        (a, replace(b, models=("qwen",)), "models of different names (A llama, B qwen)"),
+        (a, replace(b, version="0.11.0"), "different versions of vLLM (A 0.32.0, B 0.11.0)"),
+        (
+            at(a),
+            at(b, END + 3600),
+            "not over the same period (A 2026-11-18 11:06:10 to 11:06:40, B 2026-11-18 12:06:10 to ",
+        ),
+        (at(a), at(b, 1e300), "B at no known time"),
+        (
+            side("A", end_to_end=3.0),
+            at_other_load,
+            "not at the same load (requests at a time: B 10.0, A 40.0)",
+        ),
+        (side("A", end_to_end=3.0), at_other_load, "A looks slower than it is beside B"),
+        (a, side("B", 0.02, 200.0, tokens=400.0), "requests of B had 400 tokens each, those of A 200"),
+    ):
+        assert told in warnings(one, other)
+
+
+def test_like_sides_have_no_warning_nor_have_periods_that_overlap_nearly_whole() -> None:
     assert warnings(side("A", **DRAFTING), side("B", 0.0195, **DRAFTING)) == ""
-
-
-def test_other_model_names_are_pointed_out() -> None:
-    other = replace(side("B"), models=("qwen",))
-    assert "models of different names (A llama, B qwen)" in warnings(side("A"), other)
-
-
-def test_other_versions_are_pointed_out() -> None:
-    assert "different versions of vLLM (A 0.32.0, B 0.11.0)" in warnings(
-        side("A"), replace(side("B"), version="0.11.0")
-    )
-
-
-def test_another_period_is_pointed_out_with_both_times() -> None:
-    told = warnings(at(side("A")), at(side("B"), END + 3600))
-    assert "not over the same period (A 2026-11-18 11:06:10 to 11:06:40, B 2026-11-18 12:06:10 to " in told
-
-
-def test_periods_that_overlap_nearly_whole_are_the_same() -> None:
     assert warnings(at(side("A")), at(side("B"), END + 3)) == ""
-
-
-def test_a_time_that_cannot_be_is_no_crash() -> None:
-    assert "B at no known time" in warnings(at(side("A")), at(side("B"), 1e300))
 
 
 def test_a_restart_is_pointed_out_only_of_a_side_that_was_watched() -> None:
@@ -151,23 +139,11 @@ def test_a_restart_is_pointed_out_only_of_a_side_that_was_watched() -> None:
     assert warnings(side("A"), replace(side("B"), restarts=1)) == ""
 
 
-def test_another_load_is_pointed_out_with_which_way_it_misleads() -> None:
-    told = warnings(side("A", end_to_end=3.0), side("B", 0.0142, 200.0, end_to_end=1.5))
-    assert "not at the same load (requests at a time: B 10.0, A 40.0)" in told
-    assert "A looks slower than it is beside B" in told
-
-
 def test_the_same_requests_a_second_are_told_apart_from_another_load() -> None:
     comparison = compare([side("A"), side("B", 0.01)])
     assert comparison.warnings == ()
     (told,) = comparison.notes
     assert told.startswith("A had more requests at a time for about the same requests a second (")
-
-
-def test_requests_of_other_lengths_are_pointed_out() -> None:
-    assert "requests of B had 400 tokens each, those of A 200" in warnings(
-        side("A"), side("B", 0.02, 200.0, tokens=400.0)
-    )
 
 
 def test_another_k_is_pointed_out_because_it_moves_the_ratio() -> None:
@@ -179,26 +155,22 @@ def test_another_k_is_pointed_out_because_it_moves_the_ratio() -> None:
 # --- bad calls
 
 
-@pytest.mark.parametrize(
-    ("sides", "claim", "words"),
-    [
-        ([side("A")], None, "two sides or more are needed, not 1"),
-        ([side("A"), side("A")], None, "names of their own"),
-        ([side("A"), side("B")], 0.0, "lies above 0, not at 0"),
-        ([side("A"), side("B")], float("inf"), "lies above 0"),
-    ],
-)
-def test_a_bad_call_is_refused(sides: list[Side], claim: float | None, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        compare(sides, claim)
+def test_a_bad_call_is_refused() -> None:
+    a, b = side("A"), side("B")
+    for sides, claim, words in (
+        ([a], None, "two sides or more are needed, not 1"),
+        ([a, a], None, "names of their own"),
+        ([a, b], 0.0, "lies above 0, not at 0"),
+        ([a, b], float("inf"), "lies above 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            compare(sides, claim)
 
 
 # --- as HTML
 
 
 def test_the_html_report_holds_verdicts_warnings_plots_and_tables() -> None:
-    from vllm_specdec_exporter.compare.page import render_page
-
     comparison: Comparison = compare(
         [side("off"), side("<b>on</b>", 0.0142, **DRAFTING), side("K=5", 0.0135, **K5)], 1.3
     )
@@ -218,8 +190,6 @@ def test_the_html_report_holds_verdicts_warnings_plots_and_tables() -> None:
 
 
 def test_the_html_report_of_sides_that_tell_nothing_has_no_empty_plot() -> None:
-    from vllm_specdec_exporter.compare.page import render_page
-
     page = render_page(compare([side("A", None, 0.0), side("B", None, 0.0)]))
     assert "<svg" not in page
     assert "cannot be told" in page

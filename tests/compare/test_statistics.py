@@ -166,22 +166,17 @@ def _drawn(rng: random.Random, mean: float, count: int) -> SampleMean:
 
 
 @pytest.mark.parametrize(("here", "there"), [(60, 60), (40, 200), (300, 100)])
-def test_the_interval_of_a_ratio_holds_the_truth_in_about_95_percent(here: int, there: int) -> None:
-    rng, held = random.Random(20), 0
+def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> None:
+    """That of a ratio and that of a difference."""
+    rng, held = random.Random(20), [0, 0]
     for _ in range(_TRIES):
-        found = ratio_of_means(_drawn(rng, 0.03, here), _drawn(rng, 0.02, there))
-        assert found is not None
-        held += (found.low or 0.0) <= 1.5 <= (found.high or 0.0)
-    assert 0.93 <= held / _TRIES <= 0.97
-
-
-@pytest.mark.parametrize(("here", "there"), [(60, 60), (40, 200), (300, 100)])
-def test_the_interval_of_a_difference_holds_the_truth_in_about_95_percent(here: int, there: int) -> None:
-    rng, held = random.Random(21), 0
-    for _ in range(_TRIES):
-        found = difference_of_means(_drawn(rng, 0.03, here), _drawn(rng, 0.02, there))
-        held += (found.low or 0.0) <= 0.01 <= (found.high or 0.0)
-    assert 0.93 <= held / _TRIES <= 0.97
+        one, other = _drawn(rng, 0.03, here), _drawn(rng, 0.02, there)
+        for number, (found, truth) in enumerate(
+            ((ratio_of_means(one, other), 1.5), (difference_of_means(one, other), 0.01))
+        ):
+            assert found is not None
+            held[number] += (found.low or 0.0) <= truth <= (found.high or 0.0)
+    assert all(0.93 <= count / _TRIES <= 0.97 for count in held), held
 
 
 def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_resemble_each_other() -> None:

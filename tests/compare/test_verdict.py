@@ -29,70 +29,80 @@ def speed_of(per_token: float, **more: Any) -> Any:
 # --- speed
 
 
-def test_faster_is_said_with_the_interval() -> None:
-    speed = speed_of(0.0142)
-    assert speed.outcome is Outcome.FASTER
-    assert speed.text == "B is 1.41 times as fast per output token as A (1.35 to 1.47)"
+def only(name: str, *latencies: Latency) -> Any:
+    """A side with these latencies, or of its own only the last, the end-to-end one."""
+    one = side(name)
+    return replace(one, latencies=latencies or one.latencies[2:])
 
 
-def test_slower_is_said_with_the_interval() -> None:
-    speed = speed_of(0.025)
-    assert speed.outcome is Outcome.SLOWER
-    assert speed.text == "B is slower: 0.80 times as fast per output token as A (0.77 to 0.83)"
+FASTER, SLOWER, NO_DIFFERENCE, UNKNOWN = (
+    Outcome.FASTER,
+    Outcome.SLOWER,
+    Outcome.NO_DIFFERENCE,
+    Outcome.UNKNOWN,
+)
+#: What is said of B beside A.
+SPEEDS: list[tuple[Any, Any, Outcome, str]] = [
+    (
+        side("B", 0.0142),
+        side("A"),
+        FASTER,
+        "B is 1.41 times as fast per output token as A (1.35 to 1.47)",
+    ),
+    (
+        side("B", 0.025),
+        side("A"),
+        SLOWER,
+        "B is slower: 0.80 times as fast per output token as A (0.77 to 0.83)",
+    ),
+    (
+        side("B", 0.0201),
+        side("A"),
+        NO_DIFFERENCE,
+        "B against A: no difference that the sample supports (0.95 to 1.04 times as fast per output token)",
+    ),
+    # A small difference is not rounded to none.
+    (
+        side("B", 0.0199, 400_000.0),
+        side("A", 0.02, 400_000.0),
+        FASTER,
+        "B is 1.005 times as fast per output token as A (1.004 to 1.006)",
+    ),
+    (
+        side("B", 0.014, 12.0),
+        side("A"),
+        UNKNOWN,
+        "B against A: cannot be told: B: only 12 requests finished, 30 are needed",
+    ),
+    (side("B", None), side("A"), UNKNOWN, "B: no request finished in its 30 s"),
+    (
+        side("B"),
+        side("A", None, 0.0),
+        UNKNOWN,
+        "B against A: cannot be told: A: it generated nothing in its 30 s",
+    ),
+    (only("B"), side("A"), UNKNOWN, "B: its metrics have no time per output token"),
+    (only("B"), side("A"), UNKNOWN, "vLLM 0.11"),
+    (side("B", requests=3.0), side("A", requests=7.0), UNKNOWN, "A: only 7 requests"),
+    (side("B", requests=3.0), side("A", requests=7.0), UNKNOWN, "B: only 3 requests"),
+    (
+        only("B", Latency("time_per_output_token", 100, 0.0, 0.0)),
+        side("A"),
+        UNKNOWN,
+        "B: no request had more than one token",
+    ),
+]
 
 
-def test_what_the_sample_does_not_show_is_no_difference() -> None:
-    speed = speed_of(0.0201)
-    assert speed.outcome is Outcome.NO_DIFFERENCE
-    assert speed.text == (
-        "B against A: no difference that the sample supports (0.95 to 1.04 times as fast per output token)"
-    )
-
-
-def test_a_small_difference_is_not_rounded_to_none() -> None:
-    speed = judge_speed(side("B", 0.0199, 400_000.0), side("A", 0.02, 400_000.0))
-    assert speed.outcome is Outcome.FASTER
-    assert speed.text == "B is 1.005 times as fast per output token as A (1.004 to 1.006)"
-
-
-def test_too_few_requests_are_named_with_their_number_and_what_is_needed() -> None:
-    speed = speed_of(0.014, requests=12.0)
-    assert speed.outcome is Outcome.UNKNOWN
-    assert speed.text == "B against A: cannot be told: B: only 12 requests finished, 30 are needed"
-    assert speed.speedup is not None
-    assert (speed.speedup.low, speed.low) == (None, None)
-
-
-def test_no_finished_request_is_a_reason() -> None:
-    speed = judge_speed(side("B", None), side("A"))
-    assert speed.outcome is Outcome.UNKNOWN
-    assert "B: no request finished in its 30 s" in speed.text
-
-
-def test_a_side_that_did_nothing_says_so() -> None:
-    speed = judge_speed(side("B"), side("A", None, 0.0))
-    assert speed.text == "B against A: cannot be told: A: it generated nothing in its 30 s"
-
-
-def test_metrics_without_time_per_output_token_are_named_with_the_version_that_brought_it() -> None:
-    old = side("B")
-    old = replace(old, latencies=tuple(item for item in old.latencies if item.name == "end_to_end"))
-    speed = judge_speed(old, side("A"))
-    assert speed.outcome is Outcome.UNKNOWN
-    assert "B: its metrics have no time per output token" in speed.text
-    assert "vLLM 0.11" in speed.text
-
-
-def test_both_reasons_are_given_where_both_sides_lack_something() -> None:
-    speed = judge_speed(side("B", requests=3.0), side("A", requests=7.0))
-    assert "A: only 7 requests" in speed.text
-    assert "B: only 3 requests" in speed.text
-
-
-def test_requests_of_one_token_each_give_no_speed() -> None:
-    single = side("B")
-    single = replace(single, latencies=(Latency("time_per_output_token", 100, 0.0, 0.0),))
-    assert "B: no request had more than one token" in judge_speed(single, side("A")).text
+def test_speed_is_said_with_its_interval_or_why_it_cannot_be_told() -> None:
+    for here, there, outcome, words in SPEEDS:
+        speed = judge_speed(here, there)
+        assert speed.outcome is outcome, words
+        whole = words.startswith("B ")
+        assert speed.text == words if whole else words in speed.text
+    few = speed_of(0.014, requests=12.0)
+    assert few.speedup is not None
+    assert (few.speedup.low, few.low) == (None, None)
 
 
 def test_equal_sides_are_found_equal_in_about_95_percent() -> None:
@@ -254,18 +264,15 @@ def test_a_speed_that_cannot_be_told_is_no_gain() -> None:
 # --- claims
 
 
-@pytest.mark.parametrize(
-    ("claim", "outcome", "words"),
-    [
+def test_a_claim_is_decided_by_the_interval() -> None:
+    for claim, outcome, words in (
         (1.3, ClaimOutcome.CONFIRMED, "the claim of 1.3x is confirmed: it is at least 1.35x"),
         (1.5, ClaimOutcome.REFUTED, "the claim of 1.5x is refuted: it is at most 1.47x"),
         (1.4, ClaimOutcome.UNDECIDED, "the claim of 1.4x is not decided: it lies between 1.35x and 1.47x"),
-    ],
-)
-def test_a_claim_is_decided_by_the_interval(claim: float, outcome: ClaimOutcome, words: str) -> None:
-    found = judge_claim(claim, speed_of(0.0142), None)
-    assert found.outcome is outcome
-    assert found.text.startswith(words)
+    ):
+        found = judge_claim(claim, speed_of(0.0142), None)
+        assert found.outcome is outcome
+        assert found.text.startswith(words)
 
 
 def test_a_claim_speaks_of_speculation_also_where_the_reference_speculates() -> None:

@@ -1,3 +1,5 @@
+"""Activity: what an engine does, and why that is said of it."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -51,34 +53,21 @@ def test_a_server_with_speculation(delta: Delta | None, expected: Activity) -> N
     assert expected == judge(delta)
 
 
-@pytest.mark.parametrize("delta", [None, increase(0, [0]), increase(generation=7), increase(500, [300])])
-def test_a_server_without(delta: Delta | None) -> None:
-    """Off is off, whatever is generated."""
-    assert Activity(OFF, "the server shows no sign of speculation being configured") == judge(
-        delta, configured=False
-    )
+def test_off_is_off_whatever_is_generated() -> None:
+    expected = Activity(OFF, "the server shows no sign of speculation being configured")
+    for delta in (None, increase(0, [0]), increase(generation=7), increase(500, [300])):
+        assert judge(delta, configured=False) == expected
 
 
-@pytest.mark.parametrize(
-    ("minimum", "expected"), [(1, ACTIVE), (42, ACTIVE), (42.5, WARMING_UP), (43, WARMING_UP)]
-)
-def test_the_minimum_is_a_threshold(minimum: float, expected: ActivityState) -> None:
-    """The operator says how many drafts are enough."""
-    assert expected is judge(increase(42, [20]), minimum=minimum).state
-
-
-@pytest.mark.parametrize(
-    ("minimum", "reason"),
-    [
-        (2500, "1,234 drafts in the last 5m, 2,500 are needed"),
-        (1234.5, "1,234 drafts in the last 5m, 1,234.5 are needed"),
-    ],
-)
-def test_the_minimum_is_told(minimum: float, reason: str) -> None:
+def test_the_operator_says_how_many_drafts_are_enough() -> None:
     """Nobody reads that 1,234 drafts are too few because 1,234 are needed."""
-    assert Activity(WARMING_UP, reason) == judge(increase(1234, [500]), minimum=minimum)
+    states = {1: ACTIVE, 42: ACTIVE, 42.5: WARMING_UP, 43: WARMING_UP}
+    assert {minimum: judge(increase(42, [20]), minimum=minimum).state for minimum in states} == states
+    assert [judge(increase(1234, [500]), minimum=minimum).reason for minimum in (2500, 1234.5)] == [
+        "1,234 drafts in the last 5m, 2,500 are needed",
+        "1,234 drafts in the last 5m, 1,234.5 are needed",
+    ]
 
 
-def test_the_states() -> None:
-    """The states by the names under which they are exported."""
+def test_the_states_by_the_names_under_which_they_are_exported() -> None:
     assert [str(state) for state in ActivityState] == ["off", "idle", "bypassed", "warming_up", "active"]

@@ -97,11 +97,13 @@ class Watched:
         self.time, self.drafts, self.states = 0.0, [], {}
         self.publish([])
 
-    def publish(self, drafts: Sequence[Draft], shape: DraftShape | None = None) -> EngineResult:
+    def publish(
+        self, drafts: Sequence[Draft], shape: DraftShape | None = None, model: str = KEY.model_name
+    ) -> EngineResult:
         """Go on by a window of these drafts, with what records tell of their lengths."""
         self.drafts += drafts
         engine = EngineReading(KEY, count(self.drafts, self.k), Load(self.batch, 0, 0.1))
-        shapes = {} if shape is None else {KEY.model_name: shape}
+        shapes = {} if shape is None else {model: shape}
         self.states, (result,) = observe(
             self.states, Reading("vllm-v1", (engine,)), self.time, self.settings, "", shapes
         )
@@ -124,27 +126,22 @@ def advice(
 class TestAgainstEveryDraft:
     @pytest.mark.parametrize("profile", [NGRAM, DRAFT_MODEL, EAGLE], ids=lambda profile: profile.name)
     @pytest.mark.parametrize("kind", DRAFTERS)
-    def test_what_every_k_gives(self, kind: str, profile: CostProfile) -> None:
-        """For every K up to the present one the speedup is that of the very same drafts, cut off."""
-        drafts = drawn(DRAFTERS[kind])
-        options = advice(drafts, shape_of(drafts), profile).options
+    def test_what_every_k_gives_and_which_is_best(self, kind: str, profile: CostProfile) -> None:
+        """For every K up to the present one the speedup is that of the very same drafts, cut off.
 
-        assert [option.num_speculative_tokens for option in options][:5] == [0, 1, 2, 3, 4]
-        assert [option.speedup for option in options[1:5]] == pytest.approx(
-            [exact_speedup(drafts, k, profile) for k in (1, 2, 3, 4)]
-        )
-        assert [option.extrapolated for option in options] == [k > 4 for k in range(9)]
-
-    @pytest.mark.parametrize("profile", [NGRAM, DRAFT_MODEL, EAGLE], ids=lambda profile: profile.name)
-    @pytest.mark.parametrize("kind", ["short where unsure", "worthless deep down", "poor", "by a grammar"])
-    def test_the_best_k(self, kind: str, profile: CostProfile) -> None:
-        """Advised is the K that those drafts argue for, unless a larger one is worth a try."""
+        Advised is the K that those drafts argue for, unless a larger one is worth a try.
+        """
         drafts = drawn(DRAFTERS[kind])
-        best = max(range(5), key=lambda k: exact_speedup(drafts, k, profile) if k else 1.0)
         found = advice(drafts, shape_of(drafts), profile)
+        exact = [1.0, *(exact_speedup(drafts, k, profile) for k in (1, 2, 3, 4))]
 
-        assert found.action is not Action.INSUFFICIENT_DATA
-        assert found.num_speculative_tokens == best or (best == 4 and found.action is Action.INCREASE_K)
+        assert [option.num_speculative_tokens for option in found.options] == [*range(9)]
+        assert [option.speedup for option in found.options[1:5]] == pytest.approx(exact[1:])
+        assert [option.extrapolated for option in found.options] == [k > 4 for k in range(9)]
+        if kind in ("short where unsure", "worthless deep down", "poor", "by a grammar"):
+            best = exact.index(max(exact))
+            assert found.action is not Action.INSUFFICIENT_DATA
+            assert found.num_speculative_tokens == best or (best == 4 and found.action is Action.INCREASE_K)
 
     def test_full_length_would_mislead(self) -> None:
         """As if each draft held K tokens, a smaller K would look best, and lose what long drafts give."""
@@ -246,17 +243,9 @@ class TestWithoutUsableRecords:
     def test_other_models(self) -> None:
         """Records of another model's requests say nothing of this one's."""
         watched = Watched(settings_for(DRAFT_MODEL, "", 4))
-        engine = EngineReading(KEY, count(self.DRAFTS, 4), Load(BATCH, 0, 0.1))
-        _, (result,) = observe(
-            watched.states,
-            Reading("vllm-v1", (engine,)),
-            watched.time,
-            watched.settings,
-            "",
-            {"another": shape_of(self.DRAFTS)},
-        )
+        found = watched.publish(self.DRAFTS, shape_of(self.DRAFTS), model="another").advice
 
-        assert result.advice.action is Action.INSUFFICIENT_DATA
+        assert found.action is Action.INSUFFICIENT_DATA
 
     def test_full_drafts_need_no_records(self) -> None:
         """Where drafts hold K tokens the counters tell all, and records of other lengths change nothing."""

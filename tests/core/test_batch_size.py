@@ -43,14 +43,21 @@ def batch_size(polls: Sequence[tuple[float, float | None]], seconds: float = 100
 
 class TestMean:
     def test_it_is_weighed_by_drafts(self) -> None:
-        """Ninety drafts at 2 and ten at 12 requests: 3, not 7."""
+        """Ninety drafts at 2 and ten at 12 requests: 3, not 7. Between two answers the load is halfway."""
         polls = [(0, 2), (90, 2), (90, 12), (100, 12)]
 
         assert batch_size(polls) == pytest.approx(0.9 * 2 + 0.1 * 12)
-
-    def test_an_interval_has_the_mean_of_its_ends(self) -> None:
-        """Between two answers the load is taken to be halfway."""
         assert batch_size([(0, 4), (10, 8)]) == 6
+
+    def test_only_the_window_counts(self) -> None:
+        """What was before the window's first sample has no weight."""
+        polls = [(0, 50), (1000, 50), (1010, 2), (1020, 2), (1030, 2)]
+
+        assert batch_size(polls, 20) == 2
+
+    def test_without_the_gauge_or_a_draft_nothing_is_known(self) -> None:
+        assert batch_size([(0, None), (10, None)]) is None
+        assert batch_size([(10, 5), (10, 5)]) is None
 
     @pytest.mark.parametrize(
         ("first", "last", "expected"),
@@ -85,20 +92,6 @@ class TestMean:
             assert found is not None
             assert 1 <= found <= max(1, *(running for _, running in polls)) + 1e-9
 
-    def test_only_the_window_counts(self) -> None:
-        """What was before the window's first sample has no weight."""
-        polls = [(0, 50), (1000, 50), (1010, 2), (1020, 2), (1030, 2)]
-
-        assert batch_size(polls, 20) == 2
-
-    def test_a_server_that_does_not_tell(self) -> None:
-        """Without the gauge nothing is known of the batch."""
-        assert batch_size([(0, None), (10, None)]) is None
-
-    def test_without_drafts(self) -> None:
-        """Without a draft there is no mean over drafts."""
-        assert batch_size([(10, 5), (10, 5)]) is None
-
 
 class TestRange:
     def test_the_least_and_the_most(self) -> None:
@@ -109,10 +102,9 @@ class TestRange:
         assert history.batch_sizes(since=0) == (3, 50)
         assert history.batch_sizes(since=40) == (5, 5)
 
-    @pytest.mark.parametrize("running", [None, 0.0])
-    def test_where_nothing_was_seen(self, running: float | None) -> None:
-        """Without the gauge, or at rest, there is no range."""
-        assert history_of([(0, running), (10, running)]).batch_sizes(since=0) is None
+    def test_without_the_gauge_or_at_rest_there_is_no_range(self) -> None:
+        for running in (None, 0.0):
+            assert history_of([(0, running), (10, running)]).batch_sizes(since=0) is None
         assert History().batch_sizes(since=0) is None
 
     def test_it_goes_with_the_advice(self) -> None:
@@ -130,27 +122,20 @@ class TestRange:
 
 def recorded(scenario: str, every: int) -> list[tuple[float, dict[str, tuple[float, float]]]]:
     """Drafts and running requests of each engine in each answer, read by nothing of the exporter."""
-    rows = []
-    for time, body in series(scenario)[::every]:
-        text = body.decode()
-        engines: dict[str, tuple[float, float]] = {}
-        for engine in ("0", "1"):
-            drafts = re.search(
-                rf'^vllm:spec_decode_num_drafts_total\{{[^}}]*engine="{engine}"[^}}]*\}} (\S+)$',
-                text,
-                re.MULTILINE,
-            )
-            running = re.search(
-                rf'^vllm:num_requests_running\{{[^}}]*engine="{engine}"[^}}]*\}} (\S+)$', text, re.MULTILINE
-            )
-            # Before its first step an engine of several processes has no series yet.
-            engines[engine] = (float(drafts[1]) if drafts else 0.0, float(running[1]) if running else 0.0)
-        rows.append((time, engines))
-    return rows
+
+    def value(name: str, engine: str, text: str) -> float:
+        found = re.search(rf'^vllm:{name}\{{[^}}]*engine="{engine}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
+        # Before its first step an engine of several processes has no series yet.
+        return float(found[1]) if found else 0.0
+
+    names = ("spec_decode_num_drafts_total", "num_requests_running")
+    return [
+        (time, {e: (value(names[0], e, body.decode()), value(names[1], e, body.decode())) for e in "01"})
+        for time, body in series(scenario)[::every]
+    ]
 
 
-@pytest.mark.parametrize("every", [1, 5])
-@pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
+@pytest.mark.parametrize(("scenario", "every"), [("ngram-phases", 1), ("dp2", 5)])
 def test_a_capture(scenario: str, every: int) -> None:
     """In every window of a recording the batch size is that of its gauges, weighed by its drafts."""
     settings = Settings(windows=(Window(10), Window(30)), judged=Window(30), slack=0.5 * every)

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,49 +58,39 @@ def final_counters(scenario: str) -> list[Counters]:
     return [engine.counters for engine in read(final_answer(scenario)).engines]
 
 
-class TestRequests:
-    """The sums over vLLM's own record of each request."""
+@pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
+def test_counters_are_the_sums_over_vllms_own_record_of_each_request(scenario: str) -> None:
+    """All engines' together; the recovered distribution is the requests' own histograms, draft for draft."""
+    counters = final_counters(scenario)
+    of_requests = [request["spec"] for request in requests(scenario)]
+    recovered: Counter[int] = Counter()
+    for values in counters:
+        buckets = recover(values).buckets
+        recovered.update({j: b - a for j, (a, b) in enumerate(zip((0, *buckets), buckets, strict=False))})
+    counted: Counter[int] = Counter()
+    for spec in of_requests:
+        counted.update(dict(enumerate(spec["acceptance_histogram"])))
 
-    @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
-    def test_totals(self, scenario: str) -> None:
-        """All engines' counters together are the sums over all requests."""
-        counters = final_counters(scenario)
-        of_requests = [request["spec"] for request in requests(scenario)]
+    assert counted == recovered
+    names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+    fields = ("drafts", "draft_tokens", "accepted_tokens")
+    assert [sum(spec[name] for spec in of_requests) for name in names] == [
+        sum(getattr(values, field) for values in counters) for field in fields
+    ]
+    tokens = sum(request["usage"]["completion_tokens"] for request in requests(scenario))
+    assert tokens == sum(c.generation_tokens for c in counters)
 
-        assert (
-            sum(spec["num_spec_steps"] for spec in of_requests),
-            sum(spec["num_draft_tokens"] for spec in of_requests),
-            sum(spec["num_accepted_draft_tokens"] for spec in of_requests),
-            sum(request["usage"]["completion_tokens"] for request in requests(scenario)),
-        ) == (
-            sum(c.drafts for c in counters),
-            sum(c.draft_tokens for c in counters),
-            sum(c.accepted_tokens for c in counters),
-            sum(c.generation_tokens for c in counters),
-        )
 
-    @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
-    def test_distribution(self, scenario: str) -> None:
-        """The recovered distribution is the sum of the requests' own histograms, draft for draft."""
-        recovered: Counter[int] = Counter()
-        for counters in final_counters(scenario):
-            buckets = recover(counters).buckets
-            recovered.update({j: b - a for j, (a, b) in enumerate(zip((0, *buckets), buckets, strict=False))})
-        counted: Counter[int] = Counter()
-        for request in requests(scenario):
-            counted.update(dict(enumerate(request["spec"]["acceptance_histogram"])))
+def test_a_server_without_speculation_counts_its_tokens_and_is_off_all_the_time() -> None:
+    """No request tells of drafts."""
+    (counters,) = final_counters("nospec")
+    found = [engine for _, (engine,) in results("nospec")]
 
-        assert counted == recovered
-
-    def test_without_speculation(self) -> None:
-        """A server without speculation counts its tokens, and no request tells of drafts."""
-        (counters,) = final_counters("nospec")
-
-        assert {None} == {request["spec"] for request in requests("nospec")}
-        assert (None, sum(r["usage"]["completion_tokens"] for r in requests("nospec"))) == (
-            counters.drafts,
-            counters.generation_tokens,
-        )
+    assert {None} == {request["spec"] for request in requests("nospec")}
+    tokens = sum(request["usage"]["completion_tokens"] for request in requests("nospec"))
+    assert (counters.drafts, counters.generation_tokens) == (None, tokens)
+    assert {(ActivityState.OFF, None)} == {(engine.activity.state, engine.quality.level) for engine in found}
+    assert found[-2].window("10s").generation_tokens_per_second > 100
 
 
 @dataclass(frozen=True)
@@ -149,28 +140,19 @@ class TestLog:
         """Nine lines; the one in the idle phase was not logged."""
         assert (len(log_lines()), len(vllm_log("ngram-phases"))) == (9, 9)
 
-    @pytest.mark.parametrize("upto", range(1, 10))
-    def test_sums(self, upto: int) -> None:
+    def test_sums(self) -> None:
         """What vLLM logged up to a line lies between the counters before and after that second.
 
         No tolerance is needed: counters only rise, and the line was written somewhere within its second.
         """
-        written = log_lines()[:upto]
         times = [time for time, _ in results("ngram-phases")]
-        before = bisect_right(times, written[-1].time) - 1
-        after = bisect_left(times, written[-1].time + 1)
-        (lower,), (upper,) = (results("ngram-phases")[i][1] for i in (before, after))
-
-        assert (
-            lower.counters.accepted_tokens
-            <= sum(line.accepted for line in written)
-            <= upper.counters.accepted_tokens
-        )
-        assert (
-            lower.counters.draft_tokens
-            <= sum(line.drafted for line in written)
-            <= upper.counters.draft_tokens
-        )
+        accepted = drafted = 0
+        for line in log_lines():
+            accepted, drafted = accepted + line.accepted, drafted + line.drafted
+            before, after = bisect_right(times, line.time) - 1, bisect_left(times, line.time + 1)
+            (lower,), (upper,) = (results("ngram-phases")[i][1] for i in (before, after))
+            assert lower.counters.accepted_tokens <= accepted <= upper.counters.accepted_tokens
+            assert lower.counters.draft_tokens <= drafted <= upper.counters.draft_tokens
 
     @pytest.mark.parametrize("index", [1, 2, 3, 4, 5, 6, 8])
     def test_windows(self, index: int) -> None:
@@ -278,33 +260,19 @@ class TestPhases:
             (active, QualityLevel.FAIR),
         ] == changes
 
-    @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2", "nospec"])
-    def test_no_false_alarm(self, scenario: str) -> None:
+    def test_no_false_alarm(self) -> None:
         """A real server that runs without a restart shows none."""
-        last = results(scenario)[-1][1]
-
-        assert [0] * len(last) == [engine.engine_resets_total for engine in last]
-        assert {4 if scenario == "ngram-phases" else 3 if scenario == "dp2" else None} == {
-            engine.num_speculative_tokens for engine in last
-        }
+        for scenario, k in (("ngram-phases", 4), ("dp2", 3), ("nospec", None)):
+            last = results(scenario)[-1][1]
+            assert {(e.engine_resets_total, e.num_speculative_tokens) for e in last} == {(0, k)}
 
 
-class TestOtherScenarios:
-    def test_without_speculation(self) -> None:
-        """A server without speculation is off all the time, and its tokens are counted."""
-        found = [engine for _, (engine,) in results("nospec")]
+def test_data_parallel_engines_are_judged_each_on_its_own() -> None:
+    (_, found) = results("dp2")[15]
 
-        assert {ActivityState.OFF} == {engine.activity.state for engine in found}
-        assert {None} == {engine.quality.level for engine in found}
-        assert found[-2].window("10s").generation_tokens_per_second > 100
-
-    def test_two_engines(self) -> None:
-        """Data-parallel engines are judged each on its own."""
-        (_, found) = results("dp2")[15]
-
-        assert [EngineKey("tiny-llama", "0"), EngineKey("tiny-llama", "1")] == [e.key for e in found]
-        assert [engine.activity.state for engine in found] == [ActivityState.ACTIVE] * 2
-        assert found[0].window("10s") != found[1].window("10s")
+    assert [EngineKey("tiny-llama", "0"), EngineKey("tiny-llama", "1")] == [e.key for e in found]
+    assert [engine.activity.state for engine in found] == [ActivityState.ACTIVE] * 2
+    assert found[0].window("10s") != found[1].window("10s")
 
 
 @cache
@@ -329,48 +297,41 @@ def test_windows_computed_another_way(scenario: str) -> None:
     """Every window over every answer equals what prometheus_client's parser and plain arithmetic give."""
     answers = by_prometheus_client(scenario)
     expected, actual = [], []
-    for now, (time, engines) in enumerate(results(scenario)):
-        for engine in engines:
-            for length in (10, 30):
-                then = next(i for i, (t, _) in enumerate(answers) if t >= time - length - 0.5)
-                if then == now:
-                    continue
+    for (now, (time, engines)), length in product(enumerate(results(scenario)), (10, 30)):
+        then = next(i for i, (t, _) in enumerate(answers) if t >= time - length - 0.5)
+        for engine in engines if then < now else ():
 
-                def rise(
-                    name: str, position: str = "", *, a: int = then, b: int = now, of: str = engine.engine
-                ) -> float:
-                    key = (f"vllm:{name}_total", of, position)
-                    return answers[b][1][key] - answers[a][1][key]
+            def rise(
+                name: str, position: str = "", *, a: int = then, b: int = now, of: str = engine.engine
+            ) -> float:
+                key = (f"vllm:{name}_total", of, position)
+                return answers[b][1][key] - answers[a][1][key]
 
-                drafts = rise("spec_decode_num_drafts")
-                accepted = rise("spec_decode_num_accepted_tokens")
-                drafted = rise("spec_decode_num_draft_tokens")
-                generated = rise("generation_tokens")
-                k = engine.num_speculative_tokens
-                rates = [rise("spec_decode_num_accepted_tokens_per_pos", str(i)) for i in range(k)]
-                span = time - answers[then][0]
-                expected.append(
-                    (
-                        span,
-                        drafts,
-                        accepted / drafted if drafted else None,
-                        1 + accepted / drafts if drafts else None,
-                        tuple(rate / drafts for rate in rates) if drafts else (),
-                        min((accepted + drafts) / generated, 1) if generated else None,
-                        accepted / span,
-                    )
+            drafts, drafted, accepted = (
+                rise(f"spec_decode_num_{name}") for name in ("drafts", "draft_tokens", "accepted_tokens")
+            )
+            generated = rise("generation_tokens")
+            k = engine.num_speculative_tokens
+            rates = [rise("spec_decode_num_accepted_tokens_per_pos", str(i)) for i in range(k)]
+            span = time - answers[then][0]
+            expected.append(
+                (
+                    span,
+                    drafts,
+                    accepted / drafted if drafted else None,
+                    1 + accepted / drafts if drafts else None,
+                    tuple(rate / drafts for rate in rates) if drafts else (),
+                    min((accepted + drafts) / generated, 1) if generated else None,
+                    accepted / span,
                 )
-                m = engine.window(f"{length}s")
-                actual.append(
-                    (
-                        m.span_seconds,
-                        m.drafts,
-                        m.acceptance_ratio,
-                        m.mean_acceptance_length,
-                        m.position_acceptance_ratio,
-                        m.coverage_ratio,
-                        m.accepted_tokens_per_second,
-                    )
+            )
+            m = engine.window(f"{length}s")
+            actual.append(
+                (
+                    *(m.span_seconds, m.drafts, m.acceptance_ratio, m.mean_acceptance_length),
+                    *(m.position_acceptance_ratio, m.coverage_ratio, m.accepted_tokens_per_second),
                 )
+            )
 
     assert expected == actual
+    assert len(expected) >= 100

@@ -1,3 +1,5 @@
+"""Consistency: what one answer after another cannot be, and what is only torn or rounded."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -51,26 +53,20 @@ def test_one_step(after: Counters, expected: tuple[str, ...]) -> None:
     assert expected == defects(START, Sample(5, after))
 
 
-@pytest.mark.parametrize("field", ["drafts", "draft_tokens"])
-def test_what_is_not_known_contradicts_nothing(field: str) -> None:
+def test_what_is_not_known_contradicts_nothing() -> None:
     """Where the answer before was incomplete an increase is not known, which is not an increase of 0."""
     before = sample(0, 1000, [800, 600])
-    gap = replace(before, counters=replace(before.counters, **{field: None}))
-
-    assert defects(gap, sample(5, 1100, [880, 660])) == ()
+    for field in ("drafts", "draft_tokens"):
+        gap = replace(before, counters=replace(before.counters, **{field: None}))
+        assert defects(gap, sample(5, 1100, [880, 660])) == ()
 
 
 def test_only_the_step_counts() -> None:
-    """What was inconsistent in the sample before is not told again."""
+    """What was inconsistent in the sample before is not told again; a sum that is off once was torn."""
     torn = sample(0, 10, [12, 5], draft_tokens=40)
-
     assert defects(torn, sample(5, 20, [15, 8], draft_tokens=60)) == ()
 
-
-def test_the_sum_is_off_once() -> None:
-    """One answer whose sum is off was torn; the next is whole again."""
     torn = sample(5, 10, [5, 3], accepted=9)
-
     assert (defects(START, torn), defects(torn, sample(10, 20, [10, 6]))) == ((), ())
 
 
@@ -93,19 +89,16 @@ class TestRounded:
         values = counters(drafts, positions, draft_tokens=draft_tokens, accepted=accepted)
         return Sample(time, replace(values, resolution=1e-5))
 
-    def test_a_step_less_than_the_rounding(self) -> None:
-        """Drafts that stand still for rounding while positions count on are no inconsistency."""
-        before = self.at(0, 3577310, 2707756, 1987272, draft_tokens=7154620, accepted=4695030)
-        after = self.at(5, 3577310, 2707759, 1987274, draft_tokens=7154620, accepted=4695030)
+    @pytest.mark.parametrize(
+        ("position", "expected"),
+        [(2707759, ()), (2717756, ("10000 accepted at position 0, but only 0 drafts",))],
+    )
+    def test_a_step(self, position: float, expected: tuple[str, ...]) -> None:
+        """Drafts that stand still for rounding while positions count on are none; what exceeds it is one."""
+        totals = {"draft_tokens": 7154620, "accepted": 4695030}
+        before = self.at(0, 3577310, 2707756, 1987272, **totals)
 
-        assert defects(before, after) == ()
-
-    def test_a_step_more_than_the_rounding(self) -> None:
-        """What exceeds the rounding is one."""
-        before = self.at(0, 3577310, 2707756, 1987272, draft_tokens=7154620, accepted=4695030)
-        after = self.at(5, 3577310, 2717756, 1987272, draft_tokens=7154620, accepted=4695030)
-
-        assert defects(before, after) == ("10000 accepted at position 0, but only 0 drafts",)
+        assert defects(before, self.at(5, 3577310, position, 1987274, **totals)) == expected
 
     @pytest.mark.parametrize(
         ("surplus", "expected"),

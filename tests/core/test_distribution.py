@@ -1,3 +1,5 @@
+"""The distribution of accepted tokens per draft, recovered from counters."""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -49,46 +51,26 @@ def test_it_equals_a_count_of_the_drafts(case: tuple[int, list[Draft]]) -> None:
 
 
 @given(torn_lives())
-def test_buckets_rise_with_le(life: list[Counters]) -> None:
-    """Cumulative buckets rise from bucket to bucket and end at the count, however torn the answer."""
+def test_buckets_rise_with_le_and_never_fall_within_a_life(life: list[Counters]) -> None:
+    """However torn the answers: Prometheus takes a bucket that falls for a restart."""
     earlier = None
     for values in life:
         found = recover(values, earlier)
         if found is not None:
             assert sorted(found.buckets) == list(found.buckets)
             assert found.count == found.buckets[-1] == values.drafts
+        if found is not None and earlier is not None:
+            pairs = zip(earlier.buckets, found.buckets, strict=True)
+            assert [(before, after) for before, after in pairs if after < before] == []
         earlier = found or earlier
 
 
-@given(torn_lives())
-def test_buckets_never_fall_within_a_life(life: list[Counters]) -> None:
-    """Prometheus takes a bucket that falls for a restart, so none does, however torn the answers."""
-    found: list[Distribution] = []
-    for values in life:
-        later = recover(values, found[-1] if found else None)
-        if later is not None:
-            found.append(later)
-
-    assert [
-        (before, after)
-        for earlier, later in pairwise(found)
-        for before, after in zip(earlier.buckets, later.buckets, strict=True)
-        if after < before
-    ] == []
-
-
-def test_a_torn_answer_is_held_back() -> None:
-    """Positions that run ahead of the drafts would make a bucket fall; it waits instead."""
-    before = recover(counters(100, [80, 50]))
-
-    assert Distribution((20, 50, 100), 100, 133) == recover(counters(100, [82, 51]), before)
-
-
-def test_it_catches_up() -> None:
-    """The bucket held back is exact again with the next whole answer."""
+def test_a_bucket_that_would_fall_is_held_back_until_the_next_whole_answer() -> None:
+    """Positions that run ahead of the drafts would make one fall; it waits instead, and is exact again."""
     torn = recover(counters(100, [82, 51]), recover(counters(100, [80, 50])))
 
-    assert recover(counters(110, [84, 53])) == recover(counters(110, [84, 53]), torn)
+    assert torn == Distribution((20, 50, 100), 100, 133)
+    assert recover(counters(110, [84, 53]), torn) == recover(counters(110, [84, 53]))
 
 
 def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> None:
@@ -146,33 +128,23 @@ def test_how_far_a_bucket_may_be_off(answers: list[tuple[Counters, Counters]]) -
             assert (found.count, found.sum) == (exact.count, exact.sum)
 
 
-def test_buckets_of_a_torn_answer_stay_in_order() -> None:
-    """A deep position that runs ahead of the one before it leaves no bucket below its neighbour."""
-    assert Distribution((90, 90, 100), 100, 60) == recover(counters(100, [10, 50]))
-
-
-def test_more_accepted_than_drafts() -> None:
-    """No bucket is negative."""
-    assert Distribution((0, 0, 10), 10, 25) == recover(counters(10, [15, 10]))
-
-
-def test_a_bucket_never_exceeds_the_count() -> None:
-    """Not even held back at a value from before does a bucket hold more drafts than there are."""
-    assert Distribution((5, 5), 5, 2) == recover(counters(5, [2]), Distribution((8, 12), 12, 4))
-
-
-def test_positions_that_come_later() -> None:
-    """Positions that a server shows only with its first draft start their buckets then."""
-    before = recover(counters(0, []))
-
-    assert Distribution((1, 2, 4), 4, 5) == recover(counters(4, [3, 2]), before)
-
-
-def test_a_position_more() -> None:
-    """A further position splits the last bucket; those before go on."""
-    before = recover(counters(10, [5]))
-
-    assert Distribution((7, 10, 12), 12, 7) == recover(counters(12, [5, 2]), before)
+@pytest.mark.parametrize(
+    ("values", "before", "expected"),
+    [
+        # A deep position that runs ahead of the one before it leaves no bucket below its neighbour.
+        (counters(100, [10, 50]), None, Distribution((90, 90, 100), 100, 60)),
+        # No bucket is negative.
+        (counters(10, [15, 10]), None, Distribution((0, 0, 10), 10, 25)),
+        # Not even held back does a bucket hold more drafts than there are.
+        (counters(5, [2]), Distribution((8, 12), 12, 4), Distribution((5, 5), 5, 2)),
+        # Positions that a server shows only with its first draft start their buckets then.
+        (counters(4, [3, 2]), recover(counters(0, [])), Distribution((1, 2, 4), 4, 5)),
+        # A further position splits the last bucket; those before go on.
+        (counters(12, [5, 2]), recover(counters(10, [5])), Distribution((7, 10, 12), 12, 7)),
+    ],
+)
+def test_edges(values: Counters, before: Distribution | None, expected: Distribution) -> None:
+    assert recover(values, before) == expected
 
 
 @given(drafts_of(3, least=1))

@@ -31,41 +31,36 @@ def texts(
     return [(f.severity, f.text) for f in find(ACTIVE, quality, measures, thresholds, defects=defects)]
 
 
-class TestActivity:
-    @pytest.mark.parametrize(
-        ("state", "expected"),
-        [
-            (ActivityState.OFF, [(HINT, "speculation is off: why")]),
-            (ActivityState.BYPASSED, [(PROBLEM, "speculation is bypassed: why")]),
-            (None, [(HINT, "why")]),
-            (ActivityState.IDLE, [(HINT, "why")]),
-            (ActivityState.WARMING_UP, [(HINT, "too little to judge by: why")]),
-            (ActivityState.ACTIVE, []),
-        ],
-    )
-    def test_states(self, state: ActivityState | None, expected: list[tuple[Severity, str]]) -> None:
-        """Every state but the one in which all is told by the measures says why nothing more is known."""
-        found = find(Activity(state, "why"), Quality(), None, Thresholds())
+def activity(state: ActivityState | None, measures: Measures | None = None) -> tuple[Finding, ...]:
+    """The findings on an engine in this state, of which there is no level."""
+    return find(Activity(state, "why"), Quality(), measures, Thresholds())
 
-        assert expected == [(f.severity, f.text) for f in found]
 
-    def test_measures_without_a_level_are_not_talked_about(self) -> None:
-        """Too few drafts to judge are too few to complain about."""
-        warming_up = Activity(ActivityState.WARMING_UP, "3 drafts")
-        found = find(warming_up, Quality(), measured(10, 1), Thresholds())
+def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
+    """Too few drafts to judge are too few to complain about. No finding leaves its reader alone."""
+    states = {
+        ActivityState.OFF: [(HINT, "speculation is off: why")],
+        ActivityState.BYPASSED: [(PROBLEM, "speculation is bypassed: why")],
+        None: [(HINT, "why")],
+        ActivityState.IDLE: [(HINT, "why")],
+        ActivityState.WARMING_UP: [(HINT, "too little to judge by: why")],
+        ActivityState.ACTIVE: [],
+    }
+    found = {state: activity(state) for state in states}
 
-        assert [(f.severity, f.text) for f in found] == [(HINT, "too little to judge by: 3 drafts")]
+    assert {state: [(f.severity, f.text) for f in each] for state, each in found.items()} == states
+    assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(ActivityState.WARMING_UP)
+    assert [f for each in found.values() for f in each if not f.action.endswith(".")] == []
 
-    @pytest.mark.parametrize("state", [ActivityState.OFF, None])
-    def test_a_server_that_cannot_speculate(self, state: ActivityState | None) -> None:
-        """Nobody is told to switch on, or to upgrade for, what a diffusion model does not have."""
-        (found,) = find(
+
+def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> None:
+    """Or to upgrade for it."""
+    for state in (ActivityState.OFF, None):
+        found = find(
             Activity(state, "a diffusion model"), Quality(), measured(), Thresholds(), speculative=False
         )
-
-        assert (
-            Finding(HINT, "a diffusion model", "Nothing is to be done: no acceptance can be derived.")
-            == found
+        assert found == (
+            Finding(HINT, "a diffusion model", "Nothing is to be done: no acceptance can be derived."),
         )
 
 
@@ -116,34 +111,24 @@ class TestAcceptance:
         assert texts(measures) == [(PROBLEM, "acceptance is poor: acceptance ratio 0.30 < 0.4")]
 
     @pytest.mark.parametrize(
-        ("generation", "limits", "expected"),
+        ("measures", "limits", "expected"),
         [
-            (7101, {}, True),
-            (7100, {}, False),
-            (7100, {"low_coverage_ratio": 0.51}, True),
-            (35500, {"low_coverage_ratio": 0.1}, False),
+            # Less than half of the tokens out of drafts is low, or less than the operator says.
+            (measured(950, 850, 750, generation=7101), {}, "only "),
+            (measured(950, 850, 750, generation=7100), {}, ""),
+            (measured(950, 850, 750, generation=7100), {"low_coverage_ratio": 0.51}, "only "),
+            (measured(950, 850, 750, generation=35500), {"low_coverage_ratio": 0.1}, ""),
+            # What is abnormally much goes by the same limit as the alert, wherever the operator puts it.
+            (measured(980, 980, 980), {}, ""),
+            (measured(981, 981, 981), {}, "abnormally many"),
+            (measured(981, 981, 981), {"abnormal_acceptance_ratio": 0.99}, ""),
+            (measured(901, 901, 901), {"abnormal_acceptance_ratio": 0.9}, "abnormally many"),
         ],
     )
-    def test_low_coverage(self, generation: float, limits: dict[str, float], expected: bool) -> None:
-        """Less than half of the tokens out of drafts is low, or less than the operator says."""
-        found = [text for _, text in texts(measured(950, 850, 750, generation=generation), **limits)]
+    def test_limits(self, measures: Measures, limits: dict[str, float], expected: str) -> None:
+        found = [text for _, text in texts(measures, **limits) if "only " in text or "abnormally" in text]
 
-        assert expected is any(text.startswith("only ") for text in found)
-
-    @pytest.mark.parametrize(
-        ("accepted", "limits", "expected"),
-        [
-            (980, {}, False),
-            (981, {}, True),
-            (981, {"abnormal_acceptance_ratio": 0.99}, False),
-            (901, {"abnormal_acceptance_ratio": 0.9}, True),
-        ],
-    )
-    def test_abnormally_many(self, accepted: int, limits: dict[str, float], expected: bool) -> None:
-        """The finding goes by the same limit as the alert, wherever the operator puts it."""
-        found = [text for _, text in texts(measured(*(accepted,) * 3), **limits)]
-
-        assert expected is any("abnormally many" in text for text in found)
+        assert [expected in text for text in found] == ([True] if expected else [])
 
     @pytest.mark.parametrize(
         ("limit", "expected"),
@@ -159,34 +144,15 @@ class TestAcceptance:
         assert found == [(PROBLEM, expected)]
 
 
-class TestDefects:
-    def test_all_are_one_hint(self) -> None:
-        """A torn answer is harmless once, and says all that is torn in it."""
-        found = find(ACTIVE, Quality(), None, Thresholds(), defects=("this", "that"))
+def test_a_torn_answer_is_one_hint_that_says_all_that_is_torn_in_it() -> None:
+    (found,) = find(ACTIVE, Quality(), None, Thresholds(), defects=("this", "that"))
 
-        assert [(f.severity, f.text) for f in found] == [
-            (HINT, "inconsistent sample: this; that"),
-        ]
+    assert (found.severity, found.text) == (HINT, "inconsistent sample: this; that")
+    assert found.action.endswith(".")
 
 
-class TestOrder:
-    def test_the_gravest_first(self) -> None:
-        """Problems come before hints, whatever they are about."""
-        found = texts(measured(400, 300, 200, draft_tokens=1500, generation=9000), defects=("torn",))
+def test_problems_come_before_hints() -> None:
+    """Whatever they are about."""
+    found = texts(measured(400, 300, 200, draft_tokens=1500, generation=9000), defects=("torn",))
 
-        assert [severity for severity, _ in found] == [PROBLEM, HINT, HINT, HINT]
-
-    @pytest.mark.parametrize(
-        "findings",
-        [
-            find(Activity(ActivityState.OFF, "why"), Quality(), None, Thresholds()),
-            find(Activity(ActivityState.BYPASSED, "why"), Quality(), None, Thresholds()),
-            find(Activity(ActivityState.IDLE, "why"), Quality(), None, Thresholds()),
-            find(Activity(ActivityState.WARMING_UP, "why"), Quality(), None, Thresholds()),
-            find(Activity(ActivityState.OFF, "why"), Quality(), None, Thresholds(), speculative=False),
-            find(Activity(None, "why"), Quality(), None, Thresholds(), defects=("torn",)),
-        ],
-    )
-    def test_each_says_what_to_do(self, findings: tuple[Finding, ...]) -> None:
-        """No finding leaves its reader alone."""
-        assert [f for f in findings if not f.action.endswith(".")] == []
+    assert [severity for severity, _ in found] == [PROBLEM, HINT, HINT, HINT]

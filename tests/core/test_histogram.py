@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import accumulate, pairwise
+from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -75,13 +76,6 @@ class TestQuantile:
         """Values worked out by hand."""
         assert Histogram(BOUNDS, counts, count, 1.0).quantile(q) == pytest.approx(expected)
 
-    @given(values)
-    def test_it_rises_with_the_share(self, observations: list[float]) -> None:
-        """A larger share reaches no lower."""
-        found = [of(*observations).quantile(q) or 0.0 for q in (0.01, 0.25, 0.5, 0.9, 0.99, 1.0)]
-
-        assert all(a <= b + 1e-12 for a, b in pairwise(found))
-
     def test_nothing_observed(self) -> None:
         """Of nothing there is no quantile, no mean and no deviation."""
         for empty in (Histogram(), of(), Histogram((), (), 3.0, 1.0)):
@@ -106,18 +100,15 @@ class TestMoments:
 
     @given(values)
     def test_deviation_is_a_number(self, observations: list[float]) -> None:
-        """It is finite and not negative, and there is none of a single observation."""
+        """It is finite and not negative, and there is none of a single observation.
+
+        Where the mean stands far from the middle of a wide bucket, the spread stays within the bucket.
+        """
         found = of(*observations).deviation
 
         assert (found is None) == (len(observations) == 1)
         assert found is None or 0 <= found < math.inf
-
-    def test_deviation_of_what_fell_into_the_lowest_bucket(self) -> None:
-        """Where the mean stands far from the middle of a wide bucket, the spread stays within the bucket."""
-        found = of(*[0.001] * 50).deviation
-
-        assert found is not None
-        assert found < 0.1
+        assert (of(*[0.001] * 50).deviation or 1) < 0.1
 
 
 class TestLaws:
@@ -126,17 +117,7 @@ class TestLaws:
         """What is added to an earlier histogram is what was observed since."""
         since = earlier.plus(more).since(earlier)
 
-        assert since is not None
-        assert since.bounds == more.bounds
-        assert since.counts == more.counts
-        assert since.count == more.count
-        assert since.sum == pytest.approx(more.sum, abs=1e-9)
-
-    @given(histograms, histograms)
-    def test_order_does_not_matter(self, one: Histogram, other: Histogram) -> None:
-        """Adding commutes."""
-        assert one.plus(other).counts == other.plus(one).counts
-        assert one.plus(other).sum == pytest.approx(other.plus(one).sum)
+        assert since == replace(more, sum=pytest.approx(more.sum, abs=1e-9))
 
     @given(histograms, st.floats(0, 5))
     def test_weight(self, histogram: Histogram, weight: float) -> None:
@@ -163,17 +144,10 @@ class TestLaws:
             of(0.2).plus(other)
         assert of(0.2).since(other) is None
 
-    @pytest.mark.parametrize(
-        "earlier",
-        [
-            of(0.2, 0.3),  # more in a bucket
-            of(9.0, 9.0),  # more beyond the last bucket
-            Histogram(BOUNDS, (0.0, 0.0, 0.0, 0.0), 0.0, 5.0),  # a larger sum
-        ],
-    )
-    def test_what_fell(self, earlier: Histogram) -> None:
-        """A count or a sum that fell is a restart, and nothing is known."""
-        assert of(0.3).since(earlier) is None
+    def test_what_fell(self) -> None:
+        """A count in a bucket or beyond the last one, or a sum, that fell is a restart: nothing is known."""
+        for earlier in (of(0.2, 0.3), of(9.0, 9.0), Histogram(BOUNDS, (0.0, 0.0, 0.0, 0.0), 0.0, 5.0)):
+            assert of(0.3).since(earlier) is None
 
 
 class TestSummary:
@@ -197,10 +171,9 @@ class TestSummary:
             ),
         )
 
-    @pytest.mark.parametrize("pair", [(None, Latencies()), (Latencies(), None), (None, None)])
-    def test_what_was_not_read(self, pair: tuple[Latencies | None, Latencies | None]) -> None:
+    def test_what_was_not_read(self) -> None:
         """Without histograms at both ends there is nothing."""
-        assert summarise(*pair) == ()
+        assert summarise(None, Latencies()) == summarise(Latencies(), None) == summarise(None, None) == ()
 
     def test_a_restart_between(self) -> None:
         """Counts that fell leave their kind out, and the others in."""

@@ -1,8 +1,11 @@
+"""Measures: by hand, against the drafts behind the counters, and in their ranges."""
+
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from operator import mul
 
 import pytest
 from hypothesis import given
@@ -100,128 +103,91 @@ class TestByHand:
         assert expected == derive("5m", increase(100, positions)).position_decay_ratio
 
 
-class TestZeroDenominators:
+#: Increases, and what follows from them where something is 0 or not known.
+INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
+    "tokens without drafts are no part of speculation": (
+        increase(0, [0, 0], generation=50),
+        {"coverage_ratio": 0.0, "acceptance_ratio": None, "generation_tokens_per_second": 5.0},
+    ),
+    "there is no share of no generated tokens": (increase(10, [5], generation=0), {"coverage_ratio": None}),
+    "without draft tokens there is no ratio, and no length of drafts, let alone one of 0": (
+        replace(increase(100, [80, 60]), draft_tokens=None),
+        {
+            **dict.fromkeys(("acceptance_ratio", "mean_draft_length", "draft_tokens_per_second")),
+            "drafts_vary": False,
+            "mean_acceptance_length": pytest.approx(2.4),
+        },
+    ),
+    "without accepted tokens nothing is said of acceptance, least of all that there was none": (
+        replace(increase(100, [80, 60]), accepted_tokens=None),
+        {
+            **dict.fromkeys(("acceptance_ratio", "mean_acceptance_length", "coverage_ratio")),
+            "accepted_tokens_per_second": None,
+            "position_acceptance_ratio": (0.8, 0.6),
+        },
+    ),
+    "where no draft got there is no conditional ratio, not one of 0": (
+        increase(10, [5, 0, 0]),
+        {"position_conditional_acceptance_ratio": (0.5, 0.0, None)},
+    ),
+    "without position series the totals still tell ratio and length": (
+        increase(10, [], draft_tokens=40, accepted=20),
+        {
+            "acceptance_ratio": 0.5,
+            "mean_acceptance_length": 3.0,
+            "expected_tokens_per_step": None,
+            "mean_acceptance_length_at": (),
+        },
+    ),
+    "a span of 0 has no rates": (increase(10, [5], span=0), {"drafts_per_second": None}),
+    "what was not drafted does not vary": (increase(0, [0, 0]), {"drafts_vary": False}),
+    **{
+        f"{tokens} draft tokens of 400: below 95 % of K drafts vary": (
+            increase(100, [9, 5, 2, 1], draft_tokens=tokens),
+            {"drafts_vary": vary},
+        )
+        for tokens, vary in {400: False, 380: False, 379: True, 100: True, 0: True}.items()
+    },
+}
+
+
+class TestWhatIsNotKnown:
+    @pytest.mark.parametrize("what", INCOMPLETE)
+    def test_increases(self, what: str) -> None:
+        happened, expected = INCOMPLETE[what]
+        measures = derive("30s", happened)
+
+        assert {name: getattr(measures, name) for name in expected} == expected
+
     def test_nothing_happened(self) -> None:
         """Without drafts no ratio exists; rates and the sample size are zero."""
-        expected = Measures(
-            window="30s",
-            span_seconds=10.0,
-            drafts=0.0,
-            drafts_per_second=0.0,
-            draft_tokens_per_second=0.0,
-            accepted_tokens_per_second=0.0,
-            generation_tokens_per_second=0.0,
-        )
+        rates = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
+        expected = Measures("30s", 10.0, 0.0, **{f"{name}_per_second": 0.0 for name in rates})
 
-        assert expected == derive("30s", increase(0, [0, 0]))
-
-    def test_tokens_without_drafts(self) -> None:
-        """Tokens generated without drafts are no part of speculation: the coverage is 0."""
-        measures = derive("30s", increase(0, [0, 0], generation=50))
-
-        assert (
-            measures.coverage_ratio,
-            measures.acceptance_ratio,
-            measures.generation_tokens_per_second,
-        ) == (0.0, None, 5.0)
-
-    def test_drafts_without_generated_tokens(self) -> None:
-        """Without generated tokens there is no share of them."""
-        assert derive("30s", increase(10, [5], generation=0)).coverage_ratio is None
+        assert derive("30s", increase(0, [0, 0])) == expected
 
     def test_drafts_are_not_known(self) -> None:
         """Without a series of drafts (V0, or no speculation) nothing is claimed of their share."""
         expected = Measures("30s", 10.0, drafts=0.0, generation_tokens_per_second=0.7)
 
-        assert expected == derive("30s", increase(generation=7))
-
-    def test_draft_tokens_are_not_known(self) -> None:
-        """Without their increase there is no ratio, and no length of drafts, let alone one of 0."""
-        measures = derive("30s", replace(increase(100, [80, 60]), draft_tokens=None))
-
-        assert (
-            measures.acceptance_ratio,
-            measures.mean_draft_length,
-            measures.draft_tokens_per_second,
-            measures.drafts_vary,
-        ) == (None, None, None, False)
-        assert pytest.approx(2.4) == measures.mean_acceptance_length
-
-    def test_accepted_tokens_are_not_known(self) -> None:
-        """Without their increase nothing is said of acceptance, least of all that there was none."""
-        measures = derive("30s", replace(increase(100, [80, 60]), accepted_tokens=None))
-
-        assert (
-            measures.acceptance_ratio,
-            measures.mean_acceptance_length,
-            measures.coverage_ratio,
-            measures.accepted_tokens_per_second,
-        ) == (None, None, None, None)
-        assert measures.position_acceptance_ratio == (0.8, 0.6)
-
-    def test_a_position_behind_one_never_reached(self) -> None:
-        """Where no draft got, there is no conditional ratio, not one of 0."""
-        measures = derive("30s", increase(10, [5, 0, 0]))
-
-        assert measures.position_conditional_acceptance_ratio == (0.5, 0.0, None)
-
-    def test_no_positions(self) -> None:
-        """Without position series the totals still tell ratio and length."""
-        measures = derive("30s", increase(10, [], draft_tokens=40, accepted=20))
-
-        assert (
-            measures.acceptance_ratio,
-            measures.mean_acceptance_length,
-            measures.expected_tokens_per_step,
-            measures.mean_acceptance_length_at,
-        ) == (0.5, 3.0, None, ())
+        assert derive("30s", increase(generation=7)) == expected
 
 
-class TestDraftsVary:
-    @pytest.mark.parametrize(
-        ("draft_tokens", "expected"), [(400, False), (380, False), (379, True), (100, True), (0, True)]
-    )
-    def test_below_k(self, draft_tokens: float, expected: bool) -> None:
-        """Drafts vary where they hold less than 95 % of K tokens on average."""
-        assert expected is derive("5m", increase(100, [9, 5, 2, 1], draft_tokens=draft_tokens)).drafts_vary
-
-    def test_no_drafts(self) -> None:
-        """What was not drafted does not vary."""
-        assert not derive("5m", increase(0, [0, 0])).drafts_vary
-
-
-class TestLifetime:
-    @pytest.mark.parametrize(
-        ("ratio", "efficiency", "k", "expected"),
-        [
-            (
-                0.6,
-                0.5,
-                5,
-                Measures("lifetime", acceptance_ratio=0.6, mean_acceptance_length=3.0),
-            ),
-            (0.6, 0.5, None, Measures("lifetime", acceptance_ratio=0.6)),
-            (None, 0.5, 3, Measures("lifetime", mean_acceptance_length=2.0)),
-            (
-                0.0,
-                0.0,
-                3,
-                Measures("lifetime", acceptance_ratio=0, mean_acceptance_length=1.0),
-            ),
-            (
-                1.2,
-                1.2,
-                3,
-                Measures("lifetime", acceptance_ratio=1, mean_acceptance_length=4.0),
-            ),
-            (None, None, 3, Measures("lifetime")),
-        ],
-    )
-    def test_v0(
-        self, ratio: float | None, efficiency: float | None, k: int | None, expected: Measures
-    ) -> None:
-        """V0's efficiency is the share of the K + 1 tokens that a draft could emit at the most."""
-        assert expected == derive_lifetime(ratio, efficiency, k)
+@pytest.mark.parametrize(
+    ("ratio", "efficiency", "k", "expected"),
+    [
+        (0.6, 0.5, 5, {"acceptance_ratio": 0.6, "mean_acceptance_length": 3.0}),
+        (0.6, 0.5, None, {"acceptance_ratio": 0.6}),
+        (None, 0.5, 3, {"mean_acceptance_length": 2.0}),
+        (0.0, 0.0, 3, {"acceptance_ratio": 0, "mean_acceptance_length": 1.0}),
+        (1.2, 1.2, 3, {"acceptance_ratio": 1, "mean_acceptance_length": 4.0}),
+        (None, None, 3, {}),
+    ],
+)
+def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_that_a_draft_could_emit(
+    ratio: float | None, efficiency: float | None, k: int | None, expected: dict[str, float]
+) -> None:
+    assert derive_lifetime(ratio, efficiency, k) == Measures("lifetime", **expected)
 
 
 class TestAgainstTheDrafts:
@@ -229,12 +195,22 @@ class TestAgainstTheDrafts:
 
     @given(some_drafts, st.integers(0, 100), st.floats(0.5, 1000))
     def test_all(self, case: tuple[int, list[Draft]], plain: int, span: float) -> None:
-        """Every measure, for any drafts of any length."""
+        """Every measure, for any drafts of any length.
+
+        The length at a smaller K' is what the same drafts cut to K' tokens would have emitted. The sum over
+        positions and the mean acceptance length are the same, and each position's ratio is the product of the
+        conditional ratios up to it.
+        """
         k, drafts = case
         measures = derive("5m", counted(drafts, k, span=span, plain_tokens=plain))
 
         n = len(drafts)
         lengths = [1 + accepted for _, accepted in drafts]
+        cut = [sum(1 + min(accepted, shorter) for _, accepted in drafts) / n for shorter in range(1, k + 1)]
+        products = accumulate((r or 0.0 for r in measures.position_conditional_acceptance_ratio), mul)
+        assert pytest.approx(cut) == list(measures.mean_acceptance_length_at)
+        assert pytest.approx(measures.mean_acceptance_length) == measures.expected_tokens_per_step
+        assert pytest.approx(list(products)) == list(measures.position_acceptance_ratio)
         reached = [sum(accepted > i for _, accepted in drafts) for i in range(k)]
         conditional = [here / before if before else None for before, here in pairwise([n, *reached])]
         assert n == measures.drafts
@@ -249,36 +225,6 @@ class TestAgainstTheDrafts:
         assert pytest.approx(sum(lengths) / (sum(lengths) + plain)) == measures.coverage_ratio
         assert pytest.approx(n / span) == measures.drafts_per_second
         assert pytest.approx((sum(lengths) + plain) / span) == measures.generation_tokens_per_second
-
-    @given(some_drafts)
-    def test_smaller_k(self, case: tuple[int, list[Draft]]) -> None:
-        """The length at K' is what the same drafts cut to K' tokens would have emitted."""
-        k, drafts = case
-        expected = [
-            sum(1 + min(accepted, shorter) for _, accepted in drafts) / len(drafts)
-            for shorter in range(1, k + 1)
-        ]
-
-        assert pytest.approx(expected) == list(derive("5m", counted(drafts, k)).mean_acceptance_length_at)
-
-    @given(some_drafts)
-    def test_expected_tokens_per_step(self, case: tuple[int, list[Draft]]) -> None:
-        """On whole answers the sum over positions and the mean acceptance length are the same."""
-        k, drafts = case
-        measures = derive("5m", counted(drafts, k))
-
-        assert pytest.approx(measures.mean_acceptance_length) == measures.expected_tokens_per_step
-
-    @given(some_drafts)
-    def test_the_product_of_conditional_ratios(self, case: tuple[int, list[Draft]]) -> None:
-        """Each position's ratio is the product of the conditional ratios up to it."""
-        k, drafts = case
-        measures = derive("5m", counted(drafts, k))
-        products = accumulate(
-            (ratio or 0.0 for ratio in measures.position_conditional_acceptance_ratio), lambda a, b: a * b
-        )
-
-        assert pytest.approx(list(products)) == list(measures.position_acceptance_ratio)
 
     @given(drafts_of(4, least=1), drafts_of(4, least=1))
     def test_engines_add_up(self, one: list[Draft], other: list[Draft]) -> None:
@@ -300,61 +246,24 @@ class TestAgainstTheDrafts:
         )
 
 
-class TestRanges:
-    """Whatever the counters say, torn or not, a measure stays in its range."""
+@given(torn_increases)
+def test_whatever_the_counters_say_a_measure_stays_in_its_range(happened: Delta) -> None:
+    """Torn or not: ratios from 0 to 1, acceptance lengths from 1 to K + 1, drafts of at most K tokens.
 
-    @given(torn_increases)
-    def test_ratios(self, happened: Delta) -> None:
-        """Every ratio lies between 0 and 1."""
-        measures = derive("5m", happened)
-        ratios = [
-            measures.acceptance_ratio,
-            measures.coverage_ratio,
-            measures.position_decay_ratio,
-            *measures.position_acceptance_ratio,
-            *measures.position_conditional_acceptance_ratio,
-        ]
-
-        assert [ratio for ratio in ratios if ratio is not None and not 0 <= ratio <= 1] == []
-
-    @given(torn_increases.filter(lambda happened: happened.accepted_tokens_per_position))
-    def test_lengths(self, happened: Delta) -> None:
-        """Acceptance lengths lie between 1 and K + 1."""
-        measures = derive("5m", happened)
-        k = len(happened.accepted_tokens_per_position)
-        lengths = [measures.mean_acceptance_length, measures.expected_tokens_per_step]
-
+    The acceptance length rises with K, each position adding less than the one before; rates are finite.
+    """
+    m = derive("5m", happened)
+    k = len(happened.accepted_tokens_per_position)
+    ratios = [m.acceptance_ratio, m.coverage_ratio, m.position_decay_ratio]
+    ratios += [*m.position_acceptance_ratio, *m.position_conditional_acceptance_ratio]
+    assert [ratio for ratio in ratios if ratio is not None and not 0 <= ratio <= 1] == []
+    rates = [m.drafts_per_second, m.draft_tokens_per_second]
+    rates += [m.accepted_tokens_per_second, m.generation_tokens_per_second]
+    assert [rate for rate in rates if rate is not None and not (0 <= rate < math.inf)] == []
+    gains = [after - before for before, after in pairwise((1.0, *m.mean_acceptance_length_at))]
+    assert [gain for gain in gains if gain < 0] == []
+    assert [(a, b) for a, b in pairwise(gains) if b > a + 1e-9] == []
+    if k:
+        lengths = [m.mean_acceptance_length, m.expected_tokens_per_step]
         assert [x for x in lengths if x is not None and not 1 <= x <= k + 1 + 1e-9] == []
-
-    @given(torn_increases.filter(lambda happened: happened.accepted_tokens_per_position))
-    def test_draft_lengths(self, happened: Delta) -> None:
-        """A draft holds no more than K tokens."""
-        length = derive("5m", happened).mean_draft_length
-
-        assert length is None or 0 <= length <= len(happened.accepted_tokens_per_position)
-
-    @given(torn_increases)
-    def test_a_longer_k_accepts_no_less(self, happened: Delta) -> None:
-        """The acceptance length rises with K, each position adding less than the one before."""
-        lengths = (1.0, *derive("5m", happened).mean_acceptance_length_at)
-        gains = [after - before for before, after in pairwise(lengths)]
-
-        assert [gain for gain in gains if gain < 0] == []
-        assert [(a, b) for a, b in pairwise(gains) if b > a + 1e-9] == []
-
-    @given(torn_increases)
-    def test_rates(self, happened: Delta) -> None:
-        """Rates are finite and not negative."""
-        measures = derive("5m", happened)
-        rates = [
-            measures.drafts_per_second,
-            measures.draft_tokens_per_second,
-            measures.accepted_tokens_per_second,
-            measures.generation_tokens_per_second,
-        ]
-
-        assert [rate for rate in rates if rate is not None and not (0 <= rate < math.inf)] == []
-
-    def test_no_time_no_rate(self) -> None:
-        """A span of 0 has no rates."""
-        assert derive("5m", increase(10, [5], span=0)).drafts_per_second is None
+        assert m.mean_draft_length is None or 0 <= m.mean_draft_length <= k

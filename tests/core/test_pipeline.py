@@ -1,3 +1,5 @@
+"""The pipeline: from readings to results, poll by poll."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -87,7 +89,10 @@ class TestResult:
         assert result.window("5m") is None
 
     def test_judgement(self) -> None:
-        """The judged window decides activity and quality; the others show whether it is steady."""
+        """The judged window decides activity and quality; the others show whether it is steady.
+
+        Shortly after the start windows hold the same samples and agree by necessity, which is not steadiness.
+        """
         result = run(steady(14))[-1]
 
         assert Activity(ActivityState.ACTIVE, "240 drafts in the last 1m") == result.activity
@@ -97,12 +102,9 @@ class TestResult:
         ]
         assert "mean acceptance length deviation 0.00 <= 0.2" in result.quality.reasons
 
-    def test_judgement_shortly_after_the_start(self) -> None:
-        """Windows that hold the same samples agree by necessity, which is not steadiness."""
-        result = run(steady(3))[-1]
-
-        assert [m.span_seconds for m in result.windows] == [10.0, 10.0]
-        assert not any("deviation" in reason for reason in result.quality.reasons)
+        soon = run(steady(3))[-1]
+        assert [m.span_seconds for m in soon.windows] == [10.0, 10.0]
+        assert not any("deviation" in reason for reason in soon.quality.reasons)
 
     def test_another_window_can_be_judged(self) -> None:
         """The operator chooses which window counts."""
@@ -120,12 +122,8 @@ class TestResult:
         assert Deployment("eagle3", "some/draft", "vllm-v1", "0.32.0", "eagle3") == result.deployment
         assert result.num_speculative_tokens == 3
         assert list(states) == [KEY]
-
-    def test_positions_tell_k_better(self) -> None:
-        """What the server counts beats what the operator says."""
-        settings = replace(EASY, speculation=Speculation(True, num_speculative_tokens=7))
-
-        assert run(steady(1), settings)[0].num_speculative_tokens == 2
+        other = replace(EASY, speculation=Speculation(True, num_speculative_tokens=7))
+        assert run(steady(1), other)[0].num_speculative_tokens == 2  # what the server counts beats it
 
     def test_quality_needs_activity(self) -> None:
         """Below the minimum of drafts there is no level."""
@@ -149,13 +147,10 @@ class TestOverTime:
         rest = [reading(counters(60, [54, 45]))] * 14
         results = run([*steady(4), *rest, *steady(3, start=3)])
 
-        assert ActivityState.ACTIVE is results[3].activity.state
-        assert (
-            results[17].activity.state,
-            results[17].window("1m").acceptance_ratio,
-            results[17].window("1m").drafts_per_second,
-        ) == (ActivityState.IDLE, None, 0.0)
-        assert ActivityState.ACTIVE is results[-1].activity.state
+        states = [results[n].activity.state for n in (3, 17, -1)]
+        assert states == [ActivityState.ACTIVE, ActivityState.IDLE, ActivityState.ACTIVE]
+        window = results[17].window("1m")
+        assert (window.acceptance_ratio, window.drafts_per_second) == (None, 0.0)
 
     def test_a_restart(self) -> None:
         """After a restart nothing is left of the old life but the number of resets."""
@@ -177,11 +172,9 @@ class TestOverTime:
         ]
         result = run(reading(values) for values in parts)[-1]
 
-        assert (
-            result.engine_resets_total,
-            result.window("1m").drafts,
-            result.window("1m").position_acceptance_ratio[0],
-        ) == (3, 20.0, 0.9)
+        window = result.window("1m")
+        assert (result.engine_resets_total, window.drafts) == (3, 20.0)
+        assert window.position_acceptance_ratio[0] == 0.9
 
     def test_an_interruption(self) -> None:
         """After the server stopped listening windows begin anew, without a reset."""
@@ -199,11 +192,8 @@ class TestOverTime:
         _, (result,) = observe(states, steady(2)[1], 5, EASY)
 
         assert result.defects == ("the clock did not advance since the sample before",)
-        assert (
-            result.windows,
-            result.engine_resets_total,
-            result.inconsistent_samples_total,
-        ) == ((), 0, 1)
+        found = (result.windows, result.engine_resets_total, result.inconsistent_samples_total)
+        assert found == ((), 0, 1)
 
     def test_engines_that_come_and_go(self) -> None:
         """An engine that is gone is forgotten; one that is new begins; the others go on."""
@@ -228,11 +218,8 @@ class TestOverTime:
         torn = results[1].window("1m")
 
         assert [result.inconsistent_samples_total for result in results] == [0, 1, 1]
-        assert (
-            torn.acceptance_ratio,
-            torn.position_acceptance_ratio,
-            torn.mean_acceptance_length,
-        ) == (1.0, (1.0, 1.0), 3.0)
+        ratios = (torn.acceptance_ratio, torn.position_acceptance_ratio, torn.mean_acceptance_length)
+        assert ratios == (1.0, (1.0, 1.0), 3.0)
         assert results[1].defects == (
             "3 accepted at position 0, but only 1 drafts",
             "5 accepted tokens, but only 2 draft tokens",
@@ -264,10 +251,7 @@ class TestAnswersWithGaps:
         "gap",
         [
             {"accepted_tokens_per_position": ()},
-            {"drafts": None},
-            {"draft_tokens": None},
-            {"accepted_tokens": None},
-            {"generation_tokens": None},
+            *({name: None} for name in ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")),
         ],
     )
     def test_what_was_missing_is_back(self, gap: dict[str, Any]) -> None:
@@ -329,17 +313,13 @@ class TestBuckets:
             Distribution((20, 50, 100), 100, 133),
         ]
 
-    @pytest.mark.parametrize("interrupted", [False, True])
-    def test_they_begin_anew_with_the_counters(self, interrupted: bool) -> None:
+    def test_they_begin_anew_with_the_counters(self) -> None:
         """What an engine counted before its restart has no part in what it counts now."""
         states, _ = observe({}, reading(self.BEFORE), 0, EASY)
-        states = interrupt(states) if interrupted else states
-        _, (result,) = observe(states, reading(counters(60, [50, 40])), 5, EASY)
-
-        assert (result.accepted_tokens_per_draft, result.engine_resets_total) == (
-            Distribution((10, 20, 60), 60, 90),
-            1,
-        )
+        for before in (states, interrupt(states)):
+            _, (result,) = observe(before, reading(counters(60, [50, 40])), 5, EASY)
+            assert result.accepted_tokens_per_draft == Distribution((10, 20, 60), 60, 90)
+            assert result.engine_resets_total == 1
 
     def test_what_was_counted_past_an_interruption_contradicts_nothing(self) -> None:
         """Behind a closed port may be another life, whose counters cannot be compared with the old one's."""
@@ -353,32 +333,29 @@ class TestServers:
     """What becomes of each kind of server, over two answers."""
 
     @pytest.mark.parametrize(
-        ("file", "content_type", "activity", "k"),
+        ("item", "activity", "k"),
         [
-            ("vllm-rust-k3.openmetrics.txt", OPENMETRICS, ActivityState.IDLE, 3),
-            ("vllm-rust-nospec.openmetrics.txt", OPENMETRICS, ActivityState.OFF, None),
-            ("lmdeploy-k3.txt", "", ActivityState.IDLE, 3),
-            ("lmdeploy-nospec.txt", "", ActivityState.OFF, None),
-            ("llamacpp-nospec.txt", "", ActivityState.OFF, None),
-            ("vllm-v0-k5.txt", "", ActivityState.IDLE, None),
-            ("vllm-diffusion.txt", "", ActivityState.OFF, None),
+            (read(upstream("vllm-rust-k3.openmetrics.txt"), OPENMETRICS), ActivityState.IDLE, 3),
+            (read(upstream("vllm-rust-nospec.openmetrics.txt"), OPENMETRICS), ActivityState.OFF, None),
+            (read(upstream("lmdeploy-k3.txt")), ActivityState.IDLE, 3),
+            (read(upstream("lmdeploy-nospec.txt")), ActivityState.OFF, None),
+            (read(upstream("llamacpp-nospec.txt")), ActivityState.OFF, None),
+            (read(upstream("vllm-v0-k5.txt")), ActivityState.IDLE, None),
+            # VLLM counts as it goes, so counters that stand still are idleness, whatever is running.
+            (reading(counters(20, [18])), ActivityState.IDLE, 1),
+            # llama.cpp counts when a request ends: without one in progress it is idle.
+            (
+                read(upstream("llamacpp-k4.txt").replace(b"processing 1\n", b"processing 0\n")),
+                ActivityState.IDLE,
+                4,
+            ),
         ],
     )
-    def test_counters_that_stand_still(
-        self, file: str, content_type: str, activity: ActivityState, k: int | None
-    ) -> None:
+    def test_counters_that_stand_still(self, item: Reading, activity: ActivityState, k: int | None) -> None:
         """Speculation that rests is idle, none at all is off."""
-        item = read(upstream(file), content_type)
         result = run([item, item])[-1]
 
         assert (activity, k) == (result.activity.state, result.num_speculative_tokens)
-
-    def test_llamacpp_without_a_request(self) -> None:
-        """llama.cpp without a request in progress is idle."""
-        text = upstream("llamacpp-k4.txt").replace(b"requests_processing 1\n", b"requests_processing 0\n")
-        result = run([read(text), read(text)])[-1]
-
-        assert (result.activity.state, result.num_speculative_tokens) == (ActivityState.IDLE, 4)
 
     def test_llamacpp_within_a_long_request(self) -> None:
         """llama.cpp counts when a request ends, so counters that stand still during one say nothing."""
@@ -393,36 +370,17 @@ class TestServers:
             (Severity.HINT, f"too little to judge by: {result.activity.reason}")
         ]
 
-    def test_vllm_with_a_request_that_does_not_advance(self) -> None:
-        """VLLM counts as it goes, so counters that stand still are idleness, whatever is running."""
-        item = reading(counters(20, [18]))
-
-        assert (item.engines[0].load.requests_running, run([item, item])[-1].activity.state) == (
-            1,
-            ActivityState.IDLE,
-        )
-
     def test_a_diffusion_model(self) -> None:
-        """Denoising steps are not drafts, and the reason says so."""
+        """Denoising steps are not drafts, as the reason says; no speculative config makes it speculative."""
         item = read(upstream("vllm-diffusion.txt"))
-        result = run([item, item])[-1]
-
-        assert result.activity.reason == "a diffusion model: its denoising steps are not speculative decoding"
-        assert (result.num_speculative_tokens, result.accepted_tokens_per_draft) == (None, None)
-        assert [(f.severity, f.text, f.action) for f in result.findings] == [
-            (
-                Severity.HINT,
-                "a diffusion model: its denoising steps are not speculative decoding",
-                "Nothing is to be done: no acceptance can be derived.",
-            )
-        ]
-
-    def test_a_diffusion_model_told_otherwise(self) -> None:
-        """Not even a speculative config makes it speculative."""
-        item = read(upstream("vllm-diffusion.txt"))
-        result = run([item, item], replace(EASY, speculation=Speculation(True, "ngram", "", 4)))[-1]
-
-        assert (result.activity.state, result.num_speculative_tokens) == (ActivityState.OFF, None)
+        reason = "a diffusion model: its denoising steps are not speculative decoding"
+        for told in (Speculation(), Speculation(True, "ngram", "", 4)):
+            result = run([item, item], replace(EASY, speculation=told))[-1]
+            assert result.activity == Activity(ActivityState.OFF, reason)
+            assert (result.num_speculative_tokens, result.accepted_tokens_per_draft) == (None, None)
+        assert run([item, item])[-1].findings == (
+            Finding(Severity.HINT, reason, "Nothing is to be done: no acceptance can be derived."),
+        )
 
 
 class TestV0:
@@ -435,60 +393,41 @@ class TestV0:
         return run([before, after], replace(EASY, speculation=Speculation(k is not None, "", "", k)))
 
     def test_lifetime_values(self) -> None:
-        """V0's gauges are a window of their own, from the first answer on."""
+        """V0's gauges are a window of their own from the start. Without K, efficiency is no length."""
         (lifetime,) = self.results(k=5)[0].windows
+        expected = Measures("lifetime", acceptance_ratio=0.6260512171988618)
 
-        assert (
-            Measures(
-                "lifetime",
-                acceptance_ratio=0.6260512171988618,
-                mean_acceptance_length=pytest.approx(0.42417536094425123 * 6),
-            )
-            == lifetime
-        )
-
-    def test_k_is_needed_for_a_length(self) -> None:
-        """Without K, efficiency is no length."""
-        assert self.results()[0].window("lifetime").mean_acceptance_length is None
-
-    def test_its_activity(self) -> None:
-        """While V0 generates, nobody can say whether it drafts; where it does not, it is idle."""
-        busy, idle = self.results()[-1], self.results(generated=0)[-1]
-
-        assert (
-            Activity(None, "vLLM V0 shows means over its whole life only, so what it does now is not known")
-            == busy.activity
-        )
-        assert ActivityState.IDLE is idle.activity.state
-        assert None is busy.quality.level
+        assert lifetime == replace(expected, mean_acceptance_length=pytest.approx(0.42417536094425123 * 6))
+        assert self.results()[0].window("lifetime") == expected
 
     def test_what_is_not_known_is_not_claimed(self) -> None:
-        """V0 does not say what it drafts, so its windows hold rates of tokens and no ratio."""
-        window = self.results()[-1].window("1m")
+        """While V0 generates, nobody can say whether it drafts; where it does not, it is idle.
 
-        assert (
-            window.generation_tokens_per_second,
-            window.drafts,
-            window.acceptance_ratio,
-            window.coverage_ratio,
-            window.drafts_per_second,
-        ) == (100.0, None, None, None, None)
+        It does not say what it drafts, so its windows hold rates of tokens and no ratio, not even at rest.
+        """
+        busy, idle = self.results()[-1], self.results(generated=0)[-1]
+        window = busy.window("1m")
 
-    def test_what_is_not_known_is_not_claimed_at_rest_either(self) -> None:
-        """An idle V0 does not say that it drafted nothing."""
-        assert self.results(generated=0)[-1].window("1m").drafts is None
+        why = "vLLM V0 shows means over its whole life only, so what it does now is not known"
+        assert (busy.activity, busy.quality.level) == (Activity(None, why), None)
+        assert window.generation_tokens_per_second == 100.0
+        unknown = ("drafts", "acceptance_ratio", "coverage_ratio", "drafts_per_second")
+        assert {name: getattr(window, name) for name in unknown} == dict.fromkeys(unknown)
+        assert idle.activity.state is ActivityState.IDLE
+        assert idle.window("1m").drafts is None
 
 
 class TestFromText:
     def test_an_unlabelled_exposition(self) -> None:
         """A server without labels, such as llama.cpp, is one engine without a name."""
+        spec = "llamacpp:spec_decode_num"
         texts = [
             lines(
-                f"llamacpp:spec_decode_num_drafts_total {100 * i}",
-                f"llamacpp:spec_decode_num_draft_tokens_total {200 * i}",
-                f"llamacpp:spec_decode_num_accepted_tokens_total {140 * i}",
-                f'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="0"}} {80 * i}',
-                f'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="1"}} {60 * i}',
+                f"{spec}_drafts_total {100 * i}",
+                f"{spec}_draft_tokens_total {200 * i}",
+                f"{spec}_accepted_tokens_total {140 * i}",
+                f'{spec}_accepted_tokens_per_pos_total{{position="0"}} {80 * i}',
+                f'{spec}_accepted_tokens_per_pos_total{{position="1"}} {60 * i}',
                 f"llamacpp:tokens_predicted_total {240 * i}",
             )
             for i in range(3)
@@ -496,12 +435,9 @@ class TestFromText:
         result = run(read(text) for text in texts)[-1]
 
         assert EngineKey() == result.key
-        assert (
-            result.window("10s").acceptance_ratio,
-            result.window("10s").mean_acceptance_length,
-            result.window("10s").position_acceptance_ratio,
-            result.window("10s").coverage_ratio,
-        ) == (0.7, 2.4, (0.8, 0.6), 1.0)
+        window = result.window("10s")
+        assert (window.acceptance_ratio, window.mean_acceptance_length) == (0.7, 2.4)
+        assert (window.position_acceptance_ratio, window.coverage_ratio) == ((0.8, 0.6), 1.0)
 
     def test_a_creation_time_that_moves(self) -> None:
         """A server that restarted and counted past its old values is found out by its creation time."""

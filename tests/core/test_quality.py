@@ -1,3 +1,5 @@
+"""Quality: the published rubric, its boundaries, and the reasons that are given."""
+
 from __future__ import annotations
 
 import re
@@ -31,14 +33,11 @@ SOUND = Measures(
 )
 
 #: It meets every optimal criterion.
-BEST = Measures(
-    window="5m",
-    span_seconds=300.0,
-    drafts=1000,
+BEST = replace(
+    SOUND,
     acceptance_ratio=0.85,
     mean_acceptance_length=3.5,
     position_acceptance_ratio=(0.95, 0.85, 0.75),
-    mean_draft_length=3.0,
     position_decay_ratio=0.9,
 )
 
@@ -53,63 +52,66 @@ def criterion(quality: Quality, level: QualityLevel, measure: str) -> Criterion:
 
 
 class TestLevels:
-    def test_poor_beats_all(self) -> None:
-        """One poor criterion is enough, however good the rest is."""
-        measures = replace(BEST, position_decay_ratio=0.49)
-
-        assert Quality(POOR, ("position decay ratio 0.49 < 0.5",)) == replace(judge(measures), criteria=())
-
-    def test_optimal(self) -> None:
-        """All optimal criteria that can be judged hold, and are the reasons."""
-        steady = replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=3.4)
-
-        assert Quality(
-            OPTIMAL,
+    @pytest.mark.parametrize(
+        ("measures", "others", "level", "reasons"),
+        [
+            # One poor criterion is enough, however good the rest is.
+            (replace(BEST, position_decay_ratio=0.49), (), POOR, ("position decay ratio 0.49 < 0.5",)),
+            # Every poor criterion that holds is a reason.
             (
-                "mean acceptance length 3.50 > 2",
-                "acceptance ratio 0.85 > 0.7",
-                "position decay ratio 0.90 >= 0.75",
-                "mean acceptance length deviation 0.10 <= 0.2",
+                derive("5m", increase(1000, [200, 50, 10])),
+                (),
+                POOR,
+                (
+                    "mean acceptance length 1.26 < 1.3",
+                    "acceptance ratio 0.09 < 0.4",
+                    "position 0 acceptance ratio 0.20 < 0.7",
+                    "position decay ratio 0.22 < 0.5",
+                ),
             ),
-        ) == replace(judge(BEST, steady), criteria=())
-
-    def test_healthy(self) -> None:
-        """All healthy criteria hold, and are the reasons."""
-        assert Quality(
-            HEALTHY,
+            # Neither poor nor healthy: the reasons are what it misses of healthy.
             (
-                "mean acceptance length 1.80 >= 1.5",
-                "acceptance ratio 0.65 >= 0.6",
-                "position 0 acceptance ratio 0.95 > 0.9",
-                "last position acceptance ratio 0.30 > 0.2",
+                replace(SOUND, acceptance_ratio=0.55, position_acceptance_ratio=(0.8, 0.5, 0.3)),
+                (),
+                FAIR,
+                (
+                    "acceptance ratio 0.55, healthy needs >= 0.6",
+                    "position 0 acceptance ratio 0.80, healthy needs > 0.9",
+                ),
             ),
-        ) == replace(judge(SOUND), criteria=())
-
-    def test_fair(self) -> None:
-        """Neither poor nor healthy; the reasons are what it misses of healthy."""
-        measures = replace(SOUND, acceptance_ratio=0.55, position_acceptance_ratio=(0.8, 0.5, 0.3))
-
-        assert Quality(
-            FAIR,
+            # All criteria that can be judged hold, and are the reasons.
             (
-                "acceptance ratio 0.55, healthy needs >= 0.6",
-                "position 0 acceptance ratio 0.80, healthy needs > 0.9",
+                SOUND,
+                (),
+                HEALTHY,
+                (
+                    "mean acceptance length 1.80 >= 1.5",
+                    "acceptance ratio 0.65 >= 0.6",
+                    "position 0 acceptance ratio 0.95 > 0.9",
+                    "last position acceptance ratio 0.30 > 0.2",
+                ),
             ),
-        ) == replace(judge(measures), criteria=())
+            (
+                BEST,
+                (replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=3.4),),
+                OPTIMAL,
+                (
+                    "mean acceptance length 3.50 > 2",
+                    "acceptance ratio 0.85 > 0.7",
+                    "position decay ratio 0.90 >= 0.75",
+                    "mean acceptance length deviation 0.10 <= 0.2",
+                ),
+            ),
+        ],
+    )
+    def test_a_level_has_its_reasons(
+        self, measures: Measures, others: tuple[Measures, ...], level: QualityLevel, reasons: tuple[str, ...]
+    ) -> None:
+        quality = judge(measures, *others)
 
-    def test_all_that_is_poor_is_said(self) -> None:
-        """Every poor criterion that holds is a reason."""
-        measures = derive("5m", increase(1000, [200, 50, 10]))
+        assert (quality.level, quality.reasons) == (level, reasons)
 
-        assert judge(measures).reasons == (
-            "mean acceptance length 1.26 < 1.3",
-            "acceptance ratio 0.09 < 0.4",
-            "position 0 acceptance ratio 0.20 < 0.7",
-            "position decay ratio 0.22 < 0.5",
-        )
-
-    def test_the_levels(self) -> None:
-        """The levels by the names under which they are exported."""
+    def test_the_levels_by_the_names_under_which_they_are_exported(self) -> None:
         assert [str(level) for level in QualityLevel] == ["poor", "fair", "healthy", "optimal"]
 
 
@@ -117,179 +119,129 @@ class TestBoundaries:
     """Where each comparison of the published rubric turns."""
 
     @pytest.mark.parametrize(
-        ("change", "level"),
+        ("base", "change", "level"),
         [
-            ({"mean_acceptance_length": 1.2999}, POOR),
-            ({"mean_acceptance_length": 1.3}, FAIR),
-            ({"acceptance_ratio": 0.3999}, POOR),
-            ({"acceptance_ratio": 0.40}, FAIR),
-            ({"position_acceptance_ratio": (0.6999, 0.5, 0.3)}, POOR),
-            ({"position_acceptance_ratio": (0.70, 0.5, 0.3)}, FAIR),
-            ({"position_decay_ratio": 0.4999}, POOR),
-            ({"position_decay_ratio": 0.50}, HEALTHY),
-            ({"mean_acceptance_length": 1.4999}, FAIR),
-            ({"mean_acceptance_length": 1.5}, HEALTHY),
-            ({"acceptance_ratio": 0.5999}, FAIR),
-            ({"acceptance_ratio": 0.60}, HEALTHY),
-            ({"position_acceptance_ratio": (0.90, 0.5, 0.3)}, FAIR),
-            ({"position_acceptance_ratio": (0.9001, 0.5, 0.3)}, HEALTHY),
-            ({"position_acceptance_ratio": (0.95, 0.5, 0.20)}, FAIR),
-            ({"position_acceptance_ratio": (0.95, 0.5, 0.2001)}, HEALTHY),
+            (SOUND, {"mean_acceptance_length": 1.2999}, POOR),
+            (SOUND, {"mean_acceptance_length": 1.3}, FAIR),
+            (SOUND, {"mean_acceptance_length": 1.4999}, FAIR),
+            (SOUND, {"mean_acceptance_length": 1.5}, HEALTHY),
+            (BEST, {"mean_acceptance_length": 2.0}, HEALTHY),
+            (BEST, {"mean_acceptance_length": 2.0001}, OPTIMAL),
+            (SOUND, {"acceptance_ratio": 0.3999}, POOR),
+            (SOUND, {"acceptance_ratio": 0.40}, FAIR),
+            (SOUND, {"acceptance_ratio": 0.5999}, FAIR),
+            (SOUND, {"acceptance_ratio": 0.60}, HEALTHY),
+            (BEST, {"acceptance_ratio": 0.70}, HEALTHY),
+            (BEST, {"acceptance_ratio": 0.7001}, OPTIMAL),
+            (SOUND, {"position_acceptance_ratio": (0.6999, 0.5, 0.3)}, POOR),
+            (SOUND, {"position_acceptance_ratio": (0.70, 0.5, 0.3)}, FAIR),
+            (SOUND, {"position_acceptance_ratio": (0.90, 0.5, 0.3)}, FAIR),
+            (SOUND, {"position_acceptance_ratio": (0.9001, 0.5, 0.3)}, HEALTHY),
+            (SOUND, {"position_acceptance_ratio": (0.95, 0.5, 0.20)}, FAIR),
+            (SOUND, {"position_acceptance_ratio": (0.95, 0.5, 0.2001)}, HEALTHY),
+            (SOUND, {"position_decay_ratio": 0.4999}, POOR),
+            (SOUND, {"position_decay_ratio": 0.50}, HEALTHY),
+            (BEST, {"position_decay_ratio": 0.7499}, HEALTHY),
+            (BEST, {"position_decay_ratio": 0.75}, OPTIMAL),
+            # Without positions, length and ratio decide.
+            (BEST, {"position_acceptance_ratio": (), "position_decay_ratio": None}, OPTIMAL),
+            # Drafts of 95 % of K are taken for full ones; the decline of shorter ones is not the engine's.
+            (SOUND, {"mean_draft_length": 2.85, "position_decay_ratio": 0.4}, POOR),
+            (SOUND, {"mean_draft_length": 2.84, "position_decay_ratio": 0.4}, HEALTHY),
+            # Length, ratio and position 0 do not depend on how long drafts are.
+            (SOUND, {"mean_draft_length": 2.0, "acceptance_ratio": 0.3}, POOR),
+            (SOUND, {"mean_draft_length": 2.0, "position_acceptance_ratio": (0.6, 0.5, 0.3)}, POOR),
         ],
     )
-    def test_from_healthy(self, change: dict[str, Any], level: QualityLevel) -> None:
-        """Poor is below, healthy from a length and a ratio on, and above for positions."""
-        assert level is judge(replace(SOUND, **change)).level
+    def test_levels(self, base: Measures, change: dict[str, Any], level: QualityLevel) -> None:
+        assert judge(replace(base, **change)).level is level
 
-    @pytest.mark.parametrize(
-        ("change", "level"),
-        [
-            ({"mean_acceptance_length": 2.0}, HEALTHY),
-            ({"mean_acceptance_length": 2.0001}, OPTIMAL),
-            ({"acceptance_ratio": 0.70}, HEALTHY),
-            ({"acceptance_ratio": 0.7001}, OPTIMAL),
-            ({"position_decay_ratio": 0.7499}, HEALTHY),
-            ({"position_decay_ratio": 0.75}, OPTIMAL),
-        ],
-    )
-    def test_from_optimal(self, change: dict[str, Any], level: QualityLevel) -> None:
-        """Optimal is above a length and a ratio, and from a smooth decline on."""
-        assert level is judge(replace(BEST, **change)).level
-
-    @pytest.mark.parametrize(
-        ("other", "level"),
-        [(3.0, OPTIMAL), (3.125, OPTIMAL), (2.875, OPTIMAL), (3.126, HEALTHY), (2.874, HEALTHY)],
-    )
-    def test_steady(self, other: float, level: QualityLevel) -> None:
-        """Optimal is steady: another window may differ by the threshold, either way, and no more."""
+    def test_another_window_may_differ_by_the_threshold_either_way(self) -> None:
+        """Optimal is steady. The window that differs most decides; one with too few drafts says nothing."""
         here = replace(BEST, mean_acceptance_length=3.0)
-        there = replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=other)
         thresholds = Thresholds(optimal_mean_acceptance_length_deviation=0.125)
+        levels = {3.0: OPTIMAL, 3.125: OPTIMAL, 2.875: OPTIMAL, 3.126: HEALTHY, 2.874: HEALTHY}
+        there = {length: replace(here, span_seconds=30.0, mean_acceptance_length=length) for length in levels}
 
-        assert level is judge(here, there, thresholds=thresholds).level
+        found = {length: judge(here, other, thresholds=thresholds).level for length, other in there.items()}
+        assert found == levels
+        deviation = criterion(judge(here, *there.values()), OPTIMAL, "mean_acceptance_length_deviation")
+        assert deviation.value == pytest.approx(0.126)
+        few, enough = (replace(there[2.874], drafts=drafts) for drafts in (99, 100))
+        levels_by_drafts = [judge(here, other, thresholds=thresholds).level for other in (few, enough)]
+        assert levels_by_drafts == [OPTIMAL, HEALTHY]
 
-    @pytest.mark.parametrize(("drafts", "level"), [(99, OPTIMAL), (100, HEALTHY)])
-    def test_steadiness_needs_drafts(self, drafts: float, level: QualityLevel) -> None:
-        """A window with too few drafts says nothing about steadiness."""
-        there = replace(BEST, window="30s", span_seconds=30.0, mean_acceptance_length=2.0, drafts=drafts)
+    def test_windows_that_hold_the_same_samples_prove_no_steadiness(self) -> None:
+        """As shortly after the start."""
+        found = judge(BEST, replace(BEST, window="30s"))
+        missing = criterion(found, OPTIMAL, "mean_acceptance_length_deviation")
 
-        assert level is judge(BEST, there).level
+        assert (missing.value, missing.met, found.level) == (None, None, OPTIMAL)
+        assert str(missing) == (
+            "mean acceptance length deviation not judged: there is no such value in the window"
+        )
+        assert not any("deviation" in reason for reason in found.reasons)
 
-    def test_steadiness_needs_another_span(self) -> None:
-        """Shortly after the start all windows hold the same samples: that they agree proves nothing."""
-        same = replace(BEST, window="30s")
-        found = criterion(judge(BEST, same), OPTIMAL, "mean_acceptance_length_deviation")
-
-        assert (found.value, found.met) == (None, None)
-        assert judge(BEST, same).level is OPTIMAL
-        assert not any("deviation" in reason for reason in judge(BEST, same).reasons)
-
-    def test_the_least_steady_window_counts(self) -> None:
-        """Of several windows the one that differs most decides."""
-        others = [
-            replace(BEST, span_seconds=30.0 + i, mean_acceptance_length=length)
-            for i, length in enumerate((3.5, 3.0, 3.6))
-        ]
-
-        assert criterion(judge(BEST, *others), OPTIMAL, "mean_acceptance_length_deviation").value == 0.5
-
-    def test_the_thresholds_are_the_operators(self) -> None:
-        """A changed threshold moves the level, and stands in the reasons."""
+    def test_a_changed_threshold_moves_the_level_and_stands_in_the_reasons(self) -> None:
         quality = judge(SOUND, thresholds=Thresholds().with_values({"healthy_acceptance_ratio": 0.66}))
 
-        assert (quality.level, quality.reasons) == (
-            FAIR,
-            ("acceptance ratio 0.65, healthy needs >= 0.66",),
-        )
+        assert (quality.level, quality.reasons) == (FAIR, ("acceptance ratio 0.65, healthy needs >= 0.66",))
+
+    def test_k_1_has_no_decline_and_its_only_position_is_the_first_and_the_last(self) -> None:
+        quality = judge(derive("5m", increase(1000, [950])))
+
+        assert (quality.level, criterion(quality, POOR, "position_decay_ratio").met) == (HEALTHY, None)
 
 
 class TestShortDrafts:
     """Where drafts are shorter than K, deep positions are understated."""
 
-    SHORT = replace(SOUND, mean_draft_length=2.0)
     NOTE = "drafts hold 2.0 of 3 tokens on average, so deep positions are understated"
 
     @pytest.mark.parametrize(
-        ("level", "measure", "change"),
+        ("level", "measure", "change", "met_at_best"),
         [
-            (POOR, "position_decay_ratio", {"position_decay_ratio": 0.3}),
-            (HEALTHY, "last_position_acceptance_ratio", {"position_acceptance_ratio": (0.95, 0.5, 0.1)}),
-            (OPTIMAL, "position_decay_ratio", {"position_decay_ratio": 0.6}),
+            (POOR, "position_decay_ratio", {"position_decay_ratio": 0.3}, False),
+            (
+                HEALTHY,
+                "last_position_acceptance_ratio",
+                {"position_acceptance_ratio": (0.95, 0.5, 0.1)},
+                True,
+            ),
+            (OPTIMAL, "position_decay_ratio", {"position_decay_ratio": 0.6}, True),
         ],
     )
-    def test_a_bad_deep_position_is_not_judged(
-        self, level: QualityLevel, measure: str, change: dict[str, Any]
+    def test_a_bad_deep_position_is_not_judged_and_a_good_one_is_believed(
+        self, level: QualityLevel, measure: str, change: dict[str, Any], met_at_best: bool
     ) -> None:
-        """An unfavourable value may be the drafts' fault: it is left out, with the reason."""
-        found = criterion(judge(replace(self.SHORT, **change)), level, measure)
-
-        assert (found.met, found.note) == (None, self.NOTE)
-
-    @pytest.mark.parametrize(
-        ("level", "measure", "met"),
-        [
-            (POOR, "position_decay_ratio", False),
-            (HEALTHY, "last_position_acceptance_ratio", True),
-            (OPTIMAL, "position_decay_ratio", True),
-        ],
-    )
-    def test_a_good_deep_position_is_believed(self, level: QualityLevel, measure: str, met: bool) -> None:
-        """An understated value that passes would pass all the more."""
-        found = criterion(judge(replace(BEST, mean_draft_length=2.0)), level, measure)
-
-        assert (met, "") == (found.met, found.note)
-
-    def test_a_steep_decline_is_not_poor(self) -> None:
-        """A decline that short drafts make does not make the engine poor."""
-        measures = replace(self.SHORT, position_decay_ratio=0.3, position_acceptance_ratio=(0.95, 0.3, 0.1))
-
-        assert (HEALTHY, f"last position acceptance ratio not judged: {self.NOTE}") == (
-            judge(measures).level,
-            judge(measures).reasons[-1],
+        """It may be the drafts' fault; an understated value that passes would pass all the more."""
+        bad, good = (
+            criterion(judge(replace(base, mean_draft_length=2.0)), level, measure)
+            for base in (replace(SOUND, **change), BEST)
         )
 
-    def test_the_totals_are_judged_all_the_same(self) -> None:
-        """Length, ratio and position 0 do not depend on how long drafts are."""
-        assert POOR is judge(replace(self.SHORT, acceptance_ratio=0.3)).level
-        assert POOR is judge(replace(self.SHORT, position_acceptance_ratio=(0.6, 0.5, 0.3))).level
+        assert (bad.met, bad.note) == (None, self.NOTE)
+        assert (good.met, good.note) == (met_at_best, "")
 
-    @pytest.mark.parametrize(("length", "level"), [(2.85, POOR), (2.84, HEALTHY)])
-    def test_how_short(self, length: float, level: QualityLevel) -> None:
-        """Drafts of 95 % of K are taken for full ones."""
-        assert level is judge(replace(SOUND, mean_draft_length=length, position_decay_ratio=0.4)).level
-
-
-class TestMissingValues:
-    def test_no_positions(self) -> None:
-        """Without positions, length and ratio decide."""
-        measures = replace(BEST, position_acceptance_ratio=(), position_decay_ratio=None)
-
-        assert OPTIMAL is judge(measures).level
-
-    def test_a_single_position(self) -> None:
-        """K=1 has no decline; its only position is the first and the last."""
-        measures = derive("5m", increase(1000, [950]))
-
-        assert (
-            judge(measures).level,
-            criterion(judge(measures), POOR, "position_decay_ratio").met,
-        ) == (HEALTHY, None)
-
-    def test_a_missing_value_says_so(self) -> None:
-        """A criterion without a value is shown as not judged."""
-        found = criterion(judge(BEST), OPTIMAL, "mean_acceptance_length_deviation")
-
-        assert (
-            str(found) == "mean acceptance length deviation not judged: there is no such value in the window"
+    def test_a_steep_decline_that_short_drafts_make_is_not_poor(self) -> None:
+        positions = (0.95, 0.3, 0.1)
+        quality = judge(
+            replace(
+                SOUND,
+                mean_draft_length=2.0,
+                position_decay_ratio=0.3,
+                position_acceptance_ratio=positions,
+            )
         )
+
+        assert quality.level is HEALTHY
+        assert quality.reasons[-1] == f"last position acceptance ratio not judged: {self.NOTE}"
 
 
 class TestCriteria:
-    def test_the_whole_rubric(self) -> None:
-        """Every line of the published rubric is applied and kept, whatever the level."""
-        quality = judge(SOUND)
-
-        assert [(c.level, c.measure, c.comparison, c.threshold) for c in quality.criteria] == [
+    def test_every_line_of_the_published_rubric_is_applied_and_kept(self) -> None:
+        """Whatever the level."""
+        assert [(c.level, c.measure, c.comparison, c.threshold) for c in judge(SOUND).criteria] == [
             (POOR, "mean_acceptance_length", "<", 1.3),
             (POOR, "acceptance_ratio", "<", 0.40),
             (POOR, "position_0_acceptance_ratio", "<", 0.70),
@@ -308,13 +260,10 @@ class TestCriteria:
         ("level", "value", "comparison", "text"),
         [
             (POOR, 0.35, "<", "acceptance ratio 0.35 < 0.4"),
-            (POOR, 0.45, "<", "acceptance ratio 0.45, poor needs < 0.4"),
             (POOR, 0.4, "<", "acceptance ratio 0.40, poor needs < 0.4"),
             (HEALTHY, 0.45, ">", "acceptance ratio 0.45 > 0.4"),
-            (HEALTHY, 0.35, ">", "acceptance ratio 0.35, healthy needs > 0.4"),
             (HEALTHY, 0.4, ">", "acceptance ratio 0.40, healthy needs > 0.4"),
             (HEALTHY, 0.4, ">=", "acceptance ratio 0.40 >= 0.4"),
-            (HEALTHY, 0.35, ">=", "acceptance ratio 0.35, healthy needs >= 0.4"),
             (OPTIMAL, 0.4, "<=", "acceptance ratio 0.40 <= 0.4"),
             (OPTIMAL, 0.45, "<=", "acceptance ratio 0.45, optimal needs <= 0.4"),
             (HEALTHY, 0.396, ">=", "acceptance ratio 0.396, healthy needs >= 0.4"),
@@ -323,8 +272,10 @@ class TestCriteria:
             (POOR, 0.39999996, "<", "acceptance ratio 0.39999996 < 0.4"),
         ],
     )
-    def test_text(self, level: QualityLevel, value: float, comparison: str, text: str) -> None:
-        """A criterion is told as it turned out, with the digits that tell the value from the threshold."""
+    def test_a_criterion_is_told_as_it_turned_out(
+        self, level: QualityLevel, value: float, comparison: str, text: str
+    ) -> None:
+        """With the digits that tell the value from the threshold."""
         met = {"<": value < 0.4, "<=": value <= 0.4, ">": value > 0.4, ">=": value >= 0.4}[comparison]
 
         assert text == str(Criterion(level, "acceptance_ratio", value, comparison, 0.4, met))
@@ -342,7 +293,6 @@ class TestCriteria:
 
     @given(drafts_of(4, least=1))
     def test_any_drafts_have_a_level_with_reasons(self, drafts: list[Draft]) -> None:
-        """Whatever was drafted, there is one level, and something is said for it."""
         measures = derive("5m", delta(Sample(0, Counters(0, 0, 0, (), 0)), Sample(10, count(drafts, 4))))
         quality = judge(measures)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from golden.cases import CASES, run
 from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
 from vllm_specdec_exporter.metric import by_name
@@ -13,20 +11,17 @@ from vllm_specdec_exporter.thresholds import Thresholds
 (ROW,) = (row for row in METRICS if row.name == "speedup")
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_speedup_and_verdict_agree(case: object) -> None:
+def test_speedup_and_verdict_agree() -> None:
     """Wherever there is a verdict there is one speedup, on its side of the thresholds; else there is none."""
-    found = run(case)  # type: ignore[arg-type]
     thresholds = Thresholds()
-    for engine in (engine for target in found.targets for engine in target.engines):
-        samples = list(ROW.samples(engine))
+    targets = [target for case in CASES for target in run(case).targets]
+    for engine in (engine for target in targets for engine in target.engines):
+        samples, verdict = list(ROW.samples(engine)), engine.payoff.verdict
         assert len(samples) == (engine.payoff.speedup is not None)
         for (basis,), speedup in samples:
             assert basis in list(Basis)
-            assert (speedup < thresholds.harmful_speedup) == (engine.payoff.verdict is PayoffVerdict.HARMFUL)
-            assert (speedup > thresholds.beneficial_speedup) == (
-                engine.payoff.verdict is PayoffVerdict.BENEFICIAL
-            )
+            assert (speedup < thresholds.harmful_speedup) == (verdict is PayoffVerdict.HARMFUL)
+            assert (speedup > thresholds.beneficial_speedup) == (verdict is PayoffVerdict.BENEFICIAL)
 
 
 def test_thresholds_of_the_alerts_are_published() -> None:

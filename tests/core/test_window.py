@@ -1,3 +1,5 @@
+"""Windows: how far they reach, and what increased within them."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -19,15 +21,11 @@ def history(*times: float) -> History:
     return History(tuple(sample(time, 2 * time, [time]) for time in times))
 
 
-class TestWindow:
-    @pytest.mark.parametrize(("seconds", "name"), [(30, "30s"), (300, "5m"), (90, "1m30s"), (3600, "1h")])
-    def test_name(self, seconds: float, name: str) -> None:
-        """A window is called as Prometheus writes its span."""
-        assert name == Window(seconds).name
-
-    def test_order(self) -> None:
-        """Windows sort by length."""
-        assert [Window(30), Window(300)] == sorted([Window(300), Window(30)])
+def test_a_window_is_called_as_prometheus_writes_its_span() -> None:
+    """And sorts by its length."""
+    names = {30: "30s", 300: "5m", 90: "1m30s", 3600: "1h"}
+    assert {seconds: Window(seconds).name for seconds in names} == names
+    assert [Window(30), Window(300)] == sorted([Window(300), Window(30)])
 
 
 class TestLookBack:
@@ -69,70 +67,63 @@ class TestLookBack:
 
 
 class TestDelta:
-    def test_counters(self) -> None:
-        """Each counter's increase, over the real time between the samples."""
-        first = Sample(5, Counters(10, 40, 20, (9, 7, 4), 30, created=1.0))
-        last = Sample(12.5, Counters(15, 59, 32, (13, 11, 8), 50, created=1.0))
-
-        assert Delta(7.5, 5, 19, 12, (4, 4, 4), 20) == delta(first, last)
-
-    def test_a_series_that_is_not_there(self) -> None:
-        """A counter that the engine does not have has no increase, which is not an increase of 0."""
-        assert Delta(5, None, None, None, (), 7) == delta(sample(0, generation=3), sample(5, generation=10))
-
-    def test_series_that_appear_with_the_first_draft(self) -> None:
-        """What was not there before the first draft had counted nothing: the Rust front end's way."""
-        first = Sample(0, Counters(0, 0, 0, (), None))
-        last = Sample(5, Counters(4, 12, 6, (3, 2, 1), 10))
-
-        assert Delta(5, 4, 12, 6, (3, 2, 1), 10) == delta(first, last)
-
-    def test_nothing_there_before(self) -> None:
-        """An answer without any of the series says nothing of what had been counted until then."""
-        last = Sample(5, Counters(4, 12, 6, (3, 2, 1), 10))
-
-        assert Delta(5, None, None, None, (), None) == delta(Sample(0, Counters()), last)
-
     @pytest.mark.parametrize(
-        ("field", "gap", "unknown"),
+        ("before", "after", "expected"),
         [
-            ("drafts", None, None),
-            ("draft_tokens", None, None),
-            ("accepted_tokens", None, None),
-            ("accepted_tokens_per_position", (), ()),
-            ("generation_tokens", None, None),
+            (
+                Counters(10, 40, 20, (9, 7, 4), 30, created=1.0),
+                Counters(15, 59, 32, (13, 11, 8), 50, created=1.0),
+                Delta(7.5, 5, 19, 12, (4, 4, 4), 20),
+            ),
+            # The same counters at a later time are increases of zero.
+            (counters(10, [5, 3]), counters(10, [5, 3]), Delta(7.5, 0, 0, 0, (0, 0), 0)),
+            # A counter that the engine does not have has no increase, which is not an increase of 0.
+            (
+                Counters(generation_tokens=3),
+                Counters(generation_tokens=10),
+                Delta(7.5, None, None, None, (), 7),
+            ),
+            # What was not there before the first draft had counted nothing: the Rust front end's way.
+            (
+                Counters(0, 0, 0, (), None),
+                Counters(4, 12, 6, (3, 2, 1), 10),
+                Delta(7.5, 4, 12, 6, (3, 2, 1), 10),
+            ),
+            # An answer without any of the series says nothing of what had been counted until then.
+            (Counters(), Counters(4, 12, 6, (3, 2, 1), 10), Delta(7.5, None, None, None, (), None)),
+            # Tokens were generated and drafts not shown, so of what they counted nothing is known.
+            (
+                Counters(generation_tokens=100),
+                Counters(100, 200, 140, (80, 60), 500),
+                Delta(7.5, None, None, None, (), 400),
+            ),
+            # Drafts shown as 0 had not begun, so what appears with the first of them counts from 0.
+            (
+                Counters(drafts=0, generation_tokens=100),
+                Counters(100, 200, 140, (80, 60), 500),
+                Delta(7.5, 100, 200, 140, (80, 60), 400),
+            ),
         ],
     )
-    def test_a_series_that_an_engine_at_work_did_not_show(
-        self, field: str, gap: object, unknown: object
-    ) -> None:
+    def test_each_counters_increase(self, before: Counters, after: Counters, expected: Delta) -> None:
+        """Over the real time between the samples."""
+        assert delta(Sample(5, before), Sample(12.5, after)) == expected
+
+    @pytest.mark.parametrize(
+        ("field", "gap"),
+        [
+            ("drafts", None),
+            ("draft_tokens", None),
+            ("accepted_tokens", None),
+            ("accepted_tokens_per_position", ()),
+            ("generation_tokens", None),
+        ],
+    )
+    def test_a_series_that_an_engine_at_work_did_not_show(self, field: str, gap: object) -> None:
         """A series missing from the first answer had counted already: its increase is not known."""
         first = Counters(1000, 2000, 1400, (800, 600), 2400)
         last = Counters(1100, 2200, 1540, (880, 660), 2640)
         whole = Delta(5, 100, 200, 140, (80, 60), 240)
 
-        assert replace(whole, **{field: unknown}) == delta(
-            Sample(0, replace(first, **{field: gap})), Sample(5, last)
-        )
-
-    def test_drafts_that_appear_late(self) -> None:
-        """Tokens were generated and drafts not shown, so of what they counted nothing is known."""
-        last = Counters(100, 200, 140, (80, 60), 500)
-
-        assert Delta(5, None, None, None, (), 400) == delta(
-            Sample(0, Counters(generation_tokens=100)), Sample(5, last)
-        )
-
-    def test_drafts_that_begin_late(self) -> None:
-        """Drafts shown as 0 had not begun, so what appears with the first of them counts from 0."""
-        last = Counters(100, 200, 140, (80, 60), 500)
-
-        assert Delta(5, 100, 200, 140, (80, 60), 400) == delta(
-            Sample(0, Counters(drafts=0, generation_tokens=100)), Sample(5, last)
-        )
-
-    def test_no_change(self) -> None:
-        """The same counters at a later time are increases of zero."""
-        same = counters(10, [5, 3])
-
-        assert Delta(5, 0, 0, 0, (0, 0), 0) == delta(Sample(0, same), Sample(5, same))
+        found = delta(Sample(0, replace(first, **{field: gap})), Sample(5, last))
+        assert found == replace(whole, **{field: gap})

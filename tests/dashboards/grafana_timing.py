@@ -101,13 +101,10 @@ class Timing:
 def timing(viewing: Viewing, panel: Json, target: Json) -> Timing:
     """Return the distances in time of a target's query; a panel without `gridPos` is as wide as the page."""
     span = round((viewing.end - viewing.start) * 1000)
-    width = panel.get("gridPos", {}).get("w", 24)
-    points = panel.get("maxDataPoints") or max(1, int(viewing.pixels * width / 24))
+    points = max(1, int(viewing.pixels * panel.get("gridPos", {}).get("w", 24) / 24))
     scrape = round(viewing.scrape_interval * 1000)
-    lowest = milliseconds(panel["interval"]) if panel.get("interval") else scrape
-    wanted = max(lowest, _rounded(span / points))
-    least = milliseconds(target["interval"]) if target.get("interval") else wanted
-    step = least if span / points < least else _rounded(span / points)
-    step = max(step, _rounded(span / _SAFE_POINTS)) * (target.get("intervalFactor") or 1)
     between = milliseconds(target["interval"]) if target.get("interval") else scrape
+    wanted = max(scrape, _rounded(span / points))
+    least = between if target.get("interval") else wanted
+    step = max(least if span / points < least else _rounded(span / points), _rounded(span / _SAFE_POINTS))
     return Timing(step, max(wanted + between, 4 * between), span)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from dashboards.grafana_timing import DashboardError, Json, Timing, Value, Viewing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from support.prometheus import PrometheusServer
 
@@ -55,49 +55,27 @@ class Variable:
         Raises:
             DashboardError: it knows no such format.
         """
-        if format_ not in _FORMATS:
+        if format_ not in ("", "queryparam"):
             msg = f"${{{self.name}:{format_}}}: unknown format"
             raise DashboardError(msg)
-        if self.is_all:
-            if format_ == "queryparam":
-                return f"var-{self.name}={ALL}"
-            if self.all_value:
-                return self.all_value
+        if format_:
+            values = (self.value,) if isinstance(self.value, str) else self.value
+            return "&".join(
+                f"var-{self.name}={ALL if self.is_all else quote(one, safe='')}" for one in values
+            )
+        if self.is_all and self.all_value:
+            return self.all_value
         value = self.options if self.is_all else self.value
-        if format_ == "queryparam":
-            values = (value,) if isinstance(value, str) else value
-            return "&".join(f"var-{self.name}={quote(one, safe='')}" for one in values)
-        if not format_ and not self.multi:
+        if not self.multi:
             one = value if isinstance(value, str) else "".join(value)
             return one.replace("\\", "\\\\").replace('"', '\\"')
-        return _FORMATS[format_](value)
-
-
-def _choice(escape: Callable[[str], str]) -> Callable[[Value], str]:
-    def text(value: Value) -> str:
-        escaped = [escape(one) for one in ((value,) if isinstance(value, str) else value)]
+        escaped = [_escaped(one) for one in ((value,) if isinstance(value, str) else value)]
         return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
-    return text
 
-
-def _joined(separator: str) -> Callable[[Value], str]:
-    return lambda value: value if isinstance(value, str) else separator.join(value)
-
-
-def _prometheus(value: str) -> str:
+def _escaped(value: str) -> str:
     """Escape for a regular expression within a string of PromQL."""
     return re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", value.replace("\\", "\\\\\\\\"))
-
-
-_FORMATS: Mapping[str, Callable[[Value], str]] = {
-    "": _choice(_prometheus),
-    "regex": _choice(lambda value: re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", value)),
-    "pipe": _joined("|"),
-    "csv": _joined(","),
-    "raw": _joined(","),
-    "queryparam": str,
-}
 
 
 def interpolate(text: str, variables: Mapping[str, Variable], own: Mapping[str, str] | None = None) -> str:
@@ -166,7 +144,7 @@ def resolve(
 def _current(definition: Json, options: Sequence[str]) -> Value:
     """Return the value a dashboard opens with: a stored one that does not exist gives way to the first."""
     value = definition.get("current", {}).get("value", "")
-    if definition["type"] in ("datasource", "constant", "textbox"):
+    if definition["type"] == "datasource":
         return str(value or definition.get("query", ""))
     values = [value] if isinstance(value, str) else list(value)
     if values == [ALL]:
@@ -181,9 +159,9 @@ def _options(
     prometheus: PrometheusServer, definition: Json, viewing: Viewing, known: Mapping[str, Variable]
 ) -> tuple[str, ...]:
     kind, query = definition["type"], definition.get("query", "")
-    if kind in ("datasource", "constant", "textbox"):
+    if kind == "datasource":
         return ()
-    if kind in ("custom", "interval"):
+    if kind == "custom":
         return tuple(one.rpartition(" : ")[2].strip() for one in query.split(",") if one.strip())
     if kind != "query":
         msg = f"{definition['name']}: variables of type {kind} are not known here"
@@ -203,9 +181,6 @@ def _answers(prometheus: PrometheusServer, text: str, viewing: Viewing) -> Itera
         yield from prometheus.api(f"label/{match[2]}/values", **within)
     elif match := _QUERY_RESULT.fullmatch(text):
         data = prometheus.api("query", query=match[1], time=f"{viewing.end:.3f}")
-        if data["resultType"] == "scalar":
-            yield str(data["result"][1])
-            return
         for item in data["result"]:
             labels = dict(item["metric"])
             name = labels.pop("__name__", "")
@@ -232,18 +207,8 @@ def _filtered(values: Iterable[str], regex: str) -> Iterator[str]:
 
 
 def _sorted(values: Mapping[str, None], sort: int) -> list[str]:
-    found = list(values)
-    if sort == 0:
-        return found
-
-    def numeric(value: str) -> float:
-        number = re.search(r"\d+", value)
-        return float(number[0]) if number else -1.0
-
-    def natural(value: str) -> list[tuple[int, float, str]]:
-        parts = re.split(r"(\d+)", value.lower())
-        return [(0, float(part), "") if part.isdigit() else (1, 0.0, part) for part in parts if part]
-
-    keys: dict[int, Callable[[str], Any]] = {1: str, 3: numeric, 5: str.lower, 7: natural}
-    ascending = sort if sort % 2 else sort - 1
-    return sorted(found, key=keys[ascending], reverse=ascending != sort)
+    if sort == 3:
+        return sorted(
+            values, key=lambda value: float(number[0]) if (number := re.search(r"\d+", value)) else -1.0
+        )
+    return sorted(values) if sort == 1 else list(values)

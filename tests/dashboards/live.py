@@ -125,11 +125,6 @@ def restricted(viewing: Viewing, dashboard: Json) -> Viewing:
     return Viewing(viewing.start, viewing.end, values, viewing.pixels, viewing.scrape_interval)
 
 
-def empty_panels(prometheus: PrometheusServer, viewing: Viewing) -> tuple[str, ...]:
-    """Return the panels that show nothing, as `dashboard: title`."""
-    return tuple(shown.name for shown in look(prometheus, viewing) if shown.empty)
-
-
 def _data(panel: Json) -> list[Json]:
     """Return the targets that are not thresholds, or all where there are no others."""
     targets = panel["targets"]
@@ -137,9 +132,6 @@ def _data(panel: Json) -> list[Json]:
 
 
 def _values(data: Any) -> Iterator[float]:
-    if data["resultType"] == "scalar":
-        yield float(data["result"][1])
-        return
     for item in data["result"]:
         for _, value in [item["value"]] if "value" in item else item["values"]:
             yield float(value)

@@ -101,7 +101,7 @@ async def draw(world: World, wanted: Sequence[Scene], folder: Path, width: int =
             dashboard = dashboards()[scene.dashboard]
             shown = unfolded(dashboard) if scene.opened else dashboard
             document = look(world.prometheus, shown, viewing, theme=scene.theme)
-            found.append(await render(document, folder, page, name=scene.picture))
+            found.append(await render(document, folder / f"{scene.picture}.png", page))
     return found
 
 

@@ -1,8 +1,8 @@
 """Dashboards as a person sees them: drawn offline by Grafana's own components in a real browser.
 
     async with Browser() as browser, browser.page() as page:
-        report = await render(look(prometheus, dashboard, viewing), folder, page)
-        assert not report.problems()
+        report = await render(look(prometheus, dashboard, viewing), picture, page)
+        assert not [fault for panel in report.panels for fault in panel.faults()]
 
 What is drawn by whom, and what only stands in for Grafana, is in render/README.md.
 """
@@ -10,20 +10,18 @@ What is drawn by whom, and what only stands in for Grafana, is in render/README.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards import grafana
 from dashboards.render.bundle import bundle
-from support.browser import Browser, Page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from support.browser import Page
     from support.prometheus import PrometheusServer
 
 Document = dict[str, Any]
@@ -35,16 +33,6 @@ _HEIGHT = 900
 
 class RenderingError(RuntimeError):
     """A dashboard cannot be drawn: it has something unknown in it, or something failed in the page."""
-
-
-@dataclass(frozen=True)
-class Box:
-    """A rectangle on the page, in pixels."""
-
-    x: float
-    y: float
-    width: float
-    height: float
 
 
 @dataclass(frozen=True)
@@ -72,11 +60,9 @@ class PanelReport:
         id: the panel's.
         type: likewise.
         title: with values in the place of variables.
-        box: where it is.
         shown: how much data it shows.
         text: of the body, a line each; not what is painted on a canvas, such as axes.
         clipped: texts that are cut off, also the title.
-        scrolled: texts that one has to scroll to.
         overlaps: ids of the panels that it lies over or under.
         outside: whether it leaves the page at the side.
     """
@@ -84,11 +70,9 @@ class PanelReport:
     id: int
     type: str
     title: str
-    box: Box
     shown: Shown
     text: str
     clipped: tuple[str, ...]
-    scrolled: tuple[str, ...]
     overlaps: tuple[int, ...]
     outside: bool
 
@@ -102,17 +86,13 @@ class PanelReport:
         """The words of the body."""
         return tuple(self.text.splitlines())
 
-    def problems(self) -> list[str]:
-        """Say what a person would complain about."""
+    def faults(self) -> list[str]:
+        """Say what is wrong with the drawing, whether there is data or not."""
         found = [f"cut off: {text!r}" for text in self.clipped]
         found += [f"overlaps panel {other}" for other in self.overlaps]
-        if self.outside:
-            found.append("leaves the page")
-        if self.empty:
-            found.append("has no data")
-        if self.shown.beyond:
-            found.append(f"{self.shown.beyond} points lie beyond the axis")
-        return [f"panel {self.id} ({self.title!r}, {self.type}) {problem}" for problem in found]
+        found += ["leaves the page"] if self.outside else []
+        found += [f"{self.shown.beyond} points lie beyond the axis"] if self.shown.beyond else []
+        return [f"panel {self.id} ({self.title!r}, {self.type}) {fault}" for fault in found]
 
 
 @dataclass(frozen=True)
@@ -120,32 +100,17 @@ class Report:
     """A dashboard as drawn.
 
     Attributes:
-        title: the dashboard's.
-        width: of the page, in pixels.
-        height: likewise.
-        heading: texts of the bar above the panels, with the variables and what they are set to.
         panels: in the dashboard's order, with rows.
         picture: of the whole page.
     """
 
-    title: str
-    width: int
-    height: int
-    heading: str
     panels: tuple[PanelReport, ...]
     picture: Path
 
-    def panel(self, which: int | str) -> PanelReport:
-        """Return the panel of an id, or the only one of a title."""
-        found = [panel for panel in self.panels if which in (panel.id, panel.title)]
-        if len(found) != 1:
-            msg = f"{len(found)} panels are {which!r}; there are {[panel.title for panel in self.panels]}"
-            raise LookupError(msg)
-        return found[0]
-
-    def problems(self) -> list[str]:
-        """Say what a person would complain about: empty, cut off, overlapping."""
-        return [problem for panel in self.panels for problem in panel.problems()]
+    def panel(self, title: str) -> PanelReport:
+        """Return the only panel of a title."""
+        (found,) = (panel for panel in self.panels if panel.title == title)
+        return found
 
 
 def document(
@@ -211,66 +176,45 @@ def look(
     )
 
 
-async def render(given: Document, folder: Path, page: Page | None = None, *, name: str = "") -> Report:
-    """Draw a dashboard, save a picture of it in `folder`, and return what there is to see.
+async def render(given: Document, picture: Path, page: Page) -> Report:
+    """Draw a dashboard, save a picture of it, and return what there is to see.
 
     Args:
         given: of `document` or `look`.
-        folder: where the picture goes.
-        page: of a browser; by default one is started for this dashboard alone.
-        name: of the picture, without `.png`; by default the dashboard's uid or title, and the theme.
+        picture: where the picture goes.
+        page: of a browser.
 
     Raises:
         RenderingError: something is unknown or fails; there is a picture all the same.
     """
     address = (await asyncio.to_thread(bundle)).as_uri()
     title = given["dashboard"]["title"]
-    uid = given["dashboard"].get("uid") or re.sub(r"[^a-z0-9]+", "-", title.lower())
-    async with _page(page) as own:
-        await own.emulate(given["width"], _HEIGHT, dark=given["theme"] == "dark")
-        del own.errors[:], own.requests[:]
-        await own.open(address)
-        raw = await own.evaluate(f"window.draw({json.dumps(given)})")
-        # The browser paints what the window shows: the whole page, then.
-        await own.emulate(given["width"], max(_HEIGHT, raw["height"]), dark=given["theme"] == "dark")
-        await own.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        picture = folder / ((name or f"{uid}-{given['theme']}") + ".png")
-        await own.screenshot(picture)
-        errors = [
-            f"panel {one['id']} ({one['title']!r}): {error}"
-            for one in raw["panels"]
-            for error in one["errors"]
-        ]
-        errors += raw["errors"] + own.errors
-        errors += [f"asks for {url}" for url in own.requests if not url.startswith("file:")]
+    await page.emulate(given["width"], _HEIGHT, dark=given["theme"] == "dark")
+    del page.errors[:], page.requests[:]
+    await page.open(address)
+    raw = await page.evaluate(f"window.draw({json.dumps(given)})")
+    # The browser paints what the window shows: the whole page, then.
+    await page.emulate(given["width"], max(_HEIGHT, raw["height"]), dark=given["theme"] == "dark")
+    await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    await page.screenshot(picture)
+    errors = [
+        f"panel {one['id']} ({one['title']!r}): {error}" for one in raw["panels"] for error in one["errors"]
+    ]
+    errors += raw["errors"] + page.errors
+    errors += [f"asks for {url}" for url in page.requests if not url.startswith("file:")]
     if errors:
         raise RenderingError(f"{title}: " + "\n".join(errors))
     return _report(raw, picture)
 
 
-@contextlib.asynccontextmanager
-async def _page(page: Page | None) -> AsyncIterator[Page]:
-    if page is not None:
-        yield page
-        return
-    async with Browser() as browser, browser.page() as own:
-        yield own
-
-
 def _report(raw: Mapping[str, Any], picture: Path) -> Report:
     panels = tuple(
         PanelReport(
-            id=one["id"],
-            type=one["type"],
-            title=one["title"],
-            box=Box(**one["box"]),
+            **{name: one[name] for name in ("id", "type", "title", "text", "outside")},
             shown=Shown(**one["shown"] | {"names": tuple(one["shown"]["names"])}),
-            text=one["text"],
             clipped=tuple(one["clipped"]),
-            scrolled=tuple(one["scrolled"]),
             overlaps=tuple(one["overlaps"]),
-            outside=one["outside"],
         )
         for one in raw["panels"]
     )
-    return Report(raw["title"], raw["width"], raw["height"], raw["heading"], panels, picture)
+    return Report(panels, picture)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "dashboards.md"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked.question)
 def test_the_panel_answers_the_question(asked: Asked, tmp_path_factory: pytest.TempPathFactory) -> None:
     with open_world(asked.world, shared_folder(tmp_path_factory)) as world:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dashboards.grafana import panels
 from dashboards.live import dashboards
-from dashboards.pictures import PICTURES, Scene, draw, scenes
+from dashboards.pictures import PICTURES, WIDTH, Scene, draw, scenes
 from dashboards.worlds import open_world, shared_folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dashboards.rendering import PanelReport, Report
 
-WIDTHS = (1440, 1920)
 #: Empty in the healthy world as well, and why.
 EMPTY = {
     ("cost", "Return on speculation"): "the cost of memory is not given",
@@ -36,41 +32,27 @@ BY_VLLM = {
     "Length of prompts",
     "Requests by how they end",
 }
-SCENES = sorted(scenes(), key=lambda scene: scene.world)
+VERDICTS = {
+    "healthy": "▲ BENEFICIAL",
+    "harmful": "▼ HARMFUL",
+    "idle": "IDLE",
+    "exporter-down": "✖ EXPORTER DOWN",
+}
+Drawn = dict[tuple[Scene, int], "Report"]
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[Scene, int], Report]:
-    """Every scene at every width."""
-    found: dict[tuple[Scene, int], Report] = {}
-    folder = tmp_path_factory.mktemp("pictures")
-    for name, group in groupby(SCENES, key=lambda scene: scene.world):
-        wanted = list(group)
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    """Every scene, and those of the healthy world on a wide screen as well."""
+    found: Drawn = {}
+    every = list(scenes())
+    for name in dict.fromkeys(scene.world for scene in every):
+        wanted = [scene for scene in every if scene.world == name]
         with open_world(name, shared_folder(tmp_path_factory)) as world:
-            for width in WIDTHS:
-                reports = asyncio.run(draw(world, wanted, _folder(folder, width), width))
+            for width in (WIDTH, 1920) if name == "healthy" else (WIDTH,):
+                reports = asyncio.run(draw(world, wanted, tmp_path_factory.mktemp("pictures"), width))
                 found.update({(scene, width): report for scene, report in zip(wanted, reports, strict=True)})
     return found
-
-
-def _folder(folder: Path, width: int) -> Path:
-    path = folder / str(width)
-    path.mkdir(exist_ok=True)
-    return path
-
-
-everywhere = [
-    pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.picture),
-    pytest.mark.parametrize("width", WIDTHS),
-    pytest.mark.timeout(600),
-]
-
-
-def anywhere(test: object) -> object:
-    """Ask a question of every scene at every width."""
-    for mark in everywhere:
-        test = mark(test)
-    return test
 
 
 def says_why(panel: PanelReport, uid: str) -> bool:
@@ -80,58 +62,43 @@ def says_why(panel: PanelReport, uid: str) -> bool:
     return any(words in line for line in panel.lines) or words in panel.text.replace("\n", " ")
 
 
-@anywhere
-def test_nothing_is_cut_off_and_nothing_overlaps(
-    drawn: dict[tuple[Scene, int], Report], scene: Scene, width: int
-) -> None:
-    panels = drawn[scene, width].panels
-    assert {panel.title: panel.clipped for panel in panels if panel.clipped} == {}
-    assert [panel.title for panel in panels if panel.overlaps or panel.outside] == []
-    assert {panel.title: panel.shown.beyond for panel in panels if panel.shown.beyond} == {}
-
-
-@anywhere
-def test_a_panel_without_data_says_why(
-    drawn: dict[tuple[Scene, int], Report], scene: Scene, width: int
-) -> None:
-    empty = [panel for panel in drawn[scene, width].panels if panel.empty]
-    assert [panel.title for panel in empty if not says_why(panel, scene.dashboard)] == []
-
-
+@pytest.mark.full
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("uid", dashboards())
-def test_where_all_is_well_no_panel_is_empty(drawn: dict[tuple[Scene, int], Report], uid: str) -> None:
+def test_nothing_is_cut_off_nothing_overlaps_and_what_is_empty_says_why(drawn: Drawn) -> None:
+    wrong = [
+        f"{scene.picture}, {width} px: {words}"
+        for (scene, width), report in drawn.items()
+        for panel in report.panels
+        for words in (
+            *panel.faults(),
+            *([f"{panel.title} is empty"] if panel.empty and not says_why(panel, scene.dashboard) else []),
+        )
+    ]
+    assert wrong == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_where_all_is_well_no_panel_is_empty(drawn: Drawn) -> None:
     """But for what the service does not give; the dashboard of requests waits for its data, and says so."""
-    scene = next(one for one in SCENES if (one.dashboard, one.world) == (uid, "healthy"))
-    empty = {panel.title for panel in drawn[scene, WIDTHS[0]].panels if panel.empty}
-    if uid == "requests":
-        assert BY_VLLM.isdisjoint(empty)
-        assert "NO: means only" in drawn[scene, WIDTHS[0]].panel("Data by request?").text
-    else:
-        assert {title for title in empty if (uid, title) not in EMPTY} == set()
+    empty = {
+        (scene.dashboard, panel.title)
+        for (scene, _), report in drawn.items()
+        for panel in report.panels
+        if panel.empty and scene.world == ("requests" if scene.dashboard == "requests" else "healthy")
+    }
+    assert empty == set(EMPTY)
+    waiting = drawn[Scene("healthy", "requests"), WIDTH]
+    assert BY_VLLM.isdisjoint({panel.title for panel in waiting.panels if panel.empty})
+    assert "NO: means only" in waiting.panel("Data by request?").text
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
-def test_with_data_by_request_no_panel_of_requests_is_empty(
-    drawn: dict[tuple[Scene, int], Report],
-) -> None:
-    scene = next(one for one in SCENES if one.world == "requests")
-    assert [panel.title for panel in drawn[scene, WIDTHS[0]].panels if panel.empty] == []
-
-
-VERDICTS = {
-    "healthy": "▲ BENEFICIAL",
-    "harmful": "▼ HARMFUL",
-    "idle": "IDLE",
-    "exporter-down": "✖ EXPORTER DOWN",
-}
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("world", VERDICTS)
-def test_the_first_tile_says_the_verdict_in_words(drawn: dict[tuple[Scene, int], Report], world: str) -> None:
-    scene = next(one for one in SCENES if (one.dashboard, one.world) == ("payoff", world))
-    assert drawn[scene, WIDTHS[0]].panel("Does speculation pay?").lines == (VERDICTS[world],)
+def test_the_first_tile_says_the_verdict_in_words(drawn: Drawn) -> None:
+    for world, verdict in VERDICTS.items():
+        panel = drawn[Scene(world, "payoff"), WIDTH].panel("Does speculation pay?")
+        assert panel.lines == (verdict,), world
 
 
 def test_the_page_shows_every_picture_and_no_other() -> None:

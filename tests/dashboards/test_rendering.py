@@ -1,205 +1,199 @@
-"""The renderer of dashboards notices what a person would complain about, and fails where it cannot draw."""
+"""The renderer of dashboards notices what a person would complain about, and fails where it cannot draw.
+
+It draws with Grafana's own components; what only stands in for them is looked at here, and all else in
+`test_pictures`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import astuple
+import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 
-from dashboards.render.drawing import Drawing, drawing
-from dashboards.render.samples import (
-    STEP,
-    line,
-    matrix,
-    override,
-    panel,
-    sample,
-    table_target,
-    target,
-    vector,
-)
-from dashboards.rendering import Box, RenderingError
+from dashboards.render import bundle
+from dashboards.rendering import RenderingError, document, render
+from support.browser import Browser, Page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
-# The first one of a fresh checkout installs packages.
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+    from dashboards.rendering import Report
+
+pytestmark = [
+    pytest.mark.full,
+    # The first one of a fresh checkout installs packages.
+    pytest.mark.timeout(600),
+]
+
+END = 1_750_000_020.0
+START = END - 3600
+STEP = 30
+KINDS = ("stat", "bargauge", "table", "timeseries", "state-timeline", "heatmap")
+Panel = tuple[dict[str, Any], Any]
+
+
+def vector(*values: tuple[dict[str, str], float | str]) -> Any:
+    """Answer of an instant query."""
+    result = [{"metric": labels, "value": [END, str(value)]} for labels, value in values]
+    return {"resultType": "vector", "result": result}
+
+
+def matrix(*series: tuple[dict[str, str], Callable[[int], float | None]]) -> Any:
+    """Answer of a range query: for each series its value after so many seconds, None for no sample."""
+    result = []
+    for labels, function in series:
+        values = [(after, function(after)) for after in range(0, 3601, STEP)]
+        known = [[START + after, str(value)] for after, value in values if value is not None]
+        result.append({"metric": labels, "values": known})
+    return {"resultType": "matrix", "result": result}
+
+
+def panel(kind: str, answer: Any, at: tuple[int, int, int, int], **more: Any) -> Panel:
+    """A panel with one query, and the answer to it; `more` replaces keys of the panel."""
+    form = {"table": "table", "heatmap": "heatmap"}.get(kind, "time_series")
+    legend = "__auto" if kind == "table" else "{{name}}"
+    target = {"refId": "A", "expr": "m", "legendFormat": legend, "format": form, "instant": kind == "table"}
+    place = dict(zip("xywh", at, strict=True))
+    return {
+        "type": kind, "title": f"A {kind}", "gridPos": place, "options": {},
+        "targets": [target] if answer else [], "fieldConfig": {"defaults": {}, "overrides": []}, **more,
+    }, answer  # fmt: skip
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def draw(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Drawing]:
-    async with drawing(tmp_path_factory.mktemp("pictures")) as one:
+async def page() -> AsyncIterator[Page]:
+    async with Browser() as browser, browser.page() as one:
         yield one
 
 
-# --- what a person would complain about
-
-
-async def test_a_dashboard_without_faults_has_no_problems(draw: Drawing) -> None:
-    """Each type of panel with data and room: nothing to complain about, and a picture."""
-    value, two = vector(({"name": "a"}, 1)), vector(({"name": "a"}, 1), ({"name": "b"}, 2))
-    report = await draw(
-        sample(
-            panel("stat", {"A": value}, at=(0, 0, 6, 6)),
-            panel("bargauge", {"A": two}, at=(6, 0, 6, 6)),
-            panel("table", {"A": two}, at=(12, 0, 12, 6), targets=[table_target()]),
-            panel("row", at=(0, 6, 24, 1), title="A row"),
-            line(at=(0, 7, 12, 8)),
-            panel("state-timeline", {"A": matrix(({"name": "s"}, lambda t: t // 1800))}, at=(12, 7, 12, 8)),
-            panel("text", at=(0, 15, 12, 5), options={"mode": "markdown", "content": "Words"}),
-            panel(
-                "heatmap",
-                {"A": matrix(({"le": "1"}, lambda _: 1), ({"le": "+Inf"}, lambda _: 3))},
-                at=(12, 15, 12, 5),
-                targets=[target(format="heatmap")],
-            ),
-        )
-    )
-    assert report.problems() == []
-    assert [one.type for one in report.panels if one.empty] == []
-    assert report.picture.read_bytes().startswith(b"\x89PNG")
-
-
-async def test_places_are_those_of_grafanas_grid(draw: Drawing) -> None:
-    """24 columns, 30 pixels a row, 8 between panels."""
-    report = await draw(
-        sample(
-            panel("stat", at=(0, 0, 12, 4)), panel("stat", at=(12, 0, 12, 4)), panel("stat", at=(0, 4, 24, 2))
-        )
-    )
-    left, right, below = (one.box for one in report.panels)
-    assert astuple(left)[2:] == (580, 144)
-    assert right == Box(left.x + 588, left.y, 580, 144)
-    assert below == Box(left.x, left.y + 152, 1168, 68)
-
-
-async def test_a_title_that_is_cut_off_is_noticed(draw: Drawing) -> None:
-    """An ellipsis in the title, and only that."""
-    title = "A title that is far too long for a panel as narrow as this"
-    value = vector(({}, 1))
-    report = await draw(
-        sample(
-            panel("stat", {"A": value}, at=(0, 0, 3, 4), title=title),
-            panel("stat", {"A": value}, at=(3, 0, 12, 4), title=title),
-        )
-    )
-    assert [one.clipped for one in report.panels] == [(title,), ()]
-    assert report.problems() == [f"panel 1 ('{title}', stat) cut off: '{title}'"]
-
-
-async def test_texts_that_are_cut_off_are_noticed(draw: Drawing) -> None:
-    """Headers and cells of narrow columns, names of bars; what can be scrolled to is no such text."""
-    name = "a-very-long-name-of-a-model/that-no-narrow-column-has-room-for"
-    rows = vector(*(({"model": name, "row": f"{i}"}, i) for i in range(40)))
-    narrow = override("byName", "model", custom__width=80)
-    report = await draw(
-        sample(
-            panel(
-                "table",
-                {"A": rows},
-                targets=[table_target()],
-                overrides=[narrow, override("byName", "Time", custom__hidden=True)],
-            ),
-            panel(
-                "bargauge",
-                {"A": vector(({"name": name}, 1), ({"name": "b"}, 2))},
-                at=(12, 0, 4, 8),
-                options={"orientation": "horizontal"},
-            ),
-            panel(
-                "stat",
-                {"A": vector(({"name": "a"}, 1))},
-                at=(16, 0, 4, 4),
-                options={"text": {"valueSize": 200}},
-            ),
-        )
-    )
-    table, bars, value = report.panels
-    assert table.clipped == (name,)
-    assert "30" in table.scrolled
-    assert bars.clipped == (name,)
-    assert value.clipped == ("1",)
-
-
-async def test_panels_that_overlap_or_leave_the_page_are_noticed(draw: Drawing) -> None:
-    """By one cell."""
-    value = vector(({}, 1))
-    places = [(0, 0, 6, 4), (5, 3, 6, 4), (20, 0, 5, 4)]
-    report = await draw(sample(*(panel("stat", {"A": value}, at=place) for place in places)))
-    assert [(one.overlaps, one.outside) for one in report.panels] == [
-        ((2,), False),
-        ((1,), False),
-        ((), True),
-    ]
-    assert len(report.problems()) == 3
-
-
-@pytest.mark.parametrize("type_", ["stat", "bargauge", "table", "timeseries", "state-timeline", "heatmap"])
-async def test_a_panel_without_data_says_so_and_is_noticed(draw: Drawing, type_: str) -> None:
-    """It shows the text for no value, which does not count as data; nor does a word for a missing number."""
-    kinds = {"table": "table", "heatmap": "heatmap"}
-    more = {
-        "targets": [target(format=kinds.get(type_, "time_series"))],
-        "defaults": {"noValue": "nothing yet"},
+async def draw(page: Page, folder: Path, *panels: Panel) -> Report:
+    """Draw a dashboard of these panels, numbered from 1."""
+    whole = {
+        "uid": "sample",
+        "title": "A dashboard",
+        "panels": [{**body, "id": number} for number, (body, _) in enumerate(panels, 1)],
+        "templating": {"list": []},
     }
-    report = await draw(sample(panel(type_, {"A": vector()}, **more)))
-    assert report.panel(1).empty
-    assert report.panel(1).text == "nothing yet"
-    assert report.problems() == [f"panel 1 ('A panel', {type_}) has no data"]
+    results = {number: {"A": answer} for number, (_, answer) in enumerate(panels, 1) if answer}
+    return await render(document(whole, START, END, results, width=1200), folder / "drawn.png", page)
 
 
-async def test_a_word_for_a_missing_number_is_no_data(draw: Drawing) -> None:
-    """NaN with a mapping is shown as the mapping says, and the panel is empty all the same."""
-    idle = [{"type": "special", "options": {"match": "null+nan", "result": {"text": "IDLE"}}}]
-    report = await draw(sample(panel("stat", {"A": vector(({}, "NaN"))}, defaults={"mappings": idle})))
-    assert report.panel(1).text == "IDLE"
-    assert report.panel(1).empty
+@pytest.mark.asyncio(loop_scope="module")
+async def test_every_type_of_panel_is_drawn_without_complaint(page: Page, tmp_path: Path) -> None:
+    """Also the two that stand in for Grafana's.
 
-
-async def test_points_beyond_a_fixed_axis_are_noticed(draw: Drawing) -> None:
-    """Half of the line lies above the largest value of the axis."""
-    whole, answers = line(lambda t: 2 if t < 1800 else 0.5)
-    whole["fieldConfig"]["defaults"].update(min=0, max=1)
-    report = await draw(sample((whole, answers)))
-    assert report.panel(1).shown.beyond == 1800 / STEP
-
-
-# --- what cannot be drawn fails
-
-
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ({"type_": "piechart"}, "unknown type of panel: piechart"),
-        (
-            {"transformations": [{"id": "joinByLabels", "options": {}}]},
-            "unknown transformation: joinByLabels",
+    Equal states that follow each other are one; buckets stand in the order of their bounds, not cumulative.
+    """
+    two = vector(({"name": "a"}, 1), ({"name": "b"}, 2))
+    words = [{"type": "value", "options": {"0": {"text": "IDLE"}, "1": {"text": "BUSY"}}}]
+    states = matrix(({"name": "engine"}, lambda t: None if 2400 < t < 3000 else float(t >= 1200)))
+    buckets = matrix(*(({"le": le}, lambda _, n=n: n) for le, n in (("+Inf", 30), ("10", 30), ("2", 10))))
+    report = await draw(
+        page,
+        tmp_path,
+        panel("stat", two, (0, 0, 6, 6)),
+        panel("bargauge", two, (6, 0, 6, 6)),
+        panel("table", two, (12, 0, 12, 6)),
+        panel("row", None, (0, 6, 24, 1)),
+        panel("timeseries", matrix(({"name": "line"}, lambda _: 0.5)), (0, 7, 12, 8)),
+        panel("text", None, (12, 7, 12, 8), options={"mode": "markdown", "content": "Some *words*"}),
+        panel(
+            "state-timeline", states, (0, 15, 12, 8),
+            fieldConfig={"defaults": {"mappings": words}, "overrides": []},
         ),
-        ({"overrides": [override("byColour", "red", unit="s")]}, "unknown matcher: byColour"),
-        ({"overrides": [override("byName", "a", units="s")]}, "unknown property: units"),
-        ({"title": "of $nobody"}, "unknown variable: $nobody"),
-        ({"targets": [target("B")]}, "no result for B"),
-        ({"targets": [target(format="logs")]}, "unknown format of a query: logs"),
-        ({"type_": "text", "options": {"mode": "poem"}}, "unknown mode of a text: poem"),
-        ({"type_": "heatmap", "options": {"calculate": True}}, "calculates its buckets"),
+        panel("heatmap", buckets, (12, 15, 12, 8)),
+    )  # fmt: skip
+    assert [fault for panel in report.panels for fault in panel.faults()] == []
+    assert [panel.title for panel in report.panels if panel.empty] == []
+    assert report.picture.read_bytes().startswith(b"\x89PNG")
+    assert report.panel("A state-timeline").lines[:4] == ("engine", "IDLE", "BUSY", "BUSY")
+    assert report.panel("A heatmap").shown.names == ("2", "10")
+    # The lower bucket has 10, the upper one 20: the ends of the colour scale.
+    assert report.panel("A heatmap").lines[-2:] == ("10", "20")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_a_person_would_complain_about_is_noticed(page: Page, tmp_path: Path) -> None:
+    value = vector(({}, 1))
+    title = "A title that is far too long for a panel as narrow as this"
+    name = "a-very-long-name-of-a-model/that-no-narrow-column-has-room-for"
+    narrow = {
+        "matcher": {"id": "byName", "options": "model"},
+        "properties": [{"id": "custom.width", "value": 80}],
+    }
+    axis = {"defaults": {"min": 0, "max": 1}, "overrides": []}
+    missing = {"defaults": {"noValue": "nothing yet"}, "overrides": []}
+    idle = [{"type": "special", "options": {"match": "null+nan", "result": {"text": "IDLE"}}}]
+    report = await draw(
+        page,
+        tmp_path,
+        panel("stat", value, (0, 0, 3, 4), title=title),
+        panel(
+            "table", vector(({"model": name}, 1)), (4, 0, 8, 4),
+            fieldConfig={"defaults": {}, "overrides": [narrow]},
+        ),
+        panel("stat", value, (12, 0, 6, 4), title="over"),
+        panel("stat", value, (17, 3, 6, 4), title="under"),
+        panel("stat", value, (20, 7, 5, 4), title="beside"),
+        panel(
+            "timeseries", matrix(({"name": "x"}, lambda t: 2 if t < 1800 else 0.5)), (0, 7, 12, 8),
+            fieldConfig=axis,
+        ),
+        panel(
+            "stat", vector(({}, "NaN")), (12, 7, 6, 4), title="a word is no data",
+            fieldConfig={"defaults": {"mappings": idle}, "overrides": []},
+        ),
+        *(
+            panel(kind, vector(), (4 * at, 15, 4, 6), title=f"no {kind}", fieldConfig=missing)
+            for at, kind in enumerate(KINDS)
+        ),
+    )  # fmt: skip
+    assert [fault.partition(") ")[2] for one in report.panels for fault in one.faults()] == [
+        f"cut off: {title!r}",
+        f"cut off: {name!r}",
+        "overlaps panel 4",
+        "overlaps panel 3",
+        "leaves the page",
+        f"{1800 // STEP} points lie beyond the axis",
+    ]
+    assert [one.title for one in report.panels if one.empty] == [
+        "a word is no data",
+        *(f"no {kind}" for kind in KINDS),
+    ]
+    assert report.panel("a word is no data").text == "IDLE"
+    assert {report.panel(f"no {kind}").text for kind in KINDS} == {"nothing yet"}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_cannot_be_drawn_fails(page: Page, tmp_path: Path) -> None:
+    """What Grafana would ignore or leave blank is an error that says what is wrong."""
+    elsewhere = {"mode": "markdown", "content": "![a picture](http://127.0.0.1:9/a.png)"}
+    override = {"matcher": {"id": "byName", "options": "a"}, "properties": [{"id": "units", "value": "s"}]}
+    faults: list[tuple[str, dict[str, Any], str]] = [
+        ("piechart", {}, "unknown type of panel: piechart"),
+        ("stat", {"transformations": [{"id": "joinByLabels", "options": {}}]}, "unknown transformation"),
+        ("stat", {"fieldConfig": {"defaults": {}, "overrides": [override]}}, "unknown property: units"),
+        ("stat", {"title": "of $nobody"}, "unknown variable: $nobody"),
         # An error while React draws, rather than before.
-        ({"type_": "table", "options": {"sortBy": 5}}, "TypeError"),
-    ],
-)
-async def test_what_cannot_be_drawn_fails(draw: Drawing, fault: dict[str, Any], said: str) -> None:
-    """The error names the panel and what is wrong with it."""
-    arguments = {"type_": "stat", "title": "Faulty", **fault}
-    with pytest.raises(RenderingError, match="panel 1") as caught:
-        await draw(sample(panel(arguments.pop("type_"), {"A": vector(({}, 1))}, **arguments)))
-    assert said in str(caught.value)
+        ("table", {"options": {"sortBy": 5}}, "TypeError"),
+        ("text", {"options": elsewhere}, "asks for http:"),
+    ]
+    for kind, change, said in faults:
+        with pytest.raises(RenderingError) as caught:
+            await draw(page, tmp_path, panel(kind, vector(({}, 1)), (0, 0, 12, 8), **change))
+        assert said in str(caught.value)
 
 
-async def test_what_the_page_asks_for_or_complains_about_is_a_failure(draw: Drawing) -> None:
-    """A picture from somewhere else, where nobody answers."""
-    content = {"mode": "markdown", "content": "![a picture](http://127.0.0.1:9/a.png)"}
-    with pytest.raises(RenderingError, match="asks for http:") as caught:
-        await draw(sample(panel("text", options=content)))
-    assert "Failed to load resource" in str(caught.value)
+def test_the_page_has_the_right_types_and_pinned_packages() -> None:
+    bundle.bundle()
+    done = subprocess.run(
+        ("npm", "run", "--silent", "check"), cwd=bundle.HERE, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    packages = json.loads((bundle.HERE / "package-lock.json").read_text("utf-8"))["packages"]
+    assert len(packages) > 100
+    assert [n for n, one in packages.items() if n and ("integrity" not in one or "resolved" in one)] == []

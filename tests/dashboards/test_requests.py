@@ -6,19 +6,19 @@ Reckoned again from the counters as they were scraped, over the half hour that i
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from alerts.pushing import TOKEN, pushing
-from dashboards.grafana import DashboardError, Viewing, interpolate, resolve, unfolded
+from dashboards.grafana import Viewing, interpolate, resolve, unfolded
 from dashboards.live import dashboards, look
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN, ZONES
 from dashboards.worlds_pods import JOB, VLLM_JOB
 from dashboards.worlds_reckoning import answers, answers_of_rows, newest, panel_of, tile, value
 from dashboards.worlds_requests import ADAPTER, KINDS, RECORDED
-from support.exporter import exporter
+from support.exporter import running_exporter
 from support.programs import simulator
 from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.thresholds import Thresholds
@@ -26,9 +26,9 @@ from vllm_specdec_exporter.thresholds import Thresholds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dashboards.grafana import Json, Value
+    from dashboards.grafana import Value
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 UID = "requests"
 #: What Grafana's temperature and type say of each kind of request.
@@ -82,19 +82,15 @@ def test_every_kind_of_request_is_a_row_with_every_column(world: World) -> None:
             assert set(rows(world, column)) == ROWS, column
 
 
-@pytest.mark.parametrize(("kind", "heat"), sorted(ROWS))
-def test_a_row_is_a_ratio_of_sums_over_all_models_and_pods(world: World, kind: str, heat: str) -> None:
-    own = {"request_type": kind, "temperature": heat}
-    outcomes = "request_outcomes_total"
-    is_ratio_of(
-        world, rows(world, "Lose")[kind, heat], (outcomes, {**own, "outcome": "loses"}), (outcomes, own)
-    )
-    is_ratio_of(
-        world,
-        rows(world, "Acceptance")[kind, heat],
-        ("request_accepted_tokens_total", own),
-        ("request_draft_tokens_total", own),
-    )
+def test_a_row_is_a_ratio_of_sums_over_all_models_and_pods(world: World) -> None:
+    lose, accepted, parts = (rows(world, column) for column in ("Lose", "Acceptance", "Of all rejected"))
+    outcomes, drafted = "request_outcomes_total", "request_draft_tokens_total"
+    for kind, heat in ROWS:
+        own = {"request_type": kind, "temperature": heat}
+        is_ratio_of(world, lose[kind, heat], (outcomes, {**own, "outcome": "loses"}), (outcomes, own))
+        is_ratio_of(world, accepted[kind, heat], ("request_accepted_tokens_total", own), (drafted, own))
+    assert sum(parts.values()) == pytest.approx(1)
+    assert max(parts, key=parts.__getitem__)[0] == "story"
 
 
 def test_a_mean_that_looks_healthy_hides_rows_of_which_nearly_all_requests_lose(world: World) -> None:
@@ -104,12 +100,6 @@ def test_a_mean_that_looks_healthy_hides_rows_of_which_nearly_all_requests_lose(
     assert {key for key, share in lose.items() if share > 0.8} == {("story", "0.7-1"), ("story", "1+")}
     assert tile(world, UID, "P10 of acceptance", "P10") < ZONES["poor_request_acceptance_ratio"]
     assert tile(world, UID, "Is the workload mixed?", "mixed") == 1
-
-
-def test_parts_of_all_rejected_tokens_add_up_to_all(world: World) -> None:
-    parts = rows(world, "Of all rejected")
-    assert sum(parts.values()) == pytest.approx(1)
-    assert max(parts, key=parts.__getitem__)[0] == "story"
 
 
 def test_quantiles_lie_within_the_bucket_of_the_true_one(world: World) -> None:
@@ -135,23 +125,17 @@ def grown_bucket(world: World, own: dict[str, str], le: str) -> float:
 # --- what is chosen
 
 
-@pytest.mark.parametrize(
-    ("chosen", "expected"),
-    [
+def test_a_choice_leaves_the_requests_that_it_names(world: World) -> None:
+    chosen: tuple[tuple[dict[str, Value], set[tuple[str, str]]], ...] = (
         ({"model_name": (LLAMA,)}, ROWS - {("support", "0-0.5")}),
         ({"model_name": (ADAPTER,)}, {("support", "0-0.5")}),
-        ({"temperature": ("1+",)}, {("story", "1+")}),
         ({"temperature": ("0", "unset")}, {("code", "0"), ("extraction", "0"), ("chat", "unset")}),
         ({"request_type": ("chat",)}, {("chat", "unset"), ("chat", "0.5-0.7")}),
         ({"pod": ("coder-0",), "request_type": ("story",)}, set()),
         ({"engine": ("0",)}, ROWS),
-    ],
-    ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
-)
-def test_a_choice_leaves_the_requests_that_it_names(
-    world: World, chosen: dict[str, Value], expected: set[tuple[str, str]]
-) -> None:
-    assert set(rows(world, "Lose", **chosen)) == expected
+    )
+    for values, expected in chosen:
+        assert set(rows(world, "Lose", **values)) == expected, values
 
 
 def test_models_that_only_clients_name_can_be_chosen(world: World) -> None:
@@ -208,27 +192,18 @@ def test_where_drafts_vary_vllms_count_understates_far_positions_and_the_records
     assert reach[0] == 1
     assert reach[8] < 0.4
     assert pooled[8] < 0.5 * true[8]
-
-
-@pytest.mark.parametrize("position", [0, 3, 15])
-def test_a_bar_is_exact_among_the_drafts_that_have_the_position(world: World, position: int) -> None:
-    own = {"position": str(position)}
-    is_ratio_of(
-        world,
-        bars(world, "Acceptance where a position was drafted")[position],
-        ("request_accepted_per_position_total", own),
-        ("request_drafted_per_position_total", own),
-    )
-    is_ratio_of(
-        world,
-        bars(world, "How far do drafts reach?")[position],
-        ("request_drafted_per_position_total", own),
-        ("request_drafted_per_position_total", {"position": "0"}),
-    )
-
-
-def test_where_all_drafts_are_full_all_reach_the_end(world: World) -> None:
+    # Where all drafts are full, all reach the end.
     assert bars(world, "How far do drafts reach?", model_name=(LLAMA,)) == [1] * 16
+
+
+def test_a_bar_is_exact_among_the_drafts_that_have_the_position(world: World) -> None:
+    accepted, drafted = "request_accepted_per_position_total", "request_drafted_per_position_total"
+    where_drafted = bars(world, "Acceptance where a position was drafted")
+    reach = bars(world, "How far do drafts reach?")
+    for position in (0, 3, 15):
+        own = {"position": str(position)}
+        is_ratio_of(world, where_drafted[position], (accepted, own), (drafted, own))
+        is_ratio_of(world, reach[position], (drafted, own), (drafted, {"position": "0"}))
 
 
 # --- what is observed
@@ -252,16 +227,13 @@ def test_the_first_tile_says_whether_requests_are_seen_and_tell_of_speculation(
 
 
 def test_shares_of_what_answers_tell_are_of_all_requests(world: World) -> None:
-    (found,) = answers(world, UID, "What do answers tell of speculation?").values()
-    shares = newest(found, "record")
+    (told,) = answers(world, UID, "What do answers tell of speculation?").values()
+    shares = newest(told, "record")
     assert set(shares) == {"detailed", "summary", "nothing drafted", "no record", "malformed"}
     assert sum(shares.values()) == pytest.approx(1)
     recorded = 1 - RECORDED["none"] - RECORDED["malformed"]
     assert tile(world, UID, "Answers with a record", "with a record") == pytest.approx(recorded, abs=0.02)
     assert shares["no record"] + shares["malformed"] == pytest.approx(1 - recorded, abs=0.02)
-
-
-def test_what_is_observed_stands_beside_what_vllm_finished(world: World) -> None:
     found = answers(world, UID, "Is all traffic observed?")
     assert set(found) == {"observed", "finished by vLLM"}
     assert 0.5 < value(found["observed"]) / value(found["finished by vLLM"]) < 1.5
@@ -281,30 +253,17 @@ def test_tenants_are_rows_and_those_nobody_wrote_down_are_one(world: World) -> N
         is_ratio_of(world, shown, (tenant, {"tenant": name, "outcome": "loses"}), (tenant, {"tenant": name}))
 
 
-def test_the_row_of_tenants_is_folded_and_the_last_one() -> None:
+def test_the_row_of_tenants_is_folded_and_opens_below_all_others() -> None:
     """Most services tell no tenants apart: their panels ask nothing until somebody opens the row."""
     dashboard = dashboards()[UID]
-    folded = [panel for panel in dashboard["panels"] if panel.get("collapsed")]
-    assert folded == dashboard["panels"][-1:]
-    assert [panel["title"] for panel in folded[0]["panels"]] == [
+    (folded,) = (panel for panel in dashboard["panels"] if panel.get("collapsed"))
+    assert folded == dashboard["panels"][-1]
+    *_, row, first, second = unfolded(dashboard)["panels"]
+    assert [first["title"], second["title"]] == [
         "Whose requests lose?",
         "Which tenant loses, and since when?",
     ]
-
-
-def test_an_opened_row_has_its_panels_below_it_where_they_were_saved() -> None:
-    opened: list[Json] = unfolded(dashboards()[UID])["panels"]
-    row = next(panel for panel in opened if panel["type"] == "row" and "Tenants" in panel["title"])
-    below = opened[opened.index(row) + 1 :]
-    assert not row["collapsed"]
-    assert not row["panels"]
-    assert {panel["gridPos"]["y"] for panel in below} == {row["gridPos"]["y"] + 1}
-
-
-def test_only_the_last_row_can_be_opened_without_moving_others() -> None:
-    row: dict[str, Any] = {"type": "row", "collapsed": True, "panels": []}
-    with pytest.raises(DashboardError, match="not the last one"):
-        unfolded({"uid": "x", "panels": [row, row]})
+    assert {first["gridPos"]["y"], second["gridPos"]["y"]} == {row["gridPos"]["y"] + 1}
 
 
 # --- a live exporter
@@ -332,10 +291,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     token.write_text(TOKEN, encoding="utf-8")
     with (
         simulator() as vllm,
-        exporter("--vllm.url", vllm, "--push.bearer-token-file", str(token)) as found,
-        pushing(found),
+        running_exporter("--vllm.url", vllm, "--push.bearer-token-file", str(token), fast=False) as found,
+        pushing(found.address),
     ):
-        yield vllm.removeprefix("http://"), found
+        yield vllm.removeprefix("http://"), found.address
 
 
 @pytest.mark.parametrize(

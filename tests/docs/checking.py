@@ -1,4 +1,7 @@
-"""What is checked of commands that cannot be run here: as much as their tools tell without it."""
+"""Commands that no test can run, and what is checked of each: as much as its tool tells without it.
+
+A page must say of a block with one of them that it is not run, and may say so of no other block.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,17 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from docker.compose import document, services
 from docs.inventory import ROOT
 from docs.names import targets
-from docs.running import BlockError
 from support.programs import COMMAND
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from docs.running import Machine
 
@@ -24,13 +27,8 @@ _IMAGE = re.compile(r"vllm-specdec-exporter:(\S+?)(,|$)")
 _COMPOSE = {"up", "down", "logs"}
 
 
-def check(machine: Machine, name: str, words: list[str]) -> None:
-    """Check a command by the name of its check.
-
-    Raises:
-        BlockError: something is wrong with it.
-    """
-    CHECKS[name](machine, words)
+class CheckError(AssertionError):
+    """Something is wrong with a command."""
 
 
 def _docker(machine: Machine, words: list[str]) -> None:
@@ -79,7 +77,7 @@ def _kubectl(machine: Machine, words: list[str]) -> None:
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=180,
     )
     said = done.stdout + done.stderr
     _demand("refused" in said, words, said)
@@ -126,16 +124,40 @@ def _parse(machine: Machine, words: list[str]) -> None:
     _demand("--grafana.token-file" in done.stderr or done.returncode == 4, words, done.stderr)
 
 
-CHECKS: dict[str, Callable[[Machine, list[str]], None]] = {
-    "docker": _docker,
-    "unit": _unit,
-    "kubectl": _kubectl,
-    "helm": _helm,
-    "make": _make,
-    "npm": _npm,
-    "script": _script,
-    "parse": _parse,
-}
+@dataclass(frozen=True)
+class Unavailable:
+    """A kind of command: its words with single spaces, and what is done instead of running it, if any."""
+
+    command: re.Pattern[str]
+    check: Callable[[Machine, list[str]], None] | None
+
+
+class _Kinds(tuple[Unavailable, ...]):
+    __slots__ = ()
+
+    def of(self, words: Iterable[str]) -> Unavailable | None:
+        """Return the first kind that a command is of; `None` for one that can be run."""
+        text = f"{' '.join(words)} "
+        return next((kind for kind in self if kind.command.match(text)), None)
+
+
+KINDS = _Kinds(
+    Unavailable(re.compile(pattern), check)
+    for pattern, check in (
+        (r"docker ", _docker),
+        (r"(sudo )?(systemctl|journalctl) ", _unit),
+        (r"vllm serve ", None),
+        (r"kubectl (?!kustomize )", _kubectl),
+        (r"helm (install|upgrade)( --install)? \S+ (?!helm/)", None),
+        (r"helm (install|upgrade) ", _helm),
+        (r"helm template \S+ (?!helm/)", None),
+        (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", _make),
+        (r"npm run ", _npm),
+        (r"(python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh)", _script),
+        (r"pytest -m vllm ", None),
+        (r"vllm-specdec-exporter dashboards .*--push \.\.\.", _parse),
+    )
+)
 
 
 def _run(machine: Machine, *words: str) -> None:
@@ -145,4 +167,4 @@ def _run(machine: Machine, *words: str) -> None:
 def _demand(condition: bool, words: list[str], why: str) -> None:
     if not condition:
         msg = f"$ {shlex.join(words)}\n{why}"
-        raise BlockError(msg)
+        raise CheckError(msg)

@@ -6,12 +6,16 @@ Where the tests check what they can of it, it says so: `<!-- checked, not run: n
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +59,10 @@ class Block:
     def file(self) -> Path:
         """Its file."""
         return ROOT / self.path
+
+    def document(self) -> Any:
+        """What it says as YAML or JSON."""
+        return json.loads(self.text) if self.language == "json" else yaml.safe_load(self.text)
 
 
 @cache

@@ -18,21 +18,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from docs.checking import KINDS, CheckError
 from docs.furnishing import NOWHERE, furnish
 from docs.shell import logical_lines, simple_commands
-from docs.unavailable import kind_of
 from docs.world import ACT, EXPORTER, PLAIN
 from support.ports import free_port
 from support.programs import COMMAND
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from docs.world import World
 
-_SECONDS = 90.0
-_START_SECONDS = 60.0
+_SECONDS = 300.0
+_START_SECONDS = 120.0
 #: Programs that serve, and how they are told where: after what makes them themselves.
 _SERVERS = {
     "prometheus": ("--web.listen-address={address}", "--storage.{mode}.path={folder}/data-{port}"),
@@ -46,10 +46,6 @@ _URL = re.compile(r"(?P<scheme>https?)://(?P<authority>[\w.-]+(?::\d+)?)")
 _EXAMPLE = re.compile(r"\.example\.com(:\d+)?$|^10\.")
 
 
-class BlockError(AssertionError):
-    """A block does not do what its page says; the message says what happened."""
-
-
 class Machine:
     """A folder in which one block runs.
 
@@ -57,17 +53,10 @@ class Machine:
         folder: an empty folder, or one to be made.
         world: what the pages take for granted.
         openai: host:port of a server that answers prompts, for this block alone.
-        check: what is done with a command that cannot be run, by the name of its check.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        world: World,
-        openai: str = "",
-        check: Callable[[Machine, str, list[str]], None] | None = None,
-    ) -> None:
-        self.folder, self._world, self._openai, self._check = folder, world, openai, check
+    def __init__(self, folder: Path, world: World, openai: str = "") -> None:
+        self.folder, self._world, self._openai = folder, world, openai
         self._addresses = dict(world.addresses)
         self._exports: list[str] = []
         self.environment = furnish(folder, world)
@@ -76,20 +65,20 @@ class Machine:
         """Run a block, and return what it printed.
 
         Raises:
-            BlockError: a command failed.
+            CheckError: a command failed.
         """
         printed = []
         with contextlib.ExitStack() as servers:
             for line in logical_lines(text):
                 commands = list(simple_commands(line))
-                kinds = {kind.check: words for words in commands if (kind := kind_of(words))}
+                kinds = {kind: words for words in commands if (kind := KINDS.of(words))}
                 if not commands:  # a variable, as an environment file has it
                     self._exports.append(f"export {line}")
                     printed.append(self.shell(f"{PROGRAM} --config.check"))
                 elif kinds:
-                    for check, words in kinds.items():
-                        if check and self._check is not None:
-                            self._check(self, check, words)
+                    for kind, words in kinds.items():
+                        if kind.check is not None:
+                            kind.check(self, words)
                 elif serving := self._serving(commands[-1]):
                     servers.enter_context(self._served(line, commands[-1], serving))
                 else:
@@ -102,7 +91,7 @@ class Machine:
         """Run a line, and return what it printed.
 
         Raises:
-            BlockError: it failed.
+            CheckError: it failed.
         """
         script = "\n".join(("set -euo pipefail", *map(self.put_here, self._exports), line))
         with subprocess.Popen(
@@ -120,17 +109,17 @@ class Machine:
             except subprocess.TimeoutExpired as error:
                 os.killpg(process.pid, signal.SIGKILL)
                 msg = f"$ {line}\nit takes more than {_SECONDS:g} s"
-                raise BlockError(msg) from error
+                raise CheckError(msg) from error
         if process.returncode:
             msg = f"$ {line}\nexit code {process.returncode}\n{out[-1500:]}{errors[-1500:]}"
-            raise BlockError(msg)
+            raise CheckError(msg)
         return out
 
     def python(self, text: str) -> str:
         """Run Python code, and return what it printed.
 
         Raises:
-            BlockError: it failed.
+            CheckError: it failed.
         """
         (self.folder / "block.py").write_text(self.put_here(text), encoding="utf-8")
         return self.shell("python -W error block.py")
@@ -139,7 +128,7 @@ class Machine:
         """Return a line with the addresses, folders and times of this machine.
 
         Raises:
-            BlockError: it names an address that nobody has.
+            CheckError: it names an address that nobody has.
         """
         line = _ABSOLUTE.sub(f"{self.folder}/root/", line)
         line = re.sub(r"(\bcheck\b.*|\bcompare\b.*)--for \w+", r"\1--for 1s", line)
@@ -165,7 +154,7 @@ class Machine:
         if _EXAMPLE.search(authority):
             return f"{found['scheme']}://{NOWHERE}" if ":" in authority else found[0]
         msg = f"$ {line}\nnobody has the address {authority}: it belongs into docs/world.py"
-        raise BlockError(msg)
+        raise CheckError(msg)
 
     # --- programs that serve
 
@@ -222,7 +211,7 @@ class Machine:
                     if process.poll() is not None or time.monotonic() > end:
                         log.seek(0)
                         msg = f"$ {line}\nit does not serve: {log.read()[-1500:]}"
-                        raise BlockError(msg)
+                        raise CheckError(msg)
                     time.sleep(0.05)
                 if serving in _SERVING and not _LISTEN.search(line):
                     self._addresses[_SERVING[serving]] = address

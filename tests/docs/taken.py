@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from docs.inventory import Block
+
+TESTS = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -21,16 +24,18 @@ class Taken:
     Attributes:
         page: a pattern of paths.
         languages: of the blocks.
-        test: the test module, from the folder of tests.
-        names: how the test names the page.
+        test: the test module, from the folder of tests; it names the page.
         holding: what the blocks have in them; empty for every block of these languages.
     """
 
     page: str
     languages: tuple[str, ...]
     test: str
-    names: str
     holding: str = ""
+
+    def names_its_page(self) -> bool:
+        """Tell whether the test speaks of the page."""
+        return Path(self.page).name in (TESTS / self.test).read_text("utf-8")
 
     def has(self, block: Block) -> bool:
         """Tell whether a block is one of these."""
@@ -41,35 +46,24 @@ class Taken:
         )
 
 
+_CHART = "helm/vllm-specdec-exporter/README.md"
+
 TAKEN = (
-    Taken("alerts/runbooks/*.md", ("promql",), "alerts/test_runbooks.py", 'RUNBOOKS.glob("*.md")'),
-    Taken("docs/act.md", ("yaml", "python", "json"), "act/test_docs.py", '"act.md"'),
-    Taken("docs/act.md", ("sh",), "act/test_docs.py", '"act.md"', "^#!/bin/sh$|^curl "),
-    Taken("docs/push.md", ("yaml", "python", "json"), "client/test_docs.py", '"push.md"'),
-    Taken("docs/push.md", ("sh",), "client/test_docs.py", '"push.md"', "^curl "),
-    Taken("docs/web-configuration.md", ("yaml",), "webconfig/test_docs.py", '"web-configuration.md"'),
-    Taken("docs/bare-metal.md", ("sh",), "systemd/test_bare_metal.py", '"bare-metal.md"', "^make wheel$"),
-    Taken("docs/plan.md", ("sh", "text"), "plan/test_command.py", '"plan.md"'),
-    Taken("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py", 'KUSTOMIZE / "README.md"'),
-    Taken(
-        "helm/vllm-specdec-exporter/README.md",
-        ("yaml",),
-        "injection/test_injection_readme.py",
-        'CHART / "README.md"',
-        "^injection:|vllm-specdec-exporter/inject",
-    ),
-    Taken(
-        "helm/vllm-specdec-exporter/README.md",
-        ("yaml",),
-        "docs/test_library_chart.py",
-        'CHART / "README.md"',
-        "^# (Chart|values).yaml$|^# templates/",
-    ),
+    Taken("alerts/runbooks/*.md", ("promql",), "alerts/test_runbooks.py"),
+    Taken("docs/act.md", ("yaml", "python", "json"), "act/test_docs.py"),
+    Taken("docs/act.md", ("sh",), "act/test_docs.py", "^#!/bin/sh$|^curl "),
+    Taken("docs/push.md", ("yaml", "python", "json"), "client/test_docs.py"),
+    Taken("docs/push.md", ("sh",), "client/test_docs.py", "^curl "),
+    Taken("docs/web-configuration.md", ("yaml",), "webconfig/test_docs.py"),
+    Taken("docs/bare-metal.md", ("sh",), "systemd/test_bare_metal.py", "^make wheel$"),
+    Taken("docs/plan.md", ("sh", "text"), "plan/test_command.py"),
+    Taken("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py"),
+    Taken(_CHART, ("yaml",), "injection/test_injection_readme.py", "^injection:|exporter/inject"),
+    Taken(_CHART, ("yaml",), "docs/test_library_chart.py", "^# (Chart|values).yaml$|^# templates/"),
     Taken(
         "helm/examples/README.md",
         ("sh",),
         "recipes/test_recipe_readme.py",
-        'EXAMPLES / "README.md"',
         "^kubectl kustomize|rule_objects.py|^helm template specdec",
     ),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import promql_parser
 import pytest
@@ -14,10 +14,7 @@ from docs.inventory import ROOT, blocks, pages, prose
 from docs.shell import logical_lines, simple_commands
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
+Rule = Callable[[Path], list[str]]
 
 _SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 _SERIES = re.compile(r"(?<![\w./@-])(?:\w+:)?(?:vllm_specdec_(?!exporter)|vllm:)[\w:]*\*?")
@@ -59,7 +56,6 @@ ENDPOINTS_OF_OTHERS = {
 #: Where upstream's own code is described, with names that no capture has.
 UPSTREAM = ROOT / "tests" / "data"
 OURS = tuple(page for page in pages() if not page.is_relative_to(UPSTREAM))
-EACH = pytest.mark.parametrize("page", OURS, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
 def spans(text: str) -> list[str]:
@@ -80,24 +76,17 @@ def unknown(found: Iterable[str], known: Iterable[str]) -> list[str]:
     )
 
 
-@EACH
-def test_series_exist(page: Path) -> None:
-    """Of the exporter, of a server as captured, or of a recording rule; also in blocks."""
-    assert unknown(_SERIES.findall(page.read_text("utf-8")), names.metrics()) == []
+def _known(pattern: re.Pattern[str], known: Callable[[], Iterable[str]], *, code: bool = False) -> Rule:
+    """Return a rule: what fits the pattern, on a page or in its code alone, is one of the known names."""
+
+    def wrong(page: Path) -> list[str]:
+        text = page.read_text("utf-8")
+        return unknown(pattern.findall("\n".join(spans(text)) if code else text), known())
+
+    return wrong
 
 
-@EACH
-def test_alerts_exist(page: Path) -> None:
-    assert unknown(_ALERT.findall(page.read_text("utf-8")), names.alerts()) == []
-
-
-@EACH
-def test_variables_exist(page: Path) -> None:
-    assert unknown(_VARIABLE.findall(page.read_text("utf-8")), names.variables()) == []
-
-
-@EACH
-def test_flags_exist(page: Path) -> None:
+def _flags(page: Path) -> list[str]:
     """Behind a command of ours, they are that command's; alone, of any of them or of a known other."""
     known = names.all_flags() | {flag for flags in FOREIGN.values() for flag in flags}
     wrong = []
@@ -109,20 +98,109 @@ def test_flags_exist(page: Path) -> None:
         command = first if first in COMMANDS else words[1] if first == PROGRAM and len(words) > 1 else ""
         of_command = names.flags(command) if command in COMMANDS else known
         wrong += [f"{span}: {flag}" for flag in unknown(_FLAG.findall(span), of_command)]
-    assert wrong == []
+    return wrong
 
 
-@EACH
-def test_commands_exist(page: Path) -> None:
+def _commands(page: Path) -> list[str]:
     """What stands behind the name of the program, and what is called a target of the Makefile."""
     wrong = []
     for span in spans(page.read_text("utf-8")):
         words = span.split()
-        if words[:1] == [PROGRAM] and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]):
-            wrong += [span] if words[1] not in COMMANDS else []
+        if words[:1] == [PROGRAM]:
+            simple = list(simple_commands(span))  # a shell can read it
+            unknown_command = (
+                len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]) and words[1] not in COMMANDS
+            )
+            wrong += [span] if unknown_command or not simple else []
         if words[:1] == ["make"]:
             wrong += [span for word in words[1:] if "=" not in word and word not in names.targets()]
-    assert wrong == []
+    return wrong
+
+
+def _files(page: Path) -> list[str]:
+    """From the root of the repository or from the page's folder; a pattern has files."""
+    return [
+        span
+        for span in spans(page.read_text("utf-8"))
+        if _PATH.fullmatch(span)
+        and not any(
+            any(folder.glob(one.rstrip("/"))) for folder in (ROOT, page.parent) for one in _alternatives(span)
+        )
+    ]
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Return a pattern with braces as patterns without."""
+    found = re.search(r"\{([^{}]*)\}", pattern)
+    if found is None:
+        return [pattern]
+    return [pattern[: found.start()] + one + pattern[found.end() :] for one in found[1].split(",")]
+
+
+def _expressions(page: Path) -> list[str]:
+    """Whatever has a series of ours or of vLLM and looks like more than its name is PromQL."""
+    wrong = []
+    for span in spans(page.read_text("utf-8")):
+        if labels := _LABELS.fullmatch(span):
+            wrong += [f"{span}: {one}" for one in unknown_labels(labels["name"], labels["labels"])]
+        elif _is_expression(span):
+            try:
+                promql_parser.parse(span)
+            except ValueError as error:
+                wrong.append(f"{span}: {error}")
+    return wrong
+
+
+def _is_expression(span: str) -> bool:
+    other = "..." in span or span.split()[0] in PROGRAMS
+    return bool(not other and _SERIES.search(span) and re.search(r"[({\[]| [/*+<>=-] ", span))
+
+
+def unknown_labels(name: str, labels: str) -> list[str]:
+    """Return which labels a metric does not have that is written as `name{label,label}`."""
+    known = names.labels(name)
+    return [label for label in re.split(r", ?", labels) if known is not None and label not in known]
+
+
+RULES: dict[str, Rule] = {
+    "series": _known(_SERIES, names.metrics),
+    "alerts": _known(_ALERT, names.alerts),
+    "variables": _known(_VARIABLE, names.variables),
+    "endpoints": _known(_ENDPOINT, lambda: names.endpoints() | ENDPOINTS_OF_OTHERS.keys()),
+    "dashboards": _known(_UID, names.dashboards, code=True),
+    "flags": _flags,
+    "commands": _commands,
+    "files": _files,
+    "expressions": _expressions,
+}
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_what_the_pages_name_exists(kind: str) -> None:
+    """Such as series of the exporter, of a server or of a rule, and flags of the command before them."""
+    found = {page.relative_to(ROOT).as_posix(): wrong for page in OURS if (wrong := RULES[kind](page))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "wrong"),
+    [
+        ("series", "vllm_specdec_upp{a='b'} vllm:num_x vllm_specdec_exporter.client vllm_specdec_up", 2),
+        ("alerts", "VLLMSpecDecodeHarmfull.md VLLMSpecDecodeHarmful", 1),
+        ("variables", "`VLLM_SPECDEC_EXPORTER_VLLM_URI` VLLM_SPECDEC_EXPORTER_VLLM_URL", 1),
+        ("endpoints", "/-/read /api/v1/snapshots?x=1 /api/v1/snapshot", 2),
+        ("dashboards", "`vllm-specdec-pay` `vllm-specdec-payoff` vllm-specdec-none", 1),
+        ("flags", "`--no-such` ``--vllm.url=a`` `plan --vllm.url` `helm --nothing`", 2),
+        ("commands", f"`{PROGRAM} chek` `{PROGRAM} check` `make tests` `make test`", 2),
+        ("files", "`docs/nothing.md` `docs/{metrics,none*}.md` `tests/docs/*.py`", 1),
+        ("expressions", "`sum(vllm_specdec_up` `vllm_specdec_activity{verdict}` `vllm_specdec_up == 1`", 2),
+    ],
+)
+def test_what_does_not_exist_is_found(kind: str, text: str, wrong: int, tmp_path: Path) -> None:
+    """By each rule; and what exists, or only looks like a name, is left alone."""
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    assert len(RULES[kind](page)) == wrong, RULES[kind](page)
 
 
 def test_targets_of_the_makefile_exist() -> None:
@@ -139,114 +217,3 @@ def test_targets_of_the_makefile_exist() -> None:
     }
     assert used
     assert {(where, word) for where, word in used if word not in names.targets()} == set()
-
-
-@EACH
-def test_endpoints_exist(page: Path) -> None:
-    known = names.endpoints() | set(ENDPOINTS_OF_OTHERS)
-    assert unknown(_ENDPOINT.findall(page.read_text("utf-8")), known) == []
-
-
-@EACH
-def test_dashboards_exist(page: Path) -> None:
-    found = [uid for span in spans(page.read_text("utf-8")) for uid in _UID.findall(span)]
-    assert unknown(found, names.dashboards()) == []
-
-
-@EACH
-def test_files_exist(page: Path) -> None:
-    """From the root of the repository or from the page's folder; a pattern has files."""
-    wrong = []
-    for span in spans(page.read_text("utf-8")):
-        path = _PATH.fullmatch(span)
-        if path is not None and not any(
-            any(folder.glob(one.rstrip("/"))) for folder in (ROOT, page.parent) for one in _alternatives(span)
-        ):
-            wrong.append(span)
-    assert wrong == []
-
-
-def _alternatives(pattern: str) -> list[str]:
-    """Return a pattern with braces as patterns without."""
-    found = re.search(r"\{([^{}]*)\}", pattern)
-    if found is None:
-        return [pattern]
-    return [pattern[: found.start()] + one + pattern[found.end() :] for one in found[1].split(",")]
-
-
-@EACH
-def test_expressions_within_sentences_are_promql(page: Path) -> None:
-    """Whatever has a series of ours or of vLLM and looks like more than its name."""
-    wrong = []
-    for span in spans(page.read_text("utf-8")):
-        if labels := _LABELS.fullmatch(span):
-            wrong += [f"{span}: {one}" for one in unknown_labels(labels["name"], labels["labels"])]
-        elif _is_expression(span):
-            try:
-                promql_parser.parse(span)
-            except ValueError as error:
-                wrong.append(f"{span}: {error}")
-    assert wrong == []
-
-
-def _is_expression(span: str) -> bool:
-    other = "..." in span or span.split()[0] in PROGRAMS
-    return bool(not other and _SERIES.search(span) and re.search(r"[({\[]| [/*+<>=-] ", span))
-
-
-def unknown_labels(name: str, labels: str) -> list[str]:
-    """Return which labels a metric does not have that is written as `name{label,label}`."""
-    known = names.labels(name)
-    return [label for label in re.split(r", ?", labels) if known is not None and label not in known]
-
-
-@EACH
-def test_commands_within_sentences_can_be_read(page: Path) -> None:
-    """By a shell."""
-    for span in spans(page.read_text("utf-8")):
-        if span.split()[:1] == [PROGRAM]:
-            assert shlex.split(span)
-            assert list(simple_commands(span)), span
-
-
-# --- what is found
-
-
-@pytest.mark.parametrize(
-    ("find", "text", "found"),
-    [
-        (_SERIES.findall, "vllm_specdec_up{a='b'} vllm:num_x model:vllm_specdec_y:rate1h", 3),
-        (_SERIES.findall, "vllm_specdec_exporter.client tests/vllm_specdec_exporter vllm/vllm-openai:v1", 0),
-        (_ALERT.findall, "VLLMSpecDecodeHarmful.md", 1),
-        (_VARIABLE.findall, "`VLLM_SPECDEC_EXPORTER_VLLM_URL` SPECDEC_PUSH_URL VLLM_SPECDEC_EXPORTER_*", 2),
-        (_FLAG.findall, "--vllm.url=a --no-loop -- --vllm.*", 3),
-        (_ENDPOINT.findall, "http://a:1/-/ready /api/v1/snapshot?x=1", 2),
-        (_UID.findall, "vllm-specdec-payoff vllm-specdec-exporter", 1),
-        (spans, "a `b c` ``d ` e`` and\n```\nf\n```\n", 2),
-    ],
-)
-def test_names_are_found(find: Callable[[str], list[str]], text: str, found: int) -> None:
-    """And what only looks like one is not."""
-    if find == _ENDPOINT.findall:
-        text = text.replace("http://a:1", "")
-    assert len(find(text)) == found, find(text)
-
-
-def test_what_is_unknown_is_told() -> None:
-    assert unknown(["a", "b_", "c*", "d"], ["a", "b_c", "cde"]) == ["d"]
-    assert unknown(["x*"], ["a"]) == ["x*"]
-
-
-def test_labels_are_looked_up() -> None:
-    assert unknown_labels("vllm_specdec_activity", "state, engine") == []
-    assert unknown_labels("vllm_specdec_activity", "verdict") == ["verdict"]
-
-
-def test_the_tables_have_names() -> None:
-    """An empty table would let nothing pass; one that is made wrongly may lack a kind."""
-    assert {"vllm_specdec_up", "vllm:spec_decode_num_drafts_total"} <= names.metrics()
-    assert "model:vllm_specdec_acceptance:ratio_rate1h" in names.metrics()
-    assert {"/metrics", "/-/reload", "/api/v1/snapshot", "/api/v1/requests", "/alerts"} <= names.endpoints()
-    assert "vllm-specdec-payoff" in names.dashboards()
-    assert {"--push", "--spec.config", "--runbooks"} <= names.all_flags()
-    assert {"demo", "rules"} <= names.targets()

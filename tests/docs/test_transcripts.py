@@ -16,18 +16,18 @@ from docs.inventory import blocks
 from docs.running import Machine
 from docs.shell import logical_lines, simple_commands
 from docs.transcripts import missing, transcript_of, unlabelled
-from docs.ways import Way, find
+from docs.ways import Way, of
 from docs.world import World, servers_to_sweep
-from support.exporter import exporter
+from support.exporter import running_exporter
 from support.programs import eventually, simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-BLOCKS = tuple(block for block in blocks() if find(block).way is Way.TRANSCRIPT)
-EXACT = tuple(block for block in BLOCKS if not block.reason)
-MEASURED = tuple(block for block in BLOCKS if block.reason)
+    from docs.inventory import Block
+
+pytestmark = pytest.mark.full
 
 
 def readme(text: str) -> list[list[str]]:
@@ -67,12 +67,13 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         server = enter(simulator_of_readme(folder))
         ((_, _, _, *told),) = readme("--spec.config")
         watching = enter(
-            exporter(
+            running_exporter(
                 *("--vllm.url", f"http://{server}", *told),
                 *("--poll.interval", "500ms", "--poll.timeout", "400ms"),
                 *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
+                fast=False,
             )
-        )
+        ).address
         plain = enter(phase(folder, 0, *tiny, clients=32, output_tokens=60))
         slower = enter(phase(folder, 4, *tiny, clients=32, output_tokens=60, acceptance=0.02))
         (swept,) = enter(servers_to_sweep(1))[0]
@@ -95,70 +96,37 @@ def output_of(command: str, machine: Machine) -> str:
         env=machine.environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.stdout, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("block", EXACT, ids=lambda block: block.where)
-def test_a_transcript_is_what_is_printed(block: object, machine: Machine) -> None:
-    """Every part that the page shows, in its order; advice takes some seconds to be certain."""
-    assert isinstance(block, type(BLOCKS[0]))
+@pytest.mark.parametrize("block", of(Way.TRANSCRIPT), ids=lambda block: block.where)
+def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None:
+    """Every part that the page shows, in its order; advice takes some seconds to be certain.
+
+    Of a measurement, the names of rows, heads of columns and notes.
+    """
     said = transcript_of(block.text)
-    last = [""]
+    differs = unlabelled if block.reason else missing
+    last: list[object] = []
 
     def as_printed() -> bool:
-        last[0] = missing(said.output, output_of(said.command, machine))
+        last[:] = [differs(said.output, output_of(said.command, machine))]
         return not last[0]
 
     with contextlib.suppress(AssertionError):
-        eventually(as_printed, 30)
-    assert last[0] == ""
+        eventually(as_printed, 60)
+    assert not last[0]
 
 
-@pytest.mark.parametrize("block", MEASURED, ids=lambda block: block.where)
-def test_a_measurement_has_the_rows_that_are_printed(block: object, machine: Machine) -> None:
-    """Names of rows, heads of columns and notes."""
-    assert isinstance(block, type(BLOCKS[0]))
-    said = transcript_of(block.text)
-    last = [[""]]
-
-    def as_printed() -> bool:
-        last[0] = unlabelled(said.output, output_of(said.command, machine))
-        return not last[0]
-
-    with contextlib.suppress(AssertionError):
-        eventually(as_printed, 30)
-    assert last[0] == []
-
-
-def test_both_kinds_are_there() -> None:
-    assert EXACT
-    assert MEASURED
-
-
-# --- the comparison
-
-
-PRINTED = "a  BENEFICIAL  1.28 times\n    as fast\n    ...\n    0  85.9%  ███\n"
-
-
-@pytest.mark.parametrize(
-    ("output", "found"),
-    [
-        ("a BENEFICIAL 2.5 times as\n fast\nmore\n0 1% █\n", True),
-        ("a HARMFUL 2.5 times as fast\n0 1% █\n", False),
-        ("0 1% █\na BENEFICIAL 2.5 times as fast\n", False),
-    ],
-)
-def test_only_numbers_may_differ(output: str, found: bool) -> None:
-    """And the order is the same."""
-    assert (missing(PRINTED, output) == "") is found
-
-
-def test_rows_and_columns_are_compared() -> None:
+def test_only_numbers_may_differ() -> None:
+    """Of an exact transcript, and in the same order; of a measurement, rows and columns are compared."""
+    printed = "a  BENEFICIAL  1.28 times\n    as fast\n    ...\n    0  85.9%  ███\n"
+    assert missing(printed, "a BENEFICIAL 2.5 times as\n fast\nmore\n0 1% █\n") == ""
+    assert missing(printed, "a HARMFUL 2.5 times as fast\n0 1% █\n")
+    assert missing(printed, "0 1% █\na BENEFICIAL 2.5 times as fast\n")
     printed = "  name  a  b  c\n  drafts  1,320  x2\n"
     assert unlabelled(printed, "  name   a   b  c\n  drafts   5\n") == []
-    assert unlabelled(printed, "  name   a   d  c\n  drafts   5\n") == ["name a b c"]
-    assert unlabelled(printed, "  name   a   b  c\n  drawn    5\n") == ["drafts"]
+    assert unlabelled(printed, "  name   a   d  c\n  drawn    5\n") == ["name a b c", "drafts"]

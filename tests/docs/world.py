@@ -18,7 +18,7 @@ from client.fake_vllm import FakeVLLM
 from docs.inventory import ROOT
 from grafana.fake_grafana import EDITOR, FakeGrafana
 from support.alertmanager import AlertmanagerServer
-from support.exporter import exporter
+from support.exporter import running_exporter
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, simulator
 from sweep.fake import FakeServer
@@ -77,14 +77,15 @@ def world(folder: Path, openai: int = 0) -> Iterator[World]:
         other = enter(simulator(*flags, _scenario(folder, 24), "--num-speculative-tokens", "4"))
         plain = enter(simulator(*flags, _scenario(folder, 8, 16), "--num-speculative-tokens", "0"))
         address = enter(
-            exporter(
+            running_exporter(
                 *("--vllm.url", speculating, "--poll.interval", "1s", "--poll.timeout", "950ms"),
                 *("--window", "10s", "--window", "5m", "--judgement.window", "10s"),
                 *("--spec.config", json.dumps(SPECULATION)),
                 *("--tap.listen-address", f"127.0.0.1:{free_port()}"),
                 *("--push.bearer-token-file", str(token), "--requests.window", "60s"),
+                fast=False,
             )
-        )
+        ).address
         enter(pushing(address))
         fakes, grafana = enter(servers_to_sweep(openai))
         alertmanager = enter(AlertmanagerServer(_routes()))
@@ -136,9 +137,9 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         [COMMAND, "check", speculating, "--for", "2s", "--json"],
         capture_output=True,
         env=clean_environment(),
-        timeout=60,
+        timeout=180,
     ).stdout.decode()
-    _, errors = recording.communicate(timeout=60)
+    _, errors = recording.communicate(timeout=180)
     assert recording.returncode == 0, errors.decode()
     answer = {"model": "llama", "usage": {"completion_tokens": 80}}
     record = {"num_spec_steps": 20, "num_draft_tokens": 60, "num_accepted_draft_tokens": 40}

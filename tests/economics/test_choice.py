@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 import statistics
 from itertools import accumulate, pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from economics.servers import survival_of
+from support.builders import requests
 from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.choice import CLUSTERING, Sample, choose
 
 conditionals = st.lists(st.floats(0, 1), min_size=1, max_size=8)
-
-CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
 def eagle(k: int) -> float:
@@ -114,22 +110,13 @@ class TestSample:
 
         assert found == pytest.approx(expected, abs=1e-6)
 
-    @pytest.mark.parametrize("survival", [(1.0, 1.0), (0.0, 0.0)])
-    def test_what_always_happens_is_sure(self, survival: tuple[float, ...]) -> None:
-        """Where every draft goes alike there is no error."""
-        assert Sample(survival, 10).error_of_length(2) == 0
-
-    def test_more_drafts_are_surer(self) -> None:
-        """Four times the drafts halve the error."""
+    def test_errors(self) -> None:
+        """None where every draft goes alike; four times the drafts halve it; what two K share cancels out."""
+        assert [Sample(always, 10).error_of_length(2) for always in ((1.0, 1.0), (0.0, 0.0))] == [0, 0]
         few, many = Sample((0.8, 0.5), 100), Sample((0.8, 0.5), 400)
-
         assert few.error_of_length(2) == pytest.approx(2 * many.error_of_length(2))
-
-    def test_a_difference_is_surer_than_its_parts(self) -> None:
-        """Both K count the same drafts, so what they share cancels out."""
         sample = Sample((0.8, 0.6, 0.5), 1_000)
         apart = math.hypot(sample.error_of_length(3), sample.error_of_length(2))
-
         assert sample.error_of_difference((3, 1.0), (2, 1.0)) < apart / 2
 
     @pytest.mark.parametrize(("drafts", "sure"), [(200, False), (20_000, True)])
@@ -147,11 +134,9 @@ def test_the_clustering_is_what_the_records_of_a_real_server_show() -> None:
     """The variance of mean accepted tokens, request by request, over that of independent drafts."""
     effects = []
     for folder in ("ngram-phases", "dp2"):
-        with gzip.open(CAPTURES / folder / "requests.jsonl.gz", "rt") as lines:
-            requests = [json.loads(line) for line in lines]
         accepted = [
             steps
-            for request in requests
+            for request in requests(folder)
             if request["temperature"] == 0 and (steps := (request["spec"] or {}).get("per_step_accepted"))
         ]
         drafts = [n for steps in accepted for n in steps]

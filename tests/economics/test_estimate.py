@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -44,13 +45,9 @@ class TestEstimate:
         length = 1 + k * ratio
         found = estimate(length, k, batch, profile)
 
-        assert found.speedup is not None
-        assert found.speedup_low is not None
-        assert found.speedup_high is not None
-        assert 0 < found.speedup_low <= found.speedup * (1 + 1e-9)
-        assert found.speedup <= found.speedup_high * (1 + 1e-9)
-        assert found.speedup_high <= length * (1 + 1e-9)
-        assert all(math.isfinite(x) for x in (found.speedup_low, found.speedup, found.speedup_high))
+        bounds = (0.0, found.speedup_low, found.speedup, found.speedup_high, length)
+        assert all(a <= b * (1 + 1e-9) for a, b in pairwise(bounds))  # type: ignore[operator]
+        assert 0 < found.speedup_low <= found.speedup_high < math.inf  # type: ignore[operator]
 
     @given(st.integers(1, 16), st.floats(1, 1024), profiles)
     def test_break_even_is_where_nothing_is_gained(self, k: int, batch: float, profile: CostProfile) -> None:
@@ -62,18 +59,10 @@ class TestEstimate:
         assert (estimate(even + 0.01, k, batch, profile).speedup or 0) > 1
         assert (estimate(even - 0.01, k, batch, profile).speedup or 2) < 1
 
-    @pytest.mark.parametrize(
-        ("length", "drafted", "batch"),
-        [(None, 3, 4), (2.0, None, 4), (2.0, 0, 4), (2.0, 3, None)],
-    )
-    def test_what_cannot_be_known(
-        self, length: float | None, drafted: float | None, batch: float | None
-    ) -> None:
-        """Without one of its three parts there is no estimate, and no part of one."""
-        assert estimate(length, drafted, batch, SIMPLE) == Estimate()
-
-    def test_less_than_one_request(self) -> None:
-        """A draft belongs to a request, so a mean below 1 counts as 1."""
+    def test_what_cannot_be_known(self) -> None:
+        """Without one of its three parts there is no estimate. Less than one request counts as one."""
+        for length, drafted, batch in ((None, 3, 4), (2.0, None, 4), (2.0, 0, 4), (2.0, 3, None)):
+            assert estimate(length, drafted, batch, SIMPLE) == Estimate()
         assert estimate(2.0, 3, 0.2, SIMPLE) == estimate(2.0, 3, 1.0, SIMPLE)
 
     def test_drafts_that_cost_nothing(self) -> None:
@@ -91,31 +80,31 @@ class TestTheory:
         """Equation 1: 1 + a + a^2 + ... + a^k."""
         assert expected_tokens(acceptance, k) == pytest.approx(sum(acceptance**i for i in range(k + 1)))
 
-    @pytest.mark.parametrize(("acceptance", "k"), [(-0.1, 3), (1.1, 3), (float("nan"), 3), (0.5, -1)])
-    def test_what_cannot_be(self, acceptance: float, k: int) -> None:
-        """Values out of their range are refused in one line."""
-        with pytest.raises(ValueError, match=r"^[^\n]* from 0 [^\n]*$"):
-            expected_tokens(acceptance, k)
+    def test_values_out_of_their_range_are_refused_in_one_line(self) -> None:
+        for acceptance, k in ((-0.1, 3), (1.1, 3), (math.nan, 3), (0.5, -1)):
+            with pytest.raises(ValueError, match=r"^[^\n]* from 0 [^\n]*$"):
+                expected_tokens(acceptance, k)
 
 
 class TestReturn:
-    def test_by_hand(self) -> None:
+    @pytest.mark.parametrize(
+        ("length", "step_cost", "memory_ratio", "expected"),
+        [
+            (2.5, 1.3, 0.2, (150.0, 0.5, 3.0)),
+            # A drafter that takes half the machine and gives a fifth takes more than it gives.
+            (1.2, 1.3, 0.2, (20.0, 0.5, 0.4)),
+            # What costs nothing has a benefit and no ratio.
+            (2.0, 1.0, 0.0, (100.0, 0.0, None)),
+        ],
+    )
+    def test_by_hand(
+        self, length: float, step_cost: float, memory_ratio: float, expected: tuple[float | None, ...]
+    ) -> None:
         """Benefit, cost and their ratio, as published with each as a share."""
-        found = return_on_speculation(2.5, 1.3, 0.2, 100.0)
+        found = return_on_speculation(length, step_cost, memory_ratio, 100.0)
 
-        assert found.benefit_tokens_per_second == pytest.approx(150.0)
-        assert found.cost_ratio == pytest.approx(0.5)
-        assert found.return_ratio == pytest.approx(3.0)
-
-    def test_below_1_it_takes_more_than_it_gives(self) -> None:
-        """A drafter that takes half the machine and gives a fifth."""
-        assert return_on_speculation(1.2, 1.3, 0.2, 100.0).return_ratio == pytest.approx(0.4)
-
-    def test_without_a_cost(self) -> None:
-        """What costs nothing has a benefit and no ratio."""
-        found = return_on_speculation(2.0, 1.0, 0.0, 100.0)
-
-        assert (found.benefit_tokens_per_second, found.cost_ratio, found.return_ratio) == (100.0, 0.0, None)
+        assert found.return_ratio == (expected[2] and pytest.approx(expected[2]))
+        assert (found.benefit_tokens_per_second, found.cost_ratio) == pytest.approx(expected[:2])
 
     def test_within_the_pipeline(self) -> None:
         """With the memory told, the windows have it; the throughput without speculation is estimated."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -47,32 +48,30 @@ SHAPES = {
     "flat 0.15": (0.15,) * 16,
 }
 BATCHES = (1, 16, 64, 256)
-KS = (2, 3, 4, 5, 7, 8)
+KS = (2, 3, 5, 8)
 DRAFTS = 2_000
 SEEDS = 20
 
 
 class TestTheBestK:
-    @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("name", PROFILES)
-    def test_it_is_found(self, name: str, shape: str) -> None:
+    def test_it_is_found(self, name: str) -> None:
         """In 95 % of samples of 2,000 drafts, advice loses less than 2 % of the true optimum up to K.
 
         Where it goes beyond the present K, it is no slower than that. At every batch size and K.
         """
-        profile, conditional = PROFILES[name], SHAPES[shape]
+        profile = PROFILES[name]
         missed = []
-        for batch in BATCHES:
+        for (shape, conditional), batch, k in product(SHAPES.items(), BATCHES, KS):
             true = true_speedups(survival_of(conditional), profile, batch)
-            for k in KS:
-                best = max(true[: k + 1])
-                advised = [self.advised(profile, conditional[:k], batch, seed) for seed in range(SEEDS)]
-                good = [true[a] > 0.98 * best and (a <= k or true[a] >= true[k]) for a in advised]
-                if sum(good) < 0.95 * SEEDS:
-                    missed.append(
-                        f"batch {batch} K={k}: best {true.index(best)} at {best:.3f}, advised "
-                        f"{ {a: (advised.count(a), round(true[a], 3)) for a in advised} }"
-                    )
+            best = max(true[: k + 1])
+            advised = [self.advised(profile, conditional[:k], batch, seed) for seed in range(SEEDS)]
+            good = [true[a] > 0.98 * best and (a <= k or true[a] >= true[k]) for a in advised]
+            if sum(good) < 0.95 * SEEDS:
+                missed.append(
+                    f"{shape} batch {batch} K={k}: best {true.index(best)} at {best:.3f}, advised "
+                    f"{ {a: (advised.count(a), round(true[a], 3)) for a in advised} }"
+                )
         assert missed == []
 
     @staticmethod
@@ -82,21 +81,23 @@ class TestTheBestK:
         assert k is not None
         return k
 
-    @pytest.mark.parametrize("batch", [1, 16, 64])
-    def test_a_cliff_that_no_sample_showed(self, batch: int) -> None:
+    def test_a_cliff_that_no_sample_showed(self) -> None:
         """A K that was raised into positions which are never accepted is lowered again."""
         profile, conditional = PROFILES["eagle"], (0.9, 0.9, 0.3, *(0.1,) * 13)
-        k = self.advised(profile, conditional[:2], batch, 1)
-        assert 2 < k <= 4
+        for batch in (1, 16, 64):
+            k = self.advised(profile, conditional[:2], batch, 1)
+            assert 2 < k <= 4
+            assert self.advised(profile, conditional[:k], batch, 2) in (2, 3)
 
-        assert self.advised(profile, conditional[:k], batch, 2) in (2, 3)
-
-    @pytest.mark.parametrize("name", PROFILES)
-    def test_nothing_pays(self, name: str) -> None:
+    def test_nothing_pays(self) -> None:
         """Where nothing is ever accepted, speculation is to be switched off, whatever it costs."""
-        result = judged(settings_for(PROFILES[name]), (0.0,) * 4, DRAFTS, 16)
+        advice = {
+            name: judged(settings_for(p), (0.0,) * 4, DRAFTS, 16).advice for name, p in PROFILES.items()
+        }
 
-        assert (result.advice.action, result.advice.num_speculative_tokens) == (Action.DISABLE, 0)
+        assert {name: (found.action, found.num_speculative_tokens) for name, found in advice.items()} == (
+            dict.fromkeys(PROFILES, (Action.DISABLE, 0))
+        )
 
 
 class TestRefusal:
@@ -112,30 +113,23 @@ class TestRefusal:
         assert few.reason == "no advice on K: 499 drafts in the window, 500 are needed"
         assert enough.action is not Action.INSUFFICIENT_DATA
 
-    @pytest.mark.parametrize("drafted", [1.2, 3.0, 4.7])
-    def test_drafts_of_different_lengths(self, drafted: float) -> None:
+    def test_drafts_of_different_lengths(self) -> None:
         """Where drafts are shorter than K on average, no K is advised, and the reason names the length."""
-        survival = survival_of((0.9, *(0.5,) * 4))
-        advice = judged(self.SETTINGS, expected(survival, 2_000), 2_000, draft_tokens=2_000 * drafted).advice
+        positions = expected(survival_of((0.9, *(0.5,) * 4)), 2_000)
+        for drafted in (1.2, 3.0, 4.7):
+            advice = judged(self.SETTINGS, positions, 2_000, draft_tokens=2_000 * drafted).advice
+            assert (advice.action, advice.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
+            told = f"no advice on K: drafts hold {drafted:.1f} of K=5 tokens on average"
+            assert advice.reason.startswith(told)
+            assert (advice.speculative_config, advice.options) == ("", ())
 
-        assert (advice.action, advice.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
-        assert advice.reason.startswith(f"no advice on K: drafts hold {drafted:.1f} of K=5 tokens on average")
-        assert (advice.speculative_config, advice.options) == ("", ())
-
-    @pytest.mark.parametrize("name", ["eagle", "draft_model"])
-    @pytest.mark.parametrize("drafted", [2.0, 3.0])
-    def test_drafts_of_different_lengths_that_clearly_lose(self, name: str, drafted: float) -> None:
+    def test_drafts_of_different_lengths_that_clearly_lose(self) -> None:
         """That nothing at all is faster needs no knowledge of any other K."""
-        survival = (0.1, *(0.0,) * 4)
-        advice = judged(
-            settings_for(PROFILES[name], name, 5),
-            expected(survival, 2_000),
-            2_000,
-            batch=64,
-            draft_tokens=2_000 * drafted,
-        ).advice
-
-        assert (advice.action, advice.num_speculative_tokens) == (Action.DISABLE, 0)
+        positions = expected((0.1, *(0.0,) * 4), 2_000)
+        for name, drafted in product(("eagle", "draft_model"), (2.0, 3.0)):
+            settings = settings_for(PROFILES[name], name, 5)
+            advice = judged(settings, positions, 2_000, batch=64, draft_tokens=2_000 * drafted).advice
+            assert (advice.action, advice.num_speculative_tokens) == (Action.DISABLE, 0), (name, drafted)
 
     def test_without_the_number_of_running_requests(self) -> None:
         """A server that does not tell how many requests run gets no advice, for a step's cost hangs on it."""
@@ -166,31 +160,20 @@ def assert_sound(result: EngineResult) -> None:
 
 
 class TestExtremes:
-    @pytest.mark.parametrize("k", range(1, 17))
-    @pytest.mark.parametrize("batch", [1, 1024])
     @pytest.mark.parametrize("name", ["ngram", "eagle3", "draft_model", "chinchilla-70b-draft-4b"])
-    @pytest.mark.parametrize(
-        "positions",
-        [
-            lambda k: (0.0,) * k,
-            lambda k: (2_000.0,) * k,
-            lambda k: (1.0, *(0.0,) * (k - 1)),
-            lambda k: (1.0,) * k,
-            lambda k: (2_000.0, *(0.0,) * (k - 1)),
-        ],
-        ids=["nothing accepted", "all accepted", "one token", "one draft", "only the first position"],
-    )
-    def test_nothing_strange_is_published(
-        self, positions: Callable[[int], tuple[float, ...]], name: str, batch: float, k: int
-    ) -> None:
-        """Acceptance at its limits, and any K, give numbers and an advice."""
-        profile = fit(BUILTIN[name], None)
-        result = judged(settings_for(profile, name, k), positions(k), 2_000, batch)
+    def test_nothing_strange_is_published(self, name: str) -> None:
+        """Acceptance at its limits, and any K, give numbers and an advice.
 
-        assert_sound(result)
-        assert result.advice.num_speculative_tokens is not None
-        assert 0 <= result.advice.num_speculative_tokens <= max(2 * k, 3)
-        assert result.payoff.speedup is not None
+        The limits: nothing, all, one token, one draft, or only the first position is accepted.
+        """
+        limits = [(0.0, 0.0), (2_000.0, 2_000.0), (1.0, 0.0), (1.0, 1.0), (2_000.0, 0.0)]
+        profile = fit(BUILTIN[name], None)
+        for k, batch, (first, behind) in product(range(1, 17), (1, 1024), limits):
+            result = judged(settings_for(profile, name, k), (first, *(behind,) * (k - 1)), 2_000, batch)
+            assert_sound(result)
+            assert result.advice.num_speculative_tokens is not None
+            assert 0 <= result.advice.num_speculative_tokens <= max(2 * k, 3)
+            assert result.payoff.speedup is not None
 
     def test_all_accepted_at_no_extra_cost_never_lowers_k(self) -> None:
         """Where every drafted token is accepted and costs next to nothing, no fewer are advised."""
@@ -262,7 +245,6 @@ BOUNDARIES: dict[str, tuple[str, int, float, tuple[float, ...]]] = {
     "K=5 promises just enough over K=4": ("eagle", 4, 16.0, seems("eagle", 4, 16)),
     "just beneficial": ("eagle", 3, 64.0, best_is("eagle", 3, 1.2, 64)),
 }
-DAYS = 14
 WINDOW = 300.0
 
 
@@ -296,53 +278,45 @@ def advised_over_time(
 
 
 class TestOverTime:
+    @pytest.mark.parametrize("days", [2, pytest.param(14, marks=pytest.mark.full)])
     @pytest.mark.parametrize("resemblance", [1, 4], ids=["independent drafts", "drafts alike as recorded"])
-    @pytest.mark.parametrize("boundary", BOUNDARIES)
-    def test_stationary_traffic_does_not_make_it_flap(self, boundary: str, resemblance: int) -> None:
-        """Over 14 days of traffic that never changes, advice changes at most once after the first.
+    @pytest.mark.parametrize(
+        ("boundary", "drafts"),
+        [
+            *((boundary, OVER_TIME) for boundary in BOUNDARIES),
+            # What an undrafted position promises hangs on the sample, and must not go to and fro with it.
+            ("K=5 promises just enough over K=4", 600),
+        ],
+    )
+    def test_stationary_traffic_does_not_make_it_flap(
+        self, boundary: str, drafts: int, resemblance: int, days: int
+    ) -> None:
+        """Over days of traffic that never changes, advice changes at most once after the first.
 
         Even where two K are equally good, and where drafts of one request are alike (`choice.CLUSTERING`).
         """
         name, _, batch, conditional = BOUNDARIES[boundary]
-        polls = int(DAYS * 86_400 / WINDOW)
-        published = advised_over_time(name, conditional, batch, OVER_TIME, resemblance, polls)
-
-        assert len(published) <= 2, published
-
-    @pytest.mark.parametrize("resemblance", [1, 4], ids=["independent drafts", "drafts alike as recorded"])
-    def test_little_traffic_does_not_make_extrapolation_flap(self, resemblance: int) -> None:
-        """What an undrafted position promises hangs on the sample, and must not go to and fro with it."""
-        name, _, batch, conditional = BOUNDARIES["K=5 promises just enough over K=4"]
-        polls = int(DAYS * 86_400 / WINDOW)
-        published = advised_over_time(name, conditional, batch, 600, resemblance, polls)
+        polls = int(days * 86_400 / WINDOW)
+        published = advised_over_time(name, conditional, batch, drafts, resemblance, polls)
 
         assert len(published) <= 2, f"{len(published)} changes, such as {published[:6]}"
 
     @pytest.mark.parametrize(
-        ("before", "after", "expected_before", "expected_after"),
+        ("before", "after", "expected_after"),
         [
-            # Acceptance collapses, or recovers, or only its deep positions do.
-            ((0.85,) * 4, (0.1,) * 4, {Action.INCREASE_K, Action.KEEP}, {Action.DISABLE}),
-            ((0.1,) * 4, (0.85,) * 4, {Action.DISABLE}, {Action.INCREASE_K, Action.KEEP}),
-            (
-                (0.9, 0.9, 0.9, 0.9),
-                (0.9, 0.9, 0.1, 0.1),
-                {Action.INCREASE_K, Action.KEEP},
-                {Action.DECREASE_K},
-            ),
+            ((0.85,) * 4, (0.1,) * 4, {Action.DISABLE}),
+            ((0.1,) * 4, (0.85,) * 4, {Action.INCREASE_K, Action.KEEP}),
+            ((0.9, 0.9, 0.9, 0.9), (0.9, 0.9, 0.1, 0.1), {Action.DECREASE_K}),
         ],
         ids=["collapse", "recovery", "deep positions"],
     )
     def test_a_step_in_acceptance_is_followed(
-        self,
-        before: tuple[float, ...],
-        after: tuple[float, ...],
-        expected_before: set[Action],
-        expected_after: set[Action],
+        self, before: tuple[float, ...], after: tuple[float, ...], expected_after: set[Action]
     ) -> None:
         """Two windows and the time that advice is held after a change, it has changed too, for good."""
         server = Server(settings_for(PROFILES["eagle"], "eagle", 4), 4, 8)
-        assert self.advice(server, before, minutes=30) in expected_before
+        first = {Action.DISABLE} if before[0] < 0.5 else {Action.INCREASE_K, Action.KEEP}
+        assert self.advice(server, before, minutes=30) in first
         followed = self.advice(server, after, minutes=15)
         assert followed in expected_after
         for _ in range(6):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,40 +15,38 @@ from vllm_specdec_exporter.judgement.rules import apply_rules
 from vllm_specdec_exporter.measures import Measures
 from vllm_specdec_exporter.thresholds import Thresholds
 
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.judgement.rules import Rule
 
-@pytest.mark.parametrize(
-    ("acceptance", "k", "times_as_fast", "operations"),
-    [
-        (0.6, 2, "1.96", "1.53"),
-        (0.7, 3, "2.53", "1.58"),
-        (0.8, 2, "2.44", "1.23"),
-        (0.8, 5, "3.69", "1.63"),
-        (0.9, 2, "2.71", "1.11"),
-        (0.9, 10, "6.86", "1.60"),
-    ],
-)
-def test_leviathan_table_1(acceptance: float, k: int, times_as_fast: str, operations: str) -> None:
+
+def test_leviathan_table_1() -> None:
     """Leviathan et al. 2023 (arXiv 2211.17192), table 1: a draft that costs nothing (c = c' = 0).
 
     It then runs as many times as fast as it emits tokens (theorem 3.8), for k + 1 tokens computed at the
     price of each (theorem 3.11).
     """
-    tokens = expected_tokens(acceptance, k)
     free = CostProfile("free", TargetCost(1.0))
+    published = {
+        (0.6, 2): ("1.96", "1.53"),
+        (0.7, 3): ("2.53", "1.58"),
+        (0.8, 2): ("2.44", "1.23"),
+        (0.8, 5): ("3.69", "1.63"),
+        (0.9, 2): ("2.71", "1.11"),
+        (0.9, 10): ("6.86", "1.60"),
+    }
+    found = {}
+    for acceptance, k in published:
+        tokens = expected_tokens(acceptance, k)
+        found[acceptance, k] = (f"{estimate(tokens, k, 1, free).speedup:.2f}", f"{(k + 1) / tokens:.2f}")
+    assert found == published
 
-    assert f"{estimate(tokens, k, 1, free).speedup:.2f}" == times_as_fast
-    assert f"{(k + 1) / tokens:.2f}" == operations
 
-
-@pytest.mark.parametrize("acceptance", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("cost", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("k", [1, 3, 8])
-def test_leviathan_theorem_3_8(acceptance: float, cost: float, k: int) -> None:
+def test_leviathan_theorem_3_8() -> None:
     """A drafting step that takes a part of a plain one: (1 - a^(k+1)) / ((1 - a) (k c + 1)) times as fast."""
-    profile = CostProfile("by theory", TargetCost(1.0), DraftCost(per_position=cost))
-    found = estimate(expected_tokens(acceptance, k), k, 1, profile).speedup
-
-    assert found == pytest.approx((1 - acceptance ** (k + 1)) / ((1 - acceptance) * (k * cost + 1)))
+    for a, cost, k in product((0.3, 0.6, 0.9), (0.0, 0.1, 0.5), (1, 3, 8)):
+        profile = CostProfile("by theory", TargetCost(1.0), DraftCost(per_position=cost))
+        found = estimate(expected_tokens(a, k), k, 1, profile).speedup
+        assert found == pytest.approx((1 - a ** (k + 1)) / ((1 - a) * (k * cost + 1))), (a, cost, k)
 
 
 #: vLLM issue 20780: Llama-3.1-8B-Instruct, one request. Time per output token in ms without speculation.
@@ -67,32 +66,20 @@ DRAFTERS = {"llama-3.1-8b-eagle": ("eagle", 0), "llama-3.1-8b-eagle3": ("eagle3"
 
 class TestIssue20780:
     @pytest.mark.parametrize("profile", DRAFTERS)
-    @pytest.mark.parametrize("k", ISSUE_20780)
-    def test_the_estimate_is_the_measured_speedup(self, profile: str, k: int) -> None:
-        """For every K the estimated speedup lies within 4 % of the measured one."""
-        length, milliseconds = ISSUE_20780[k][DRAFTERS[profile][1] :][:2]
-        found = estimate(length, k, 1.0, BUILTIN[profile])
-
-        assert found.speedup == pytest.approx(PLAIN_MS / milliseconds, rel=0.04)
-        assert found.speedup_low < PLAIN_MS / milliseconds < found.speedup_high
-
-    @pytest.mark.parametrize("profile", DRAFTERS)
-    @pytest.mark.parametrize("k", ISSUE_20780)
-    def test_the_published_counters_have_the_estimated_speedup(self, profile: str, k: int) -> None:
-        """The same comes out of counters that went through the whole pipeline."""
+    def test_the_estimate_is_the_measured_speedup(self, profile: str) -> None:
+        """For every K within 4 %; the same comes out of counters that went through the whole pipeline."""
         method, column = DRAFTERS[profile]
-        length, milliseconds = ISSUE_20780[k][column:][:2]
-        each = (length - 1) / k  # the total counts, not how it is spread
-        result = judged(settings_for(BUILTIN[profile], method, k), (1e5 * each,) * k, 1e5)
-
-        assert result.payoff.speedup == pytest.approx(PLAIN_MS / milliseconds, rel=0.04)
+        for k, row in ISSUE_20780.items():
+            length, milliseconds = row[column:][:2]
+            found = estimate(length, k, 1.0, BUILTIN[profile])
+            assert found.speedup == pytest.approx(PLAIN_MS / milliseconds, rel=0.04), k
+            assert found.speedup_low < PLAIN_MS / milliseconds < found.speedup_high, k
+            each = (length - 1) / k  # the total counts, not how it is spread
+            result = judged(settings_for(BUILTIN[profile], method, k), (1e5 * each,) * k, 1e5)
+            assert result.payoff.speedup == pytest.approx(PLAIN_MS / milliseconds, rel=0.04), k
 
     @pytest.mark.parametrize(("profile", "best"), [("llama-3.1-8b-eagle", 3), ("llama-3.1-8b-eagle3", 4)])
-    @pytest.mark.parametrize("first_share", [0.52, 0.55, 0.6, 0.64])
-    @pytest.mark.parametrize("drafts", [2_000, 100_000])
-    def test_the_counters_at_k_7_tell_the_best_k(
-        self, profile: str, best: int, first_share: float, drafts: int
-    ) -> None:
+    def test_the_counters_at_k_7_tell_the_best_k(self, profile: str, best: int) -> None:
         """Advice from K=7 alone is the K that was fastest of all that were measured.
 
         How the first two positions share what K=2 accepts is not published, so several splits are tried.
@@ -100,14 +87,13 @@ class TestIssue20780:
         method, column = DRAFTERS[profile]
         assert best == min(ISSUE_20780, key=lambda k: ISSUE_20780[k][column + 1])
         lengths = [row[column] for row in ISSUE_20780.values()]
-        first = first_share * (lengths[0] - 1)
-        survival = (first, lengths[0] - 1 - first, *(b - a for a, b in pairwise(lengths)))
-        assert survival == tuple(sorted(survival, reverse=True))
-
-        advice = judged(settings_for(BUILTIN[profile], method, 7), expected(survival, drafts), drafts).advice
-
-        assert (advice.action, advice.num_speculative_tokens) == (Action.DECREASE_K, best)
-        assert f'"num_speculative_tokens": {best}' in advice.speculative_config
+        for first_share, drafts in product((0.52, 0.55, 0.6, 0.64), (2_000, 100_000)):
+            first = first_share * (lengths[0] - 1)
+            survival = (first, lengths[0] - 1 - first, *(b - a for a, b in pairwise(lengths)))
+            assert survival == tuple(sorted(survival, reverse=True))
+            found = judged(settings_for(BUILTIN[profile], method, 7), expected(survival, drafts), drafts)
+            assert (found.advice.action, found.advice.num_speculative_tokens) == (Action.DECREASE_K, best)
+            assert f'"num_speculative_tokens": {best}' in found.advice.speculative_config
 
 
 #: Mean acceptance length at break-even by batch size, with 1,000 tokens of context: the step times that the
@@ -128,14 +114,13 @@ BREAK_EVEN_COLUMNS = {
 
 
 @pytest.mark.parametrize("profile", BREAK_EVEN_COLUMNS)
-@pytest.mark.parametrize("batch", BREAK_EVEN)
-def test_break_even_by_batch_size(profile: str, batch: int) -> None:
+def test_break_even_by_batch_size(profile: str) -> None:
     """The break-even length at every batch size and K lies within 2 % of the measured one."""
     column, ks = BREAK_EVEN_COLUMNS[profile]
     assert BUILTIN[profile].context_tokens == 1000
-    found = {k: BUILTIN[profile].break_even_length(k, batch) for k in ks}
-
-    assert found == pytest.approx(dict(zip(ks, BREAK_EVEN[batch][column], strict=True)), rel=0.02)
+    for batch, row in BREAK_EVEN.items():
+        found = [BUILTIN[profile].break_even_length(k, batch) for k in ks]
+        assert found == pytest.approx(row[column], rel=0.02), batch
 
 
 class TestChen:
@@ -173,50 +158,38 @@ def test_deepseek_v3() -> None:
     assert found == pytest.approx(1.8, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("k", "length", "last", "says"),
-    [
+def rules_for(profile: CostProfile = BUILTIN["unknown"], **measured: Any) -> dict[str, Rule]:
+    """What the published rules say of a window, by their names."""
+    found = apply_rules(Measures(window="5m", **measured), profile, Thresholds())
+    return {rule.name: rule for rule in found}
+
+
+def test_the_published_tuning_table() -> None:
+    """What the published rule on the last position says of the published example of tuning K."""
+    for k, length, last, says in (
         (3, 1.8, 0.35, "raise_k"),  # "try 4"
         (4, 2.1, 0.28, ""),  # "good"
         # "Too far" because it is slower than K=4, which the rule on the last position cannot see: it asks to
         # lower K below 0.10 only.
         (5, 2.0, 0.15, ""),
-    ],
-)
-def test_the_published_tuning_table(k: int, length: float, last: float, says: str) -> None:
-    """What the published rule on the last position says of the published example of tuning K."""
-    measures = Measures(
-        window="5m",
-        mean_acceptance_length=length,
-        position_acceptance_ratio=(0.6,) * (k - 1) + (last,),
-        mean_draft_length=float(k),
-    )
-    rules = {rule.name: rule for rule in apply_rules(measures, BUILTIN["unknown"], Thresholds())}
-
-    assert rules["last_position"].says == says
-    assert f"{last:.0%}" in rules["last_position"].text
-    assert rules["mean_acceptance_length"].says == ""
+    ):
+        rules = rules_for(
+            mean_acceptance_length=length,
+            position_acceptance_ratio=(0.6,) * (k - 1) + (last,),
+            mean_draft_length=float(k),
+        )
+        assert (rules["last_position"].says, rules["mean_acceptance_length"].says) == (says, "")
+        assert f"{last:.0%}" in rules["last_position"].text
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "says"),
-    [(0.499, "disable"), (0.50, "measure"), (0.65, "measure"), (0.651, "")],
-)
-def test_the_published_rule_on_the_acceptance_ratio(acceptance: float, says: str) -> None:
-    """Below 0.50 disable; from 0.50 to 0.65 measure first; above that it pays."""
-    measures = Measures(window="5m", acceptance_ratio=acceptance)
-    (rule,) = apply_rules(measures, BUILTIN["unknown"], Thresholds())
-
-    assert (rule.name, rule.says) == ("acceptance_ratio", says)
-
-
-@pytest.mark.parametrize(("length", "says"), [(1.19, "disable"), (1.2, ""), (1.5, "")])
-def test_the_published_rule_on_the_acceptance_length(length: float, says: str) -> None:
-    """Below a mean acceptance length of 1.2, disable."""
-    measures = Measures(window="5m", mean_acceptance_length=length)
-    (rule,) = apply_rules(measures, BUILTIN["unknown"], Thresholds())
-
-    assert (rule.name, rule.says) == ("mean_acceptance_length", says)
+def test_the_published_rules_on_the_acceptance_ratio_and_length() -> None:
+    """Below 0.50 disable; from 0.50 to 0.65 measure first; below a mean acceptance length of 1.2, disable."""
+    for ratio, says in ((0.499, "disable"), (0.50, "measure"), (0.65, "measure"), (0.651, "")):
+        rules = rules_for(acceptance_ratio=ratio)
+        assert {name: rule.says for name, rule in rules.items()} == {"acceptance_ratio": says}
+    for length, says in ((1.19, "disable"), (1.2, ""), (1.5, "")):
+        rules = rules_for(mean_acceptance_length=length)
+        assert {name: rule.says for name, rule in rules.items()} == {"mean_acceptance_length": says}
 
 
 #: What a fourth token costs, in plain steps: by hand, from the profiles' numbers and context 1,000.
@@ -233,28 +206,24 @@ TOKENS = {
 }
 
 
-@pytest.mark.parametrize("last", [0.05, 0.2, 0.4])
-@pytest.mark.parametrize("batch", [1, 64, 256])
-@pytest.mark.parametrize("profile", ["eagle", "unknown", "ngram"])
-def test_the_published_rule_on_marginal_benefit(last: float, batch: int, profile: str) -> None:
+def test_the_published_rule_on_marginal_benefit() -> None:
     """Raise K while acceptance(K) times cost of a verification over cost of a drafted token exceeds 1."""
-    cost = BUILTIN[profile]
-    k = 4
-    measures = Measures(
-        window="5m",
-        position_acceptance_ratio=(0.8, 0.6, 0.5, last),
-        mean_draft_length=4.0,
-        estimate=estimate(2.9, k, batch, cost),
-    )
-    rules = {rule.name: rule for rule in apply_rules(measures, cost, Thresholds())}
-
-    assert rules["marginal_benefit"].says == ("raise_k" if last > TOKENS[profile, batch] else "")
+    for ((name, batch), cost), last in product(TOKENS.items(), (0.05, 0.2, 0.4)):
+        rules = rules_for(
+            BUILTIN[name],
+            position_acceptance_ratio=(0.8, 0.6, 0.5, last),
+            mean_draft_length=4.0,
+            estimate=estimate(2.9, 4, batch, BUILTIN[name]),
+        )
+        assert rules["marginal_benefit"].says == ("raise_k" if last > cost else ""), (name, batch, last)
 
 
 def test_rules_on_deep_positions_are_silent_where_drafts_vary() -> None:
     """Drafts too short to reach a position say nothing about it."""
-    measures = Measures(
-        window="5m", position_acceptance_ratio=(0.8, 0.6, 0.2), mean_draft_length=2.0, acceptance_ratio=0.8
+    rules = rules_for(
+        BUILTIN["ngram"],
+        position_acceptance_ratio=(0.8, 0.6, 0.2),
+        mean_draft_length=2.0,
+        acceptance_ratio=0.8,
     )
-
-    assert [r.name for r in apply_rules(measures, BUILTIN["ngram"], Thresholds())] == ["acceptance_ratio"]
+    assert set(rules) == {"acceptance_ratio"}

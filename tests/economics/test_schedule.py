@@ -15,6 +15,7 @@ from vllm_specdec_exporter.economics import BUILTIN, CostProfile, for_method
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
 from vllm_specdec_exporter.economics.schedule import LARGEST_BATCH, ScheduleRow, make_schedule
 
+OFF = (ScheduleRow(1, LARGEST_BATCH, 0),)
 #: Mean acceptance lengths for K = 1, 2, ... of any acceptance.
 lengths = st.lists(st.floats(0, 1), min_size=1, max_size=8).map(
     lambda conditional: tuple(accumulate(survival_of(conditional), initial=1.0))[1:]
@@ -47,18 +48,17 @@ def test_every_batch_has_the_best_k(values: tuple[float, ...], profile: CostProf
 
 
 @pytest.mark.parametrize("name", ["eagle", "ngram", "draft_model", "mtp"])
-@pytest.mark.parametrize("acceptance", [0.3, 0.5, 0.7, 0.9])
-def test_every_single_batch(name: str, acceptance: float) -> None:
+def test_every_single_batch(name: str) -> None:
     """Each of the 1,024 batch sizes has the best K, checked one by one."""
     profile = for_method(name)
-    values = tuple(accumulate(survival_of((acceptance,) * 5), initial=1.0))[1:]
-    rows = make_schedule(values, profile)
-    assert_that_vllm_takes(rows, LARGEST_BATCH, 5)
-    scheduled = [row.num_speculative_tokens for row in rows for _ in range(row.first, row.last + 1)]
-
-    for batch, k in enumerate(scheduled, 1):
-        speedups = [1.0, *(length / profile.step_cost(j, batch) for j, length in enumerate(values, 1))]
-        assert k == speedups.index(max(speedups)), batch
+    for acceptance in (0.3, 0.5, 0.7, 0.9):
+        values = tuple(accumulate(survival_of((acceptance,) * 5), initial=1.0))[1:]
+        rows = make_schedule(values, profile)
+        assert_that_vllm_takes(rows, LARGEST_BATCH, 5)
+        scheduled = [row.num_speculative_tokens for row in rows for _ in range(row.first, row.last + 1)]
+        for batch, k in enumerate(scheduled, 1):
+            speedups = [1.0, *(length / profile.step_cost(j, batch) for j, length in enumerate(values, 1))]
+            assert k == speedups.index(max(speedups)), (acceptance, batch)
 
 
 def test_k_falls_as_the_batch_grows() -> None:
@@ -70,45 +70,25 @@ def test_k_falls_as_the_batch_grows() -> None:
     assert len(ks) > 2
 
 
-@pytest.mark.parametrize(
-    ("gain", "ks"),
-    [
-        (0.0, [2]),
-        (0.099, [2]),
-        (0.101, [1]),
-    ],
-)
-def test_a_gain_that_is_worth_a_row(gain: float, ks: list[int]) -> None:
-    """The preferred K stays unless another gains enough: here K=2 runs a tenth faster at any batch."""
+def test_the_preferred_k_stays_unless_another_gains_enough() -> None:
+    """Here K=2 runs a tenth faster at any batch. However little the others gain, a K that loses goes."""
     free = CostProfile("free", TargetCost(1.0))
-    rows = make_schedule((1.5, 1.65), free, prefer=1, minimum_gain=gain)
+    gains = {0.0: [2], 0.099: [2], 0.101: [1]}
+    found = {gain: make_schedule((1.5, 1.65), free, prefer=1, minimum_gain=gain) for gain in gains}
+    assert {gain: [row.num_speculative_tokens for row in rows] for gain, rows in found.items()} == gains
 
-    assert [row.num_speculative_tokens for row in rows] == ks
-
-
-def test_a_preferred_k_that_does_not_pay() -> None:
-    """However little the others gain, a K that loses is not scheduled."""
     dear = CostProfile("dear", TargetCost(1.0), DraftCost(fixed=1.0))
-
-    assert make_schedule((1.5, 1.9), dear, prefer=2, minimum_gain=1.0) == (ScheduleRow(1, LARGEST_BATCH, 0),)
-
-
-@pytest.mark.parametrize("largest", [1, 2, 3, 256])
-def test_another_largest_batch(largest: int) -> None:
-    """The rows end where they are told to."""
-    rows = make_schedule((1.6, 1.9), BUILTIN["eagle"], largest)
-
-    assert_that_vllm_takes(rows, largest, 2)
+    assert make_schedule((1.5, 1.9), dear, prefer=2, minimum_gain=1.0) == OFF
 
 
-def test_nothing_accepted() -> None:
-    """Where nothing is accepted there is one row, and it switches speculation off."""
-    assert make_schedule((1.0, 1.0), BUILTIN["eagle"]) == (ScheduleRow(1, LARGEST_BATCH, 0),)
+def test_the_rows_end_where_they_are_told_to() -> None:
+    for largest in (1, 2, 3, 256):
+        assert_that_vllm_takes(make_schedule((1.6, 1.9), BUILTIN["eagle"], largest), largest, 2)
 
 
-def test_no_lengths() -> None:
-    """Without any K there is nothing but none."""
-    assert make_schedule((), BUILTIN["eagle"]) == (ScheduleRow(1, LARGEST_BATCH, 0),)
+def test_nothing_accepted_or_no_k_at_all_is_one_row_that_switches_speculation_off() -> None:
+    assert make_schedule((1.0, 1.0), BUILTIN["eagle"]) == OFF
+    assert make_schedule((), BUILTIN["eagle"]) == OFF
 
 
 def test_what_is_pasted() -> None:

@@ -142,10 +142,11 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
-def test_nothing_hangs(name: str) -> None:
+def test_nothing_hangs() -> None:
     """Small files that mean a great deal are refused, or read, at once."""
-    module, text = BOMBS[name]
-    started = time.monotonic()
-    module.check(text)
-    assert time.monotonic() - started < 20
+    took = {}
+    for name, (module, text) in BOMBS.items():
+        started = time.monotonic()
+        module.check(text)
+        took[name] = time.monotonic() - started
+    assert max(took.values()) < 20, took

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import platform
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -21,12 +20,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
 from golden.cases import CASES, Case, run
+from support.programs import find_program
 from vllm_specdec_exporter.collector import ResultCollector
 from vllm_specdec_exporter.metric import PREFIX, Kind, Scope
-from vllm_specdec_exporter.metric import Metric as Row
 from vllm_specdec_exporter.metrics import METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from prometheus_client.metrics_core import Metric
     from prometheus_client.samples import Sample
 
@@ -39,9 +40,6 @@ ACCEPT = {
 }
 #: Python's own version is published too, and is not ours to fix in a file.
 PYTHON = "3.11.0"
-
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
-every_format = pytest.mark.parametrize("suffix", ACCEPT)
 
 #: From the names of a histogram's samples to its own.
 HISTOGRAMS = {
@@ -105,15 +103,15 @@ def without(labels: Labels, *names: str) -> Labels:
 # --- the files
 
 
-@every_case
-@every_format
-def test_a_scrape_returns_the_golden_file(case: Case, suffix: str) -> None:
-    """Every byte of `/metrics` is as committed."""
-    path = golden(case, suffix)
-    now = exposition(case.name, suffix)
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(now, encoding="utf-8", newline="")
-    assert path.read_bytes().decode() == now
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_scrape_returns_the_golden_file(case: Case) -> None:
+    """Every byte of `/metrics` is as committed, in both formats."""
+    for suffix in ACCEPT:
+        path = golden(case, suffix)
+        now = exposition(case.name, suffix)
+        if os.environ.get("UPDATE_GOLDEN"):
+            path.write_text(now, encoding="utf-8", newline="")
+        assert path.read_bytes().decode() == now
 
 
 def test_every_golden_file_belongs_to_a_case() -> None:
@@ -125,44 +123,39 @@ def test_every_golden_file_belongs_to_a_case() -> None:
 # --- the formats
 
 
-@every_case
-def test_promtool_has_nothing_to_say(case: Case) -> None:
+def promtool_has_nothing_to_say(case: Case) -> None:
     """Prometheus's own linter accepts the names, types and help texts, and is silent."""
-    promtool = shutil.which("promtool")
-    assert promtool, "promtool is missing: install the Debian package prometheus"
     with golden(case, "prom").open("rb") as file:
-        found = subprocess.run([promtool, "check", "metrics"], stdin=file, capture_output=True, text=True)
+        command = [find_program("promtool", "prometheus"), "check", "metrics"]
+        found = subprocess.run(command, stdin=file, capture_output=True, text=True)
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-def values_of(found: list[Metric] | tuple[Metric, ...]) -> dict[tuple[str, Labels], float]:
-    return {(s.name, frozenset(s.labels.items())): s.value for family in found for s in family.samples}
-
-
-@every_case
-def test_both_formats_say_the_same(case: Case) -> None:
+def both_formats_say_the_same(case: Case) -> None:
     """The OpenMetrics file is valid, and holds the samples of the classic one and no others."""
+
+    def values(found: Iterable[Metric]) -> dict[tuple[str, Labels], float]:
+        return {(s.name, frozenset(s.labels.items())): s.value for family in found for s in family.samples}
+
     text = golden(case, "om").read_text(encoding="utf-8")
     assert text.endswith("# EOF\n")
-    assert values_of(families(case.name)) == values_of(list(parse_openmetrics(text)))
+    assert values(families(case.name)) == values(parse_openmetrics(text))
 
 
-@every_case
-@every_format
-def test_families_are_those_of_the_metric_table(case: Case, suffix: str) -> None:
-    """Each family has one HELP and one TYPE line, which agree with the table, in the table's order."""
-    lines = golden(case, suffix).read_text(encoding="utf-8").splitlines()
-    rows = [row for row in METRICS if row.full_name in {base_name(line) for line in lines}]
-
-    def family(row: Row) -> str:
-        return row.full_name.removesuffix("_total") if suffix == "om" else row.full_name
-
-    assert [f"# HELP {family(row)} {row.full_help}" for row in rows] == [
-        line for line in lines if line.startswith("# HELP ")
-    ]
-    assert [f"# TYPE {family(row)} {row.kind.value}" for row in rows] == [
-        line for line in lines if line.startswith("# TYPE ")
-    ]
+def families_are_those_of_the_metric_table_and_no_series_occurs_twice(case: Case) -> None:
+    """Each has one HELP and one TYPE line in the table's order; Prometheus would drop a doubled scrape."""
+    for suffix in ACCEPT:
+        lines = golden(case, suffix).read_text(encoding="utf-8").splitlines()
+        rows = [row for row in METRICS if row.full_name in {base_name(line) for line in lines}]
+        names = [row.full_name.removesuffix("_total") if suffix == "om" else row.full_name for row in rows]
+        for word, said in (
+            ("HELP", [row.full_help for row in rows]),
+            ("TYPE", [row.kind.value for row in rows]),
+        ):
+            expected = [f"# {word} {name} {text}" for name, text in zip(names, said, strict=True)]
+            assert expected == [line for line in lines if line.startswith(f"# {word} ")]
+        series = [line.rpartition(" ")[0] for line in lines if line[0] != "#"]
+        assert sorted(set(series)) == sorted(series)
 
 
 def base_name(line: str) -> str:
@@ -173,17 +166,7 @@ def base_name(line: str) -> str:
     return HISTOGRAMS.get(name, name)
 
 
-@every_case
-@every_format
-def test_no_series_occurs_twice(case: Case, suffix: str) -> None:
-    """Prometheus would drop the whole scrape."""
-    lines = [line for line in golden(case, suffix).read_text(encoding="utf-8").splitlines() if line[0] != "#"]
-    series = [line.rpartition(" ")[0] for line in lines]
-    assert sorted(set(series)) == sorted(series)
-
-
-@every_case
-def test_labels_are_those_of_the_metric_table(case: Case) -> None:
+def labels_are_those_of_the_metric_table(case: Case) -> None:
     """A sample has its identity labels and the table's own ones, none of them empty, and no others."""
     several = len(case.servers) > 1
     for row in METRICS:
@@ -196,7 +179,7 @@ def test_labels_are_those_of_the_metric_table(case: Case) -> None:
                 names = {name for name, _ in labels}
                 assert names >= target, (row.name, labels)
                 assert names - ({"le"} if part == "_bucket" else set()) <= allowed, (row.name, labels)
-                assert set() == {name for name, value in labels if not value}, (row.name, labels)
+                assert all(value for _, value in labels), (row.name, labels)
 
 
 # --- what is in them
@@ -208,18 +191,6 @@ def test_every_metric_of_the_table_is_in_a_golden_file() -> None:
         base_name(line) for case in CASES for line in golden(case, "prom").read_text("utf-8").splitlines()
     }
     assert set() == {row.full_name for row in METRICS} - seen
-
-
-@every_case
-def test_every_value_is_a_finite_number(case: Case) -> None:
-    """No NaN and no infinity: what does not exist is absent."""
-    strange = [
-        (name, labels, value)
-        for name, by_labels in samples(case).items()
-        for labels, value in by_labels.items()
-        if not math.isfinite(value)
-    ]
-    assert strange == []
 
 
 #: Ratios, and the series of the same window whose increase is their denominator.
@@ -240,8 +211,7 @@ OVER_DRAFTS = (
 UNBOUNDED = ("break_even_acceptance_ratio", "latency_ratio")
 
 
-@every_case
-def test_a_ratio_without_a_denominator_is_absent(case: Case) -> None:
+def a_ratio_without_a_denominator_is_absent(case: Case) -> None:
     """Where a window holds no draft, no draft token or no token, nothing is divided by it."""
     found = samples(case)
 
@@ -263,12 +233,13 @@ def test_a_ratio_without_a_denominator_is_absent(case: Case) -> None:
             assert found["position_acceptance_ratio"][before] > 0, labels
 
 
-@every_case
-def test_values_lie_in_their_ranges(case: Case) -> None:
+def values_lie_in_their_ranges(case: Case) -> None:
     """Ratios from 0 to 1, lengths from 1 to 1+K, one-hot states with at most one 1."""
     found = samples(case)
     for name, by_labels in found.items():
         for labels, value in by_labels.items():
+            # No NaN and no infinity: what does not exist is absent.
+            assert math.isfinite(value), (name, labels)
             if name.endswith(("_ratio", "_speedup")):
                 assert value >= 0, (name, labels)
                 assert value <= 1 or name in UNBOUNDED or name.endswith("_speedup"), (name, labels)
@@ -292,8 +263,7 @@ def test_values_lie_in_their_ranges(case: Case) -> None:
         assert name != "recommendation" or set(hot.values()) <= {1.0}, "something is always advised"
 
 
-@every_case
-def test_the_parts_of_an_estimate_agree(case: Case) -> None:
+def the_parts_of_an_estimate_agree(case: Case) -> None:
     """An estimated speedup is the mean acceptance length over the one at which speculation breaks even."""
     found = samples(case)
     estimates = found.get("estimated_speedup", {})
@@ -304,8 +274,7 @@ def test_the_parts_of_an_estimate_agree(case: Case) -> None:
         assert value == pytest.approx(found["mean_acceptance_length"][labels] / cost), labels
 
 
-@every_case
-def test_payoff_and_a_recommended_k_need_an_active_engine(case: Case) -> None:
+def payoff_and_a_recommended_k_need_an_active_engine(case: Case) -> None:
     """Only an active engine has a verdict, and only with a recommendation does it have a K."""
     found = samples(case)
     active = {
@@ -336,28 +305,23 @@ def test_payoff_and_a_recommended_k_need_an_active_engine(case: Case) -> None:
         assert action in (expected, "switch_method"), engine
 
 
-def test_what_is_measured_needs_a_baseline_that_fits() -> None:
-    """Measured series are there with a baseline of the server's model and release, and nowhere else."""
-    measured = {"measured_speedup", "measured_requests", "latency_ratio"}
-    returns = {"return_on_speculation_ratio", "benefit_tokens_per_second"}
+def test_series_that_need_something_are_nowhere_else() -> None:
+    """Measured ones need a baseline of the server's model and release; of V0 nothing is said about drafts.
+
+    It has no usable counter of drafts: what would follow from one is unknown, and 0 would be wrong.
+    """
+    measured = {
+        "measured_speedup", "measured_requests", "latency_ratio", "return_on_speculation_ratio",
+        "benefit_tokens_per_second",
+    }  # fmt: skip
+    of_drafts = {"drafts_total", "window_drafts", "drafts_per_second", "coverage_ratio"}
     for case in CASES:
-        expected = (measured | returns) if case.name == "ngram-measured" else set()
-        assert expected == (measured | returns) & set(samples(case)), case.name
+        names = set(samples(case))
+        assert measured & names == (measured if case.name == "ngram-measured" else set()), case.name
+        assert not (case.name.startswith("v0") and of_drafts & names), case.name
 
 
-def test_the_cost_profile_of_the_method_moves_break_even() -> None:
-    """The same counters break even far lower for n-gram lookup than for a draft model of 1:9."""
-    unknown, ngram = (
-        next(iter(samples(case)["break_even_acceptance_length"].values()))
-        for name in ("ngram-steady", "ngram-by-method")
-        for case in CASES
-        if case.name == name
-    )
-    assert ngram < 1.1 < 1.6 < unknown
-
-
-@every_case
-def test_the_histogram_is_one(case: Case) -> None:
+def the_histogram_is_one(case: Case) -> None:
     """Buckets rise with their bounds 0..K, the last is the count, and the count is the drafts."""
     found = samples(case)
     engines: dict[Labels, dict[float, float]] = {}
@@ -373,6 +337,21 @@ def test_the_histogram_is_one(case: Case) -> None:
         assert buckets[math.inf] == buckets[float(k)] == found["drafts_total"][engine]
         assert found["accepted_tokens_total"][engine] == found["accepted_tokens_per_draft_sum"][engine]
 
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_golden_file_is_valid_and_its_values_agree(case: Case) -> None:
+    promtool_has_nothing_to_say(case)
+    both_formats_say_the_same(case)
+    families_are_those_of_the_metric_table_and_no_series_occurs_twice(case)
+    labels_are_those_of_the_metric_table(case)
+    a_ratio_without_a_denominator_is_absent(case)
+    values_lie_in_their_ranges(case)
+    the_parts_of_an_estimate_agree(case)
+    payoff_and_a_recommended_k_need_an_active_engine(case)
+    the_histogram_is_one(case)
+
+
+# --- what single cases are there to show
 
 #: What each case is there to show: the state of each engine, in the order of the file.
 STATES = {
@@ -425,20 +404,14 @@ def test_the_cases_show_every_state() -> None:
     assert shown == STATES
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not STATES[c.name]], ids=str)
-def test_nothing_of_an_engine_is_served_while_its_server_is_down(case: Case) -> None:
+def test_nothing_of_an_engine_is_served_while_its_server_is_down() -> None:
     """Only the target's own series and the exporter's are left."""
     left = {row.name for row in METRICS if row.scope in (Scope.TARGET, Scope.EXPORTER)}
-    assert set(samples(case)) <= left
-    assert {0.0} == set(samples(case)["up"].values())
-
-
-def test_of_v0_nothing_is_said_about_drafts() -> None:
-    """V0 has no usable counter of drafts, so what would follow from one is unknown, and 0 would be wrong."""
-    of_drafts = {"drafts_total", "window_drafts", "drafts_per_second", "coverage_ratio"}
-    for case in CASES:
-        if case.name.startswith("v0"):
-            assert set() == of_drafts & set(samples(case)), case.name
+    silent = [case for case in CASES if not STATES[case.name]]
+    assert silent
+    for case in silent:
+        assert set(samples(case)) <= left, case.name
+        assert {0.0} == set(samples(case)["up"].values()), case.name
 
 
 def test_the_requests_of_a_real_server_agree_with_its_counters() -> None:
@@ -458,15 +431,13 @@ def test_the_requests_of_a_real_server_agree_with_its_counters() -> None:
     assert sum(found["request_observations_total"].values()) == 645
 
 
-def test_a_torn_answer_is_counted() -> None:
-    """The one torn answer shows up as inconsistent, and is no reset."""
-    found = samples(next(case for case in CASES if case.name == "ngram-torn"))
-    assert list(found["inconsistent_samples_total"].values()) == [1.0]
-    assert list(found["engine_resets_total"].values()) == [0.0]
-
-
-def test_a_restart_is_counted() -> None:
-    """The restarted server shows one reset, and windows that begin behind it."""
-    found = samples(next(case for case in CASES if case.name == "ngram-restarted"))
-    assert list(found["engine_resets_total"].values()) == [1.0]
-    assert max(found["window_span_seconds"].values()) < 16
+def test_a_torn_answer_and_a_restart_are_counted() -> None:
+    """The one torn answer is no reset; after the restart windows begin behind it."""
+    torn, restarted = (
+        samples(next(case for case in CASES if case.name == f"ngram-{name}"))
+        for name in ("torn", "restarted")
+    )
+    assert list(torn["inconsistent_samples_total"].values()) == [1.0]
+    assert list(torn["engine_resets_total"].values()) == [0.0]
+    assert list(restarted["engine_resets_total"].values()) == [1.0]
+    assert max(restarted["window_span_seconds"].values()) < 16

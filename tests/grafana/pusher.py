@@ -1,4 +1,4 @@
-"""Runs `dashboards --push` as a process, for tests."""
+"""Runs `dashboards --push`, for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 
 from grafana.fake_grafana import EDITOR
 from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, write_dashboards
-from support.commands import Outcome, run
+from support.commands import Outcome, run_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,17 +34,16 @@ class Pusher:
         path.write_text(f"{token}\n", encoding="ascii")
         return str(path)
 
+    def words(self, url: str, *more: str, token: str = EDITOR, source: Path | None = None) -> tuple[str, ...]:
+        """The words behind the program's name."""
+        with_token = ("--grafana.token-file", self.token_file(token)) if token else ()
+        return ("dashboards", "--from", str(source or self.source), "--push", url, *with_token, *more)
+
     async def __call__(
         self, url: str, *words: str, token: str = EDITOR, source: Path | None = None, **environment: str
     ) -> Outcome:
-        with_token = ("--grafana.token-file", self.token_file(token)) if token else ()
-        outcome = await asyncio.to_thread(
-            run,
-            *("dashboards", "--from", str(source or self.source), "--push", url),
-            *with_token,
-            *words,
-            **environment,
-        )
+        command = self.words(url, *words, token=token, source=source)
+        outcome = await asyncio.to_thread(run_here, *command, **environment)
         assert not token or token not in outcome.out + outcome.err
         assert "Traceback" not in outcome.err
         return outcome

@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, dashboard, write_dashboards
-from support.commands import Outcome, run
-from vllm_specdec_exporter import cli
+from support.commands import Outcome, run, run_here, wrong_refusals
 from vllm_specdec_exporter.grafana import bundle, files
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +30,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def dashboards(source: Path | None, *words: str) -> Outcome:
-    return run("dashboards", *(("--from", str(source)) if source else ()), *words)
+    return run_here("dashboards", *(("--from", str(source)) if source else ()), *words)
 
 
 def bodies(folder: Path) -> dict[str, bytes]:
@@ -46,13 +45,6 @@ def test_runbooks_are_where_the_operator_says(tmp_path: Path) -> None:
         committed = (JSON / name).read_text("utf-8")
         assert body.decode() == committed.replace(bundle.RUNBOOKS, mine)
     assert f"{mine}/${{__value.raw}}.md" in (tmp_path / f"{PAYOFF}.json").read_text("utf-8")
-
-
-def test_runbooks_are_an_address(tmp_path: Path) -> None:
-    outcome = dashboards(None, "--out", str(tmp_path), "--runbooks", "wiki/specdec")
-    assert (outcome.code, list(tmp_path.iterdir())) == (2, [])
-    assert "--runbooks" in outcome.err
-    assert "http" in outcome.err
 
 
 def test_dashboards_and_alerts_lead_to_the_same_runbooks() -> None:
@@ -121,20 +113,18 @@ def test_an_older_version_is_replaced_and_others_stay(source: Path, tmp_path: Pa
     assert bodies(out) == {**bodies(source), "theirs.json": bodies(out)["theirs.json"]}
 
 
-@pytest.mark.parametrize("content", ['{"uid": "theirs", "title": "x"}', "[1]", "not JSON", ""])
-def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(
-    source: Path, tmp_path: Path, content: str
-) -> None:
+def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(source: Path, tmp_path: Path) -> None:
     """With --force it goes on."""
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / f"{REQUESTS}.json").write_text(content)
-    outcome = dashboards(source, "--out", str(out))
-    assert (outcome.code, outcome.out) == (2, "")
-    assert f"{REQUESTS}.json is there already and is not ours; move it, or give --force" in outcome.err
-    assert bodies(out) == {f"{REQUESTS}.json": content.encode()}
-    assert dashboards(source, "--out", str(out), "--force").code == 0
-    assert bodies(out) == bodies(source)
+    for number, content in enumerate(('{"uid": "theirs", "title": "x"}', "[1]", "not JSON", "")):
+        out = tmp_path / f"out{number}"
+        out.mkdir()
+        (out / f"{REQUESTS}.json").write_text(content)
+        outcome = dashboards(source, "--out", str(out))
+        assert (outcome.code, outcome.out) == (2, "")
+        assert f"{REQUESTS}.json is there already and is not ours; move it, or give --force" in outcome.err
+        assert bodies(out) == {f"{REQUESTS}.json": content.encode()}
+        assert dashboards(source, "--out", str(out), "--force").code == 0
+        assert bodies(out) == bodies(source)
 
 
 def test_a_folder_that_cannot_be_is_named(source: Path, tmp_path: Path) -> None:
@@ -233,104 +223,94 @@ def test_a_dashboard_that_no_configmap_can_hold_is_named(tmp_path: Path) -> None
 # --- bad usage
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--provisioning", "p.yaml"), "--provisioning: needs --out"),
-        (("--out", "o", "--path", "/x"), "--path: needs --provisioning"),
-        (("--configmaps", "ns"), "--configmaps: needs --out"),
-        (("--force",), "--force: needs --out"),
-        (("--dry-run",), "--dry-run: needs --push"),
-        (("--home",), "--home: needs --push or --out"),
-        (("--datasource", "x"), "--datasource: needs --push or --out"),
-        (("--out", "o", "--push", "http://x"), "--out and --push: give one of them"),
-        (
-            ("--out", "o", "--configmaps", "n", "--provisioning", "p"),
-            "--configmaps and --provisioning: give one",
-        ),
-        (("--out", "o", "--configmaps", "Not_A"), '--configmaps "Not_A": allowed: a namespace of Kubernetes'),
-        (("--out", "o", "--datasource", "a b"), '--datasource "a b": allowed: the uid of a data source'),
-        (("--out", "o", "--folder", ""), '--folder "": allowed: the title of a folder'),
-        (
-            ("--out", "o", "--folder", "a/b"),
-            '--folder "a/b": allowed: the title of a folder at the top, without a slash',
-        ),
-        (("--select", ""), 'no dashboard is called ""; known: payoff, cost, requests'),
-        (("--select", "pay"), 'no dashboard is called "pay"; known: payoff, cost, requests'),
-        (
-            ("--out", "o", "--home", "--select", "cost"),
-            f"--home: {PAYOFF} is not among the dashboards selected",
-        ),
-        (("--push", "grafana"), '--push "grafana": allowed: http://host:port or https://host/sub/path'),
-        (("--push", "http://x/?a=b"), "allowed: http://host:port or https://host/sub/path"),
-        (("--push", "http://x:99999"), "allowed: http://host:port or https://host/sub/path"),
-        (("--push", "http://u:geheim@x"), "no user and password here"),
-        (
-            ("--push", "http://x", "--grafana.token-file", "/none"),
-            '--grafana.token-file "/none": cannot be read',
-        ),
-        (("--push", "http://x", "--grafana.token-file", "/dev/null"), "does not hold one token"),
-        (
-            ("--push", "https://x", "--grafana.ca-file", "/dev/null"),
-            '--grafana.ca-file "/dev/null": no certificates',
-        ),
-        (
-            ("--push", "http://x", "--grafana.org-id", "0"),
-            '--grafana.org-id "0": allowed: a whole number from 1',
-        ),
-        (("--push", "http://x", "--grafana.timeout", "0s"), '--grafana.timeout "0s": '),
-    ],
-)
+USAGE = [
+    (("--provisioning", "p.yaml"), "--provisioning: needs --out"),
+    (("--out", "o", "--path", "/x"), "--path: needs --provisioning"),
+    (("--configmaps", "ns"), "--configmaps: needs --out"),
+    (("--force",), "--force: needs --out"),
+    (("--dry-run",), "--dry-run: needs --push"),
+    (("--home",), "--home: needs --push or --out"),
+    (("--datasource", "x"), "--datasource: needs --push or --out"),
+    (("--out", "o", "--push", "http://x"), "--out and --push: give one of them"),
+    (
+        ("--out", "o", "--configmaps", "n", "--provisioning", "p"),
+        "--configmaps and --provisioning: give one",
+    ),
+    (("--out", "o", "--configmaps", "Not_A"), '--configmaps "Not_A": allowed: a namespace of Kubernetes'),
+    (("--out", "o", "--datasource", "a b"), '--datasource "a b": allowed: the uid of a data source'),
+    (("--out", "o", "--folder", ""), '--folder "": allowed: the title of a folder'),
+    (
+        ("--out", "o", "--folder", "a/b"),
+        '--folder "a/b": allowed: the title of a folder at the top, without a slash',
+    ),
+    (("--select", ""), 'no dashboard is called ""; known: payoff, cost, requests'),
+    (("--select", "pay"), 'no dashboard is called "pay"; known: payoff, cost, requests'),
+    (
+        ("--out", "o", "--home", "--select", "cost"),
+        f"--home: {PAYOFF} is not among the dashboards selected",
+    ),
+    (("--push", "grafana"), '--push "grafana": allowed: http://host:port or https://host/sub/path'),
+    (("--push", "http://x/?a=b"), "allowed: http://host:port or https://host/sub/path"),
+    (("--push", "http://x:99999"), "allowed: http://host:port or https://host/sub/path"),
+    (("--push", "http://u:geheim@x"), "no user and password here"),
+    (
+        ("--push", "http://x", "--grafana.token-file", "/none"),
+        '--grafana.token-file "/none": cannot be read',
+    ),
+    (("--push", "http://x", "--grafana.token-file", "/dev/null"), "does not hold one token"),
+    (
+        ("--push", "https://x", "--grafana.ca-file", "/dev/null"),
+        '--grafana.ca-file "/dev/null": no certificates',
+    ),
+    (
+        ("--push", "http://x", "--grafana.org-id", "0"),
+        '--grafana.org-id "0": allowed: a whole number from 1',
+    ),
+    (("--push", "http://x", "--grafana.timeout", "0s"), '--grafana.timeout "0s": '),
+    (("--out", "o", "--runbooks", "wiki/specdec"), "--runbooks"),
+]
+
+
 def test_bad_usage_is_one_line_that_names_it(
-    source: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-    said: str,
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 2, nothing on standard output, nothing written, no password shown."""
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["dashboards", "--from", str(source), *words]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert said in err
-    assert len(err.splitlines()) == 1
-    assert "geheim" not in err
+    table = [(("--from", str(source), *words), said) for words, said in USAGE]
+    assert wrong_refusals("dashboards", table) == []
+    with_password = dashboards(source, "--push", "http://u:geheim@x")
+    assert "geheim" not in with_password.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("token", ["two words", "ümlaut", "line\nline"])
-def test_a_token_file_without_one_token_is_refused(source: Path, tmp_path: Path, token: str) -> None:
+def test_a_token_file_without_one_token_is_refused(source: Path, tmp_path: Path) -> None:
     """What is in it is not shown: it may be a secret with a typing error."""
     file = tmp_path / "token"
-    file.write_text(token, encoding="utf-8")
-    outcome = dashboards(source, "--push", "http://127.0.0.1:1", "--grafana.token-file", str(file))
-    assert outcome.code == 2
-    assert "does not hold one token" in outcome.err
-    assert not any(word in outcome.err for word in token.split() if word != "two")
+    for token, hidden in (("two words", "words"), ("ümlaut", "mlaut"), ("line\nline", "line")):
+        file.write_text(token, encoding="utf-8")
+        outcome = dashboards(source, "--push", "http://127.0.0.1:1", "--grafana.token-file", str(file))
+        assert outcome.code == 2
+        assert "does not hold one token" in outcome.err
+        assert hidden not in outcome.err
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+def test_a_folder_without_usable_dashboards_is_refused(tmp_path: Path) -> None:
+    """A uid is also the name of a file, so it is checked."""
+    out = tmp_path / "out"
+    long = json.dumps({"title": "x", "uid": "x" * 41})
+    for content, said in (
         (None, "there are no dashboards (*.json) in"),
         ("{", "is not JSON"),
         ("[]", "is no dashboard: it needs a title"),
         ('{"title": "x", "uid": "../x"}', "is no dashboard"),
         ('{"title": "", "uid": "x"}', "is no dashboard"),
-        (json.dumps({"title": "x", "uid": "x" * 41}), "is no dashboard"),
-    ],
-)
-def test_a_folder_without_usable_dashboards_is_refused(
-    tmp_path: Path, content: str | None, said: str
-) -> None:
-    """A uid is also the name of a file, so it is checked."""
-    if content is not None:
-        (tmp_path / "x.json").write_text(content)
-    outcome = dashboards(tmp_path, "--out", str(tmp_path / "out"))
-    assert (outcome.code, (tmp_path / "out").exists()) == (2, False)
-    assert said in outcome.err
+        (long, "is no dashboard"),
+    ):
+        if content is not None:
+            (tmp_path / "x.json").write_text(content)
+        outcome = dashboards(tmp_path, "--out", str(out))
+        assert (outcome.code, out.exists()) == (2, False)
+        assert said in outcome.err
 
 
 def test_two_dashboards_with_one_uid_are_refused(tmp_path: Path) -> None:
@@ -351,6 +331,7 @@ def test_a_dashboard_without_the_variable_takes_no_data_source(tmp_path: Path) -
 # --- the wheel
 
 
+@pytest.mark.full
 def test_the_wheel_brings_the_dashboards(tmp_path: Path) -> None:
     """From the wheel alone, without the repository, the same files are written."""
     subprocess.run(

@@ -22,7 +22,7 @@ def board_maps(**values: Any) -> list[dict[str, Any]]:
     return [obj for obj in render(merged(DASHBOARDS, {"dashboards": values})) if obj["kind"] == "ConfigMap"]
 
 
-@pytest.mark.parametrize("helm", [render, render_helm3])
+@pytest.mark.parametrize("helm", [render, pytest.param(render_helm3, marks=pytest.mark.full)])
 def test_every_dashboard_is_there_word_for_word(helm: Any) -> None:
     """One ConfigMap for each, with the file's text: legends such as {{pod}} are Grafana's, and not Helm's."""
     maps = [obj for obj in helm(DASHBOARDS) if obj["kind"] == "ConfigMap"]
@@ -32,7 +32,6 @@ def test_every_dashboard_is_there_word_for_word(helm: Any) -> None:
         name: text.rstrip("\n") for name, text in BOARDS.items()
     }
     assert any("{{" in text for text in found.values())
-    assert [json.loads(text) for text in found.values()] == [json.loads(BOARDS[name]) for name in found]
 
 
 def test_each_is_below_the_limit_of_a_config_map() -> None:
@@ -41,13 +40,14 @@ def test_each_is_below_the_limit_of_a_config_map() -> None:
         assert len(json.dumps(obj).encode()) < MIB // 4, obj["metadata"]["name"]
 
 
-@pytest.mark.parametrize("board", SHORT)
-def test_a_board_off_is_that_one_less(board: str) -> None:
+def test_a_board_off_is_that_one_less() -> None:
     """And no GrafanaDashboard refers to it."""
-    values = merged(DASHBOARDS, on("dashboards.grafanaDashboard"), {"dashboards": {"boards": {board: False}}})
-    left = {obj["metadata"]["name"].rpartition("-")[2] for obj in render(values)}
-    assert left == set(SHORT) - {board}
-    assert len(render(values)) == 2 * len(left)
+    for board in SHORT:
+        off = {"dashboards": {"boards": {board: False}}}
+        objects = render(merged(DASHBOARDS, on("dashboards.grafanaDashboard"), off))
+        left = {obj["metadata"]["name"].rpartition("-")[2] for obj in objects}
+        assert left == set(SHORT) - {board}
+        assert len(objects) == 2 * len(left)
 
 
 def test_grafana_finds_them_by_label_and_folder() -> None:
@@ -72,31 +72,22 @@ def test_the_operators_resources_refer_to_the_config_maps() -> None:
         for obj in objects
         for key in obj.get("data", ())
     }
+    boards = [obj for obj in objects if obj["kind"] == "GrafanaDashboard"]
     refs = {
-        (
-            obj["metadata"]["namespace"],
-            obj["spec"]["configMapRef"]["name"],
-            obj["spec"]["configMapRef"]["key"],
-        )
-        for obj in objects
-        if obj["kind"] == "GrafanaDashboard"
+        (obj["metadata"]["namespace"], *(obj["spec"]["configMapRef"][part] for part in ("name", "key")))
+        for obj in boards
     }
     assert refs == maps
     assert len(refs) == len(BOARDS)
     # Their label is for the sidecar of Grafana's chart: a GrafanaDashboard is no ConfigMap.
-    assert all(
-        "grafana_dashboard" not in obj["metadata"]["labels"]
-        for obj in objects
-        if obj["kind"] == "GrafanaDashboard"
-    )
+    assert all("grafana_dashboard" not in obj["metadata"]["labels"] for obj in boards)
 
 
-@pytest.mark.parametrize("values", [EVERYTHING_BESIDE, EVERYTHING_ALONE], ids=["beside", "alone"])
-def test_a_release_of_everything_fits_into_its_secret(values: dict) -> None:
+def test_a_release_of_everything_fits_into_its_secret() -> None:
     """Helm stores chart, values and manifest gzipped and in base64, in one Secret of at most 1 MiB."""
-    stored = len(base64.b64encode(gzip.compress(json.dumps(release_record(values)).encode(), 9)))
-    print(f"release secret: {stored} bytes")
-    assert stored < MIB // 2
+    for values in (EVERYTHING_BESIDE, EVERYTHING_ALONE):
+        stored = len(base64.b64encode(gzip.compress(json.dumps(release_record(values)).encode(), 9)))
+        assert stored < MIB // 2
 
 
 def release_record(values: dict[str, Any]) -> dict[str, Any]:

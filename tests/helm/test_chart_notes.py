@@ -6,12 +6,9 @@ import json
 import re
 from typing import Any
 
-import pytest
-
-from .charts import render, render_files
+from .charts import render_files
 from .kubernetes_yaml import documents
 from .value_cases import (
-    EACH,
     EVERYTHING_BESIDE,
     INJECTION,
     RULES,
@@ -19,7 +16,6 @@ from .value_cases import (
     STANDALONE,
     TAP,
     TAP_ALONE,
-    ValueCase,
     at,
     merged,
     on,
@@ -30,15 +26,6 @@ def notes(values: Any, **where: str) -> str:
     return render_files(values, **where)["templates/NOTES.txt"]
 
 
-@EACH
-def test_notes_are_text_for_people(case: ValueCase) -> None:
-    """No trace of a template, and no more than a screen of empty lines."""
-    text = notes(case.values, release=case.release, namespace=case.namespace)
-    for trace in ("<no value>", "map[", "{{", "}}", "%!", "\n\n\n\n"):
-        if trace not in str(case.values):
-            assert trace not in text, text
-
-
 def test_nothing_installed_is_said() -> None:
     """With what to switch on."""
     assert "Nothing was installed" in notes({})
@@ -46,32 +33,17 @@ def test_nothing_installed_is_said() -> None:
     assert "Nothing was installed" not in notes(SIDECAR)
 
 
-@pytest.mark.parametrize("part", ["podMonitor", "serviceMonitor", "prometheusRule"])
-def test_the_labels_that_prometheus_must_look_for_are_said(part: str) -> None:
+def test_the_labels_that_prometheus_must_look_for_are_said() -> None:
     """Or that there are none, which is the most frequent reason for nothing to show up."""
-    bare = {
+    for part, bare in {
         "podMonitor": SIDECAR,
         "serviceMonitor": merged(STANDALONE, on("serviceMonitor")),
         "prometheusRule": RULES,
-    }[part]
-    assert "WITHOUT labels" in notes(bare)
-    labelled = notes(merged(bare, {part: {"labels": {"release": "kps", "b": "c"}}}))
-    assert "WITHOUT labels" not in labelled
-    assert "release=kps" in labelled
-    assert "b=c" in labelled
-    assert "Selector" in labelled
-
-
-@EACH
-def test_every_object_that_is_named_exists(case: ValueCase) -> None:
-    """Kind, namespace and name of monitors and AlertmanagerConfig are those that were rendered."""
-    text = notes(case.values, release=case.release, namespace=case.namespace)
-    for obj in render(case.values, release=case.release, namespace=case.namespace):
-        named = f"{obj['kind']} {obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
-        if obj["kind"] in {"PodMonitor", "ServiceMonitor", "AlertmanagerConfig"} and not named.endswith(
-            "-vllm"
-        ):
-            assert f"{named}" in text
+    }.items():
+        assert "WITHOUT labels" in notes(bare), part
+        labelled = notes(merged(bare, {part: {"labels": {"release": "kps", "b": "c"}}}))
+        assert "WITHOUT labels" not in labelled, part
+        assert [word for word in ("release=kps", "b=c", "Selector") if word not in labelled] == [], part
 
 
 def test_the_sidecar_is_shown_ready_to_paste() -> None:
@@ -84,19 +56,20 @@ def test_the_sidecar_is_shown_ready_to_paste() -> None:
     assert entry["image"].startswith("registry.example.com/vllm-specdec-exporter:")
 
 
-@pytest.mark.parametrize("values", [STANDALONE, INJECTION], ids=["standalone", "injection"])
-def test_an_unknown_specification_is_warned_of(values: Any) -> None:
+def test_an_unknown_specification_is_warned_of() -> None:
     """A guess does not page."""
     warning = "exporter.specConfig is empty"
-    assert warning not in notes(values)
-    assert warning in notes(merged(values, at(exporter__specConfig="")))
+    for values in (STANDALONE, INJECTION):
+        assert warning not in notes(values)
+        assert warning in notes(merged(values, at(exporter__specConfig="")))
 
 
 def test_the_service_that_moves_to_the_tap_is_said() -> None:
     """With its port, the order, and what stays at vLLM; in the standalone pod there is a Service already."""
     assert "tap" not in notes(INJECTION)
     text = notes(merged(INJECTION, TAP, at(tap__port=8443)))
-    assert '"path": "/spec/ports/0/targetPort", "value": 8443' in text
+    (patch,) = re.findall(r"--type=json -p '(.*)'", text)
+    assert json.loads(patch) == [{"op": "replace", "path": "/spec/ports/0/targetPort", "value": 8443}]
     assert text.index("rollout status") < text.index("kubectl patch service")
     assert "in front of http://127.0.0.1:8000" in text
     assert "go on asking vLLM itself" in text
@@ -106,19 +79,14 @@ def test_the_service_that_moves_to_the_tap_is_said() -> None:
     assert "kubectl patch service" not in alone
 
 
-def test_the_patch_that_moves_a_service_is_one() -> None:
-    """What the notes print between quotes is JSON that changes a Service's first port."""
-    (patch,) = re.findall(r"--type=json -p '(.*)'", notes(merged(INJECTION, TAP)))
-    assert json.loads(patch) == [{"op": "replace", "path": "/spec/ports/0/targetPort", "value": 9852}]
-
-
-@pytest.mark.parametrize("values", [merged(STANDALONE, TAP_ALONE), merged(INJECTION, TAP)])
-def test_a_tap_with_the_resources_of_none_is_warned_of(values: Any) -> None:
+def test_a_tap_with_the_resources_of_none_is_warned_of() -> None:
     """Every request passes it; who has thought of it is not told again."""
     warning = "exporter.resources are those of an exporter without the tap"
-    assert warning in notes(values)
-    more = {"cpu": "1", "memory": "256Mi"}
-    assert warning not in notes(merged(values, at(exporter__resources={"requests": more, "limits": more})))
+    amounts = {"cpu": "1", "memory": "256Mi"}
+    more = at(exporter__resources={"requests": amounts, "limits": amounts})
+    for values in (merged(STANDALONE, TAP_ALONE), merged(INJECTION, TAP)):
+        assert warning in notes(values)
+        assert warning not in notes(merged(values, more))
 
 
 def test_push_is_told_with_its_secret() -> None:
@@ -135,13 +103,12 @@ def test_missing_addresses_are_said() -> None:
     assert "prometheusRule.runbookUrl" not in notes(EVERYTHING_BESIDE)
 
 
-@pytest.mark.parametrize(("version", "said"), [("v1", "1.36"), ("v1beta1", "1.34")])
-def test_injection_says_which_kubernetes_it_needs(version: str, said: str) -> None:
+def test_injection_says_which_kubernetes_it_needs() -> None:
     """And that pods that run already stay as they are."""
-    text = notes(merged(INJECTION, at(injection__apiVersion=version)))
-    assert said in text
-    assert "rollout restart" in text
-    assert "vllm-specdec-exporter/inject=enabled" in text
+    for version, said in {"v1": "1.36", "v1beta1": "1.34"}.items():
+        text = notes(merged(INJECTION, at(injection__apiVersion=version)))
+        for words in (said, "rollout restart", "vllm-specdec-exporter/inject=enabled"):
+            assert words in text
 
 
 def test_alertmanagers_namespace_trap_is_said() -> None:

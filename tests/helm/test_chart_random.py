@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from .charts import CHART, RenderError, render, render_files
-from .manifest_schemas import problems
-from .value_cases import BASIC_AUTH, DIGEST, IMAGE, RECEIVERS, SERVERS, VLLM_PODS, at, merged, on
+from .charts import CHART, RenderError
+from .manifest_schemas import problems, title
+from .soundness import faults, operators, rendered
+from .value_cases import (
+    BASIC_AUTH,
+    BEARER,
+    DIGEST,
+    EVERYTHING_ALONE,
+    EVERYTHING_BESIDE,
+    IMAGE,
+    LOOKS_LIKE_ANOTHER_TYPE,
+    RECEIVERS,
+    SERVERS,
+    VLLM_PODS,
+    ValueCase,
+    at,
+    merged,
+    on,
+)
 
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
@@ -30,8 +45,15 @@ LABEL_NAME = st.from_regex(
 LABEL_VALUE = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?)?", fullmatch=True)
 LABELS = st.dictionaries(LABEL_NAME, LABEL_VALUE, max_size=3)
 ANNOTATIONS = st.dictionaries(LABEL_NAME, TEXT, max_size=3)
-RELEASE = st.from_regex(r"([a-z]|[a-z][-a-z0-9.]{0,50}[a-z0-9]|[0-9]{1,3})", fullmatch=True)
-NAMESPACE = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+RELEASE = st.one_of(
+    st.from_regex(r"([a-z]|[a-z][-a-z0-9.]{0,50}[a-z0-9]|[0-9]{1,3})", fullmatch=True),
+    st.sampled_from([*LOOKS_LIKE_ANOTHER_TYPE, f"{'a-' * 26}a", "my-vllm-specdec-exporter", "team.specdec"]),
+)
+NAMESPACE = st.one_of(
+    st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True),
+    st.sampled_from(LOOKS_LIKE_ANOTHER_TYPE),
+)
+NAMES = st.from_regex(r"([a-z0-9]([-a-z0-9.]{0,40}[a-z0-9])?)?", fullmatch=True)
 SELECTOR = st.sampled_from([{}, VLLM_PODS, {"matchExpressions": [{"key": "a", "operator": "Exists"}]}])
 RELABELINGS = st.lists(
     st.fixed_dictionaries({"targetLabel": st.sampled_from(["a", "b_c"]), "replacement": TEXT.filter(bool)}),
@@ -40,6 +62,11 @@ RELABELINGS = st.lists(
 
 #: What Kubernetes judges by itself: the schema leaves it open, so samples that Kubernetes takes.
 OPEN: dict[str, st.SearchStrategy[Any]] = {
+    "nameOverride": st.one_of(NAMES, st.sampled_from([*LOOKS_LIKE_ANOTHER_TYPE, "n" * 63])),
+    # Of a Service, too.
+    "fullnameOverride": st.one_of(NAMES, st.sampled_from(["null", "true", "f" * 63, "specdec.v1"])).filter(
+        lambda name: not name[:1].isdigit()
+    ),
     "commonLabels": LABELS,
     "commonAnnotations": ANNOTATIONS,
     "image.registry": st.sampled_from(["", "registry.example.com", "r:5000/", "a/b"]),
@@ -97,7 +124,7 @@ OPEN_BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "namespaceSelector": st.sampled_from([{"any": True}, {"matchNames": ["a"]}]),
     "tlsConfig": st.sampled_from([{}, {"insecureSkipVerify": True}]),
     "basicAuth": st.sampled_from([{}, BASIC_AUTH["basicAuth"]]),
-    "authorization": st.sampled_from([{}, {"type": "Bearer", "credentials": {"name": "s", "key": "t"}}]),
+    "authorization": st.sampled_from([{}, BEARER["authorization"]]),
     "relabelings": RELABELINGS,
     "metricRelabelings": RELABELINGS,
     "podTargetLabels": st.lists(st.sampled_from(["app", "team"]), max_size=2, unique=True),
@@ -170,80 +197,69 @@ def settled(values: dict[str, Any], parts: set[str]) -> dict[str, Any]:
     if alone:
         values = merged(values, on("standalone"), at(exporter__vllmUrls=SERVERS))
     for monitor in ("podMonitor", "serviceMonitor"):
-        values = merged(
-            values, {monitor: {"interval": "1m", "scheme": "https", "tlsConfig": {}, "basicAuth": {}}}
-        )
+        values = merged(values, {monitor: {"interval": "1m", "scheme": "https"}})
         values[monitor].pop("scrapeTimeout", None)
+        if values[monitor].get("basicAuth"):
+            values[monitor].pop("authorization", None)
     values = merged(values, at(webConfig__existingSecret="web", prometheusRule__groups__recording=True))
     values = merged(values, at(vllmPodMonitor__selector=VLLM_PODS, podMonitor__selector=VLLM_PODS))
     values = merged(values, at(alertmanagerConfig__receivers__page=RECEIVERS["page"]))
     values = merged(values, at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000]}))
     upstream = at(tap__upstream="http://vllm-0:8000", tap__port=9852, standalone__service__tapPort=8000)
     values = merged(values, upstream, at(exporter__port=9850, standalone__service__port=9850))
-    if "dashboards.grafanaDashboard" in parts:
-        values = merged(values, on("dashboards"))
-    values["dashboards"].pop("labels", None) if "dashboards" in values else None
+    dashboards = values.setdefault("dashboards", {})
+    dashboards.pop("labels", None)
+    if dashboards.get("grafanaDashboard", {}).get("enabled"):
+        dashboards["enabled"] = True
     values["exporter"] = {**values.get("exporter", {}), "allowBurstable": True}
     return values
 
 
-OUTCOMES: Counter[str] = Counter()
-
-
-@settings(
-    max_examples=200,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)
-# What is drawn depends on the modules that are imported: a kind that few draws make is made once surely.
-@example(values={}, parts={"injection"}, settle=True, release="specdec", namespace="monitoring")
-@given(
-    values=values_of(SCHEMA),
-    parts=PARTS,
-    settle=st.integers(0, 5).map(bool),
-    release=RELEASE,
-    namespace=NAMESPACE,
-)
-def refused_or_sound(
-    values: dict[str, Any], parts: set[str], settle: bool, release: str, namespace: str
-) -> None:
-    """Never an error of a template, never an object that an API server refuses."""
-    given_values = settled(values, parts) if settle else merged(values, on(*parts))
+@st.composite
+def cases(draw: st.DrawFn) -> ValueCase:
+    """Values that the schema allows: most of them settled, some as they come."""
+    values, parts = draw(values_of(SCHEMA)), draw(PARTS)
+    name = draw(st.sampled_from(["settled"] * 5 + ["unsettled"]))
+    given_values = settled(values, parts) if name == "settled" else merged(values, on(*parts))
     given_values = merged(given_values, at(exporter__extraVolumes=[{"name": "v", "emptyDir": {}}]))
-    whole = merged(DEFAULTS, given_values)
-    assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(whole)) == []
+    release = draw(RELEASE)
+    if given_values.get("standalone", {}).get("enabled") and release[0].isdigit():
+        release = f"r{release}"[:53]  # the name of a Service begins with it
+    return ValueCase(name, given_values, release, draw(NAMESPACE))
+
+
+def refused(case: ValueCase) -> bool:
+    """Whether the chart refuses values that the schema takes: with a message of ours, and none if settled."""
+    assert list(jsonschema.Draft7Validator(SCHEMA).iter_errors(merged(DEFAULTS, case.values))) == []
     try:
-        objects = render(given_values, release=release, namespace=namespace)
+        rendered(case)
     except RenderError as error:
-        if not error.refusal:
-            msg = f"{error}\n{json.dumps(given_values)}"
+        if not error.refusal or case.name == "settled":
+            msg = f"{error}\n{json.dumps(case.values)}"
             raise AssertionError(msg) from error
-        OUTCOMES[error.refusal.split(":")[0]] += 1
-        return
-    OUTCOMES.update({"rendered", *(obj["kind"] for obj in objects)})
-    found = [(obj["kind"], one) for obj in objects for one in problems(obj, "1.37")]
-    assert found == [], json.dumps(given_values)
-    text = render_files(given_values, release=release, namespace=namespace)["templates/NOTES.txt"]
-    assert "<no value>" not in text
+        return True
+    return False
+
+
+# Drawing values for the whole schema takes hypothesis long.
+LARGE = settings(suppress_health_check=list(HealthCheck))
+
+
+@LARGE
+# Everything that the chart has is among what is tried, whatever is drawn.
+@example(ValueCase("settled", EVERYTHING_BESIDE))
+@example(ValueCase("settled", EVERYTHING_ALONE))
+@given(cases())
+def test_random_values_are_refused_or_render_soundly(case: ValueCase) -> None:
+    """Never an error of a template, never an object that an API server refuses or that endangers vLLM."""
+    assert refused(case) or faults(case) == [], json.dumps(case.values)
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
-def test_refused_or_sound() -> None:
-    """Random values that the schema allows; most of them render, and every kind of object is among them."""
-    OUTCOMES.clear()
-    refused_or_sound()
-    assert OUTCOMES["rendered"] >= 60, OUTCOMES
-    kinds = {
-        *(
-            "PodMonitor",
-            "ServiceMonitor",
-            "PrometheusRule",
-            "AlertmanagerConfig",
-            "ConfigMap",
-            "GrafanaDashboard",
-        ),
-        *("Deployment", "Service", "NetworkPolicy", "MutatingAdmissionPolicy"),
-    }
-    assert kinds <= set(OUTCOMES), OUTCOMES
+@LARGE
+@given(cases())
+def test_the_operator_takes_what_random_values_render(case: ValueCase) -> None:
+    """By its own schemas."""
+    if not refused(case):
+        found = [(title(obj), one) for obj in filter(operators, rendered(case)) for one in problems(obj)]
+        assert found == [], json.dumps(case.values)

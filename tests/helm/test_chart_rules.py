@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 import yaml
-
-from support.programs import find_program
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from .charts import ROOT, render
-from .value_cases import CASES, RULES, merged
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from .value_cases import RULES, merged
 
 FILES = {
     path.stem: yaml.safe_load(path.read_text("utf-8"))["groups"]
@@ -72,31 +67,24 @@ def test_a_group_off_is_that_file_less() -> None:
         }, group
 
 
-def test_an_alert_off_is_that_alert_less() -> None:
-    """And nothing else: recording rules stay."""
-    assert [alert for alert in ALERTS if rules(disabled={alert: True}) != without({alert})] == []
+@example(dict.fromkeys(ALERTS, True))
+@example(dict.fromkeys(ALERTS, False))
+@given(st.dictionaries(st.sampled_from(ALERTS), st.booleans()))
+def test_an_alert_off_is_that_alert_less(disabled: dict[str, bool]) -> None:
+    """And nothing else: recording rules stay, no object is without groups, and false disables nothing."""
+    assert rules(disabled=disabled) == without({alert for alert, off in disabled.items() if off})
 
 
-def test_all_alerts_off_leaves_the_recording_rules() -> None:
-    """A PrometheusRule without groups is none."""
-    assert rules(disabled=dict.fromkeys(ALERTS, True)) == without(set(ALERTS))
-
-
-def test_false_disables_nothing() -> None:
-    """A switch that is off is off."""
-    assert rules(disabled=dict.fromkeys(ALERTS, False)) == FILES
-
-
-@pytest.mark.parametrize("slash", ["", "/"])
-def test_addresses_are_replaced_everywhere(slash: str) -> None:
+def test_addresses_are_replaced_everywhere() -> None:
     """No address of the files is left, and every link is the old one under the new address."""
-    replaced = rules(
-        runbookUrl=f"https://r.example.org/x{slash}", grafanaUrl=f"https://g.example.org/y{slash}"
-    )
-    text = yaml.safe_dump(replaced)
-    assert "example.com" not in text
-    back = text.replace("https://r.example.org/x", RUNBOOKS).replace("https://g.example.org/y", GRAFANA)
-    assert yaml.safe_load(back) == FILES
+    for slash in ("", "/"):
+        replaced = rules(
+            runbookUrl=f"https://r.example.org/x{slash}", grafanaUrl=f"https://g.example.org/y{slash}"
+        )
+        text = yaml.safe_dump(replaced)
+        assert "example.com" not in text
+        back = text.replace("https://r.example.org/x", RUNBOOKS).replace("https://g.example.org/y", GRAFANA)
+        assert yaml.safe_load(back) == FILES
 
 
 def test_without_addresses_no_alert_has_a_link_to_nowhere() -> None:
@@ -129,27 +117,3 @@ def test_own_groups_stand_beside_ours() -> None:
     """In a PrometheusRule of their own, as they are."""
     own = [{"name": "own", "rules": [{"record": "own:up:sum", "expr": "sum(up) # {{ x }}"}]}]
     assert rules(extraGroups=own) == {**FILES, "extra": own}
-
-
-@pytest.mark.full
-def test_promtool_takes_them(tmp_path: Path) -> None:
-    """Every rule of every case loads, and no two record the same series."""
-    promtool = find_program("promtool", "prometheus")
-    wrong, without_rules = [], []
-    for case in CASES:
-        if not case.values.get("prometheusRule", {}).get("enabled"):
-            continue
-        objects = render(case.values, release=case.release, namespace=case.namespace)
-        files = []
-        for obj in objects:
-            if obj["kind"] == "PrometheusRule":
-                files.append(tmp_path / f"{case.name}-{obj['metadata']['name']}.yml")
-                files[-1].write_text(yaml.safe_dump(obj["spec"]))
-        if not files:
-            without_rules.append(case.name)
-            continue
-        command = (promtool, "check", "rules", "--lint=all", "--lint-fatal", *files)
-        done = subprocess.run(command, capture_output=True, text=True)
-        wrong += [(case.name, done.stdout, done.stderr)] if done.returncode else []
-    assert wrong == []
-    assert without_rules == ["no-rules-at-all"]

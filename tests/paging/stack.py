@@ -9,17 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alertmanager.bundle import Addresses, routes, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alerts.promtool import RULES
 from support.alertmanager import AlertmanagerServer
-from support.ports import free_port
-from support.programs import COMMAND, answers, clean_environment
+from support.exporter import RunningExporter, running_exporter
+from support.programs import COMMAND, Program, clean_environment
 from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.timescale import rules, scaled
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 FACTOR = 60.0
 PREFIX = "VLLMSpecDecode"
+_TIMES = ("group_wait", "group_interval", "repeat_interval")
 _POLL = 0.1
 # Looking takes a few hundredths of a second.
 _STILL = 1.0
@@ -44,19 +44,15 @@ class Stack:
     """What is running, and what came out of it.
 
     Attributes:
-        prometheus: the real one.
-        alertmanager: the real one.
-        received: what its receivers got.
-        exporter: the process.
-        events: what `act` wrote, so far.
+        received: what Alertmanager's receivers got.
+        log: where `act` writes its events.
     """
 
     prometheus: PrometheusServer
     alertmanager: AlertmanagerServer
     received: Receivers
-    exporter: subprocess.Popen[bytes]
-    _log: Path
-    _marks: dict[str, int] = field(default_factory=dict)
+    exporter: RunningExporter
+    log: Path
 
     # --- what Alertmanager sent
 
@@ -85,9 +81,8 @@ class Stack:
 
     def actions(self) -> list[dict[str, Any]]:
         """Return the events that `act` wrote."""
-        if not self._log.exists():
-            return []
-        return [json.loads(line) for line in self._log.read_text("utf-8").splitlines()]
+        text = self.log.read_text("utf-8") if self.log.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
 
     # --- what the programs say of themselves
 
@@ -140,8 +135,7 @@ class Stack:
 
     def kill_exporter(self) -> None:
         """End the exporter without a word, as an out-of-memory kill does."""
-        self.exporter.send_signal(signal.SIGKILL)
-        self.exporter.wait()
+        self.exporter.terminate(signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -156,7 +150,7 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
     """
     with contextlib.ExitStack() as running:
         received = running.enter_context(receivers())
-        log, token = folder / "actions.jsonl", folder / "specdec-act-token"
+        log = folder / "actions.jsonl"
         secrets = {
             "slack-url": f"{received.http}/slack",
             "smtp-password": "mail",
@@ -166,70 +160,34 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
         }
         for name, secret in secrets.items():
             (folder / name).write_text(secret)
-        act = f"127.0.0.1:{free_port()}"
-        running.enter_context(
-            _process(
-                ["act", "--web.listen-address", act, "--web.token-file", str(token), "--log.file", str(log)],
-                f"http://{act}/-/ready",
-                folder / "act.log",
-            )
-        )
+        act = [COMMAND, "act", "--web.listen-address", "{address}"]
+        act += ["--web.token-file", str(folder / "specdec-act-token"), "--log.file", str(log)]
+        acting = running.enter_context(Program(act, ready="/-/ready", environment=clean_environment()))
         config = test_config(Addresses(folder, received.http, received.smtp))
         for route in routes(config["route"]):
             route.update({key: scaled(route[key], FACTOR) for key in _TIMES if key in route})
         (actions,) = (one for one in config["receivers"] if one["name"] == "actions")
-        actions["webhook_configs"][0]["url"] = f"http://{act}/"
+        actions["webhook_configs"][0]["url"] = f"{acting.url}/"
         manager = running.enter_context(AlertmanagerServer(config))
-        exporter = f"127.0.0.1:{free_port()}"
         window = f"{seconds(5):g}s"
-        process = running.enter_context(
-            _process(
-                [
-                    *("serve", "--vllm.url", server, "--web.listen-address", exporter),
-                    *("--spec.config", json.dumps(speculation), "--poll.interval", "500ms"),
-                    *("--window", window, "--judgement.window", window, *flags),
-                ],
-                f"http://{exporter}/-/ready",
-                folder / "exporter.log",
+        exporter = running.enter_context(
+            running_exporter(
+                *("--vllm.url", server, "--spec.config", json.dumps(speculation)),
+                *("--poll.interval", "500ms", "--window", window, "--judgement.window", window, *flags),
+                fast=False,
             )
         )
         prometheus = running.enter_context(
             PrometheusServer(
-                scrape={"vllm-specdec-exporter": exporter, "vllm": server.removeprefix("http://")},
+                scrape={"vllm-specdec-exporter": exporter.address, "vllm": server.removeprefix("http://")},
                 interval="1s",
                 config={
                     "rule_files": [path.name for path in RULES.glob("*.yml")],
-                    "alerting": {
-                        "alertmanagers": [
-                            {"static_configs": [{"targets": [manager.url.removeprefix("http://")]}]}
-                        ]
-                    },
+                    "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager.address]}]}]},
                 },
                 files=rules({path.name: path.read_text("utf-8") for path in RULES.glob("*.yml")}, FACTOR),
                 # How often what still fires is told again: a minute of production, too.
                 flags=("--rules.alert.resend-delay=1s", "--rules.alert.for-grace-period=10s"),
             )
         )
-        yield Stack(prometheus, manager, received, process, log)
-
-
-_TIMES = ("group_wait", "group_interval", "repeat_interval")
-
-
-@contextlib.contextmanager
-def _process(arguments: list[str], ready: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command until the end of the context, from when it is ready."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [COMMAND, *arguments], stdout=output, stderr=subprocess.STDOUT, env=clean_environment()
-        )
-    try:
-        end = time.monotonic() + 30.0
-        while not answers(ready):
-            assert process.poll() is None, log.read_text("utf-8")
-            assert time.monotonic() < end, f"{arguments[0]} did not start"
-            time.sleep(0.05)
-        yield process
-    finally:
-        process.terminate()
-        process.wait(15)
+        yield Stack(prometheus, manager, received, exporter, log)

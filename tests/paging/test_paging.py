@@ -17,9 +17,9 @@ from paging.stack import Stack, seconds, stack
 from support.programs import simulator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 #: What docs/detection.md promises, and Alertmanager's group_wait.
 PROMISED_COLLAPSE = 12.5
@@ -52,27 +52,24 @@ class Chapter:
     watchdogs: int
 
 
-class Narrator:
-    """Plays phases at the simulator, and keeps what came of each."""
+def set_phase(server: str, name: str, **parameters: object) -> None:
+    """Put the simulator into a phase."""
+    body = json.dumps({"phase": name, **parameters}).encode()
+    with urllib.request.urlopen(f"{server}/simulator/phase", body, timeout=30):
+        pass
 
-    def __init__(self, server: str, running: Stack) -> None:
-        self.server, self.stack = server, running
-        self._seen = [0, 0, 0, 0]
 
-    def phase(self, name: str, **parameters: object) -> None:
-        """Put the simulator into a phase."""
-        body = json.dumps({"phase": name, **parameters}).encode()
-        request = urllib.request.Request(f"{self.server}/simulator/phase", body, method="POST")
-        with urllib.request.urlopen(request, timeout=5):
-            pass
+def chapters_of(stack: Stack) -> Callable[..., Chapter]:
+    """Return a function that returns what came since it was last asked."""
+    seen = [0, 0, 0, 0]
 
-    def chapter(self, took: float = 0.0) -> Chapter:
-        """Return what came since the last chapter."""
-        stack = self.stack
+    def chapter(took: float = 0.0) -> Chapter:
         every = [stack.triggered(), stack.resolved(), stack.slack("#specdec-tickets"), stack.actions()]
-        new = [found[seen:] for found, seen in zip(every, self._seen, strict=True)]
-        self._seen = [len(found) for found in every]
+        new = [found[before:] for found, before in zip(every, seen, strict=True)]
+        seen[:] = [len(found) for found in every]
         return Chapter(*new, took, stack.active(), stack.suppressed(), stack.watchdogs())
+
+    return chapter
 
 
 @pytest.fixture(scope="module")
@@ -83,30 +80,29 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         simulator("--scenario", "healthy", "--seed", "1") as server,
         stack(folder, server, SPECULATION) as running,
     ):
-        chapters = {}
-        tell = Narrator(server, running)
+        chapters, chapter = {}, chapters_of(running)
         running.wait(lambda: running.prometheus.query("model:vllm_specdec_speedup:ratio_rate5m > 1"), 10, 20)
-        time.sleep(seconds(20))
-        chapters["healthy"] = tell.chapter()
+        time.sleep(seconds(15))
+        chapters["healthy"] = chapter()
 
-        tell.phase("collapse", acceptance=0.02)
+        set_phase(server, "collapse", acceptance=0.02)
         took = running.wait(running.triggered, PROMISED_COLLAPSE)
         running.wait(lambda: running.firing("Disable"), 25)
-        time.sleep(seconds(15))
-        chapters["collapsed"] = tell.chapter(took)
+        time.sleep(seconds(10))
+        chapters["collapsed"] = chapter(took)
 
-        tell.phase("healthy")
+        set_phase(server, "healthy")
         took = running.wait(running.resolved, 35)
         running.wait(lambda: not running.firing("Disable"), 5)
-        chapters["recovered"] = tell.chapter(took)
+        chapters["recovered"] = chapter(took)
 
-        tell.phase("idle")
-        time.sleep(seconds(40))
-        chapters["idle"] = tell.chapter()
+        set_phase(server, "idle")
+        time.sleep(seconds(25))
+        chapters["idle"] = chapter()
 
-        tell.phase("collapse", acceptance=0.02)
+        set_phase(server, "collapse", acceptance=0.02)
         running.wait(lambda: running.firing("Harmful", severity="critical"), 15)
-        chapters["collapsed again"] = tell.chapter()
+        chapters["collapsed again"] = chapter()
         running.kill_exporter()
         before = len(running.triggered())
 
@@ -114,7 +110,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
             return any("ExporterDown" in json.dumps(page) for page in running.triggered()[before:])
 
         took = running.wait(death_is_paged, PROMISED_DEATH)
-        chapters["died"] = tell.chapter(took)
+        chapters["died"] = chapter(took)
         yield chapters
 
 

@@ -44,35 +44,22 @@ def reckon(
     return account(target, draft, drafter, gpus, load or Load(), kv_bytes)
 
 
-def test_the_published_example_on_two_cards_of_80_gb() -> None:
-    """70B and 8B in BF16: 144 GB usable, 4 GB for keys and values, and with the draft 12 GB too few."""
+def test_the_published_example() -> None:
+    """70B and 8B in BF16: on two cards of 80 GB 4 GB are left, and with the draft 12 GB too few."""
     memory = reckon(TARGET, DRAFT, Gpus(2, 80e9, 0.9))
-    assert memory.target == 140e9
-    assert memory.draft == 16e9
-    assert memory.total == 160e9
-    assert memory.usable == pytest.approx(144e9)
-    assert memory.before.budget == pytest.approx(4e9)
+    assert (memory.target, memory.draft, memory.total) == (140e9, 16e9, 160e9)
+    assert (memory.target_share, memory.draft_share) == (0.875, 0.1)
     assert memory.after is not None
-    assert memory.after.budget == pytest.approx(-12e9)
     assert memory.after.fits is False
-    assert memory.target_share == 0.875
-    assert memory.draft_share == 0.1
+    larger = reckon(TARGET, DRAFT, Gpus(2, 141e9, 0.9))
+    assert larger.after is not None
+    budgets = [(m.usable, m.before.budget, m.after.budget) for m in (memory, larger) if m.after]
+    assert budgets == [pytest.approx((144e9, 4e9, -12e9)), pytest.approx((253.8e9, 113.8e9, 97.8e9))]
 
 
-def test_the_published_example_on_two_cards_of_141_gb() -> None:
-    memory = reckon(TARGET, DRAFT, Gpus(2, 141e9, 0.9))
-    assert memory.usable == pytest.approx(253.8e9)
-    assert memory.before.budget == pytest.approx(113.8e9)
-    assert memory.after is not None
-    assert memory.after.budget == pytest.approx(97.8e9)
-
-
-@pytest.mark.parametrize(
-    ("precision", "weights"),
-    [("fp32", 280e9), ("bf16", 140e9), ("int8", 70e9), ("fp8", 70e9), ("int4", 35e9)],
-)
-def test_weights_are_parameters_times_bytes(precision: str, weights: float) -> None:
-    assert from_parameters(70 * 10**9, PRECISIONS[precision]).weights == weights
+def test_weights_are_parameters_times_bytes() -> None:
+    weights = {"fp32": 280e9, "bf16": 140e9, "int8": 70e9, "fp8": 70e9, "int4": 35e9}
+    assert {name: from_parameters(70 * 10**9, PRECISIONS[name]).weights for name in weights} == weights
 
 
 @given(
@@ -165,17 +152,13 @@ def test_a_batch_fits_if_and_only_if_its_tokens_do(batch: int, context: int, mem
         assert found.fits
 
 
-@pytest.mark.parametrize(
-    ("method", "share"), [("eagle", 0.035), ("eagle3", 0.053), ("mtp", 0.021), ("medusa", 3 * 0.022)]
-)
-def test_heads_of_unknown_size_are_estimated_and_say_so(method: str, share: float) -> None:
-    head = estimate_head(METHODS[method], TARGET, BF16, 3)
-    assert head is not None
-    assert head.parameters == pytest.approx(share * 70e9)
-    assert head.estimated
-    assert "estimated (" in head.source
-
-
-def test_where_there_is_nothing_to_go_by_there_is_no_estimate() -> None:
+def test_heads_of_unknown_size_are_estimated_and_say_so() -> None:
+    """Where there is nothing to go by there is no estimate."""
+    for method, share in {"eagle": 0.035, "eagle3": 0.053, "mtp": 0.021, "medusa": 3 * 0.022}.items():
+        head = estimate_head(METHODS[method], TARGET, BF16, 3)
+        assert head is not None
+        assert head.parameters == pytest.approx(share * 70e9)
+        assert head.estimated
+        assert "estimated (" in head.source
     for method in ("mlp_speculator", "ngram", "draft_model"):
         assert estimate_head(METHODS[method], TARGET, BF16, 3) is None

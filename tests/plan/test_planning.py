@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -52,41 +53,21 @@ def test_nothing_that_is_not_said_is_assumed() -> None:
 # --- the draft model
 
 
-@pytest.mark.parametrize(
-    ("draft", "verdict"),
-    [
-        (70.0 / 7.9, Verdict.WARN),
-        (70.0 / 8, Verdict.OK),
-        (70.0 / 10, Verdict.OK),
-        (70.0 / 12, Verdict.OK),
-        (70.0 / 12.1, Verdict.WARN),
-        (70.0, Verdict.FAIL),
-        (72.0, Verdict.FAIL),
-    ],
-)
-def test_one_to_eight_up_to_one_to_twelve_is_recommended(draft: float, verdict: Verdict) -> None:
-    plan = make_plan(replace(GOOD, target=T70, draft=from_parameters(round(draft * 1e9), BF16)))
-    assert check(plan, "size_ratio").verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("draft", "verdict"), [(15.0, Verdict.OK), (15.4, Verdict.OK), (15.6, Verdict.FAIL), (30.0, Verdict.FAIL)]
-)
-def test_a_draft_takes_at_most_about_15_percent_of_vram(draft: float, verdict: Verdict) -> None:
-    """Of 100 GB; the limit is of whole percents, as it is published."""
-    question = replace(
-        GOOD,
-        target=from_parameters(50 * 10**9, PRECISIONS["int8"]),
-        draft=from_parameters(round(draft / 2 * 1e9), BF16),
-        gpus=Gpus(1, 100e9, 0.9),
-    )
-    assert check(make_plan(question), "draft_share").verdict is verdict
-
-
-@pytest.mark.parametrize(("gpu", "verdict"), [(100.0, Verdict.OK), (99.0, Verdict.WARN), (200.0, Verdict.OK)])
-def test_a_target_above_70_percent_of_vram_warns(gpu: float, verdict: Verdict) -> None:
-    plan = make_plan(replace(GOOD, target=T70, gpus=Gpus(2, gpu * 1e9, 0.9)))
-    assert check(plan, "target_share").verdict is verdict
+def test_the_published_limits_of_size_and_share() -> None:
+    """A draft of 1:8 up to 1:12; at most about 15 % of VRAM, as whole percents; a target of up to 70 %."""
+    ok, warn, fail = Verdict.OK, Verdict.WARN, Verdict.FAIL
+    for ratio, verdict in ((7.9, warn), (8, ok), (10, ok), (12, ok), (12.1, warn), (1, fail), (0.97, fail)):
+        draft = from_parameters(round(70 / ratio * 1e9), BF16)
+        assert check(make_plan(replace(GOOD, target=T70, draft=draft)), "size_ratio").verdict is verdict, (
+            ratio
+        )
+    half = replace(GOOD, target=from_parameters(50 * 10**9, PRECISIONS["int8"]), gpus=Gpus(1, 100e9, 0.9))
+    for gigabytes, verdict in ((15.0, ok), (15.4, ok), (15.6, fail), (30.0, fail)):
+        plan = make_plan(replace(half, draft=from_parameters(round(gigabytes / 2 * 1e9), BF16)))
+        assert check(plan, "draft_share").verdict is verdict, gigabytes
+    for gigabytes, verdict in ((100.0, ok), (99.0, warn), (200.0, ok)):
+        plan = make_plan(replace(GOOD, target=T70, gpus=Gpus(2, gigabytes * 1e9, 0.9)))
+        assert check(plan, "target_share").verdict is verdict, gigabytes
 
 
 def test_vocabularies_of_different_size_fail_whatever_is_said() -> None:
@@ -112,10 +93,10 @@ def test_vocabularies_of_one_size_prove_nothing() -> None:
     assert "128256 in both, which is needed but proves nothing" in found.text
 
 
-@pytest.mark.parametrize("name", ["same_family", "same_tokenizer"])
-def test_another_family_or_tokenizer_fails(name: str) -> None:
-    facts = replace(GOOD_FACTS, **{name: False})
-    assert check(make_plan(replace(GOOD, facts=facts)), name).verdict is Verdict.FAIL
+def test_another_family_or_tokenizer_fails() -> None:
+    for name in ("same_family", "same_tokenizer"):
+        facts = replace(GOOD_FACTS, **{name: False})
+        assert check(make_plan(replace(GOOD, facts=facts)), name).verdict is Verdict.FAIL
 
 
 def test_another_architecture_hints_at_another_family() -> None:
@@ -140,14 +121,10 @@ def test_a_draft_that_does_not_fit_fails() -> None:
     assert plan.conclusion is Conclusion.LEAVE_OFF
 
 
-def test_a_target_that_does_not_fit_fails_by_itself() -> None:
-    plan = make_plan(replace(GOOD, gpus=Gpus(1, 80e9, 0.9)))
-    assert "the target alone does not fit" in check(plan, "kv_budget").text
-
-
-def test_room_for_less_than_one_request_fails() -> None:
-    plan = make_plan(replace(GOOD, gpus=Gpus(2, 90e9, 0.9), load=Load(131072, 1)))
-    found = check(plan, "kv_budget")
+def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
+    alone = check(make_plan(replace(GOOD, gpus=Gpus(1, 80e9, 0.9))), "kv_budget")
+    assert "the target alone does not fit" in alone.text
+    found = check(make_plan(replace(GOOD, gpus=Gpus(2, 90e9, 0.9), load=Load(131072, 1))), "kv_budget")
     assert found.verdict is Verdict.FAIL
     assert "not even one request of 131,072 tokens" in found.text
 
@@ -174,43 +151,51 @@ def test_lookup_is_never_bound_by_memory_of_its_own() -> None:
 # --- temperature and the other facts
 
 
-@pytest.mark.parametrize(
-    ("temperatures", "cool", "hot"),
-    [
-        ((0.0,), Answer.YES, Answer.NO),
-        ((0.5,), Answer.YES, Answer.NO),
-        ((0.6,), Answer.NO, Answer.NO),
-        ((0.7,), Answer.NO, Answer.NO),
-        ((0.71,), Answer.NO, Answer.YES),
-        ((0.1, 0.3), Answer.YES, Answer.NO),  # 0.3 - 0.1 is more than 0.2 in binary
-        ((0.1, 0.4), Answer.NO, Answer.YES),
-        ((0.0, 1.0), Answer.NO, Answer.YES),
-        ((0.7, 0.8, 0.8), Answer.NO, Answer.YES),
-        ((), Answer.UNKNOWN, Answer.UNKNOWN),
-    ],
-)
-def test_temperature_must_be_low_and_alike(
-    temperatures: tuple[float, ...], cool: Answer, hot: Answer
-) -> None:
-    plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, temperatures=temperatures)))
-    assert use(plan, "temperature").holds is cool
-    assert leave_off(plan, "temperature").holds is hot
+YES, NO = Answer.YES, Answer.NO
 
 
 @pytest.mark.parametrize(
-    ("objective", "gains", "bound"),
+    ("use_name", "leave_off_name", "field", "answers"),
     [
-        (Objective.TPOT, Answer.YES, Answer.NO),
-        (Objective.THROUGHPUT, Answer.YES, Answer.NO),
-        (Objective.TTFT, Answer.NO, Answer.YES),
+        # Temperature must be low and alike.
+        (
+            "temperature",
+            "temperature",
+            "temperatures",
+            {
+                (0.0,): (YES, NO),
+                (0.5,): (YES, NO),
+                (0.6,): (NO, NO),
+                (0.7,): (NO, NO),
+                (0.71,): (NO, YES),
+                (0.1, 0.3): (YES, NO),  # 0.3 - 0.1 is more than 0.2 in binary
+                (0.1, 0.4): (NO, YES),
+                (0.0, 1.0): (NO, YES),
+                (0.7, 0.8, 0.8): (NO, YES),
+                (): (Answer.UNKNOWN, Answer.UNKNOWN),
+            },
+        ),
+        # Speculation is for output tokens, not for the first.
+        (
+            "objective",
+            "ttft_bound",
+            "objective",
+            {
+                Objective.TPOT: (YES, NO),
+                Objective.THROUGHPUT: (YES, NO),
+                Objective.TTFT: (NO, YES),
+            },
+        ),
     ],
 )
-def test_speculation_is_for_output_tokens_not_for_the_first(
-    objective: Objective, gains: Answer, bound: Answer
+def test_what_the_traffic_is_for(
+    use_name: str, leave_off_name: str, field: str, answers: dict[object, tuple[Answer, Answer]]
 ) -> None:
-    plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, objective=objective)))
-    assert use(plan, "objective").holds is gains
-    assert leave_off(plan, "ttft_bound").holds is bound
+    found = {}
+    for value in answers:
+        plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{field: value})))
+        found[value] = (use(plan, use_name).holds, leave_off(plan, leave_off_name).holds)
+    assert found == answers
 
 
 def test_unmonitored_is_a_reason_to_leave_it_off_and_unvalidated_is_not() -> None:
@@ -226,25 +211,12 @@ def test_unmonitored_is_a_reason_to_leave_it_off_and_unvalidated_is_not() -> Non
 # --- methods
 
 
-@pytest.mark.parametrize(
-    ("method", "k", "verdict"),
-    [
-        ("draft_model", 1, Verdict.WARN),
-        ("draft_model", 2, Verdict.OK),
-        ("draft_model", 3, Verdict.OK),
-        ("draft_model", 4, Verdict.WARN),
-        ("eagle", 1, Verdict.WARN),
-        ("eagle", 2, Verdict.OK),
-        ("eagle3", 5, Verdict.OK),
-        ("eagle3", 6, Verdict.WARN),
-        ("ngram", 9, Verdict.OK),
-    ],
-)
-def test_the_usual_k_is_2_to_5_for_eagle_and_2_to_3_for_draft_models(
-    method: str, k: int, verdict: Verdict
-) -> None:
-    plan = make_plan(replace(GOOD, method=METHODS[method], k=k))
-    assert check(plan, "num_speculative_tokens").verdict is verdict
+def test_the_usual_k_is_2_to_5_for_eagle_and_2_to_3_for_draft_models() -> None:
+    usual = {"draft_model": {2, 3}, "eagle": {2, 3, 4, 5}, "eagle3": {2, 3, 4, 5}, "ngram": {*range(1, 10)}}
+    for method, k in product(usual, range(1, 10)):
+        plan = make_plan(replace(GOOD, method=METHODS[method], k=k))
+        verdict = Verdict.OK if k in usual[method] else Verdict.WARN
+        assert check(plan, "num_speculative_tokens").verdict is verdict, (method, k)
 
 
 def test_mtp_needs_layers_that_the_target_brings() -> None:
@@ -263,18 +235,16 @@ def test_every_method_can_be_planned_without_knowing_anything(method: str) -> No
     assert [assumed.name for assumed in plan.outlook.assumptions] == ["cautious", "good"]
 
 
-@pytest.mark.parametrize(
-    ("method", "name", "config"),
-    [
-        ("draft_model", "org/d", {"method": "draft_model", "model": "org/d", "num_speculative_tokens": 3}),
-        ("eagle3", "", {"method": "eagle3", "model": "<draft model>", "num_speculative_tokens": 3}),
-        ("mtp", "", {"method": "mtp", "num_speculative_tokens": 3}),
-        ("suffix", "", {"method": "suffix", "num_speculative_tokens": 3}),
-        ("ngram", "", {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}),
-    ],
-)
-def test_the_configuration_has_what_vllm_wants(method: str, name: str, config: dict[str, object]) -> None:
-    assert speculative_config(METHODS[method], 3, name) == config
+def test_the_configuration_has_what_vllm_wants() -> None:
+    for method, name, more in (
+        ("draft_model", "org/d", {"model": "org/d"}),
+        ("eagle3", "", {"model": "<draft model>"}),
+        ("mtp", "", {}),
+        ("suffix", "", {}),
+        ("ngram", "", {"prompt_lookup_max": 4}),
+    ):
+        config = speculative_config(METHODS[method], 3, name)
+        assert config == {"method": method, "num_speculative_tokens": 3, **more}
 
 
 # --- speedup
@@ -298,30 +268,20 @@ def test_a_batch_of_ones_own_has_its_row() -> None:
     assert "at batch 48" in check(plan, "speedup").text
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "verdict"), [(0.0, Verdict.FAIL), (0.3, Verdict.WARN), (0.8, Verdict.OK)]
-)
-def test_an_acceptance_that_cannot_pay_fails(acceptance: float, verdict: Verdict) -> None:
-    plan = make_plan(replace(GOOD, acceptance=acceptance))
-    assert check(plan, "speedup").verdict is verdict
+def test_an_acceptance_that_cannot_pay_fails() -> None:
+    for acceptance, verdict in ((0.0, Verdict.FAIL), (0.3, Verdict.WARN), (0.8, Verdict.OK)):
+        assert check(make_plan(replace(GOOD, acceptance=acceptance)), "speedup").verdict is verdict
 
 
-def test_a_smaller_draft_costs_less_a_step() -> None:
-    large, small = (
-        make_plan(replace(GOOD, target=T70, draft=from_parameters(size * 10**9, BF16))).outlook.at(1)
-        for size in (8, 1)
-    )
-    assert small.step_cost < large.step_cost
-
-
-def test_a_quantized_target_makes_the_same_draft_dearer() -> None:
+def test_a_draft_costs_by_its_size_and_by_the_bytes_of_the_target() -> None:
     """Drafting and small batches are bound by the bytes that are read, not by parameters."""
-    draft = from_parameters(8 * 10**9, BF16)
-    full, quarter = (
-        make_plan(replace(GOOD, target=from_parameters(70 * 10**9, PRECISIONS[name]), draft=draft))
-        for name in ("bf16", "int4")
-    )
-    assert quarter.outlook.at(1).step_cost > full.outlook.at(1).step_cost
+
+    def cost(draft: int, precision: str = "bf16") -> float:
+        target = from_parameters(70 * 10**9, PRECISIONS[precision])
+        question = replace(GOOD, target=target, draft=from_parameters(draft * 10**9, BF16))
+        return make_plan(question).outlook.at(1).step_cost
+
+    assert cost(1) < cost(8) < cost(8, "int4")
 
 
 def test_a_mixture_of_experts_counts_by_what_a_token_reads() -> None:

@@ -12,30 +12,21 @@ not on time; after the last answer that one stays::
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 import threading
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
 
 from support.closing import clean_up
+from support.faulty_server import series
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-DATA = Path(__file__).parents[1] / "data"
-_SECONDS = 10.0
+__all__ = ["ReplayServer", "Reply", "series"]
 
-
-@cache
-def series(scenario: str) -> tuple[bytes, ...]:
-    """The answers of a recorded scenario, one a second."""
-    with gzip.open(DATA / "captures" / scenario / "metrics-series.jsonl.gz", "rt") as file:
-        return tuple(row["text"].encode() for row in map(json.loads, file) if "text" in row)
+_SECONDS = 30.0
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A real Prometheus scrapes the real exporter, which polls recorded answers of a real vLLM.
 
-Two exporters run at once for half a minute, and then without a server behind them for some seconds:
+Two exporters run at once for twenty seconds, and then without a server behind them for some more:
 `plain` sees the recorded series and knows the baseline of the same server without speculation, `torn` sees
 the same series with answers torn between two counters. Prometheus `first` scrapes both, `second` only
 `plain`. The tests then ask what was stored.
@@ -17,16 +17,16 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import pytest
 
 from golden.cases import recorded_baseline
 from prometheus.replay import ReplayServer, series
-from support.exporter import exporter
-from support.programs import find_program
-from support.prometheus import PrometheusError, PrometheusServer
+from support.exporter import running_exporter
+from support.programs import eventually
+from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.baseline import encode
 from vllm_specdec_exporter.metric import Kind, Scope
 from vllm_specdec_exporter.metrics import METRICS
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
     from support.prometheus import Series
 
-POLL_SECONDS = 0.6
-SCRAPE_INTERVAL = "300ms"
+POLL_SECONDS = 1.0
+SCRAPE_INTERVAL = "250ms"
 WINDOWS = {"3s": 3.0, "10s": 10.0}
-FLAGS = ("--poll.interval", "1s", "--poll.timeout", "900ms", "--window", "3s", "--window", "10s")
+FLAGS = ("--poll.interval", "1s", "--poll.timeout", "950ms", "--window", "3s", "--window", "10s")
 SCENARIO = "ngram-phases"
 K = 4
 
 PREFIX = "vllm_specdec_"
-#: The recorded answers to play: every other second, and less of the idle time.
-PLAYED = [*range(0, 62, 2), *range(62, 80, 6), *range(80, 102, 2)]
+#: The recorded answers to play: one of four, and less of the idle time.
+PLAYED = [*range(0, 62, 4), *range(62, 80, 6), *range(80, 102, 4)]
 #: Everything that the run stored.
 ALL = "5m"
 
@@ -65,21 +65,21 @@ _ACCEPTED = re.compile(rb"^vllm:spec_decode_num_accepted_tokens\w*_total\{.*\n",
 
 
 def torn(bodies: Sequence[bytes]) -> list[bytes]:
-    """The answers at `PLAYED`, every other of them torn, in one way and the other.
+    """The answers at `PLAYED`, two of three of them torn, in one way and the other.
 
-    A torn answer has some counters of the answer a second before the others', so no counter ever falls. The
+    A torn answer has some counters of this answer and the others of the next, so no counter ever falls. The
     last answer is whole, and the one before it torn.
     """
     answers = []
     for number, index in enumerate(PLAYED[:-1]):
-        late = {0: _DRAFTS, 2: _ACCEPTED}.get(number % 4)
+        late = {0: _DRAFTS, 1: _ACCEPTED}.get(number % 3)
         if index == PLAYED[-2]:
             late = _ACCEPTED
         if late is None:
             answers.append(bodies[index])
             continue
         old = iter(late.findall(bodies[index]))
-        answers.append(late.sub(lambda _, old=old: next(old), bodies[index + 1]))  # type: ignore[misc]
+        answers.append(late.sub(lambda _, old=old: next(old), bodies[PLAYED[number + 1]]))  # type: ignore[misc]
     return [*answers, bodies[PLAYED[-1]]]
 
 
@@ -167,31 +167,34 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with (
         ReplayServer(PLAIN) as plain_server,
         ReplayServer(TORN) as torn_server,
-        exporter("--vllm.url", plain_server.url, "--baseline.file", str(known), *FLAGS) as plain,
-        exporter("--vllm.url", torn_server.url, *FLAGS) as torn_one,
-        PrometheusServer({"plain": plain, "torn": torn_one}, interval=SCRAPE_INTERVAL) as first,
-        PrometheusServer({"plain": plain}, interval=SCRAPE_INTERVAL) as second,
+        running_exporter(
+            *("--vllm.url", plain_server.url, "--baseline.file", str(known), *FLAGS), fast=False
+        ) as plain,
+        running_exporter("--vllm.url", torn_server.url, *FLAGS, fast=False) as torn_one,
+        PrometheusServer(
+            {"plain": plain.address, "torn": torn_one.address}, interval=SCRAPE_INTERVAL
+        ) as first,
+        PrometheusServer({"plain": plain.address}, interval=SCRAPE_INTERVAL) as second,
     ):
         began = time.time()
-        end = time.monotonic() + 90
-        while not (plain_server.finished and torn_server.finished):
-            assert time.monotonic() < end, "the exporters did not poll all answers"
-            time.sleep(0.1)
+        eventually(lambda: plain_server.finished and torn_server.finished, 90)
         last = naive_buckets(PLAIN[-1])[0]
         bucket = f'{PREFIX}accepted_tokens_per_draft_bucket{{le="0.0"}} == {last}'
         for prometheus in (first, second):
-            prometheus.wait_for(bucket)
-        first.wait_for(f'{PREFIX}drafts_total{{job="torn"}} == on() {PREFIX}drafts_total{{job="plain"}}')
+            prometheus.wait_for(bucket, 60)
+        first.wait_for(f'{PREFIX}drafts_total{{job="torn"}} == on() {PREFIX}drafts_total{{job="plain"}}', 60)
         down = time.time()
         plain_server.pause()
         torn_server.pause()
         for prometheus in (first, second):
-            prometheus.wait_for(f"count_over_time({PREFIX}up[1s]) > 2 and max_over_time({PREFIX}up[1s]) == 0")
+            prometheus.wait_for(
+                f"count_over_time({PREFIX}up[1s]) > 2 and max_over_time({PREFIX}up[1s]) == 0", 60
+            )
         back = time.time()
         plain_server.resume()
         torn_server.resume()
         for prometheus in (first, second):
-            prometheus.wait_for(f'{PREFIX}window_drafts{{window="3s"}} == 0')
+            prometheus.wait_for(f'{PREFIX}window_drafts{{window="3s"}} == 0', 60)
         yield Run(first, second, began, down, back, time.time())
 
 
@@ -240,12 +243,15 @@ def stretches(run: Run) -> list[Stretch]:
 
 
 def test_the_run_is_worth_looking_at(run: Run) -> None:
-    """Nearly every answer was polled, scraped, and can be compared; ratios rise and collapse on the way."""
+    """Enough answers were scraped, and can be compared; ratios rise and collapse on the way.
+
+    Half would do for the other tests: a busy machine loses scrapes.
+    """
     polls = run.polls()
-    assert len(PLAIN) * 0.6 < len(polls)
+    assert len(PLAIN) * 0.5 < len(polls)
     windows = Counter(stretch.name for stretch in stretches(run))
     for window, seconds in WINDOWS.items():
-        assert windows[window] > 0.4 * (len(polls) - seconds / POLL_SECONDS), window
+        assert windows[window] > 0.3 * (len(polls) - seconds / POLL_SECONDS), window
     ratios = [ratio for s in stretches(run) if (ratio := s.gauge("acceptance_ratio")) is not None]
     assert min(ratios) < 0.05
     assert max(ratios) > 0.6
@@ -276,99 +282,7 @@ def test_gauges_are_the_differences_of_the_republished_counters(run: Run) -> Non
             assert (at_position / drafts if drafts else None) == ratio, (s.last.time, position)
 
 
-# --- payoff and advice
-
-
-def test_the_estimate_follows_from_what_is_stored(run: Run) -> None:
-    """The speedup is the mean acceptance length over the length that would break even, in every window."""
-    seen = 0
-    for s in stretches(run):
-        speedup, even = s.gauge("estimated_speedup"), s.gauge("break_even_acceptance_length")
-        ratio, length = s.gauge("break_even_acceptance_ratio"), s.gauge("mean_acceptance_length")
-        if length is None:
-            assert (speedup, even, ratio) == (None, None, None), s.last.time
-            continue
-        assert speedup is not None
-        assert even is not None
-        assert ratio is not None
-        assert speedup == pytest.approx(length / even, rel=1e-12)
-        assert 1 < even < 1 + K
-        assert 0 < ratio < 1
-        seen += 1
-    assert seen > 20
-
-
-#: Gauges that are a ratio over something that may not have happened.
-GAINS = (
-    "estimated_speedup",
-    "break_even_acceptance_length",
-    "break_even_acceptance_ratio",
-    "mean_batch_size",
-    "measured_speedup",
-    "measured_requests",
-    "latency_ratio",
-)
-
-
-def test_what_does_not_exist_is_absent_and_not_0(run: Run) -> None:
-    """Busy windows have every gain, idle ones none, and in between nothing drops to 0."""
-    shown: dict[str, Counter[bool]] = {name: Counter() for name in GAINS}
-    for scrape in run.plain:
-        for window in WINDOWS:
-            if not scrape.one("window_drafts", window=window):
-                continue
-            found = [key for key in scrape.values if key[0] in GAINS and ("window", window) in key[1]]
-            assert [key for key in found if scrape.values[key] == 0] == [], scrape.time
-            for name in GAINS:
-                shown[name][any(key[0] == name for key in found)] += 1
-    idle = [s for s in run.plain if s.one("up") == 1 and s.one("window_drafts", window="3s") == 0]
-    assert len(idle) > 3
-    for scrape in idle:
-        gone = {
-            name for name in GAINS if name not in ("measured_speedup", "measured_requests", "latency_ratio")
-        }
-        left = {key[0] for key in scrape.values if ("window", "3s") in key[1]}
-        assert gone & left == set(), scrape.time
-    for name in GAINS[:4]:
-        assert shown[name][False] == 0, name
-    for name in GAINS:
-        assert shown[name][True] > 10, name
-
-
-def test_a_measurement_needs_enough_requests(run: Run) -> None:
-    """Below the minimum, and during the outage, there is no measured speedup at all."""
-    least = run.first.value(f'{PREFIX}threshold{{name="measurement_minimum_requests",job="plain"}}', run.down)
-    assert least == 20
-    requests = [
-        value
-        for scrape in run.plain
-        for (name, _), value in scrape.values.items()
-        if name == "measured_requests"
-    ]
-    assert min(requests) >= least
-    without = [s for s in run.plain if s.one("up") == 1 and s.one("measured_speedup", window="3s") is None]
-    assert without, "some windows hold too few"
-    assert run.first.query(f'{PREFIX}measured_speedup{{job="torn"}}', run.down) == {}, "it has no baseline"
-
-
-def test_payoff_and_recommendation_are_one_hot_in_every_scrape(run: Run) -> None:
-    """At most one verdict is 1, and none unless active; exactly one recommendation is."""
-    verdicts = set()
-    for scrape in run.plain:
-        payoff = {dict(own)["verdict"]: v for (name, own), v in scrape.values.items() if name == "payoff"}
-        action = {
-            dict(own)["action"]: v for (name, own), v in scrape.values.items() if name == "recommendation"
-        }
-        if scrape.one("up") != 1:
-            assert (payoff, action) == ({}, {})
-            continue
-        assert set(payoff) == {"harmful", "marginal", "beneficial"}
-        assert sum(payoff.values()) == scrape.one("activity", state="active")
-        assert sum(action.values()) == 1
-        k = scrape.one("recommended_num_speculative_tokens")
-        assert (k is None) == (action["insufficient_data"] == 1)
-        verdicts |= {verdict for verdict, value in payoff.items() if value}
-    assert verdicts >= {"harmful"}
+# --- PromQL
 
 
 def test_promql_finds_where_speculation_loses(run: Run) -> None:
@@ -378,13 +292,11 @@ def test_promql_finds_where_speculation_loses(run: Run) -> None:
     threshold = f'on() group_left {PREFIX}threshold{{job="plain",name="harmful_speedup"}}'
     verdict = f'{PREFIX}payoff{{job="plain",verdict="harmful"}} == 1'
     judged = [s for s in run.plain if s.one("up") == 1 and s.one("activity", state="active") == 1]
-    assert len(judged) > 20
+    assert len(judged) > 12
     for scrape in judged[:: max(1, len(judged) // 12)]:
         rule = run.first.query(f"({measured} or {estimated}) < {threshold}", scrape.time)
         assert bool(rule) == bool(run.first.query(verdict, scrape.time)), scrape.time
 
-
-# --- PromQL
 
 #: `increase` scales by one factor for all series of a scrape, which a ratio cancels but for rounding.
 ROUNDING = 1e-12
@@ -420,42 +332,36 @@ def ask(run: Run, s: Stretch, expression: str, function: str) -> dict[Series, fl
 
 
 @pytest.mark.parametrize("function", ["increase", "rate"])
-@pytest.mark.parametrize("name", RATIOS)
-def test_promql_ratios_agree_with_the_gauges(run: Run, name: str, function: str) -> None:
+def test_promql_ratios_agree_with_the_gauges(run: Run, function: str) -> None:
     """What a user computes from the counters is what the exporter publishes for the same window."""
-    for s in moments(run):
+    for s, name in product(moments(run), RATIOS):
         found = ask(run, s, RATIOS[name], function)
         assert found, "PromQL yields nothing"
         for labels, value in found.items():
             position = {k: v for k, v in labels if k == "position"}
             expected = s.gauge(name, **position)
             assert expected is not None
-            assert math.isclose(expected, value, rel_tol=ROUNDING, abs_tol=ROUNDING), (s, labels)
+            assert math.isclose(expected, value, rel_tol=ROUNDING, abs_tol=ROUNDING), (name, s, labels)
         assert len(found) == (K if name.startswith("position") else 1)
 
 
-@pytest.mark.parametrize("function", ["increase", "rate"])
-def test_promql_bucket_ratios_agree_with_the_position_ratios(run: Run, function: str) -> None:
-    """The share of drafts with more than j accepted tokens is the acceptance ratio of position j."""
-    expression = (
+def test_promql_of_the_histogram_agrees_with_the_gauges(run: Run) -> None:
+    """The share of drafts with more than j accepted tokens is the acceptance ratio of position j.
+
+    Sum over count is the mean of accepted tokens, which is the mean acceptance length less the bonus.
+    """
+    shares = (
         "1 - {f}({p}accepted_tokens_per_draft_bucket{w})"
         " / ignoring(le) group_left {f}({p}accepted_tokens_per_draft_count{w})"
     )
+    mean = "{f}({p}accepted_tokens_per_draft_sum{w}) / {f}({p}accepted_tokens_per_draft_count{w})"
     for s in moments(run):
-        found = {dict(labels)["le"]: value for labels, value in ask(run, s, expression, function).items()}
+        found = {dict(labels)["le"]: value for labels, value in ask(run, s, shares, "rate").items()}
         bounds = {f"{j}.0": s.gauge("position_acceptance_ratio", position=str(j)) for j in range(K)}
         expected = {**bounds, f"{K}.0": 0.0, "+Inf": 0.0}
         assert found == pytest.approx(expected, rel=1e-9, abs=ROUNDING)
-
-
-def test_promql_mean_of_the_histogram_agrees_with_the_mean_acceptance_length(run: Run) -> None:
-    """Sum over count is the mean of accepted tokens, which is the mean acceptance length less the bonus."""
-    expression = "{f}({p}accepted_tokens_per_draft_sum{w}) / {f}({p}accepted_tokens_per_draft_count{w})"
-    for s in moments(run):
-        (mean,) = ask(run, s, expression, "increase").values()
-        length = s.gauge("mean_acceptance_length")
-        assert length is not None
-        assert math.isclose(length - 1, mean, rel_tol=1e-9, abs_tol=ROUNDING)
+        (accepted,) = ask(run, s, mean, "increase").values()
+        assert 1 + accepted == pytest.approx(s.gauge("mean_acceptance_length"), rel=1e-9, abs=ROUNDING)
 
 
 def quantile(q: float, cumulative: Sequence[float]) -> float:
@@ -467,39 +373,28 @@ def quantile(q: float, cumulative: Sequence[float]) -> float:
     return bucket - 1 + (q - below) / (share - below)
 
 
-@pytest.mark.parametrize("q", [0.25, 0.5, 0.9])
-def test_histogram_quantile_agrees_with_the_position_ratios(run: Run, q: float) -> None:
+def test_histogram_quantile_agrees_with_the_position_ratios(run: Run) -> None:
     """`histogram_quantile` sees the distribution that the position ratios describe."""
-    expression = f"histogram_quantile({q}, {{f}}({{p}}accepted_tokens_per_draft_bucket{{w}}))"
-    for s in moments(run):
+    for s, q in product(moments(run), (0.25, 0.5, 0.9)):
+        expression = f"histogram_quantile({q}, {{f}}({{p}}accepted_tokens_per_draft_bucket{{w}}))"
         ratios = [s.gauge("position_acceptance_ratio", position=str(j)) or 0.0 for j in range(K)]
         cumulative = [*(1 - ratio for ratio in ratios), 1.0]
         (found,) = ask(run, s, expression, "rate").values()
-        assert math.isclose(quantile(q, cumulative), found, rel_tol=1e-9, abs_tol=1e-9), s.last.time
+        assert math.isclose(quantile(q, cumulative), found, rel_tol=1e-9, abs_tol=1e-9), (q, s.last.time)
 
 
 # --- two servers
 
 
-def test_two_prometheus_servers_store_the_same_values(run: Run) -> None:
-    """Whoever scrapes between two polls gets the same series with the same values, in all of them."""
-    first = {scrape.poll: scrape.values for scrape in run.plain}
-    second = {scrape.poll: scrape.values for scrape in run.scrapes(run.second, "plain")}
-    common = sorted(first.keys() & second.keys())
-    assert len(PLAIN) * 0.6 < len(common)
-    for poll in common:
-        assert first[poll] == second[poll], poll
-
-
-def test_scrapes_between_two_polls_see_the_same_values(run: Run) -> None:
-    """Nothing moves between two polls: no window slides, no gauge is computed anew."""
-    by_poll: dict[tuple[float, float], Values] = {}
-    repeated = 0
-    for scrape in run.plain:
-        before = by_poll.setdefault(scrape.poll, scrape.values)
-        repeated += before is not scrape.values
-        assert before == scrape.values, scrape.time
-    assert len(PLAIN) // 2 < repeated
+def test_every_scrape_of_a_poll_sees_the_same_values(run: Run) -> None:
+    """Nothing moves between two polls, whoever scrapes: no window slides, no gauge is computed anew."""
+    for scrapes, repeats in ((run.plain, True), (run.scrapes(run.second, "plain"), False)):
+        by_poll: dict[tuple[float, float], Values] = {scrape.poll: scrape.values for scrape in run.plain}
+        seen = Counter(scrape.poll for scrape in scrapes if scrape.poll in by_poll)
+        for scrape in scrapes:
+            assert by_poll.get(scrape.poll, scrape.values) == scrape.values, scrape.time
+        assert len(seen) > len(PLAIN) * 0.5
+        assert not repeats or sum(seen.values()) - len(seen) > len(PLAIN) // 2
 
 
 # --- the server goes away
@@ -511,16 +406,14 @@ def outage(run: Run) -> float:
 
 
 def test_series_of_a_server_that_is_down_go_stale_at_once(run: Run) -> None:
-    """No look-back serves old values: the first scrape after a failed poll ends every series of an engine."""
+    """No look-back serves old values: the first scrape after a failed poll ends every series of an engine.
+
+    `up` is of the exporter, `vllm_specdec_up` of the server; alerts must be able to tell them apart.
+    """
     of_engines = f'{{__name__=~"{PREFIX}.+",job="plain",model_name!=""}}'
     assert run.first.query(of_engines, run.down)
     assert run.first.query(of_engines, outage(run)) == {}
     assert run.first.value(f'{PREFIX}up{{job="plain"}}', run.down) == 1
-    assert run.first.value(f'{PREFIX}up{{job="plain"}}', outage(run)) == 0
-
-
-def test_the_exporter_stays_up_while_its_server_is_down(run: Run) -> None:
-    """`up` is of the exporter, `vllm_specdec_up` of the server; alerts must be able to tell them apart."""
     outage_seconds = f"{max(1, math.floor(run.back - run.down))}s"
     for prometheus in (run.first, run.second):
         assert prometheus.value(f'min_over_time(up{{job="plain"}}[{outage_seconds}])', run.back) == 1
@@ -552,18 +445,16 @@ def test_series_return_with_the_server(run: Run) -> None:
 # --- the histogram
 
 
-def test_the_torn_answers_would_make_naive_buckets_fall() -> None:
-    """The torn series is hard enough: computed from each answer alone, buckets fall again and again."""
-    buckets = [naive_buckets(body) for body in TORN]
-    falls = sum(
-        after < before for one, other in pairwise(buckets) for before, after in zip(one, other, strict=True)
-    )
-    assert falls > 10
-
-
 @pytest.mark.parametrize("job", ["plain", "torn"])
 def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
-    """Prometheus sees not one reset within the life of the server, whatever its answers were torn into."""
+    """Prometheus sees not one reset within the life of the server, whatever its answers were torn into.
+
+    Buckets rise with their bounds, up to the count, in every scrape. Computed from each torn answer alone,
+    they would fall again and again.
+    """
+    naive = [naive_buckets(body) for body in TORN]
+    pairs = [pair for one, other in pairwise(naive) for pair in zip(one, other, strict=True)]
+    assert sum(after < before for before, after in pairs) > 10
     unseen = (Scope.REQUESTS, Scope.GROUP, Scope.MODEL, Scope.TENANT)  # without a tap
     names = [row.name for row in METRICS if row.kind is Kind.COUNTER and row.scope not in unseen]
     names += [f"accepted_tokens_per_draft_{part}" for part in ("bucket", "count", "sum")]
@@ -571,11 +462,6 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
         found = run.first.query(f'resets({PREFIX}{name}{{job="{job}"}}[{ALL}])', run.ended)
         assert set(found.values()) == {0.0}, name
         assert len(found) == K + 2 or not name.endswith("_bucket")
-
-
-@pytest.mark.parametrize("job", ["plain", "torn"])
-def test_buckets_are_cumulative_in_every_scrape(run: Run, job: str) -> None:
-    """They rise with their bounds, up to the count, in torn answers too."""
     scrapes = [s for s in run.scrapes(run.first, job) if s.one("up") == 1]
     assert len(scrapes) > len(PLAIN)
     for scrape in scrapes:
@@ -593,44 +479,3 @@ def test_torn_answers_are_counted(run: Run) -> None:
     assert run.first.value(count % "plain", at) == 0
     assert (run.first.value(count % "torn", at) or 0) > 5
     assert run.first.value(f'{PREFIX}engine_resets_total{{job="torn"}}', at) == 0
-
-
-def test_the_next_whole_answer_sets_the_distribution_right(run: Run) -> None:
-    """Then no bucket is below the truth, nor above it by more than torn answers have overstated it.
-
-    None may ever fall, so what a torn answer overstates stays until the truth has caught up.
-    """
-    buckets = f'{PREFIX}accepted_tokens_per_draft_bucket{{job="torn",le!="+Inf"}}'
-    found = {dict(labels)["le"]: value for labels, value in run.first.query(buckets, run.down).items()}
-    bodies = series(SCENARIO)
-    wholes = [
-        bodies[index] if seen == bodies[index] else bodies[index + 1]
-        for seen, index in zip(TORN, PLAYED, strict=True)
-    ]
-    overstated = [0.0] * K  # of each bucket or one below it, for none may be below its neighbour
-    for seen, whole in zip(TORN, wholes, strict=True):
-        surplus = [n - t for n, t in zip(naive_buckets(seen), naive_buckets(whole), strict=True)]
-        overstated = [max(most, *surplus[: j + 1], 0.0) for j, most in enumerate(overstated)]
-    truth = naive_buckets(TORN[-1])
-    drafts = _DRAFTS_VALUE.findall(TORN[-1])
-    off = [found[f"{j}.0"] - value for j, value in enumerate(truth)]
-    assert [0 <= by <= most for by, most in zip(off, overstated, strict=True)] == [True] * K, (
-        off,
-        overstated,
-    )
-    assert [found[f"{K}.0"]] == [float(value) for value in drafts]
-
-
-# --- the helper
-
-
-def test_a_missing_prometheus_is_named_by_its_debian_package() -> None:
-    """Whoever has no Prometheus is told what to install."""
-    with pytest.raises(PrometheusError, match=r"no-such-program is missing: .*apt-get install prometheus"):
-        find_program("no-such-program", "prometheus")
-
-
-def test_a_configuration_that_prometheus_refuses_is_quoted() -> None:
-    """Whoever gives it nonsense is told what Prometheus said."""
-    with pytest.raises(PrometheusError, match="field nonsense not found"):
-        PrometheusServer(config={"nonsense": 1}).start()

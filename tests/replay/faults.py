@@ -126,14 +126,7 @@ _SCHEDULE = (ScheduleRow(1, 16, 3), ScheduleRow(17, 512, 0))
 _DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
 
 FAULTS: tuple[Fault, ...] = (
-    Fault(
-        "collapse",
-        "Harmful",
-        "critical",
-        _all(acceptance=(0.02, 0.01, 0.01)),
-        12,
-        settings=_DRAFT_MODEL,
-    ),
+    Fault("collapse", "Harmful", "critical", _all(acceptance=(0.02, 0.01, 0.01)), 12, settings=_DRAFT_MODEL),
     Fault(
         "collapse-of-a-cheap-drafter",
         "Collapsed",

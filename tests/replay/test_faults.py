@@ -19,7 +19,7 @@ from replay.faults import FAULTS, LASTS, START, Fault, play
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "detection.md"
 
@@ -58,50 +58,51 @@ def fired(world: str) -> dict[str, list[Firing]]:
 
 
 def detected(fault: Fault) -> int:
-    """Minutes until the alert that must find a fault fired."""
-    times = [
-        minutes
-        for alert, severity, minutes in fired(fault.world)[fault.name]
-        if (alert, severity) == (fault.alert, fault.severity)
+    """Minutes until the alert that must find a fault fired; more than any promise where it never did."""
+    every = fired(fault.world)[fault.name]
+    right = [
+        minutes for alert, severity, minutes in every if (alert, severity) == (fault.alert, fault.severity)
     ]
-    assert times, f"{fault.alert} ({fault.severity}) never fired; fired: {fired(fault.world)[fault.name]}"
-    return min(times)
+    return min(right, default=9999)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_is_found_by_the_right_alert_in_time(fault: Fault) -> None:
-    """Its alert fires after the fault, not before, and within the promised minutes."""
-    assert 0 <= detected(fault) <= fault.within
+def test_each_fault_is_found_by_the_right_alert_in_time() -> None:
+    """It fires after the fault, not before, and within the promised minutes."""
+    late = {
+        fault.name: (f"{fault.alert} ({fault.severity})", fired(fault.world)[fault.name])
+        for fault in FAULTS
+        if not 0 <= detected(fault) <= fault.within
+    }
+    assert late == {}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_nothing_fires_before_a_fault(fault: Fault) -> None:
+def test_nothing_fires_before_a_fault() -> None:
     """The same service was healthy, and nobody heard of it."""
-    before = [one for one in fired(fault.world)[fault.name] if one[2] < 0 and one[1] != "info"]
-    assert before == []
+    early = [
+        (fault.name, one)
+        for fault in FAULTS
+        for one in fired(fault.world)[fault.name]
+        if one[2] < 0 and one[1] != "info"
+    ]
+    assert early == []
 
 
 #: Faults that hurt users or leave nobody watching; the others must not page.
 _PAGES = {
-    "collapse",
-    "collapse-of-a-cheap-drafter",
-    "slow-decay",
-    "disable-by-the-rule",
-    "no-k-pays-in-large-batches",
-    "saturation",
-    "exporters-die",
-    "exporters-vanish",
-    "servers-time-out",
-    "unknown-metrics",
-    "requests-fail",
+    *("collapse", "collapse-of-a-cheap-drafter", "slow-decay", "disable-by-the-rule"),
+    *("no-k-pays-in-large-batches", "saturation", "requests-fail"),
+    *("exporters-die", "exporters-vanish", "servers-time-out", "unknown-metrics"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_only_harm_and_lost_monitoring_page(fault: Fault) -> None:
+def test_only_harm_and_lost_monitoring_page() -> None:
     """A page comes where users are hurt or nobody watches any more, by one alert; else tickets at most."""
-    pages = {alert for alert, severity, _ in fired(fault.world)[fault.name] if severity == "critical"}
-    assert len(pages) == (fault.name in _PAGES), pages
+    pages = {
+        fault.name: {alert for alert, severity, _ in fired(fault.world)[fault.name] if severity == "critical"}
+        for fault in FAULTS
+    }
+    wrong = {name: alerts for name, alerts in pages.items() if len(alerts) != (name in _PAGES)}
+    assert wrong == {}
 
 
 def document() -> Iterator[str]:

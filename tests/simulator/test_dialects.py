@@ -1,4 +1,6 @@
-from collections.abc import Callable
+"""Every dialect's answer: its format, its families, and the truth in it."""
+
+from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import (
@@ -6,71 +8,66 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
+from support.builders import rendered, upstream
+from support.exporter import Metrics
 from vllm_specdec_exporter.simulator import DIALECTS, Simulation, SimulationConfig
-
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 CLASSIC = ("vllm", "vllm-multiproc", "vllm-v0", "lmdeploy", "llamacpp")
 DRAFTS = "spec_decode_num_drafts_total"
 
 
-def simulate(seconds: float = 20, **settings: object) -> Simulation:
-    simulation = Simulation(SimulationConfig(**settings), seed=3)  # type: ignore[arg-type]
+def simulate(seconds: float = 20, **settings: Any) -> Simulation:
+    simulation = Simulation(SimulationConfig(**settings), seed=3)
     simulation.advance(seconds)
     return simulation
 
 
-@pytest.mark.parametrize("dialect", CLASSIC)
-@pytest.mark.parametrize("k", [0, 3])
-def test_classic_parser_accepts(dialect: str, k: int) -> None:
-    body = simulate(num_speculative_tokens=k, engines=2).render(dialect).decode()
-    families = list(parse_classic(body))
-    assert {family.type for family in families} <= {"counter", "gauge", "histogram", "summary"}
-    assert not body.endswith("# EOF\n")
+def text_of(simulation: Simulation, dialect: str = "vllm") -> str:
+    return simulation.render(dialect).decode()
 
 
 @pytest.mark.parametrize("k", [0, 3])
-def test_openmetrics_parser_accepts_the_rust_front_end(k: int) -> None:
-    body = simulate(num_speculative_tokens=k, engines=2).render("vllm-rust").decode()
-    families = {family.name: family for family in parse_openmetrics(body)}  # type: ignore[no-untyped-call]
+def test_parsers_accept_every_format(k: int) -> None:
+    simulation = simulate(num_speculative_tokens=k, engines=2)
+    for dialect in CLASSIC:
+        text = text_of(simulation, dialect)
+        types = {family.type for family in parse_classic(text)}
+        assert types <= {"counter", "gauge", "histogram", "summary"}, dialect
+        assert not text.endswith("# EOF\n")
+    families = {family.name: family for family in parse_openmetrics(text_of(simulation, "vllm-rust"))}  # type: ignore[no-untyped-call]
     drafts = families["vllm:spec_decode_num_drafts"]
     assert drafts.type == "counter"
     assert [sample.name for sample in drafts.samples] == [f"vllm:{DRAFTS}"] * 2
     assert DIALECTS["vllm-rust"].content_type.startswith("application/openmetrics-text;")
 
 
-def test_underscore_answers_break_the_openmetrics_parser_as_real_ones_do(
-    read_data: Callable[[str], str],
-) -> None:
+def test_underscore_answers_break_the_openmetrics_parser_as_real_ones_do() -> None:
     """Their samples do not belong to their families any more: no parser can know the types."""
-    real = read_data("captures/rendered/vllm-0.32.0-1engine-k3.classic.txt.om-underscores.gz")
-    for text in (real, simulate().render("vllm-underscore").decode()):
+    real = rendered("vllm-0.32.0-1engine-k3.classic.txt.om-underscores").decode()
+    for text in (real, text_of(simulate(), "vllm-underscore")):
         with pytest.raises(ValueError, match="Clashing name: vllm_spec_decode_num_accepted"):
             list(parse_openmetrics(text))  # type: ignore[no-untyped-call]
-        names = {sample.name for family in parse_classic(text) for sample in family.samples}
-        assert f"vllm_{DRAFTS}" in names
+        assert f"vllm_{DRAFTS}" in Metrics(text).samples
         assert "# TYPE vllm:spec_decode_num_drafts counter" in text
 
 
 def test_rust_front_end_peculiarities() -> None:
-    lines = simulate().render("vllm-rust").decode().splitlines()
+    lines = text_of(simulate(), "vllm-rust").splitlines()
     label = 'model_name="meta-llama/Llama-3.1-8B-Instruct",engine="0"'
     assert "# HELP vllm:spec_decode_num_drafts Number of spec decoding drafts.." in lines
     value = next(line for line in lines if line.startswith(f"vllm:{DRAFTS}{{{label}}} "))
     assert value.split()[-1].isdigit()
     assert any(line.startswith(f'vllm:iteration_tokens_total_bucket{{le="1.0",{label}}}') for line in lines)
     assert lines[-1] == "# EOF"
-    assert not any("_created" in line or line.startswith("process_") for line in lines)
-    assert not any("cache_config_info" in line for line in lines)
-
-
-def test_rust_front_end_has_zeros_without_speculation_and_positions_with_the_first_draft() -> None:
+    absent = ("_created", "cache_config_info")
+    assert [line for line in lines if line.startswith("process_") or any(a in line for a in absent)] == []
+    # Without speculation there are zeros, and positions come with the first draft.
     for simulation in (simulate(num_speculative_tokens=0), simulate(seconds=0)):
-        lines = simulation.render("vllm-rust").decode().splitlines()
-        counters = [line for line in lines if line.startswith("vllm:spec_decode") and "_per_pos" not in line]
-        assert len(counters) == 3
-        assert all(line.endswith(" 0") for line in counters)
-        assert not any(line.startswith("vllm:spec_decode") and "_per_pos" in line for line in lines)
+        lines = [
+            line for line in text_of(simulation, "vllm-rust").splitlines() if line.startswith("vllm:spec")
+        ]
+        assert [line.split()[-1] for line in lines] == ["0"] * 3
+        assert not any("_per_pos" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -85,122 +82,100 @@ def test_rust_front_end_has_zeros_without_speculation_and_positions_with_the_fir
         ("llamacpp", "llamacpp-nospec.txt", 0),
     ],
 )
-def test_families_are_those_of_the_server(
-    dialect: str, fixture: str, k: int, read_data: Callable[[str], str]
-) -> None:
+def test_families_are_those_of_the_server(dialect: str, fixture: str, k: int) -> None:
     """What a server has for features that are off may be missing; nothing may be invented."""
-    real = read_data(f"upstream/{fixture}").splitlines()
-    text = simulate(num_speculative_tokens=k).render(dialect).decode()
-    real_headers = [line for line in real if line.startswith(("# HELP", "# TYPE"))]
-    headers = [line for line in text.splitlines() if line.startswith(("# HELP", "# TYPE"))]
+    real = upstream(fixture).decode().splitlines()
+    made = text_of(simulate(num_speculative_tokens=k), dialect).splitlines()
+    real_headers, headers = (
+        [line for line in lines if line.startswith(("# HELP", "# TYPE"))] for lines in (real, made)
+    )
     positions = [real_headers.index(header) for header in headers]
     assert positions == sorted(positions)
-    spec = [line for line in real_headers if "spec_decode" in line]
-    assert [line for line in headers if "spec_decode" in line] == spec
-
-    def series(lines: list[str]) -> set[str]:
-        names = {line.partition("{")[0].partition(" ")[0] for line in lines}
-        return {name for name in names if "spec_decode" in name}
-
-    assert series(text.splitlines()) == series(real)
+    real_names, names = (
+        {line for line in found if "spec_decode" in line}
+        | {line.partition("{")[0].partition(" ")[0] for line in lines if "spec_decode" in line}
+        for found, lines in ((real_headers, real), (headers, made))
+    )
+    assert names == real_names
 
 
-def test_v0_counters_are_sums_of_running_totals(parse: Callable[[bytes], Samples]) -> None:
+def test_v0_counters_are_sums_of_running_totals() -> None:
     simulation = simulate(seconds=4.5)
-    model = (("model_name", simulation.config.models[0]),)
     names = [f"vllm:spec_decode_num_{kind}_tokens_total" for kind in ("draft", "emitted")]
     published = dict.fromkeys(names, 0.0)
     for _ in range(6):
         before = simulation.truth
         simulation.advance(1)  # the moment of the sample lies within
         after = simulation.truth
-        samples = parse(simulation.render("vllm-v0"))
-        added = [samples[(name, model)] - published[name] for name in names]
-        published = {name: samples[(name, model)] for name in names}
+        metrics = Metrics(text_of(simulation, "vllm-v0"))
+        added = [(metrics.value(name) or 0) - published[name] for name in names]
+        published = {name: metrics.value(name) or 0 for name in names}
         assert before.draft_tokens <= added[0] <= after.draft_tokens
         assert before.accepted_tokens + before.drafts <= added[1]
         assert added[1] <= after.accepted_tokens + after.drafts
         simulation.advance(4)
-    efficiency = samples[("vllm:spec_decode_efficiency", model)]
     truth = simulation.truth
-    assert efficiency == pytest.approx((truth.accepted_tokens + truth.drafts) / (5 * truth.drafts), rel=0.02)
-    rate = samples[("vllm:spec_decode_draft_acceptance_rate", model)]
+    assert metrics.value("vllm:spec_decode_efficiency") == pytest.approx(
+        (truth.accepted_tokens + truth.drafts) / (5 * truth.drafts), rel=0.02
+    )
     # Tokens after a rejection count here, too.
+    rate = metrics.value("vllm:spec_decode_draft_acceptance_rate") or 0
     assert rate > truth.accepted_tokens / truth.draft_tokens + 0.05
 
 
-def test_v0_adds_engines_up_and_has_no_engine_label(parse: Callable[[bytes], Samples]) -> None:
+def test_v0_adds_engines_up_and_has_no_engine_label() -> None:
     simulation = simulate(engines=3)
-    samples = parse(simulation.render("vllm-v0"))
-    model = simulation.config.models[0]
-    total = samples[("vllm:generation_tokens_total", (("model_name", model),))]
+    metrics = Metrics(text_of(simulation, "vllm-v0"))
+    total = metrics.value("vllm:generation_tokens_total", model_name=simulation.config.models[0])
     assert total == simulation.truth.generation_tokens
-    assert not any(name == "engine" for _, labels in samples for name, _ in labels)
+    assert not any("engine" in labels for name in metrics.samples for labels in metrics.labels(name))
 
 
-def test_llamacpp_has_no_labels_and_six_digits(parse: Callable[[bytes], Samples]) -> None:
-    simulation = simulate(seconds=400, engines=2, models=("a", "b"))
-    body = simulation.render("llamacpp")
-    samples = parse(body)
-    assert {name for _, labels in samples for name, _ in labels} == {"position"}
-    drafted = next(
-        line
-        for line in body.decode().splitlines()
-        if line.startswith("llamacpp:spec_decode_num_draft_tokens_total ")
-    )
-    assert "e+06" in drafted
-    shown = samples[("llamacpp:spec_decode_num_draft_tokens_total", ())]
-    assert shown == pytest.approx(simulation.truth.draft_tokens, rel=0.01)
+def test_llamacpp_has_no_labels_and_six_digits() -> None:
+    simulation = simulate(seconds=250, engines=2, models=("a", "b"))
+    text = text_of(simulation, "llamacpp")
+    metrics = Metrics(text)
+    assert {label for name in metrics.samples for of in metrics.labels(name) for label in of} == {"position"}
+    name = "llamacpp:spec_decode_num_draft_tokens_total"
+    assert "e+06" in next(line for line in text.splitlines() if line.startswith(f"{name} "))
+    assert metrics.value(name) == pytest.approx(simulation.truth.draft_tokens, rel=0.01)
 
 
-def test_lmdeploy_gauges_are_lifetime_means(parse: Callable[[bytes], Samples]) -> None:
+def test_lmdeploy_gauges_are_lifetime_means() -> None:
     simulation = simulate(seconds=30)
     simulation.set_phase("collapse")
     simulation.advance(30)
     truth = simulation.truth
-    samples = parse(simulation.render("lmdeploy"))
-    owner = (("engine", "0"), ("model_name", simulation.config.models[0]))
-    assert samples[("lmdeploy:spec_decode_mean_accept_length", owner)] == pytest.approx(
-        1 + truth.accepted_tokens / truth.drafts
-    )
-    assert samples[("lmdeploy:spec_decode_mean_accept_rate", owner)] == pytest.approx(
-        truth.accepted_tokens / truth.draft_tokens
+    metrics = Metrics(text_of(simulation, "lmdeploy"))
+    means = [metrics.value(f"lmdeploy:spec_decode_mean_accept_{kind}") for kind in ("length", "rate")]
+    assert means == pytest.approx(
+        [1 + truth.accepted_tokens / truth.drafts, truth.accepted_tokens / truth.draft_tokens]
     )
 
 
-# The counters of V0 are sums of running totals, those of llama.cpp are rounded.
-@pytest.mark.parametrize("dialect", sorted(set(DIALECTS) - {"vllm-v0", "llamacpp"}))
-def test_published_counters_are_the_truth(dialect: str, parse: Callable[[bytes], Samples]) -> None:
+def test_published_counters_are_the_truth() -> None:
+    """But for V0, whose counters are sums of running totals, and llama.cpp, which rounds them."""
     simulation = simulate(engines=2, models=("a", "b"))
-    samples = parse(simulation.render(dialect))
-
-    def total(suffix: str, **labels: str) -> float:
-        return sum(
-            value
-            for (name, found), value in samples.items()
-            if name.endswith(suffix) and labels.items() <= dict(found).items()
-        )
-
     truth = simulation.truth
-    assert total(DRAFTS) == truth.drafts
-    assert total("spec_decode_num_draft_tokens_total") == truth.draft_tokens
-    assert total("spec_decode_num_accepted_tokens_total") == truth.accepted_tokens
-    assert total("generation_tokens_total") == truth.generation_tokens
-    for position, accepted in enumerate(truth.accepted_per_position):
-        suffix = "spec_decode_num_accepted_tokens_per_pos_total"
-        assert total(suffix, position=str(position)) == accepted
-    each = [total(DRAFTS, model_name=model, engine=engine) for model in "ab" for engine in "01"]
-    assert sum(each) == truth.drafts
-    assert min(each) > 0
+    for dialect in sorted(set(DIALECTS) - {"vllm-v0", "llamacpp"}):
+        metrics = Metrics(text_of(simulation, dialect))
+
+        def total(suffix: str, metrics: Metrics = metrics, **labels: str) -> float:
+            names = [name for name in metrics.samples if name.endswith(suffix)]
+            return sum(sum(metrics.values(name, **labels).values()) for name in names)
+
+        spec = "spec_decode_num_"
+        found = [total(DRAFTS), *(total(f"{spec}{kind}_tokens_total") for kind in ("draft", "accepted"))]
+        assert found == [truth.drafts, truth.draft_tokens, truth.accepted_tokens], dialect
+        assert total("generation_tokens_total") == truth.generation_tokens, dialect
+        for position, accepted in enumerate(truth.accepted_per_position):
+            assert total(f"{spec}accepted_tokens_per_pos_total", position=str(position)) == accepted
+        each = [total(DRAFTS, model_name=model, engine=engine) for model in "ab" for engine in "01"]
+        assert sum(each) == truth.drafts
+        assert min(each) > 0
 
 
-def test_model_names_are_escaped(parse: Callable[[bytes], Samples]) -> None:
-    simulation = simulate(models=('a"b\\c\nd',))
-    families = parse_classic(simulation.render().decode())
-    labels = {
-        sample.labels["model_name"]
-        for family in families
-        for sample in family.samples
-        if "model_name" in sample.labels
-    }
-    assert labels == {'a"b\\c\nd'}
+def test_model_names_are_escaped() -> None:
+    metrics = Metrics(text_of(simulate(models=('a"b\\c\nd',))))
+    labels = [of for name in metrics.samples for of in metrics.labels(name)]
+    assert {of["model_name"] for of in labels if "model_name" in of} == {'a"b\\c\nd'}

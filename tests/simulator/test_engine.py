@@ -1,5 +1,5 @@
-import time
-from collections.abc import Callable
+"""The simulated engine: tokens, latencies, load and time agree with each other."""
+
 from random import Random
 
 import pytest
@@ -8,14 +8,10 @@ from vllm_specdec_exporter.simulator import (
     Conditions,
     EngineConfig,
     Load,
-    Simulation,
-    SimulationConfig,
     StepCost,
 )
 from vllm_specdec_exporter.simulator.engine import Engine
 from vllm_specdec_exporter.simulator.speculation import DraftModel
-
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 GOOD = (0.92, 0.85, 0.78, 0.72)
 
@@ -60,13 +56,9 @@ def test_requests_and_tokens_agree_once_all_requests_are_answered() -> None:
     assert by_source[0] == counts.get("prefix_cache_hits") == counts.get("prompt_tokens_cached")
     iteration = counts.histogram("iteration_tokens_total")
     assert iteration.sum == counts.get("generation_tokens") + by_source[1]
+    # Each output after the first of a request holds one draft here.
     outputs = counts.histogram("inter_token_latency_seconds").count
-    assert outputs == engine_outputs(counts)
-
-
-def engine_outputs(counts: object) -> int:
-    """Return the outputs after the first of each request; each holds one draft here."""
-    return int(counts.get("spec_decode_num_drafts"))  # type: ignore[attr-defined]
+    assert outputs == counts.get("spec_decode_num_drafts")
 
 
 def test_latencies_add_up() -> None:
@@ -131,44 +123,11 @@ def test_an_idle_engine_does_nothing() -> None:
     assert engine.now == pytest.approx(3600)
 
 
-@pytest.mark.parametrize("step", [0.01, 0.13, 1.0, 7.0])
-def test_time_passes_in_any_portions(step: float) -> None:
-    engine = Engine(EngineConfig(), 4, Random(1))
-    conditions = Conditions(DraftModel(GOOD), Load())
-    for _ in range(round(42 / step)):
-        engine.advance(step, conditions)
-    assert engine.now == pytest.approx(42, abs=0.3)
-    assert engine.measurements.get("generation_tokens") == pytest.approx(42 * 2150, rel=0.15)
-
-
-def test_same_seed_same_answer() -> None:
-    answers = []
-    for _ in range(2):
-        simulation = Simulation(SimulationConfig(engines=2), seed=9)
-        simulation.advance(20)
-        answers.append(simulation.render())
-    assert answers[0] == answers[1]
-    other = Simulation(SimulationConfig(engines=2), seed=10)
-    other.advance(20)
-    assert other.render() != answers[0]
-
-
-def test_engines_differ(parse: Callable[[bytes], Samples]) -> None:
-    simulation = Simulation(SimulationConfig(engines=2), seed=9)
-    simulation.advance(20)
-    of: dict[str, dict[str, float]] = {"0": {}, "1": {}}
-    for (name, labels), value in parse(simulation.render()).items():
-        if name.endswith("_total") and "engine" in dict(labels):
-            of[dict(labels)["engine"]][f"{name}{dict(labels) | {'engine': ''}}"] = value
-    assert of["0"].keys() == of["1"].keys()
-    assert of["0"] != of["1"]
-
-
-def test_eight_busy_engines_cost_little() -> None:
-    simulation = Simulation(SimulationConfig(engines=8), seed=1)
-    simulation.set_phase("healthy", clients=90)
-    simulation.advance(5)
-    began = time.process_time()
-    simulation.advance(20)
-    # About 8 ms per simulated second; the bound leaves room for a slow, busy machine.
-    assert (time.process_time() - began) / 20 < 0.08
+def test_time_passes_in_any_portions() -> None:
+    for step in (0.01, 0.13, 7.0):
+        engine = Engine(EngineConfig(), 4, Random(1))
+        conditions = Conditions(DraftModel(GOOD), Load())
+        for _ in range(round(42 / step)):
+            engine.advance(step, conditions)
+        assert engine.now == pytest.approx(42, abs=0.3)
+        assert engine.measurements.get("generation_tokens") == pytest.approx(42 * 2150, rel=0.15)

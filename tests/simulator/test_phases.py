@@ -1,12 +1,15 @@
 """Every phase does what it says."""
 
-from collections.abc import Callable
-
 import pytest
 
-from vllm_specdec_exporter.simulator import PHASES, Simulation, SimulationConfig, Truth
-
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+from support.exporter import Metrics
+from vllm_specdec_exporter.simulator import (
+    PHASES,
+    ServerDownError,
+    Simulation,
+    SimulationConfig,
+    Truth,
+)
 
 
 def change(simulation: Simulation, seconds: float) -> Truth:
@@ -32,6 +35,10 @@ def length(truth: Truth) -> float:
     return 1 + truth.accepted_tokens / truth.drafts
 
 
+def published(simulation: Simulation) -> Metrics:
+    return Metrics(simulation.render().decode())
+
+
 @pytest.fixture
 def simulation() -> Simulation:
     simulation = Simulation(SimulationConfig(), seed=5)
@@ -47,14 +54,12 @@ def test_healthy(simulation: Simulation) -> None:
 
 
 def test_slow_decay(simulation: Simulation) -> None:
+    """Without an end it stays at the bottom."""
     simulation.set_phase("slow_decay", seconds=100)
     lengths = [length(change(simulation, 20)) for _ in range(5)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > 3.2
     assert lengths[-1] < 1.8
-
-
-def test_slow_decay_without_end_stays_at_the_bottom(simulation: Simulation) -> None:
     simulation.set_phase("slow_decay", over_seconds=10, end_acceptance=0.2)
     simulation.advance(11)
     assert length(change(simulation, 30)) == pytest.approx(1.24, abs=0.03)
@@ -67,14 +72,12 @@ def test_collapse_is_sudden(simulation: Simulation) -> None:
     assert moved.generation_tokens > 1000
 
 
-def test_idle(simulation: Simulation) -> None:
+def test_idle_and_bypass(simulation: Simulation) -> None:
+    """Nothing is generated, and nothing is drafted."""
     simulation.set_phase("idle")
     simulation.advance(15)
     moved = change(simulation, 60)
     assert moved.drafts == moved.generation_tokens == 0
-
-
-def test_bypass(simulation: Simulation) -> None:
     simulation.set_phase("bypass")
     moved = change(simulation, 30)
     assert moved.drafts == 0
@@ -89,63 +92,52 @@ def test_variable_drafts(simulation: Simulation) -> None:
     assert 0.7 < speculated / moved.generation_tokens < 0.95
 
 
-def test_repetition(simulation: Simulation, parse: Callable[[bytes], Samples]) -> None:
+def test_repetition(simulation: Simulation) -> None:
     simulation.set_phase("repetition")
     moved = change(simulation, 60)
     assert moved.accepted_tokens / moved.draft_tokens > 0.97
-    ended = {
-        dict(labels)["finished_reason"]: value
-        for (name, labels), value in parse(simulation.render()).items()
-        if name == "vllm:request_success_total"
-    }
-    assert ended["repetition"] > ended["stop"] * 0.3
+    ended = published(simulation).values("vllm:request_success_total")
+    by_reason = {dict(labels)["finished_reason"]: value for labels, value in ended.items()}
+    assert by_reason["repetition"] > by_reason["stop"] * 0.3
 
 
-def test_saturation(simulation: Simulation, parse: Callable[[bytes], Samples]) -> None:
+def test_saturation(simulation: Simulation) -> None:
     simulation.set_phase("saturation")
     simulation.advance(60)
-    owner = (("engine", "0"), ("model_name", simulation.config.models[0]))
-    samples = parse(simulation.render())
-    assert samples[("vllm:num_requests_running", owner)] > 50
-    assert samples[("vllm:num_requests_waiting", owner)] > 20
-    assert samples[("vllm:kv_cache_usage_perc", owner)] > 0.9
-    assert samples[("vllm:num_preemptions_total", owner)] > 0
+    metrics = published(simulation)
+    least = {"num_requests_running": 50, "num_requests_waiting": 20, "kv_cache_usage_perc": 0.9}
+    for name, value in {**least, "num_preemptions_total": 0}.items():
+        assert (metrics.value(f"vllm:{name}") or 0) > value, name
 
 
-def test_restart(simulation: Simulation, parse: Callable[[bytes], Samples]) -> None:
-    owner = (("engine", "0"), ("model_name", simulation.config.models[0]))
-    before, truth = parse(simulation.render()), simulation.truth
+def test_restart(simulation: Simulation) -> None:
+    before, truth = published(simulation), simulation.truth
     simulation.set_phase("restart", downtime_seconds=6)
     assert not simulation.serving
     simulation.advance(5.9)
-    assert not simulation.serving
+    with pytest.raises(ServerDownError):
+        simulation.render()
     assert simulation.truth == truth
     simulation.advance(0.1)
     assert simulation.serving
-    after = parse(simulation.render())
+    after = published(simulation)
     counter, created = (f"vllm:spec_decode_num_drafts_{end}" for end in ("total", "created"))
-    assert before[(counter, owner)] > 0
-    assert after[(counter, owner)] == 0
-    assert after[(created, owner)] == pytest.approx(before[(created, owner)] + 26)
-    started = ("process_start_time_seconds", ())
-    assert after[started] > before[started]
+    assert (before.value(counter) or 0) > after.value(counter) == 0  # type: ignore[operator]
+    assert after.value(created) == pytest.approx((before.value(created) or 0) + 26)
+    started = "process_start_time_seconds"
+    assert (after.value(started) or 0) > (before.value(started) or 0)
     assert change(simulation, 10).drafts > 0
 
 
-def test_k_change(simulation: Simulation, parse: Callable[[bytes], Samples]) -> None:
+def test_k_change(simulation: Simulation) -> None:
     simulation.set_phase("k_change", num_speculative_tokens=7, downtime_seconds=2)
     simulation.advance(20)
     assert simulation.num_speculative_tokens == 7
-    positions = {
-        dict(labels)["position"]
-        for name, labels in parse(simulation.render())
-        if name == "vllm:spec_decode_num_accepted_tokens_per_pos_total"
-    }
-    assert positions == {str(position) for position in range(7)}
+    positions = published(simulation).labels("vllm:spec_decode_num_accepted_tokens_per_pos_total")
+    assert {labels["position"] for labels in positions} == {str(position) for position in range(7)}
     # The next phase keeps K, without another restart.
     simulation.set_phase("healthy")
-    assert simulation.num_speculative_tokens == 7
-    assert simulation.restarts == 1
+    assert (simulation.num_speculative_tokens, simulation.restarts) == (7, 1)
     simulation.set_phase("k_change", num_speculative_tokens=0)
     assert simulation.num_speculative_tokens == 4
 

@@ -1,9 +1,12 @@
+"""Scenarios: what a file may say, and how phases follow each other."""
+
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from support.builders import refusal
 from vllm_specdec_exporter.simulator import (
     PHASES,
     SCENARIOS,
@@ -22,86 +25,53 @@ def phase(**entry: Any) -> dict[str, Any]:
     return {"phases": [{"phase": "healthy", "seconds": 1, **entry}]}
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ("healthy", "a scenario is a mapping with name, loop, phases"),
-        (None, "a scenario is a mapping with name, loop, phases"),
-        ({"phase": []}, "unknown key 'phase'; a scenario has name, loop, phases"),
-        ({}, "phases must be a list of at least one phase"),
-        ({"phases": []}, "phases must be a list of at least one phase"),
-        ({"phases": {"healthy": 1}}, "phases must be a list of at least one phase"),
-        ({"name": 3, "phases": []}, "name must be a text, not 3"),
-        ({"loop": "no", "phases": []}, "loop must be true or false, not 'no'"),
-        (
-            {"phases": ["healthy"]},
-            "phase 1 must be a mapping with phase, seconds and parameters, not 'healthy'",
-        ),
-        ({"phases": [{"phase": "healthy"}]}, "phase 1 (healthy) lacks seconds"),
-        (
-            {"phases": [{"phase": "sick", "seconds": 1}]},
-            f"phase 1: unknown phase 'sick'; the phases are {PHASE_NAMES}",
-        ),
-        (phase(seconds=0), "phase 1: seconds must be a number above 0, not 0"),
-        (phase(seconds="1m"), "phase 1: seconds must be a number above 0, not '1m'"),
-        (phase(seconds=None), "phase 1: seconds must be a number above 0, not None"),
-        (phase(seconds=True), "phase 1: seconds must be a number above 0, not True"),
-        (phase(seconds=float("nan")), "phase 1: seconds must be a number above 0, not nan"),
-        (
-            phase(acceptance=1.2),
-            "phase 1: phase healthy: acceptance must be a number from 0 to 1, not 1.2",
-        ),
-        (
-            phase(acceptance=[0.5, "x"]),
-            "phase 1: phase healthy: each value of acceptance must be a number from 0 to 1, not 'x'",
-        ),
-        (
-            phase(acceptance=[]),
-            "phase 1: phase healthy: acceptance must not be an empty list",
-        ),
-        (
-            phase(clients=-1),
-            "phase 1: phase healthy: clients must be a whole number from 0 to 10000, not -1",
-        ),
-        (
-            phase(clients=1.5),
-            "phase 1: phase healthy: clients must be a whole number from 0 to 10000, not 1.5",
-        ),
-        (
-            phase(clients=10**9),
-            "phase 1: phase healthy: clients must be a whole number from 0 to 10000, not 1000000000",
-        ),
-        (
-            phase(prompt_tokens=0),
-            "phase 1: phase healthy: prompt_tokens must be a number of at least 1, not 0",
-        ),
-        (
-            phase(think_seconds=float("inf")),
-            "phase 1: phase healthy: think_seconds must be a number of at least 0, not inf",
-        ),
-        (
-            phase(draft_length_weights=3),
-            "phase 1: phase healthy: draft_length_weights must be a list of numbers, not 3",
-        ),
-        (
-            phase(draft_length_weights=[0, 0]),
-            "phase 1: phase healthy: draft_length_weights must have at least one value above 0",
-        ),
-        (
-            phase(phase="restart", unavailable="500"),
-            "phase 1: phase restart: unavailable must be one of refused, 503, not '500'",
-        ),
-        (
-            phase(downtime_seconds=3),
-            "phase 1: phase healthy has no parameter 'downtime_seconds'; it has "
-            + ", ".join(sorted(PHASES["healthy"].parameters)),
-        ),
-    ],
-)
-def test_a_faulty_scenario_is_refused_with_one_clear_line(document: Any, message: str) -> None:
-    with pytest.raises(ScenarioError) as error:
-        parse_scenario(document, "mine")
-    assert str(error.value) == message
+NO_PHASES = "phases must be a list of at least one phase"
+#: What is wrong with a document, and with an entry of the phase healthy.
+DOCUMENTS = [
+    ("healthy", "a scenario is a mapping with name, loop, phases"),
+    (None, "a scenario is a mapping with name, loop, phases"),
+    ({"phase": []}, "unknown key 'phase'; a scenario has name, loop, phases"),
+    *(({**document}, NO_PHASES) for document in ({}, {"phases": []}, {"phases": {"healthy": 1}})),
+    ({"name": 3, "phases": []}, "name must be a text, not 3"),
+    ({"loop": "no", "phases": []}, "loop must be true or false, not 'no'"),
+    ({"phases": ["healthy"]}, "phase 1 must be a mapping with phase, seconds and parameters, not 'healthy'"),
+    ({"phases": [{"phase": "healthy"}]}, "phase 1 (healthy) lacks seconds"),
+    (phase(phase="sick"), f"phase 1: unknown phase 'sick'; the phases are {PHASE_NAMES}"),
+    *(
+        (phase(seconds=bad), f"phase 1: seconds must be a number above 0, not {bad!r}")
+        for bad in (0, "1m", None, True, float("nan"))
+    ),
+    (
+        phase(phase="restart", unavailable="500"),
+        "phase 1: phase restart: unavailable must be one of refused, 503, not '500'",
+    ),
+    (
+        phase(downtime_seconds=3),
+        "phase 1: phase healthy has no parameter 'downtime_seconds'; it has "
+        + ", ".join(sorted(PHASES["healthy"].parameters)),
+    ),
+]
+WHOLE = "clients must be a whole number from 0 to 10000"
+ENTRIES = [
+    ({"acceptance": 1.2}, "acceptance must be a number from 0 to 1, not 1.2"),
+    ({"acceptance": [0.5, "x"]}, "each value of acceptance must be a number from 0 to 1, not 'x'"),
+    ({"acceptance": []}, "acceptance must not be an empty list"),
+    *(({"clients": bad}, f"{WHOLE}, not {bad}") for bad in (-1, 1.5, 10**9)),
+    ({"prompt_tokens": 0}, "prompt_tokens must be a number of at least 1, not 0"),
+    ({"think_seconds": float("inf")}, "think_seconds must be a number of at least 0, not inf"),
+    ({"draft_length_weights": 3}, "draft_length_weights must be a list of numbers, not 3"),
+    ({"draft_length_weights": [0, 0]}, "draft_length_weights must have at least one value above 0"),
+]
+
+
+def test_a_faulty_scenario_is_refused_with_one_clear_line() -> None:
+    cases = [
+        *DOCUMENTS,
+        *((phase(**entry), f"phase 1: phase healthy: {message}") for entry, message in ENTRIES),
+    ]
+    assert [refusal(ScenarioError, parse_scenario, document, "mine") for document, _ in cases] == [
+        message for _, message in cases
+    ]
 
 
 def test_a_scenario_file(tmp_path: Path) -> None:
@@ -126,32 +96,22 @@ def test_a_scenario_file(tmp_path: Path) -> None:
     assert scenario.phases[2].parameters.numbers("acceptance") == (0.2, 0.1)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_faulty_or_missing_file_or_name_is_refused_with_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    for content, message in (
         (b"phases: [", "mine.yaml: not valid YAML: "),
         (b"\xff\xfe\xff", "mine.yaml: not valid YAML: "),
-        (b"phases: 3", "mine.yaml: phases must be a list of at least one phase"),
+        (b"phases: 3", f"mine.yaml: {NO_PHASES}"),
         (b"#" * 1_000_001, "mine.yaml: larger than 1000000 bytes"),
-    ],
-)
-def test_a_faulty_file_is_refused_with_one_clear_line(content: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_bytes(content)
-    with pytest.raises(ScenarioError) as error:
-        load_scenario(path)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"none\.yaml: No such file or directory$"):
-        load_scenario(tmp_path / "none.yaml")
-
-
-def test_an_unknown_scenario_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="unknown scenario 'x'; the scenarios are tour, heal"):
-        find_scenario("x")
+    ):
+        path.write_bytes(content)
+        said = refusal(ScenarioError, load_scenario, path)
+        assert message in said
+        assert "\n" not in said
+    missing = refusal(ScenarioError, load_scenario, tmp_path / "none.yaml")
+    assert missing.endswith("none.yaml: No such file or directory")
+    unknown = refusal(ScenarioError, find_scenario, "x")
+    assert unknown.startswith("unknown scenario 'x'; the scenarios are tour, heal")
 
 
 def test_every_phase_has_a_scenario_and_a_place_in_the_tour() -> None:

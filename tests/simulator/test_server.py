@@ -1,5 +1,9 @@
+"""The simulated server on the network: its paths, its clock, its phases and its port."""
+
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import aiohttp
 import pytest
@@ -12,7 +16,7 @@ from vllm_specdec_exporter.simulator import (
 )
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 5) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
     """Wait until a condition holds."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not await condition():
@@ -20,67 +24,69 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
         await asyncio.sleep(0.02)
 
 
+@contextlib.asynccontextmanager
+async def serving(
+    simulation: Simulation | None = None, *, speed: float = 0, dialect: str = "vllm"
+) -> AsyncIterator[tuple[SimulatorServer, aiohttp.ClientSession]]:
+    """A server whose clock stands unless told otherwise, and a client of it."""
+    async with (
+        SimulatorServer(simulation or Simulation(seed=1), speed=speed, dialect=dialect) as server,
+        aiohttp.ClientSession(server.url) as client,
+    ):
+        yield server, client
+
+
+async def status_of(client: aiohttp.ClientSession, path: str) -> int:
+    async with client.get(path) as answer:
+        return answer.status
+
+
+async def document_of(client: aiohttp.ClientSession, path: str) -> Any:
+    async with client.get(path) as answer:
+        return await answer.json()
+
+
 async def test_paths() -> None:
     simulation = Simulation(SimulationConfig(), seed=1)
     simulation.advance(30)
-    async with (
-        SimulatorServer(simulation, speed=0) as server,
-        aiohttp.ClientSession(server.url) as client,
-    ):
+    async with serving(simulation) as (_, client):
         async with client.get("/metrics") as answer:
-            assert answer.headers["Content-Type"] == "text/plain; version=1.0.0; charset=utf-8"
             assert await answer.read() == simulation.render()
-        async with client.get("/version") as answer:
-            assert await answer.json() == {"version": "0.32.0"}
-        async with client.get("/health") as answer:
-            assert answer.status == 200
-        async with client.get("/simulator") as answer:
-            status = await answer.json()
+        assert await document_of(client, "/version") == {"version": "0.32.0"}
+        assert await status_of(client, "/health") == 200
+        status = await document_of(client, "/simulator")
     assert status["phase"] == "healthy"
     assert status["elapsed_seconds"] == pytest.approx(30)
     assert status["truth"]["drafts"] == simulation.truth.drafts
 
 
-@pytest.mark.parametrize(
-    ("dialect", "content_type", "version"),
-    [
-        ("vllm-rust", "application/openmetrics-text; version=1.0.0; charset=utf-8", 200),
-        ("vllm-underscore", "application/openmetrics-text; version=1.0.0; charset=utf-8", 200),
+async def test_dialects() -> None:
+    openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    for dialect, content_type, version in (
+        ("vllm", "text/plain; version=1.0.0; charset=utf-8", 200),
+        ("vllm-rust", openmetrics, 200),
+        ("vllm-underscore", openmetrics, 200),
         ("vllm-v0", "text/plain; version=0.0.4; charset=utf-8", 200),
         ("llamacpp", "text/plain; version=0.0.4", 404),
-    ],
-)
-async def test_dialects(dialect: str, content_type: str, version: int) -> None:
-    async with (
-        SimulatorServer(Simulation(seed=1), dialect=dialect) as server,
-        aiohttp.ClientSession(server.url) as client,
     ):
-        async with client.get("/metrics") as answer:
-            assert answer.headers["Content-Type"] == content_type
-        async with client.get("/version") as answer:
-            assert answer.status == version
+        async with serving(dialect=dialect) as (_, client):
+            async with client.get("/metrics") as answer:
+                assert answer.headers["Content-Type"] == content_type, dialect
+            assert await status_of(client, "/version") == version, dialect
 
 
 async def test_time_passes_by_itself_and_faster_if_asked() -> None:
-    async with (
-        SimulatorServer(Simulation(seed=1), speed=50) as server,
-        aiohttp.ClientSession(server.url) as client,
-    ):
+    async with serving(speed=50) as (_, client):
 
         async def advanced() -> bool:
-            async with client.get("/simulator") as answer:
-                return bool((await answer.json())["elapsed_seconds"] > 20)
+            return bool((await document_of(client, "/simulator"))["elapsed_seconds"] > 20)
 
         await eventually(advanced)
 
 
 async def test_a_restart_closes_the_port_and_opens_it_again() -> None:
-    async with (
-        SimulatorServer(Simulation(seed=1), speed=0) as server,
-        aiohttp.ClientSession(server.url) as client,
-    ):
-        async with client.get("/metrics"):  # leaves a connection open for reuse
-            pass
+    async with serving() as (server, client):
+        await status_of(client, "/metrics")  # leaves a connection open for reuse
         body = {"phase": "restart", "downtime_seconds": 5}
         async with client.post("/simulator/phase", json=body) as answer:
             assert answer.status == 200
@@ -88,68 +94,51 @@ async def test_a_restart_closes_the_port_and_opens_it_again() -> None:
 
         async def refused() -> bool:
             try:
-                async with client.get("/metrics"):
-                    return False
+                await status_of(client, "/metrics")
             except aiohttp.ClientConnectorError:
                 return True
+            return False
 
         await eventually(refused)
         assert not server.listening
         port = server.port
         await server.advance(5)
         assert server.port == port
-        async with client.get("/metrics") as answer:
-            assert answer.status == 200
+        assert await status_of(client, "/metrics") == 200
 
 
 async def test_a_restart_can_show_itself_as_503() -> None:
-    async with (
-        SimulatorServer(Simulation(seed=1), speed=0) as server,
-        aiohttp.ClientSession(server.url) as client,
-    ):
+    async with serving() as (server, client):
         server.simulation.set_phase("restart", downtime_seconds=5, unavailable="503")
         await server.synchronize()
-        for path in ("/metrics", "/health", "/version"):
-            async with client.get(path) as answer:
-                assert answer.status == 503
+        found = [await status_of(client, path) for path in ("/metrics", "/health", "/version")]
+        assert found == [503] * 3
         await server.advance(5)
-        async with client.get("/metrics") as answer:
-            assert answer.status == 200
+        assert await status_of(client, "/metrics") == 200
 
 
-async def test_a_phase_is_set_over_http() -> None:
-    async with (
-        SimulatorServer(Simulation(seed=1), speed=0) as server,
-        aiohttp.ClientSession(server.url) as client,
-    ):
-        body = {"phase": "collapse", "acceptance": 0.3, "seconds": 9}
-        async with client.post("/simulator/phase", json=body) as answer:
+FAULTY = {
+    b"{": "the body is not JSON",
+    b"[]": "the body must be an object with phase, and any parameters of it",
+    b"{}": "the body must be an object with phase, and any parameters of it",
+    b'{"phase": 3}': "unknown phase 3; the phases are healthy, ",
+    b'{"phase": "idle", "clients": "x"}': "phase idle: clients must be a whole number",
+    b'{"phase": "idle", "parameters": {}}': "phase idle has no parameter 'parameters'",
+}
+
+
+async def test_a_phase_is_set_over_http_and_a_faulty_one_refused() -> None:
+    async with serving() as (server, client):
+        for body, message in FAULTY.items():
+            async with client.post("/simulator/phase", data=body) as answer:
+                assert answer.status == 400
+                assert (await answer.json())["error"].startswith(message)
+                assert server.simulation.phase.kind.name == "healthy"
+        good = {"phase": "collapse", "acceptance": 0.3, "seconds": 9}
+        async with client.post("/simulator/phase", json=good) as answer:
             status = await answer.json()
-        assert status["phase"] == "collapse"
-        assert status["phase_seconds"] == 9
+        assert (status["phase"], status["phase_seconds"]) == ("collapse", 9)
         assert server.simulation.phase.parameters.number("acceptance") == 0.3
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"{", "the body is not JSON"),
-        (b"[]", "the body must be an object with phase, and any parameters of it"),
-        (b"{}", "the body must be an object with phase, and any parameters of it"),
-        (b'{"phase": 3}', "unknown phase 3; the phases are healthy, "),
-        (b'{"phase": "idle", "clients": "x"}', "phase idle: clients must be a whole number"),
-        (b'{"phase": "idle", "parameters": {}}', "phase idle has no parameter 'parameters'"),
-    ],
-)
-async def test_a_faulty_phase_is_refused(body: bytes, message: str) -> None:
-    async with (
-        SimulatorServer(Simulation(seed=1), speed=0) as server,
-        aiohttp.ClientSession(server.url) as client,
-        client.post("/simulator/phase", data=body) as answer,
-    ):
-        assert answer.status == 400
-        assert (await answer.json())["error"].startswith(message)
-        assert server.simulation.phase.kind.name == "healthy"
 
 
 async def test_phases_are_announced_once_each() -> None:
@@ -157,10 +146,8 @@ async def test_phases_are_announced_once_each() -> None:
     simulation = Simulation(SimulationConfig(scenario=SCENARIOS["collapse"]), seed=1)
     server = SimulatorServer(simulation, speed=0, on_phase=lambda phase: names.append(phase.kind.name))
     async with server:
-        await server.advance(100)
-        await server.advance(10)
-        await server.advance(50)
-        await server.advance(200)
+        for seconds in (100, 10, 50, 200):
+            await server.advance(seconds)
     assert names == ["healthy", "collapse", "healthy"]
 
 

@@ -1,3 +1,5 @@
+"""Simulated drafts are counted as vLLM counts them."""
+
 import math
 from random import Random
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _VOID = {"link", "meta", "rect"}
 _UNSEEN = {"style", "title"}
@@ -91,3 +95,21 @@ def read(page: str) -> Element:
     reader.close()
     assert reader.open == [reader.root], f"not closed: {[e.tag for e in reader.open[1:]]}"
     return reader.root
+
+
+#: What stands before the text of an element on its line.
+_MARKS = {"title": "title: ", "h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "summary": "", "tr": ""}
+
+
+def lines(root: Element) -> Iterator[str]:
+    """Yield the text of a page, a line for each heading, paragraph, tile and row of a table."""
+    for child in root.content:
+        if isinstance(child, str):
+            if child.strip() and root.tag != "style":
+                yield child.strip()
+        elif child.tag == "tr":
+            yield " | ".join(cell.text for cell in child.content if isinstance(cell, Element))
+        elif child.tag in (*_MARKS, "p", "li") or [c for c in child.content if getattr(c, "tag", "") == "dt"]:
+            yield _MARKS.get(child.tag, "  ") + (child.text or str(child.content[0]))
+        else:
+            yield from lines(child)

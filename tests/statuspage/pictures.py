@@ -17,7 +17,7 @@ import yaml
 from PIL import Image
 
 from support.browser import Browser
-from support.exporter import exporter
+from support.exporter import running_exporter
 from support.programs import simulator
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "images"
@@ -52,9 +52,11 @@ def main(folder: Path) -> None:
         flags = ("--scenario.file", str(scenario), "--num-speculative-tokens", "5", "--speed", "5")
         with (
             simulator(*flags) as url,
-            exporter("--vllm.url", url, "--spec.config", json.dumps(_SPECULATION)) as address,
+            running_exporter(
+                "--vllm.url", url, "--spec.config", json.dumps(_SPECULATION), fast=False
+            ) as exporter,
         ):
-            asyncio.run(draw(f"http://{address}/", folder))
+            asyncio.run(draw(f"{exporter.url}/", folder))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import pytest_asyncio
 from aiohttp import web
 
 from statuspage.examples import NOW, PAGES, engine, page_of, target
-from support import browser as browsers
 from support.browser import Browser, BrowserError
 from support.closing import clean_up
 from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from vllm_specdec_exporter.result import ExporterResult
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]
 
 WIDTHS = (320, 400, 1024, 1920)
 #: Names longer than any screen is wide, as the server may have them.
@@ -132,53 +131,54 @@ async def serving(result: ExporterResult, refresh: float = 0.0) -> AsyncIterator
         await clean_up(runner)
 
 
-@pytest.mark.parametrize("name", SHOWN)
-async def test_looks_right_at_every_width_in_both_schemes(browser: Browser, name: str) -> None:
-    async with serving(SHOWN[name]) as site, browser.page() as page:
-        await page.open(site.address)
-
-        backgrounds = set()
-        for width in WIDTHS:
-            for dark in (False, True):
-                await page.emulate(width, dark=dark)
+async def test_every_state_looks_right_at_every_width_in_both_schemes(browser: Browser) -> None:
+    """Nothing is wider than the page, and all text can be read."""
+    found = []
+    async with serving(PAGES["healthy"]) as site, browser.page() as page:
+        for name, site.result in SHOWN.items():
+            await page.open(site.address)
+            for width in WIDTHS:
+                await page.emulate(width)
                 excess, wide = await page.evaluate(OVERFLOW)
-                assert (excess, wide) == (0, []), f"{width} px"
+                found += [(name, width, excess, wide)] if excess or wide else []
+            backgrounds = set()
+            for dark in (False, True):
+                await page.emulate(WIDTHS[-1], dark=dark)
                 contrasts = await page.evaluate(CONTRASTS)
-                assert len(contrasts) > 10
-                assert not [found for found in contrasts if found[1] < 4.5], f"{width} px, dark: {dark}"
+                assert len(contrasts) > 10, name
+                found += [(name, dark, *text) for text in contrasts if text[1] < 4.5]
                 backgrounds.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
-
-        assert len(backgrounds) == 2, "dark and light must differ"
-        assert page.requests == [site.address]
+            assert len(backgrounds) == 2, "dark and light must differ"
+        assert found == []
+        assert set(page.requests) == {site.address}
         assert page.errors == []
 
 
-@pytest.mark.parametrize("name", ["healthy", "poor", "varying", "warming_up"])
-async def test_bars_are_as_long_as_their_values(browser: Browser, name: str) -> None:
-    async with serving(PAGES[name]) as site, browser.page() as page:
-        await page.open(site.address)
-        tables = [bars for bars in await page.evaluate(BARS) if bars]
+async def test_bars_are_as_long_as_their_values(browser: Browser) -> None:
+    states = ("healthy", "poor", "varying", "warming_up")
+    async with serving(PAGES["healthy"]) as site, browser.page() as page:
+        found = {}
+        for name in states:
+            site.result = PAGES[name]
+            await page.open(site.address)
+            found[name] = [bars for bars in await page.evaluate(BARS) if bars]
+        progress = await page.evaluate(
+            "document.querySelector('.answer .fill').getBoundingClientRect().width"
+            " / document.querySelector('.answer .track').getBoundingClientRect().width"
+        )
 
-    every_k = ["every K"] * (name in ("healthy", "poor"))
-    assert len(tables) == len([*every_k, "positions", "distribution", "load"])
-    for bars in tables:
+    assert progress == pytest.approx(0.37, abs=0.001), "of the warming up"
+    # Positions, distribution and load, and every K where its speedups are known.
+    assert {name: len(tables) for name, tables in found.items()} == dict(
+        zip(states, (4, 4, 3, 3), strict=True)
+    )
+    for bars in (bars for tables in found.values() for bars in tables):
         values = [float(text.rstrip("%×")) for *_, text in bars]
         for (column, share, track, text), value in zip(bars, values, strict=True):
             assert track > 30, "a bar needs room"
             whole = 100.0 if text.endswith("%") else max(values)
             # Values are rounded to what is shown, bars to hundredths of a percent.
             assert share == pytest.approx(value / whole, abs=0.006 if "×" in text else 0.002), (column, text)
-
-
-async def test_warming_up_shows_its_progress(browser: Browser) -> None:
-    async with serving(PAGES["warming_up"]) as site, browser.page() as page:
-        await page.open(site.address)
-        share = await page.evaluate(
-            "document.querySelector('.answer .fill').getBoundingClientRect().width"
-            " / document.querySelector('.answer .track').getBoundingClientRect().width"
-        )
-
-    assert share == pytest.approx(0.37, abs=0.001)
 
 
 async def test_reloads_itself_and_keeps_its_place(browser: Browser) -> None:
@@ -206,6 +206,7 @@ async def test_can_be_paused(browser: Browser) -> None:
         await page.wait_for("location.search === '?refresh=0' && document.readyState === 'complete'")
         served = site.times_served
         site.result = PAGES["poor"]
+        # It would reload every second.
         with pytest.raises(BrowserError, match="not true"):
             await page.wait_for("document.title.startsWith('harmful')", seconds=2)
         assert site.times_served == served
@@ -215,25 +216,17 @@ async def test_can_be_paused(browser: Browser) -> None:
         await page.wait_for("document.title.startsWith('harmful')")
 
 
-async def test_links_stay_behind_the_path_prefix(browser: Browser) -> None:
-    async with serving(PAGES["healthy"]) as site, browser.page() as page:
-        await page.open(site.address)
-        links = await page.evaluate("[...document.links].map((a) => a.href)")
-        await page.evaluate("[...document.links].find((a) => a.textContent === 'Metrics').click()")
-
-        await page.wait_for("document.body.textContent === 'the metrics'")
-
-    assert all(link.startswith(site.address) for link in links)
-
-
-async def test_anchors_lead_to_the_engines(browser: Browser) -> None:
+async def test_links_stay_behind_the_path_prefix_and_anchors_lead_to_the_engines(browser: Browser) -> None:
     async with serving(PAGES["fleet"]) as site, browser.page() as page:
         await page.open(site.address)
+        links = await page.evaluate("[...document.links].map((a) => a.href)")
         await page.evaluate("document.querySelectorAll('.overview a')[3].click()")
-
         top = await page.evaluate("document.querySelector(':target').getBoundingClientRect().top")
+        await page.evaluate("[...document.links].find((a) => a.textContent === 'Metrics').click()")
+        await page.wait_for("document.body.textContent === 'the metrics'")
 
     assert 0 <= top < 100
+    assert all(link.startswith(site.address) for link in links)
 
 
 async def test_the_names_of_everything_for_a_screen_reader(browser: Browser) -> None:
@@ -254,20 +247,3 @@ async def test_the_names_of_everything_for_a_screen_reader(browser: Browser) -> 
     assert "4 now, recommended" in names("rowheader")
     assert not names("image")
     assert not names("graphics-document"), "bars repeat the text beside them"
-
-
-async def test_a_missing_browser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browsers.shutil, "which", lambda _: None)
-
-    with pytest.raises(BrowserError, match="install the Debian package 'chromium'"):
-        async with Browser():
-            pass
-
-
-async def test_an_answer_that_nobody_waits_for_any_more_does_no_harm(browser: Browser) -> None:
-    async with browser.page() as page:
-        for _ in range(20):
-            with pytest.raises(BrowserError, match="not true"):
-                await page.wait_for("new Promise((done) => setTimeout(done, 5, false))", seconds=0.002)
-
-        assert await page.evaluate("1 + 1") == 2

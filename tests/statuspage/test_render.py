@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from dataclasses import fields, is_dataclass, replace
 from html import unescape
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from statuspage.document import Element, read
+from statuspage.document import Element, lines, read
 from statuspage.examples import (
     FLEET,
     HOSTILE_TEXT,
     NOW,
     PAGES,
-    SPECULATION,
     down,
     engine,
     page_of,
@@ -32,7 +33,6 @@ from vllm_specdec_exporter.judgement.rules import Rule
 from vllm_specdec_exporter.markup import count, duration, length, percent, rate
 from vllm_specdec_exporter.measures import Measures
 from vllm_specdec_exporter.per_request.smaller_k import every_k, positions
-from vllm_specdec_exporter.reading import Load
 from vllm_specdec_exporter.result import REASONS, EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
 
@@ -86,76 +86,59 @@ def rows(element: Element) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("name", PAGES)
-class TestEveryState:
-    def test_is_well_formed(self, name: str) -> None:
-        page = show(PAGES[name])
+def faults(result: ExporterResult) -> Iterator[object]:
+    """Yield what is wrong with a page, whatever it shows."""
+    page = show(result)
+    every = page.all()
+    ids = [e.attributes["id"] for e in every if "id" in e.attributes]
+    links = [a.attributes["href"] for a in page.all("a")]
 
-        ids = [e.attributes["id"] for e in page.all() if "id" in e.attributes]
-        assert len(ids) == len(set(ids))
-        for e in page.all():
-            if "aria-labelledby" in e.attributes:
-                assert e.attributes["aria-labelledby"] in ids
-        assert page.one("html").attributes["lang"] == "en"
-        assert page.one("meta", charset="utf-8")
-        assert page.one("main")
+    # It is a page, and can be read aloud.
+    yield from (found for found in ids if ids.count(found) > 1)
+    yield from {e.attributes["aria-labelledby"] for e in every if "aria-labelledby" in e.attributes} - set(
+        ids
+    )
+    if page.one("html").attributes["lang"] != "en" or not page.one("meta", charset="utf-8"):
+        yield "no language or encoding"
+    levels = [int(e.tag[1]) for e in every if re.fullmatch("h[1-6]", e.tag)]
+    if levels[0] != 1 or levels.count(1) != 1 or any(b > a + 1 for a, b in pairwise(levels)):
+        yield f"headings: {levels}"
+    for table in page.all("table"):
+        heads = table.one("thead").all("th")
+        yield from (th for th in heads if th.attributes["scope"] != "col")
+        for row in table.one("tbody").all("tr"):
+            if row.one("th").attributes["scope"] != "row" or len(row.all("th") + row.all("td")) != len(heads):
+                yield row
 
-    def test_needs_nothing_from_elsewhere(self, name: str) -> None:
-        page = show(PAGES[name])
+    # It needs nothing from elsewhere, which the policy would refuse, and links stay behind a proxy's path.
+    foreign = {"script", "img", "iframe", "object", "form", "base"}
+    own = ("on", "style")
+    yield from (e for e in every if e.tag in foreign or any(k.startswith(own) for k in e.attributes))
+    yield from (e for e in page.all("link") if e.attributes["href"] != "data:,")
+    yield from (word for word in ("url(", "@import") if word in str(page.one("style").content[0]))
+    yield from (link for link in links if link.startswith("/") or ":" in link)
+    yield from {"metrics", "api/v1/snapshot", "config", "-/healthy", "-/ready"} - set(links)
+    yield from {link[1:] for link in links if link.startswith("#")} - set(ids)
 
-        assert not {e.tag for e in page.all()} & {"script", "img", "iframe", "object", "form", "base"}
-        assert not [e for e in page.all() if {k for k in e.attributes if k.startswith("on")}]
-        assert not [e for e in page.all() if "style" in e.attributes], "the policy would refuse it"
-        assert [e.attributes["href"] for e in page.all("link")] == ["data:,"]
-        assert "url(" not in page.one("style").content[0]
-        assert "@import" not in page.one("style").content[0]
+    # A bar or a colour is never alone, a dash says why, and no number is made up.
+    yield from (g for g in page.all("div", class_="gauge") if not re.fullmatch(r"[\d.,]+[%×]?|–", g.text))
+    yield from (mark for mark in page.all("span", class_="pill") if not mark.text)
+    for dash in page.all("span", class_="none"):
+        why = dash.attributes["title"]
+        if not why or dash.text != "–" or f"none: {why}" not in dash.one("span", class_="hidden").content:
+            yield dash
+    yield from (details for details in page.all("details") if "open" in details.attributes)
+    text = page.one("main").text
+    yield from re.findall(r"\b(?:nan|inf|None)\b(?!:)", text)
+    # Clock times are a matter of their own tests.
+    for time in page.one("main").all("time"):
+        text = text.replace(time.text, "")
+    yield from set(NUMBER.findall(text)) - numbers_of(result)
 
-    def test_has_relative_links_that_lead_somewhere(self, name: str) -> None:
-        page = show(PAGES[name])
-        links = [a.attributes["href"] for a in page.all("a")]
-        ids = {e.attributes.get("id") for e in page.all()}
 
-        assert not [link for link in links if link.startswith("/") or ":" in link]
-        assert {"metrics", "api/v1/snapshot", "config", "-/healthy", "-/ready"} <= set(links)
-        assert {link[1:] for link in links if link.startswith("#")} <= ids
-
-    def test_has_headings_in_order(self, name: str) -> None:
-        levels = [int(e.tag[1]) for e in show(PAGES[name]).all() if re.fullmatch("h[1-6]", e.tag)]
-
-        assert levels.count(1) == 1
-        assert levels[0] == 1
-        assert all(after <= before + 1 for before, after in pairwise(levels))
-
-    def test_has_tables_that_can_be_read_aloud(self, name: str) -> None:
-        for table in show(PAGES[name]).all("table"):
-            heads = table.one("thead").all("th")
-            assert all(th.attributes["scope"] == "col" for th in heads)
-            for row in table.one("tbody").all("tr"):
-                assert row.one("th").attributes["scope"] == "row"
-                assert len(row.all("th") + row.all("td")) == len(heads)
-
-    def test_every_bar_has_its_value_beside_it(self, name: str) -> None:
-        for gauge in show(PAGES[name]).all("div", class_="gauge"):
-            assert re.fullmatch(r"[\d.,]+[%×]?|–", gauge.text)
-
-    def test_every_dash_says_why(self, name: str) -> None:
-        page = show(PAGES[name])
-
-        for dash in page.all("span", class_="none"):
-            assert dash.text == "–"
-            assert dash.attributes["title"]
-            assert f"none: {dash.attributes['title']}" in dash.one("span", class_="hidden").content
-        assert not re.search(r"\b(nan|inf|None)\b(?!:)", page.one("main").text)
-
-    def test_shows_no_number_that_is_not_in_the_result(self, name: str) -> None:
-        result = PAGES[name]
-        main = show(result).one("main")
-        # Clock times are a matter of their own tests.
-        text = main.text
-        for time in main.all("time"):
-            text = text.replace(time.text, "")
-
-        assert not set(NUMBER.findall(text)) - numbers_of(result)
+def test_every_state_is_a_page_without_faults() -> None:
+    found = {name: list(faults(result)) for name, result in PAGES.items()}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
 NUMBER = re.compile(r"(?<![\w.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
@@ -221,10 +204,22 @@ def of_requests(known: RequestsResult) -> Iterator[float]:
         )
 
 
+@pytest.mark.parametrize("name", ["poor", "measured", "v0", "warming_up", "requests_mixed"])
+def test_a_page_says_what_is_committed(name: str) -> None:
+    """`UPDATE_GOLDEN=1 pytest tests/statuspage` writes the texts anew; read what changed in them."""
+    page = show(PAGES[name])
+    if name.startswith("requests_"):
+        (page,) = (one for one in page.all("section", class_="target") if one.all(id="requests"))
+    path = Path(__file__).parent / "pages" / f"{name}.txt"
+    now = "".join(f"{line}\n" for line in lines(page))
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(now, encoding="utf-8")
+    assert path.read_text("utf-8").splitlines() == now.splitlines()
+
+
 class TestAnswer:
-    @pytest.mark.parametrize(
-        ("name", "activity", "quality"),
-        [
+    def test_says_the_state_and_why(self) -> None:
+        for name, activity, quality in (
             ("healthy", "active", "healthy"),
             ("optimal", "active", "optimal"),
             ("fair", "active", "fair"),
@@ -235,89 +230,66 @@ class TestAnswer:
             ("warming_up", "warming up", "–"),
             ("just_started", "warming up", "–"),
             ("v0", "unknown", "–"),
-        ],
-    )
-    def test_says_the_state_and_why(self, name: str, activity: str, quality: str) -> None:
-        result = PAGES[name]
-        said = answers(show(result))
-        only = result.targets[0].engines[0]
+        ):
+            said = answers(show(PAGES[name]))
+            only = PAGES[name].targets[0].engines[0]
+            assert said["Activity"].startswith(f"{activity} {only.activity.reason}")
+            assert said["Acceptance quality"].split()[0] == quality, name
+            assert [r for r in only.quality.reasons if r not in said["Acceptance quality"]] == []
 
-        assert said["Activity"].startswith(f"{activity} {only.activity.reason}")
-        assert said["Acceptance quality"].split()[0] == quality
-        for reason in only.quality.reasons:
-            assert reason in said["Acceptance quality"]
-
-    @pytest.mark.parametrize(
-        ("name", "payoff", "basis"),
-        [
+    def test_leads_with_payoff_and_what_to_do(self) -> None:
+        for name, payoff, basis in (
             ("healthy", "beneficial 1.88×", "estimated"),
             ("marginal", "marginal 1.13×", "estimated"),
-            ("poor", "harmful 0.92×", "estimated"),
             ("decrease", "beneficial 1.41×", "estimated"),
             ("disable", "harmful 0.52×", "estimated"),
-            ("measured", "beneficial 1.62×", "measured"),
             ("measured_harmful", "harmful 0.87×", "measured"),
             ("varying", "marginal 1.12×", "estimated"),
-        ],
-    )
-    def test_leads_with_payoff_and_what_to_do(self, name: str, payoff: str, basis: str) -> None:
-        page = show(PAGES[name])
-        said = answers(page)
-        only = PAGES[name].targets[0].engines[0]
-        judged = only.window("5m")
+        ):
+            page = show(PAGES[name])
+            said = answers(page)
+            only = PAGES[name].targets[0].engines[0]
+            assert list(said)[:2] == ["Payoff", "What to do"]
+            assert said["Payoff"].startswith(
+                f"{payoff} times as fast as without speculation, {basis}, last 5m "
+                "by the cost profile it breaks even at "
+            )
+            assert [reason for reason in only.payoff.reasons if reason not in said["Payoff"]] == []
+            assert said["What to do"].startswith(f"{words_of(only)} ")
+            assert said["What to do"].endswith(only.advice.reason.removeprefix("no advice on K: "))
+            assert payoff.split()[0] in page.one("article").attributes["class"].split(), "the border"
 
-        assert list(said)[:2] == ["Payoff", "What to do"]
-        assert said["Payoff"].startswith(
-            f"{payoff} times as fast as without speculation, {basis}, last 5m "
-            "by the cost profile it breaks even at "
-            f"{judged.estimate.break_even_acceptance_length:.2f} tokens per draft, or "
-            f"{judged.estimate.break_even_acceptance_ratio:.1%} of the drafted tokens accepted"
-        )
-        for reason in only.payoff.reasons:
-            assert reason in said["Payoff"]
-        assert said["What to do"].startswith(f"{words_of(only)} ")
-        assert said["What to do"].endswith(only.advice.reason.removeprefix("no advice on K: "))
-        assert payoff.split()[0] in page.one("article").attributes["class"].split(), "it colours the border"
-
-    @pytest.mark.parametrize(
-        ("action", "k", "words"),
-        [
+    def test_every_action_is_in_plain_words(self) -> None:
+        for action, k, words in (
             (Action.KEEP, 4, "keep K=4"),
             (Action.INCREASE_K, 5, "raise K to 5"),
             (Action.DECREASE_K, 2, "lower K to 2"),
             (Action.DISABLE, 0, "switch speculation off"),
             (Action.SWITCH_METHOD, 1, "try another method"),
             (Action.INSUFFICIENT_DATA, None, "–"),
-        ],
-    )
-    def test_every_action_is_in_plain_words(self, action: Action, k: int | None, words: str) -> None:
-        only = engine()
-        only = replace(
-            only, advice=replace(only.advice, action=action, num_speculative_tokens=k, reason="why")
-        )
-        page = show(page_of(target(only), target(only, address="http://other:8000")))
+        ):
+            only = engine()
+            advice = replace(only.advice, action=action, num_speculative_tokens=k, reason="why")
+            only = replace(only, advice=advice)
+            page = show(page_of(target(only), target(only, address="http://other:8000")))
+            assert {answers(article)["What to do"] for article in page.all("article")} == {f"{words} why"}
+            assert {row[2] for row in rows(page.one("table", class_="overview"))} == {words}
 
-        assert {answers(article)["What to do"] for article in page.all("article")} == {f"{words} why"}
-        assert {row[2] for row in rows(page.one("table", class_="overview"))} == {words}
-
-    @pytest.mark.parametrize(
-        ("name", "why"),
-        [
+    def test_what_is_not_active_has_no_payoff_and_nothing_to_do(self) -> None:
+        for name, why in (
             ("idle", "nothing was generated in the last 5m"),
             ("off", "the server shows no sign of speculation being configured"),
             ("warming_up", "37 drafts in the last 5m, 100 are needed"),
             ("v0", "vLLM V0 shows means over its whole life only, so what it does now is not known"),
-        ],
-    )
-    def test_what_is_not_active_has_no_payoff_and_nothing_to_do(self, name: str, why: str) -> None:
-        page = show(PAGES[name])
-        said = answers(page)
-
-        assert said["Payoff"] == "– only an active engine is judged"
-        assert said["What to do"] == f"– {why}"
-        assert not {"harmful", "marginal", "beneficial"} & set(
-            page.one("article").attributes["class"].split()
-        )
+        ):
+            page = show(PAGES[name])
+            said = answers(page)
+            assert said["Payoff"] == "– only an active engine is judged"
+            assert said["What to do"] == f"– {why}"
+            colour = set(page.one("article").attributes["class"].split())
+            assert not {"harmful", "marginal", "beneficial"} & colour
+            titles = [h.text for h in page.all("h4")]
+            assert not [t for t in titles if t.startswith(("Rules", "To paste", "Against"))], name
 
     def test_a_payoff_that_cannot_be_known_says_why(self) -> None:
         """A server that does not tell its load is judged by its acceptance, as before."""
@@ -331,56 +303,20 @@ class TestAnswer:
         assert page.one("article").attributes["class"] == "healthy"
         assert page.one("title").content[0] == "healthy – vllm-specdec-exporter"
 
-    def test_the_colour_of_payoff_is_never_alone(self) -> None:
-        for name in ("healthy", "marginal", "poor"):
-            for mark in show(PAGES[name]).all("span", class_="pill"):
-                assert mark.text
-
-    def test_gives_the_two_numbers_of_the_judged_window(self) -> None:
-        only = engine()
-        measures = only.window("5m")
-        said = answers(show(page_of(target(only))))
-
-        assert said["Mean acceptance length"] == (
-            f"{measures.mean_acceptance_length:.2f} tokens per draft of at most 5, last 5m"
-        )
-        assert said["Acceptance ratio"] == (
-            f"{measures.acceptance_ratio:.1%} of the drafted tokens accepted, last 5m"
-        )
-
-    @pytest.mark.parametrize(
-        ("name", "why"),
-        [
+    def test_a_ratio_that_does_not_exist_is_a_dash_that_says_why(self) -> None:
+        for name, why in (
             ("idle", "no drafts in the last 5m"),
             ("bypassed", "no drafts in the last 5m"),
             ("off", "speculation is off"),
             ("just_started", "no samples yet to look back on the last 5m"),
-        ],
-    )
-    def test_a_ratio_that_does_not_exist_is_a_dash_that_says_why(self, name: str, why: str) -> None:
-        said = answers(show(PAGES[name]))
-
-        assert said["Mean acceptance length"] == f"– {why}"
-        assert said["Acceptance ratio"] == f"– {why}"
-
-    def test_says_how_far_the_warming_up_is(self) -> None:
-        said = answers(show(PAGES["warming_up"]))
-
-        assert "37 of 100 drafts" in said["Activity"]
-        assert "too few drafts to judge" in said["Acceptance ratio"]
+        ):
+            said = answers(show(PAGES[name]))
+            assert {said["Mean acceptance length"], said["Acceptance ratio"]} == {f"– {why}"}
 
     def test_takes_the_minimum_from_the_thresholds_in_force(self) -> None:
         result = replace(PAGES["warming_up"], thresholds={"minimum_drafts": 250})
 
         assert "37 of 250 drafts" in answers(show(result))["Activity"]
-
-    def test_marks_the_lifetime_values_of_v0(self) -> None:
-        said = answers(show(PAGES["v0"]))
-
-        assert said["Mean acceptance length"].startswith("3.50 ")
-        assert said["Acceptance ratio"].startswith("61.7% ")
-        assert said["Mean acceptance length"].endswith("over the server's whole life (V0)")
-        assert said["Acceptance ratio"].endswith("over the server's whole life (V0)")
 
     def test_says_what_v0_lacks_for_a_length(self) -> None:
         only = replace(
@@ -394,156 +330,75 @@ class TestAnswer:
         assert said["Mean acceptance length"] == "– K is not known; give the exporter --spec.config"
 
     def test_the_tab_says_it_too(self) -> None:
-        def title(name: str) -> str:
-            return str(show(PAGES[name]).one("title").content[0])
-
-        assert title("poor") == "harmful – vllm-specdec-exporter"
-        assert title("healthy") == "beneficial – vllm-specdec-exporter"
-        assert title("varying") == "marginal – vllm-specdec-exporter"
-        assert title("warming_up") == "warming up – vllm-specdec-exporter"
-        assert title("down") == "down – vllm-specdec-exporter"
-        assert title("several_targets") == "1 beneficial, 1 down – vllm-specdec-exporter"
-        assert title("no_targets") == "no targets – vllm-specdec-exporter"
+        for name, words in {
+            "poor": "harmful",
+            "healthy": "beneficial",
+            "varying": "marginal",
+            "warming_up": "warming up",
+            "down": "down",
+            "several_targets": "1 beneficial, 1 down",
+            "no_targets": "no targets",
+        }.items():
+            assert show(PAGES[name]).one("title").content[0] == f"{words} – vllm-specdec-exporter"
 
 
 class TestSections:
-    def test_positions(self) -> None:
-        only = engine()
-        measures = only.window("5m")
-
-        assert rows(panel(show(page_of(target(only))), "Acceptance by position")) == [
-            [str(i), percent(ratio), percent(measures.position_conditional_acceptance_ratio[i])]
-            for i, ratio in enumerate(measures.position_acceptance_ratio)
-        ]
-
     def test_positions_that_no_draft_reached(self) -> None:
-        page = show(page_of(target(engine((0.5, 0.0, 0.0)))))
+        unreached = panel(show(page_of(target(engine((0.5, 0.0, 0.0))))), "Acceptance by position")
+        assert rows(unreached)[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
 
-        assert rows(panel(page, "Acceptance by position"))[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
-
-    def test_every_k(self) -> None:
+    def test_every_k_marks_the_present_and_the_recommended_one_in_words(self) -> None:
         only = engine()
-        options = only.advice.options
-
-        table = rows(panel(show(page_of(target(only))), "Every K"))
-
-        assert [row[0] for row in table] == [
-            *("0 no speculation", "1", "2", "3", "4 now, recommended"),
-            *(f"{k} extrapolated" for k in range(5, 9)),
-        ]
-        assert [row[1] for row in table] == [f"{o.mean_acceptance_length:.2f}" for o in options]
-        assert [row[2] for row in table] == [f"{o.speedup:.2f}×" for o in options]
-        assert [row[3] for row in table][1:] == [
-            f"{o.speedup_low:.2f} to {o.speedup_high:.2f}" for o in options[1:]
-        ]
-        assert table[0][1:] == ["1.00", "1.00×", "–"]
-
-    @pytest.mark.parametrize(
-        ("k", "marked"),
-        [
+        for k, marked in (
             (0, {"0 no speculation, recommended", "4 now"}),
             (2, {"2 recommended", "4 now"}),
             (4, {"4 now, recommended"}),
             (7, {"7 recommended, extrapolated", "4 now"}),
             (None, {"4 now"}),
-        ],
-    )
-    def test_every_k_marks_the_present_and_the_recommended_one_in_words(
-        self, k: int | None, marked: set[str]
-    ) -> None:
-        only = engine()
-        only = replace(only, advice=replace(only.advice, num_speculative_tokens=k))
-        heads = [row[0] for row in rows(panel(show(page_of(target(only))), "Every K"))]
-
-        assert {head for head in heads if "now" in head or "recommended" in head} == marked
+        ):
+            told = replace(only, advice=replace(only.advice, num_speculative_tokens=k))
+            heads = [row[0] for row in rows(panel(show(page_of(target(told))), "Every K"))]
+            assert {head for head in heads if "now" in head or "recommended" in head} == marked
 
     def test_every_k_without_speedups_still_has_the_exact_lengths(self) -> None:
         only = PAGES["varying"].targets[0].engines[0]
         found = panel(show(PAGES["varying"]), "Every K")
         lengths = [f"{value:.2f}" for value in only.window("5m").mean_acceptance_length_at]
-
-        assert [row[:2] for row in rows(found)] == [
-            ["1", lengths[0]],
-            ["2", lengths[1]],
-            ["3", lengths[2]],
-            ["4 now", lengths[3]],
-        ]
-        assert {tuple(row[2:]) for row in rows(found)} == {("–", "–")}
+        heads = ("1", "2", "3", "4 now")
+        assert rows(found) == [[k, value, "–", "–"] for k, value in zip(heads, lengths, strict=True)]
         assert "the counters do not show" in found.all("span", class_="none")[0].attributes["title"]
 
-    def test_every_k_says_what_its_interval_leaves_out(self) -> None:
-        estimated = panel(show(PAGES["healthy"]), "Every K").text
-        corrected = panel(show(PAGES["measured"]), "Every K").text
-
-        assert "The interval is that of the sample; the cost profile unknown can be off by more." in estimated
-        assert "corrected by what was measured" not in estimated
-        assert "corrected by what was measured" in corrected
-
-    def test_rules_of_thumb_say_that_they_look_at_acceptance_alone(self) -> None:
-        only = PAGES["poor"].targets[0].engines[0]
-        found = panel(show(PAGES["poor"]), "Rules of thumb")
-
-        assert [row[1] for row in rows(found)] == [rule.text for rule in only.advice.rules]
-        assert [row[0] for row in rows(found)] == [
-            "lower K",
-            "nothing to do",
-            "nothing to do",
-            "switch speculation off",
-        ]
-        assert "look at acceptance alone" in found.text
-        assert "weighs it against the time a step takes" in found.text
-
-    @pytest.mark.parametrize("name", ["idle", "off", "v0", "bypassed", "warming_up"])
-    def test_what_nothing_is_said_of_is_left_out(self, name: str) -> None:
-        titles = [h.text for h in show(PAGES[name]).all("h4")]
-
-        assert not [t for t in titles if t.startswith(("Rules", "To paste", "Against"))]
-
     def test_what_to_paste_is_the_operators_json_with_another_k(self) -> None:
+        """Where that is not known, it says so; of any content it survives a shell."""
         found = panel(show(PAGES["decrease"]), "To paste")
-        (flag, *_), *_ = codes(found)
-
-        assert json.loads(flag) == {
+        model = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
+        assert json.loads(codes(found)[0][0]) == {
             "method": "eagle3",
-            "model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B",
+            "model": model,
             "num_speculative_tokens": 2,
         }
         assert "Only what changes" not in found.text
 
-    def test_what_to_paste_says_so_where_the_operators_json_is_not_known(self) -> None:
-        found = panel(show(PAGES["unsaid"]), "To paste")
+        unsaid = panel(show(PAGES["unsaid"]), "To paste")
+        pasted = [str(code.content[0]) for code in unsaid.all("code")]
+        assert json.loads(pasted[0]) == {"num_speculative_tokens": 2}
+        assert "--speculative-config" not in "".join(pasted)
+        assert "Only what changes is in it: add it to the server's own JSON." in unsaid.text
 
-        pasted = [json.loads(str(code.content[0])) for code in found.all("code")]
-        assert pasted[0] == {"num_speculative_tokens": 2}
-        assert "--speculative-config" not in "".join(str(code.content[0]) for code in found.all("code"))
-        assert "Only what changes is in it: add it to the server's own JSON." in found.text
+        (words,) = codes(panel(show(PAGES["hostile"]), "To paste"))
+        assert [json.loads(word)["method"] for word in words] == [HOSTILE_TEXT]
 
-    def test_a_schedule_is_shown_as_rows_and_as_json(self) -> None:
+    def test_a_schedule_says_what_it_rests_on(self) -> None:
         only = PAGES["poor"].targets[0].engines[0]
-        found = panel(show(PAGES["poor"]), "To paste")
-        first, last = only.advice.schedule
-
-        assert rows(found) == [[f"1 to {first.last}", "1"], [f"{last.first} and more", "0, no speculation"]]
-        assert json.loads(codes(found)[1][0])["num_speculative_tokens_per_batch_size"] == [
-            [1, first.last, 1],
-            [last.first, 1024, 0],
-        ]
-
-    @pytest.mark.parametrize(
-        ("seen", "words"),
-        [
+        for seen, words in (
             ((14.0, 14.0), "Batches of 14 were seen; for all others it rests on the cost profile alone."),
             ((2.0, 1200.0), "Batches of 2 to 1,200 were seen; for all others"),
             (None, ""),
-        ],
-    )
-    def test_a_schedule_says_what_it_rests_on(self, seen: tuple[float, float] | None, words: str) -> None:
-        only = PAGES["poor"].targets[0].engines[0]
-        only = replace(only, advice=replace(only.advice, batch_sizes=seen))
-        text = panel(show(page_of(target(only))), "To paste").text
-
-        assert words in text
-        assert ("were seen" in text) == bool(words)
+        ):
+            told = replace(only, advice=replace(only.advice, batch_sizes=seen))
+            text = panel(show(page_of(target(told))), "To paste").text
+            assert words in text
+            assert ("were seen" in text) == bool(words)
 
     def test_no_schedule_says_why(self) -> None:
         only = PAGES["poor"].targets[0].engines[0]
@@ -555,53 +410,24 @@ class TestSections:
         assert len(codes(found)) == 1
         assert "No K schedule" not in panel(show(PAGES["poor"]), "To paste").text
 
-    def test_json_of_any_content_survives_a_shell(self) -> None:
-        """What stands on the page gives vLLM the operator's text back, whatever quotes it holds."""
-        (words,) = codes(panel(show(PAGES["hostile"]), "To paste"))
-
-        assert json.loads(words[0])["method"] == HOSTILE_TEXT
-        assert len(words) == 1
-
-    def test_against_the_baseline(self) -> None:
-        only = PAGES["measured"].targets[0].engines[0]
-        found = panel(show(PAGES["measured"]), "Against the baseline")
-        measured = only.window("5m").measured
-
-        assert "Speedup per output token 1.62×" in found.text
-        assert (
-            f"95 % interval {measured.speedup_low:.2f} to {measured.speedup_high:.2f}× "
-            "Requests behind it 1,200 Tokens per second of the baseline 467"
-        ) in found.text
-        assert [th.text for th in found.one("thead").all("th")][1:] == ["P50", "P95", "P99"]
-        assert [row[0] for row in rows(found)] == ["First token", "Output token", "Whole request"]
-        ratios = [[float(cell.removesuffix("×")) for cell in row[1:]] for row in rows(found)]
-        # The first token takes as long as before, the others 1 / 1.62 of it.
-        assert ratios[0] == [1.0, 1.0, 1.0]
-        assert ratios[1] == pytest.approx([1 / 1.62] * 3, abs=0.02)
-        assert ratios[2] == pytest.approx([(0.09 + 6.02 / 1.62) / 6.11] * 3, abs=0.02)
-
-    def test_a_baseline_with_too_few_requests_in_the_judged_window_says_so(self) -> None:
+    def test_what_was_not_measured_in_the_judged_window_is_a_dash_or_says_so(self) -> None:
         only = PAGES["measured"].targets[0].engines[0]
         short, judged = only.windows
-        few = replace(only, windows=(short, replace(judged, measured=Measured())))
 
-        assert panel(show(page_of(target(few))), "Against the baseline").text.endswith(
+        def shown(measured: Measured) -> Element:
+            other = replace(only, windows=(short, replace(judged, measured=measured)))
+            return panel(show(page_of(target(other))), "Against the baseline")
+
+        assert shown(Measured()).text.endswith(
             "None: too few requests finished in the window at a load that the baseline has."
         )
-
-    def test_latencies_that_are_missing_are_dashes(self) -> None:
-        only = PAGES["measured"].targets[0].engines[0]
-        short, judged = only.windows
-        one = Measured(latency_ratios=(LatencyRatio("end_to_end", 0.95, 1.3),))
-        few = replace(only, windows=(short, replace(judged, measured=one)))
-        found = panel(show(page_of(target(few))), "Against the baseline")
-
-        assert rows(found) == [
+        some = shown(Measured(latency_ratios=(LatencyRatio("end_to_end", 0.95, 1.3),)))
+        assert rows(some) == [
             ["First token", "–", "–", "–"],
             ["Output token", "–", "–", "–"],
             ["Whole request", "–", "1.30×", "–"],
         ]
-        assert "Speedup per output token –" in found.text
+        assert "Speedup per output token –" in some.text
 
     def test_warns_of_deep_positions_where_drafts_vary(self) -> None:
         page = show(PAGES["varying"])
@@ -610,122 +436,8 @@ class TestSections:
             assert "Drafts hold 2.30 tokens on average" in panel(page, title).text
         assert "Drafts hold" not in panel(show(PAGES["healthy"]), "Acceptance by position").text
 
-    def test_distribution_adds_up(self) -> None:
-        only = engine()
-        table = rows(panel(show(page_of(target(only))), "Accepted tokens per draft"))
-
-        assert [row[0] for row in table] == ["0", "1", "2", "3", "4"]
-        assert sum(int(row[2].replace(",", "")) for row in table) == only.accepted_tokens_per_draft.count
-        assert sum(float(row[1].rstrip("%")) for row in table) == pytest.approx(100, abs=0.3)
-
-    def test_windows_side_by_side(self) -> None:
-        only = engine()
-        found = panel(show(page_of(target(only))), "Windows")
-        table = {row[0]: row[1:] for row in rows(found)}
-        short, long = only.windows
-
-        assert [th.text for th in found.one("thead").all("th")] == ["Measure", "30s", "5m judged"]
-        assert table["Drafts"] == [count(short.drafts), count(long.drafts)]
-        assert table["Span"] == ["30 s", "5 min"]
-        assert table["Acceptance ratio"] == [percent(m.acceptance_ratio) for m in only.windows]
-        assert table["Coverage (output from drafts)"] == [percent(m.coverage_ratio) for m in only.windows]
-        assert table["Generated tokens per second"] == [
-            rate(m.generation_tokens_per_second) for m in only.windows
-        ]
-
-    def test_windows_have_what_speculation_gains(self) -> None:
-        only = PAGES["measured"].targets[0].engines[0]
-        table = {row[0]: row[1:] for row in rows(panel(show(PAGES["measured"]), "Windows"))}
-        estimates = [m.estimate for m in only.windows]
-
-        assert table["Estimated speedup"] == [f"{e.speedup:.2f}×" for e in estimates]
-        assert table["Break-even length"] == [length(e.break_even_acceptance_length) for e in estimates]
-        assert table["Break-even acceptance ratio"] == [
-            percent(e.break_even_acceptance_ratio) for e in estimates
-        ]
-        assert table["Requests in the batch"] == ["14.0", "14.0"]
-        assert table["Measured speedup"] == [f"{m.measured.speedup:.2f}×" for m in only.windows]
-        assert table["Return on speculation"] == [length(m.returns.return_ratio) for m in only.windows]
-
-    def test_windows_leave_out_what_no_window_has(self) -> None:
-        table = {row[0]: row[1:] for row in rows(panel(show(PAGES["healthy"]), "Windows"))}
-
-        assert not {"Measured speedup", "Return on speculation"} & set(table)
-
-    def test_windows_of_v0_keep_the_lifetime_apart(self) -> None:
-        found = panel(show(PAGES["v0"]), "Windows")
-        table = {row[0]: row[1:] for row in rows(found)}
-
-        assert [th.text for th in found.one("thead").all("th")][3] == "Whole life V0"
-        assert table["Acceptance ratio"] == ["–", "–", "61.7%"]
-        assert table["Drafts"] == ["–", "–", "–"], "what is not counted is not known to be 0"
-        assert table["Coverage (output from drafts)"] == ["–", "–", "–"]
-        assert table["Generated tokens per second"] == ["20.0", "20.0", "–"]
-
-    def test_load(self) -> None:
-        only = replace(engine(), load=Load(requests_running=3, kv_cache_usage_ratio=0.0))
-
-        assert panel(show(page_of(target(only))), "Load").text == (
-            "Load at the last poll Requests running 3 Requests waiting – KV cache in use 0.0%"
-        )
-
-    def test_deployment(self) -> None:
-        text = panel(show(PAGES["healthy"]), "Deployment").text
-
-        for value in (
-            SPECULATION.method,
-            SPECULATION.draft_model,
-            "0.11.0",
-            "vllm-v1",
-            "Cost profile unknown",
-        ):
-            assert value in text
-
-    def test_records(self) -> None:
-        only = replace(
-            engine(), engine_resets_total=3, inconsistent_samples_total=17, defects=("a bucket fell",)
-        )
-        text = panel(show(page_of(target(only))), "Data quality").text
-
-        assert "Counter resets seen 3" in text
-        assert "Inconsistent samples 17" in text
-        assert "a bucket fell" in text
-
-    def test_findings_say_what_to_do(self) -> None:
-        only = PAGES["poor"].targets[0].engines[0]
-        text = panel(show(PAGES["poor"]), "Findings").text
-
-        assert only.findings
-        for finding in only.findings:
-            assert f"{finding.severity.value} {finding.text} {finding.action}" in text
-
-    def test_the_rubric_is_shown_as_applied(self) -> None:
-        page = show(PAGES["varying"])
-        criteria = PAGES["varying"].targets[0].engines[0].quality.criteria
-        found = next(d for d in page.all("details") if d.one("summary").text.startswith("Rubric"))
-
-        assert len(rows(found)) == len(criteria)
-        assert {row[4] for row in rows(found)} == {"holds", "no", "not judged"}
-
-    def test_thresholds_are_all_there(self) -> None:
-        result = PAGES["healthy"]
-        page = show(result)
-        found = next(d for d in page.all("details") if d.one("summary").text.startswith("Thresholds"))
-
-        assert "open" not in found.attributes
-        for name, value in result.thresholds.items():
-            assert f"{name.replace('_', ' ')} {value:g}" in found.text
-
 
 class TestTargets:
-    def test_up(self) -> None:
-        text = show(PAGES["healthy"]).one("div", class_="server").text
-
-        assert text == (
-            "http://vllm:8000 up Last success 1.3 s ago Last poll took 12 ms "
-            "Failed polls refused 7, timeout 1"
-        )
-
     def test_down_says_why_and_since_when_and_shows_nothing_derived(self) -> None:
         page = show(PAGES["down"])
         notice = page.one("div", class_="notice").text
@@ -736,46 +448,27 @@ class TestTargets:
         assert not page.all("article")
         assert not page.all("div", class_="gauge")
 
-    def test_never_up(self) -> None:
-        page = show(PAGES["never_up"])
+        never = show(PAGES["never_up"])
+        assert "No poll has succeeded since the exporter started." in never.one("div", class_="notice").text
+        assert never.one("div", class_="server").one("span", class_="none")
 
-        assert "No poll has succeeded since the exporter started." in page.one("div", class_="notice").text
-        assert page.one("div", class_="server").one("span", class_="none")
-
-    def test_a_reason_that_is_not_known_here_is_shown_all_the_same(self) -> None:
-        text = show(page_of(down(reason="newfangled"))).one("div", class_="notice").text
-
+    def test_down_for_a_reason_not_known_here_or_since_a_day_long_past(self) -> None:
+        text = show(page_of(down(NOW - 3 * 86_400, "newfangled"))).one("div", class_="notice").text
         assert "Reason: newfangled . The last" in text
-
-    def test_since_a_day_long_past(self) -> None:
-        text = show(page_of(down(last_success=NOW - 3 * 86_400))).one("div", class_="notice").text
-
         assert "at 2026-09-18 14:13:20 UTC , 3 d ago" in text
 
-    @pytest.mark.parametrize(
-        ("name", "words"),
-        [
+    def test_nothing_to_show(self) -> None:
+        for name, words in (
             ("not_polled", "The first poll is under way."),
             ("no_engines", "The server answers, but shows no engine"),
             ("no_targets", "The exporter was given no server to poll."),
-        ],
-    )
-    def test_nothing_to_show(self, name: str, words: str) -> None:
-        assert words in show(PAGES[name]).one("div", class_="notice").text
+        ):
+            assert words in show(PAGES[name]).one("div", class_="notice").text
 
-    def test_errors_by_reason_without_those_that_never_happened(self) -> None:
-        page = show(PAGES["healthy"])
-        found = next(d for d in page.all("details") if d.one("summary").text.startswith("Failed polls"))
-
-        assert [row[:2] for row in rows(found)] == [["refused", "7"], ["timeout", "1"]]
-        assert all(row[2] for row in rows(found))
-
-    def test_no_errors(self) -> None:
-        clean = replace(target(engine()), poll_errors_total={"refused": 0})
-        page = show(page_of(clean))
-
-        assert "Failed polls 0" in page.one("div", class_="server").text
-        assert not [d for d in page.all("details") if "Failed" in d.text]
+    def test_a_server_without_errors_shows_no_table_of_them(self) -> None:
+        clean = show(page_of(replace(target(engine()), poll_errors_total={"refused": 0})))
+        assert "Failed polls 0" in clean.one("div", class_="server").text
+        assert not [d for d in clean.all("details") if "Failed" in d.text]
 
     def test_a_failed_reload(self) -> None:
         result = replace(
@@ -794,52 +487,32 @@ class TestTargets:
 
 
 class TestOverview:
-    def test_is_not_there_for_a_single_engine(self) -> None:
+    def test_is_there_for_several_engines_before_them(self) -> None:
         assert not [e for e in show(PAGES["healthy"]).all("h2") if e.text == "Overview"]
+        page = render(FLEET, NOW)
+        assert page.index('class="overview"') < page.index("<article")
+        single = show(page_of(target(engine(), engine())))
+        assert "Server" not in single.one("table", class_="overview").one("thead").text
 
-    def test_has_a_line_for_every_engine_and_every_silent_server(self) -> None:
-        page = show(FLEET)
-        table = rows(page.one("table", class_="overview"))
-
-        assert len(table) == sum(max(1, len(t.engines)) for t in FLEET.targets)
-        assert [row[3] for row in table] == [
-            *["active"] * 4,
-            "warming up",
-            "active",
-            "bypassed",
-            "idle",
-            "off",
-            "down",
-        ]
-        assert [row[4] for row in table] == [
-            *["healthy", "optimal", "poor", "fair", "–", "optimal"],
-            *["–"] * 4,
-        ]
-        assert table[-1] == ["http://vllm-c:8000", "–", "–", "down", *["–"] * 6, "http://vllm-c:8000"]
-
-    def test_says_of_every_engine_whether_it_pays_and_what_to_do(self) -> None:
+    def test_says_of_every_engine_and_every_silent_server_how_it_stands(self) -> None:
         table = rows(show(FLEET).one("table", class_="overview"))
-
-        assert [row[1].split()[0] for row in table] == [
-            *["beneficial", "beneficial", "harmful", "beneficial", "–", "beneficial"],
-            *["–"] * 4,
+        assert [(row[1].split()[0], row[3], row[4]) for row in table] == [
+            ("beneficial", "active", "healthy"),
+            ("beneficial", "active", "optimal"),
+            ("harmful", "active", "poor"),
+            ("beneficial", "active", "fair"),
+            ("–", "warming up", "–"),
+            ("beneficial", "active", "optimal"),
+            ("–", "bypassed", "–"),
+            ("–", "idle", "–"),
+            ("–", "off", "–"),
+            ("–", "down", "–"),
         ]
         assert table[2][1:3] == ["harmful 0.92×", "try another method"]
-        assert [row[2] for row in table] == [
-            *(words_of(one) for server in FLEET.targets for one in server.engines),
-            "–",
-        ]
-        assert len({row[2] for row in table}) > 3
-
-    def test_comes_before_the_engines(self) -> None:
-        page = render(FLEET, NOW)
-
-        assert page.index('class="overview"') < page.index("<article")
-
-    def test_without_the_server_where_there_is_only_one(self) -> None:
-        page = show(page_of(target(engine(), engine())))
-
-        assert "Server" not in page.one("table", class_="overview").one("thead").text
+        advised = [words_of(one) for server in FLEET.targets for one in server.engines]
+        assert [row[2] for row in table] == [*advised, "–"]
+        assert len(set(advised)) > 2
+        assert table[-1] == ["http://vllm-c:8000", "–", "–", "down", *["–"] * 6, "http://vllm-c:8000"]
 
 
 NASTY = (
@@ -854,31 +527,21 @@ NASTY = (
 )
 
 
-class TestEscaping:
-    @pytest.mark.parametrize("nasty", NASTY)
-    def test_nothing_from_outside_becomes_markup(self, nasty: str) -> None:
-        plain = everywhere("plain")
+def test_nothing_from_outside_becomes_markup_but_is_shown_as_it_is() -> None:
+    def tags(root: Element) -> list[tuple[str, list[str]]]:
+        return [(e.tag, sorted(e.attributes)) for e in root.all()]
+
+    plain = tags(show(everywhere("plain")))
+    for number, nasty in enumerate(NASTY):
         page = render(everywhere(nasty), NOW)
-
-        def tags(root: Element) -> list[tuple[str, list[str]]]:
-            return [(e.tag, sorted(e.attributes)) for e in root.all()]
-
-        assert tags(read(page)) == tags(read(render(plain, NOW)))
+        assert tags(read(page)) == plain, nasty
         page.encode()
-        assert "\x00" not in page
-        assert "\x1b" not in page
-
-    @pytest.mark.parametrize("nasty", NASTY[:4])
-    def test_and_is_shown_as_it_is(self, nasty: str) -> None:
-        page = render(everywhere(nasty), NOW)
-
-        assert nasty not in page
-        assert unescape(page).count(nasty) >= 14
-
-    def test_a_name_cannot_turn_the_text_around_it(self) -> None:
-        page = show(everywhere("\u202egnp.exe"))
-
-        assert page.one("h3").one("bdi").text == "\u202egnp.exe"
+        assert not {"\x00", "\x1b"} & set(page)
+        if number < 4:
+            assert nasty not in page
+            assert unescape(page).count(nasty) >= 14
+    # A name cannot turn the text around it.
+    assert show(everywhere("\u202egnp.exe")).one("h3").one("bdi").text == "\u202egnp.exe"
 
 
 def everywhere(text: str) -> ExporterResult:
@@ -916,13 +579,11 @@ def everywhere(text: str) -> ExporterResult:
 
 
 class TestRefresh:
-    @pytest.mark.parametrize(
-        ("refresh", "content"), [(5.0, "5"), (0.5, "1"), (2.2, "3"), (60, "60"), (0, None), (-1, None)]
-    )
-    def test_reloads_itself(self, refresh: float, content: str | None) -> None:
-        found = read(render(PAGES["healthy"], NOW, refresh)).all("meta", **{"http-equiv": "refresh"})
-
-        assert [e.attributes["content"] for e in found] == ([content] if content else [])
+    def test_reloads_itself(self) -> None:
+        for refresh, content in ((5.0, ["5"]), (0.5, ["1"]), (2.2, ["3"]), (60, ["60"]), (0, []), (-1, [])):
+            page = read(render(PAGES["healthy"], NOW, refresh))
+            found = [e.attributes["content"] for e in page.all("meta", **{"http-equiv": "refresh"})]
+            assert found == content, refresh
 
     def test_can_be_paused_and_resumed(self) -> None:
         def link(refresh: float) -> dict[str, str]:
@@ -932,71 +593,27 @@ class TestRefresh:
         assert link(5)["pause"] == "?refresh=0"
         assert link(0)["resume"] == "?"
 
-    @pytest.mark.parametrize(
-        ("query", "seconds"),
-        [
-            (None, 5),
-            ("0", 0),
-            ("2.5", 2.5),
-            ("-3", 0),
-            ("1e9", 3600),
-            ("nan", 5),
-            ("inf", 5),
-            ("", 5),
+    def test_reads_its_own_parameter(self) -> None:
+        for query, seconds in (
+            (None, 5), ("0", 0), ("2.5", 2.5), ("-3", 0), ("1e9", 3600), ("nan", 5), ("inf", 5), ("", 5),
             ("x", 5),
-        ],
-    )
-    def test_reads_its_own_parameter(self, query: str | None, seconds: float) -> None:
-        assert parse_refresh(query) == seconds
-
-    def test_reads_its_own_parameter_with_another_default(self) -> None:
-        assert parse_refresh(None, 1.0) == 1.0
-        assert parse_refresh("junk", 1.0) == 1.0
+        ):  # fmt: skip
+            assert parse_refresh(query) == seconds, query
+        assert parse_refresh(None, 1.0) == parse_refresh("junk", 1.0) == 1.0
 
 
-class TestNumbers:
-    @pytest.mark.parametrize(
-        ("value", "shown"),
-        [
-            (0, "0"),
-            (0.0001, "< 0.001"),
-            (0.00123, "0.0012"),
-            (0.0123, "0.0123"),
-            (0.125, "0.125"),
-            (1.5, "1.50"),
-            (9.999, "10.0"),
-            (12.34, "12.3"),
-            (99.96, "100"),
-            (154.4, "154"),
-            (1234, "1,230"),
-            (123456, "123,000"),
-            (999999, "1.00M"),
-            (1234567, "1.23M"),
-            (12345678, "12.3M"),
-            (2.5e9, "2,500M"),
-        ],
-    )
-    def test_rate(self, value: float, shown: str) -> None:
-        assert rate(value) == shown
-
-    @pytest.mark.parametrize(
-        ("seconds", "shown"),
-        [
-            (-5, "0 ms"),
-            (0.0123, "12 ms"),
-            (0.9994, "999 ms"),
-            (0.9996, "1 s"),
-            (2.06, "2.1 s"),
-            (59.94, "59.9 s"),
-            (59.96, "1 min"),
-            (200, "3 min 20 s"),
-            (3599.6, "1 h"),
-            (7500, "2 h 5 min"),
-            (86_400 * 3 + 4 * 3600, "3 d 4 h"),
-        ],
-    )
-    def test_duration(self, seconds: float, shown: str) -> None:
-        assert duration(seconds) == shown
+def test_numbers_are_written_with_three_digits_and_times_with_two_units() -> None:
+    rates = {
+        0: "0", 0.0001: "< 0.001", 0.00123: "0.0012", 0.0123: "0.0123", 0.125: "0.125", 1.5: "1.50",
+        9.999: "10.0", 12.34: "12.3", 99.96: "100", 154.4: "154", 1234: "1,230", 123456: "123,000",
+        999999: "1.00M", 1234567: "1.23M", 12345678: "12.3M", 2.5e9: "2,500M",
+    }  # fmt: skip
+    assert {value: rate(value) for value in rates} == rates
+    durations = {
+        -5: "0 ms", 0.0123: "12 ms", 0.9994: "999 ms", 0.9996: "1 s", 2.06: "2.1 s", 59.94: "59.9 s",
+        59.96: "1 min", 200: "3 min 20 s", 3599.6: "1 h", 7500: "2 h 5 min", 86_400 * 3 + 4 * 3600: "3 d 4 h",
+    }  # fmt: skip
+    assert {seconds: duration(seconds) for seconds in durations} == durations
 
 
 def test_the_policy_allows_the_style_sheet_and_nothing_else() -> None:
@@ -1007,10 +624,6 @@ def test_the_policy_allows_the_style_sheet_and_nothing_else() -> None:
 
 def test_engines_without_labels_have_a_name() -> None:
     assert show(PAGES["unnamed"]).one("h3").text == "unnamed model"
-
-
-def test_is_pure() -> None:
-    assert render(FLEET, NOW) == render(FLEET, NOW)
 
 
 def test_an_empty_result_of_an_engine() -> None:

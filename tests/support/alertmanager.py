@@ -28,20 +28,16 @@ PACKAGE = "prometheus-alertmanager"
 _ANSWER_SECONDS = 30.0
 
 
-class AlertmanagerError(ProgramError):
-    """Alertmanager did not do what it was told."""
-
-
 def amtool(*arguments: str) -> str:
     """Run amtool, and return what it prints.
 
     Raises:
-        AlertmanagerError: it failed; the message is its own.
+        ProgramError: it failed; the message is its own.
     """
     done = subprocess.run([find_program("amtool", PACKAGE), *arguments], capture_output=True, text=True)
     if done.returncode != 0:
         msg = f"amtool {' '.join(arguments)}: {done.stdout}{done.stderr}"
-        raise AlertmanagerError(msg)
+        raise ProgramError(msg)
     return done.stdout
 
 
@@ -75,7 +71,7 @@ class AlertmanagerServer(Program):
         """Give it alerts, as Prometheus does.
 
         Raises:
-            AlertmanagerError: it refused; the message is its own.
+            ProgramError: it refused; the message is its own.
         """
         self._ask("/api/v2/alerts", json.dumps(alerts).encode())
 
@@ -98,4 +94,4 @@ class AlertmanagerServer(Program):
         except urllib.error.HTTPError as error:
             with error:
                 msg = f"{path}: {error.read().decode('utf-8', 'replace')}"
-            raise AlertmanagerError(msg) from error
+            raise ProgramError(msg) from error

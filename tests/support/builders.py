@@ -16,7 +16,7 @@ from vllm_specdec_exporter.reading import Counters
 from vllm_specdec_exporter.window import Delta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -203,3 +203,15 @@ def vllm_log(scenario: str) -> list[str]:
 def _rows(scenario: str, name: str) -> list[dict[str, Any]]:
     with gzip.open(DATA / "captures" / scenario / f"{name}.jsonl.gz", "rt") as file:
         return [json.loads(line) for line in file]
+
+
+# --- what is refused
+
+
+def refusal(error: type[Exception], call: Callable[..., object], *arguments: object) -> str:
+    """The message with which a call refuses its arguments; empty where it takes them."""
+    try:
+        call(*arguments)
+    except error as refused:
+        return str(refused)
+    return ""

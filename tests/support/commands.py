@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pty
 import select
@@ -9,13 +11,15 @@ import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unittest import mock
 
 from support.programs import COMMAND, clean_environment
+from vllm_specdec_exporter import cli
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-_SECONDS = 60.0
+_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -65,3 +69,39 @@ def run_in_terminal(*words: str, **environment: str) -> Outcome:
         return Outcome(process.wait(_SECONDS), shown.decode().replace("\r\n", "\n"))
     finally:
         os.close(master)
+
+
+def run_here(*words: str, **environment: str) -> Outcome:
+    """Run the command within this process: much faster, for what needs no process of its own."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.dict(os.environ, clean_environment(**environment), clear=True),
+    ):
+        try:
+            code = cli.main(words)
+        except SystemExit as end:  # as argparse does
+            code = int(end.code or 0)
+    return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+
+
+def wrong_refusals(
+    command: str, table: Iterable[tuple[Sequence[str], str]], code: int = 2, **environment: str
+) -> list[str]:
+    """Return what is wrong with how a command refuses: with this code, one line that says why, no output.
+
+    Args:
+        command: the subcommand.
+        table: words behind it, and what the line has to hold.
+        code: the exit code.
+        environment: variables beside those of `clean_environment`.
+    """
+    wrong = []
+    for words, why in table:
+        outcome = run_here(command, *words, **environment)
+        one_line = outcome.err.startswith(f"vllm-specdec-exporter {command}: error: ")
+        one_line &= outcome.err.count("\n") == 1 and outcome.err.endswith("\n")
+        if (outcome.code, outcome.out) != (code, "") or not one_line or why not in outcome.err:
+            wrong.append(f"{' '.join(words)[:200]}: wanted {why!r}, got {outcome}")
+    return wrong

@@ -273,7 +273,7 @@ def _listens(exporter: RunningExporter) -> str:
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
             return f"http://{given}"
         return ""
-    found = re.search(r'(?:address=|"address": ?")([^\s"]+).*\n', log)
+    found = re.search(r'msg(?:=|": ?")listening.*address(?:=|": ?")([^\s"]+).*\n', log)
     return f"http://{found[1]}" if found else ""
 
 

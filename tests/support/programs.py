@@ -80,7 +80,8 @@ class Program:
     """A program that answers over HTTP, on a free port, from entering to leaving the context.
 
     Args:
-        command: the words to run; `{address}` in one is the host and port, `{folder}` the program's folder.
+        command: the words to run; `{address}` in one is the host and port, `{port}` the port alone, and
+            `{folder}` the program's folder.
         ready: the path that answers with success once the program is ready.
         files: files by name, written into the program's folder before it starts.
         environment: its environment; without it, that of the tests.
@@ -128,7 +129,9 @@ class Program:
         self.address = f"127.0.0.1:{free_port()}"
         self.url = f"http://{self.address}"
         command = [
-            word.replace("{address}", self.address).replace("{folder}", str(self.folder))
+            word.replace("{address}", self.address)
+            .replace("{port}", self.address.rpartition(":")[2])
+            .replace("{folder}", str(self.folder))
             for word in self._command
         ]
         with (self.folder / "log").open("wb") as log:
@@ -162,6 +165,12 @@ class Program:
                 process.kill()
                 process.wait()
         self._stack.close()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send it a signal that ends it; return its exit code. What it stored and logged stays."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(STOP_SECONDS)
 
     def log(self) -> str:
         """Return what it logged."""

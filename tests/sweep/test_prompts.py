@@ -54,37 +54,35 @@ def test_an_edited_file_has_another_fingerprint(tmp_path: Path) -> None:
     assert before.digest != after.digest
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "no prompt in it"),
-        (b"\n \n", "no prompt in it"),
-        (b"\xff\xfe\x00", "not UTF-8 text"),
-        (b'{"prompt": "a"}\nplain\n', "line 2: not a prompt; allowed: "),
-        (b'{"prompt": ""}\n', "line 1: not a prompt"),
-        (b'{"prompt": 3}\n', "line 1: not a prompt"),
-        (b'{"messages": []}\n', "line 1: not a prompt"),
-        (b'{"messages": [{"role": "boss", "content": "x"}]}\n', "line 1: not a prompt"),
-        (b'{"messages": [{"role": "user"}]}\n', "line 1: not a prompt"),
-        (b'{"prompt": "a"\n', "line 1: not a prompt"),
-        (b"x\n" * 10_001, "10001 prompts; allowed: at most 10000"),
-    ],
-)
-def test_files_without_usable_prompts_are_refused(tmp_path: Path, content: bytes, words: str) -> None:
+UNUSABLE = [
+    (b"", "no prompt in it"),
+    (b"\n \n", "no prompt in it"),
+    (b"\xff\xfe\x00", "not UTF-8 text"),
+    (b'{"prompt": "a"}\nplain\n', "line 2: not a prompt; allowed: "),
+    (b'{"prompt": ""}\n', "line 1: not a prompt"),
+    (b'{"prompt": 3}\n', "line 1: not a prompt"),
+    (b'{"messages": []}\n', "line 1: not a prompt"),
+    (b'{"messages": [{"role": "boss", "content": "x"}]}\n', "line 1: not a prompt"),
+    (b'{"messages": [{"role": "user"}]}\n', "line 1: not a prompt"),
+    (b'{"prompt": "a"\n', "line 1: not a prompt"),
+    (b"x\n" * 10_001, "10001 prompts; allowed: at most 10000"),
+]
+
+
+def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "p"
-    file.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
-        load_prompts([str(file)])
-    assert f'--prompts "{file}"' in str(caught.value)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    for content, words in UNUSABLE:
+        file.write_bytes(content)
+        with pytest.raises(ConfigError) as caught:
+            load_prompts([str(file)])
+        told = str(caught.value)
+        assert f'--prompts "{file}"' in told
+        assert words in told, content
+        assert "\n" not in told
 
 
-def test_a_name_that_is_neither_set_nor_file_is_refused_with_the_sets() -> None:
+def test_names_that_are_neither_set_nor_file_or_there_twice_are_refused() -> None:
     with pytest.raises(ConfigError, match="built in: code, extraction, chat, creative, all"):
         load_prompts(["poetry"])
-
-
-def test_a_set_may_not_be_there_twice() -> None:
     with pytest.raises(ConfigError, match='"code" is there twice'):
         load_prompts(["code", "all"])

@@ -40,47 +40,34 @@ def test_an_empty_record_says_so() -> None:
     assert report.render(record(), ZONES).endswith("no cell was measured")
 
 
-@pytest.mark.parametrize(
-    ("ratios", "words"),
-    [
-        (
-            tuple(PUBLISHED.values()),
-            (
-                "falls from .81 at 0.0 to .38 at 1.0; at 0.8 it leaves the zone of likely benefit, at 1.0 it "
-                'enters the zone of "disable"'
-            ),
-        ),
-        (
-            (0.9, 0.88, 0.85, 0.8),
-            "falls from .90 at 0.0 to .80 at 1.0; all of it in the zone of likely benefit",
-        ),
-        (
-            (0.3, 0.35, 0.5, 0.7),
-            (
-                "rises from .30 at 0.0 to .70 at 1.0; at 0.8 it enters the zone of near break-even, at 1.0 "
-                "it enters the zone of likely benefit"
-            ),
-        ),
-        (
-            (0.6, 0.62, 0.58, 0.61),
-            (
-                "stays between .58 and .62 from 0.0 to 1.0, with no difference beyond chance between the "
-                "two; all of it in the zone of near break-even"
-            ),
-        ),
-        (
-            (0.8, 0.7, 0.4, 0.3),
-            (
-                "falls from .80 at 0.0 to .30 at 1.0; at 0.8 it leaves the zone of likely benefit for that "
-                'of "disable"'
-            ),
-        ),
-        ((1.0, None, None, None), "is 1.00 at 0.0, in the zone of likely benefit"),
-    ],
-)
-def test_the_conclusion_says_what_temperature_does(ratios: tuple[float | None, ...], words: str) -> None:
-    found = record(*(result(t, r) for t, r in zip(PUBLISHED, ratios, strict=True)))
-    assert conclusions(found, ZONES) == (f"acceptance {words}",)
+BENEFIT, BREAK_EVEN, DISABLE = "likely benefit", "near break-even", '"disable"'
+#: Acceptance at the published temperatures, and what is concluded from it.
+CONCLUSIONS: dict[tuple[float | None, ...], str] = {
+    tuple(PUBLISHED.values()): (
+        f"falls from .81 at 0.0 to .38 at 1.0; at 0.8 it leaves the zone of {BENEFIT}, "
+        f"at 1.0 it enters the zone of {DISABLE}"
+    ),
+    (0.9, 0.88, 0.85, 0.8): f"falls from .90 at 0.0 to .80 at 1.0; all of it in the zone of {BENEFIT}",
+    (0.3, 0.35, 0.5, 0.7): (
+        f"rises from .30 at 0.0 to .70 at 1.0; at 0.8 it enters the zone of {BREAK_EVEN}, "
+        f"at 1.0 it enters the zone of {BENEFIT}"
+    ),
+    (0.6, 0.62, 0.58, 0.61): (
+        "stays between .58 and .62 from 0.0 to 1.0, with no difference beyond chance between the two; "
+        f"all of it in the zone of {BREAK_EVEN}"
+    ),
+    (0.8, 0.7, 0.4, 0.3): (
+        f"falls from .80 at 0.0 to .30 at 1.0; at 0.8 it leaves the zone of {BENEFIT} for that of {DISABLE}"
+    ),
+    # Failed cells take no part.
+    (1.0, None, None, None): f"is 1.00 at 0.0, in the zone of {BENEFIT}",
+}
+
+
+def test_the_conclusion_says_what_temperature_does() -> None:
+    for ratios, words in CONCLUSIONS.items():
+        found = record(*(result(t, r) for t, r in zip(PUBLISHED, ratios, strict=True)))
+        assert conclusions(found, ZONES) == (f"acceptance {words}",)
 
 
 def test_without_drafts_there_is_no_acceptance_to_conclude_from() -> None:
@@ -126,10 +113,10 @@ def test_the_published_bounds_belong_to_the_zone_in_the_middle() -> None:
     ]
 
 
-@pytest.mark.parametrize("bounds", [(0.7, 0.6), (-0.1, 0.5), (0.5, 1.1)])
-def test_bounds_in_the_wrong_order_are_refused(bounds: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="allowed: 0 <= "):
-        Zones(*bounds)
+def test_bounds_in_the_wrong_order_are_refused() -> None:
+    for bounds in ((0.7, 0.6), (-0.1, 0.5), (0.5, 1.1)):
+        with pytest.raises(ValueError, match="allowed: 0 <= "):
+            Zones(*bounds)
 
 
 def test_the_csv_has_a_row_for_each_cell_and_empty_fields_for_what_does_not_exist() -> None:

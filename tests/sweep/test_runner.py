@@ -31,7 +31,7 @@ from vllm_specdec_exporter.sweep import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.sweep import CellResult
+    from vllm_specdec_exporter.sweep import CellResult, Outcome
 
 PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))
 PLAN = SweepPlan(
@@ -53,6 +53,14 @@ class Said(Progress):
         self.cells.append(result)
 
 
+async def sweep(
+    server: FakeServer, directory: Path | None = None, progress: Progress | None = None, **changes: Any
+) -> Outcome:
+    """Run the usual plan, with changes, against a server."""
+    more = {} if progress is None else {"progress": progress}
+    return await run_sweep(replace(PLAN, **changes), endpoint(server.url), directory=directory, **more)
+
+
 def nth(number: int, what: Any) -> Any:
     """Return a hook that does something at the measured request of that number, from 1."""
 
@@ -66,7 +74,7 @@ def nth(number: int, what: Any) -> Any:
 
 
 async def test_acceptance_comes_from_counters_and_records_alike(server: FakeServer, tmp_path: Path) -> None:
-    outcome = await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
+    outcome = await sweep(server, tmp_path)
     assert outcome.clean
     cold, hot = outcome.record.cells
     assert (cold.acceptance_ratio, hot.acceptance_ratio) == (3 / 4, 2 / 4)
@@ -84,22 +92,20 @@ async def test_acceptance_comes_from_counters_and_records_alike(server: FakeServ
 
 async def test_without_records_the_counters_alone_tell_and_the_interval_says_so(server: FakeServer) -> None:
     server.records = False
-    outcome = await run_sweep(PLAN, endpoint(server.url))
+    outcome = await sweep(server)
     assert outcome.clean
-    for cell in outcome.record.cells:
-        assert cell.records is None
+    for cell, ratio in zip(outcome.record.cells, (0.75, 0.5), strict=True):
+        assert (cell.records, cell.acceptance_ratio) == (None, ratio)
         assert cell.acceptance_interval is not None
         assert cell.acceptance_interval.unit == "draft"
-    assert [cell.acceptance_ratio for cell in outcome.record.cells] == [0.75, 0.5]
 
 
 async def test_requests_say_what_the_plan_says(server: FakeServer) -> None:
-    plan = replace(PLAN, seed=7, top_p=0.9, ignore_eos=True, temperatures=(0.8,), requests=8)
-    await run_sweep(plan, endpoint(server.url))
-    assert len(server.measured) == 8
+    """By default they have no seed; each prompt is warmed up once before it is measured."""
+    await sweep(server, seed=7, top_p=0.9, ignore_eos=True, temperatures=(0.8,), requests=8)
     # One worker: in order, and the prompts in turn.
-    for number, body in enumerate(server.measured):
-        assert body == {
+    assert server.measured == [
+        {
             "model": "fake-model",
             "temperature": 0.8,
             "max_tokens": 20,
@@ -110,15 +116,11 @@ async def test_requests_say_what_the_plan_says(server: FakeServer) -> None:
             "stream_options": {"include_usage": True},
             "messages": [{"role": "user", "content": f"prompt {number % 6}"}],
         }
-
-
-async def test_by_default_requests_have_no_seed(server: FakeServer) -> None:
-    await run_sweep(PLAN, endpoint(server.url))
+        for number in range(8)
+    ]
+    server.bodies.clear()
+    await sweep(server)
     assert all(not {"seed", "top_p", "ignore_eos"} & set(body) for body in server.measured)
-
-
-async def test_every_prompt_is_warmed_up_once_before_it_is_measured(server: FakeServer) -> None:
-    await run_sweep(PLAN, endpoint(server.url))
     probe, *warm = [body for body in server.bodies if body["max_tokens"] <= 8]
     assert probe["max_tokens"] == 1
     assert [body["messages"][0]["content"] for body in warm] == [f"prompt {i}" for i in range(4)]
@@ -134,32 +136,30 @@ async def test_as_many_requests_run_at_once_as_there_are_workers(server: FakeSer
             most = max(most, server.engine.running + 1)
 
     server.on_request, server.delay = look, 0.05
-    await run_sweep(replace(PLAN, concurrencies=(3,), requests=9, temperatures=(0.0,)), endpoint(server.url))
+    await sweep(server, concurrencies=(3,), requests=9, temperatures=(0.0,))
     assert most == 3
 
 
 async def test_an_address_may_end_in_v1_or_metrics(server: FakeServer) -> None:
-    plan = replace(PLAN, temperatures=(0.0,))
+    plan = replace(PLAN, temperatures=(0.0,), requests=1)
     for suffix in ("", "/", "/v1", "/v1/", "/metrics"):
         outcome = await run_sweep(plan, endpoint(server.url + suffix))
         assert outcome.record.server.target == server.url
     assert set(server.paths) == {"/metrics", "/version", "/v1/models", "/v1/chat/completions"}
 
 
-async def test_a_server_without_chat_template_gets_completions(server: FakeServer) -> None:
+async def test_a_server_without_chat_template_gets_completions_unless_chat_was_asked_for(
+    server: FakeServer,
+) -> None:
     server.chat_template = False
     said = Said()
-    outcome = await run_sweep(PLAN, endpoint(server.url), progress=said)
+    outcome = await sweep(server, progress=said)
     assert outcome.clean
     assert outcome.record.setup.api == "completions"
     assert any("using the completions API" in words and "chat template" in words for words in said.words)
     assert all("prompt" in body for body in server.measured)
-
-
-async def test_chat_that_was_asked_for_is_not_replaced(server: FakeServer) -> None:
-    server.chat_template = False
     with pytest.raises(ConfigError, match=r"refuses such requests .chat.: HTTP 400 Bad Request: As of"):
-        await run_sweep(replace(PLAN, api="chat"), endpoint(server.url))
+        await sweep(server, api="chat")
 
 
 async def test_requests_that_the_server_refuses_are_told_in_its_own_words(server: FakeServer) -> None:
@@ -168,50 +168,26 @@ async def test_requests_that_the_server_refuses_are_told_in_its_own_words(server
 
     server.on_request = refuse
     with pytest.raises(ConfigError, match="max_tokens is too large: this model's maximum is 4"):
-        await run_sweep(PLAN, endpoint(server.url))
+        await sweep(server)
 
 
 # --- which server ---
 
 
-async def test_nothing_listens() -> None:
-    async with FakeServer() as gone:
-        url = gone.url
-    with pytest.raises(Unreachable, match="cannot be reached: nothing listens at the address"):
-        await run_sweep(PLAN, endpoint(url))
-
-
-async def test_a_server_without_models_is_no_endpoint(server: FakeServer) -> None:
-    server.models = []
-    server.metrics_path = "/elsewhere"
-    with pytest.raises(Unreachable, match="no OpenAI endpoint: GET /v1/models: HTTP 404 Not Found"):
-        await run_sweep(PLAN, endpoint(server.url))
-
-
-async def test_an_endpoint_without_metrics_is_refused(server: FakeServer) -> None:
-    server.metrics_path = "/elsewhere"
-    with pytest.raises(Unreachable, match="has no vLLM metrics: HTTP 404 Not Found"):
-        await run_sweep(PLAN, endpoint(server.url))
-
-
-async def test_several_models_have_to_be_chosen_from(server: FakeServer) -> None:
+async def test_one_of_several_models_has_to_be_chosen(server: FakeServer) -> None:
     server.models = ["one", "two"]
     with pytest.raises(ConfigError, match="--model is needed: the server has one, two"):
-        await run_sweep(PLAN, endpoint(server.url))
-    outcome = await run_sweep(replace(PLAN, model="two"), endpoint(server.url))
-    assert outcome.record.server.model == "two"
+        await sweep(server)
+    with pytest.raises(ConfigError, match=r'--model "x": the server has no such model; it has one, two'):
+        await sweep(server, model="x")
+    assert (await sweep(server, model="two")).record.server.model == "two"
     assert {body["model"] for body in server.bodies} == {"two"}
-
-
-async def test_a_model_that_is_not_served_is_refused_with_those_that_are(server: FakeServer) -> None:
-    with pytest.raises(ConfigError, match=r'--model "x": the server has no such model; it has fake-model'):
-        await run_sweep(replace(PLAN, model="x"), endpoint(server.url))
 
 
 async def test_an_api_key_is_sent_and_its_absence_explained(server: FakeServer, tmp_path: Path) -> None:
     server.api_key = "secret"
     with pytest.raises(Unreachable, match=r"wants an API key .*401.*see --api-key-file"):
-        await run_sweep(PLAN, endpoint(server.url))
+        await sweep(server)
     file = tmp_path / "key"
     file.write_text("secret\n")
     assert (await run_sweep(PLAN, endpoint(server.url, api_key_file=str(file)))).clean
@@ -223,7 +199,7 @@ async def test_an_api_key_is_sent_and_its_absence_explained(server: FakeServer, 
 async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(server: FakeServer) -> None:
     server.speculating = server.records = False
     said = Said()
-    outcome = await run_sweep(PLAN, endpoint(server.url), progress=said)
+    outcome = await sweep(server, progress=said)
     assert any("no speculation" in words for words in said.words)
     assert outcome.clean
     cell = outcome.record.cells[0]
@@ -234,29 +210,27 @@ async def test_a_server_that_drafts_nothing_is_measured_without_acceptance(serve
 # --- other traffic ---
 
 
-async def test_requests_of_others_before_the_sweep_refuse_it(server: FakeServer, tmp_path: Path) -> None:
-    server.engine.running = 3
-    with pytest.raises(OtherTraffic, match=r"others use .*: 3 requests running, 0 waiting, 0 tokens"):
-        await run_sweep(PLAN, endpoint(server.url), directory=tmp_path / "out")
-    assert server.bodies == []
-    assert not (tmp_path / "out").exists()
-
-
-async def test_tokens_of_others_before_the_sweep_refuse_it(server: FakeServer) -> None:
+async def test_others_before_the_sweep_refuse_it(server: FakeServer, tmp_path: Path) -> None:
     async def generate() -> None:
         while True:
             server.engine.generated += 5
             await asyncio.sleep(0.02)
 
+    server.engine.running = 3
+    with pytest.raises(OtherTraffic, match=r"others use .*: 3 requests running, 0 waiting, 0 tokens"):
+        await sweep(server, tmp_path / "out")
+    assert server.bodies == []
+    assert not (tmp_path / "out").exists()
+    server.engine.running = 0
     task = asyncio.create_task(generate())
-    with pytest.raises(OtherTraffic, match=r"[1-9]\d* tokens generated within 0\.\d s"):
-        await run_sweep(PLAN, endpoint(server.url))
+    with pytest.raises(OtherTraffic, match=r"[1-9]\d* tokens generated within \d+\.\d s"):
+        await sweep(server)
     task.cancel()
 
 
 async def test_requests_of_others_that_come_before_a_cell_stop_the_sweep(server: FakeServer) -> None:
     server.on_request = nth(4, lambda: setattr(server.engine, "running", server.engine.running + 2))
-    outcome = await run_sweep(PLAN, endpoint(server.url))
+    outcome = await sweep(server)
     # Their requests stay, so the counters never rest: the first cell is in doubt, the second is not begun.
     assert "the counters did not come to rest after the last answer" in outcome.stopped
     assert [cell.status for cell in outcome.record.cells] == [Status.DISTURBED]
@@ -266,7 +240,7 @@ async def test_requests_of_others_that_come_before_a_cell_stop_the_sweep(server:
         server.engine.running += 1 if body["max_tokens"] == 8 else 0
 
     server.on_request = stay
-    outcome = await run_sweep(PLAN, endpoint(server.url))
+    outcome = await sweep(server)
     assert "others use the server: 4 requests running, 0 waiting before own, temperature 0" in outcome.stopped
     assert outcome.record.cells == ()
 
@@ -278,13 +252,13 @@ async def test_other_traffic_within_a_cell_stops_the_sweep_and_keeps_what_is_mea
         server.other_tokens_per_request = 1  # of 20: 5 %
 
     server.on_request = nth(6, disturb)
-    outcome = await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
+    outcome = await sweep(server, tmp_path)
     assert [cell.status for cell in outcome.record.cells] == [Status.OK, Status.DISTURBED]
     assert "the counters say 83 generated tokens, the answers have 80" in outcome.stopped
     assert (outcome.left, outcome.clean) == (1, False)
     # The disturbed cell is measured again once the others are gone.
     server.on_request, server.other_tokens_per_request = None, 0
-    again = await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
+    again = await sweep(server, tmp_path)
     assert again.clean
     assert again.record.cells[0] == outcome.record.cells[0]
     assert len(server.measured) == 8 + 4
@@ -292,7 +266,7 @@ async def test_other_traffic_within_a_cell_stops_the_sweep_and_keeps_what_is_mea
 
 async def test_two_percent_of_other_tokens_are_let_pass(server: FakeServer) -> None:
     server.on_request = nth(1, lambda: setattr(server.engine, "generated", server.engine.generated + 1))
-    outcome = await run_sweep(PLAN, endpoint(server.url))  # 1 of 80
+    outcome = await sweep(server)  # 1 of 80
     assert outcome.clean
     assert outcome.record.cells[0].generated_tokens == 81
 
@@ -312,7 +286,7 @@ async def test_other_traffic_may_be_allowed(server: FakeServer, tmp_path: Path) 
 
 async def test_drafts_of_others_are_seen_in_the_records_even_if_no_token_is(server: FakeServer) -> None:
     server.on_request = nth(2, lambda: server.engine.histogram.update({0: 4}))  # of 40 drafts
-    outcome = await run_sweep(PLAN, endpoint(server.url))
+    outcome = await sweep(server)
     cell = outcome.record.cells[0]
     assert cell.status is Status.DISTURBED
     assert cell.reasons == ("the counters say 44 drafts, the requests' records 40",)
@@ -327,7 +301,7 @@ async def test_drafts_of_others_are_seen_in_the_records_even_if_no_token_is(serv
 
 async def test_failed_requests_are_counted_and_named(server: FakeServer) -> None:
     server.on_request = nth(2, lambda: refusal("out of luck", 503))
-    outcome = await run_sweep(PLAN, endpoint(server.url))
+    outcome = await sweep(server)
     cell = outcome.record.cells[0]
     assert (cell.status, cell.requests, cell.errors) == (Status.OK, 4, 1)
     assert cell.reasons == ("1 of 4 requests: HTTP 503 Service Unavailable: out of luck",)
@@ -340,48 +314,49 @@ async def test_a_cell_without_any_answer_has_failed_and_the_next_goes_on(server:
         return refusal("no", 500) if body["temperature"] == 0.0 and body["max_tokens"] > 8 else None
 
     server.on_request = refuse
-    outcome = await run_sweep(PLAN, endpoint(server.url))
+    outcome = await sweep(server)
     assert [cell.status for cell in outcome.record.cells] == [Status.FAILED, Status.OK]
     assert outcome.record.cells[0].acceptance_ratio is None
     assert (outcome.clean, outcome.left, outcome.stopped) == (False, 1, "")
 
 
+@pytest.mark.full
 async def test_an_answer_that_hangs_ends_at_the_request_timeout(server: FakeServer) -> None:
     async def hang() -> web.Response:
         await asyncio.sleep(30)
         return web.Response()
 
     server.on_request = nth(1, hang)
-    outcome = await run_sweep(replace(PLAN, request_timeout=1.5), endpoint(server.url))
+    outcome = await sweep(server, request_timeout=1.5)
     assert outcome.record.cells[0].reasons == ("1 of 4 requests: no whole answer within 1.5 s",)
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b"data: {broken\n\n", "an event of the stream is not JSON"),
-        (b"data: [1]\n\n", "an event of the stream is no object"),
-        (b'data: {"error": {"message": "engine\\u0007 died"}}\n\n', "engine died"),
-        (b"data: [DONE]\n\n", "the stream ended without usage"),
-        (b'data: {"usage": {"completion_tokens": -3}, "choices": []}\n\n', "no token counts"),
-        (b"", "the stream ended without usage"),
-    ],
-)
-async def test_broken_streams_are_failed_requests(server: FakeServer, body: bytes, words: str) -> None:
-    server.on_request = nth(3, lambda: web.Response(body=body, content_type="text/event-stream"))
-    outcome = await run_sweep(replace(PLAN, temperatures=(0.0,)), endpoint(server.url))
-    (cell,) = outcome.record.cells
-    assert cell.errors == 1
-    assert words in cell.reasons[0]
+async def test_broken_streams_are_failed_requests(server: FakeServer) -> None:
+    broken = {
+        b"data: {broken\n\n": "an event of the stream is not JSON",
+        b"data: [1]\n\n": "an event of the stream is no object",
+        b'data: {"error": {"message": "engine\\u0007 died"}}\n\n': "engine died",
+        b"data: [DONE]\n\n": "the stream ended without usage",
+        b'data: {"usage": {"completion_tokens": -3}, "choices": []}\n\n': "no token counts",
+        b"": "the stream ended without usage",
+    }
+    for body, words in broken.items():
+        server.bodies.clear()
+        server.on_request = nth(
+            3, lambda body=body: web.Response(body=body, content_type="text/event-stream")
+        )
+        (cell,) = (await sweep(server, temperatures=(0.0,))).record.cells
+        assert cell.errors == 1
+        assert words in cell.reasons[0]
 
 
 # --- restarts ---
 
 
-async def test_a_cell_in_which_the_server_restarts_is_measured_again(server: FakeServer) -> None:
+async def test_a_cell_in_which_the_server_restarts_is_measured_again_once(server: FakeServer) -> None:
     server.on_request = nth(3, server.restart)
     said = Said()
-    outcome = await run_sweep(PLAN, endpoint(server.url), progress=said)
+    outcome = await sweep(server, progress=said)
     assert outcome.clean
     first, second = outcome.record.cells
     assert (first.attempts, second.attempts) == (2, 1)
@@ -395,28 +370,38 @@ async def test_a_second_restart_fails_the_cell_and_the_next_goes_on(server: Fake
             server.restart()
 
     server.on_request = restart
-    outcome = await run_sweep(PLAN, endpoint(server.url))
-    first, second = outcome.record.cells
+    first, second = (await sweep(server)).record.cells
     assert (first.status, first.attempts) == (Status.FAILED, 2)
     assert first.reasons == ("the server restarted within the cell, 2 times",)
     assert second.status is Status.OK
 
 
-async def test_a_server_that_goes_away_is_waited_for(server: FakeServer) -> None:
-    async def away() -> web.Response:
-        async def come_back() -> None:
-            await server.close()
-            server.restart()
-            await asyncio.sleep(1.5)
-            await server.open()
+def going_away(server: FakeServer, number: int, come_back: Any = None) -> None:
+    """Let the server close at the measured request of that number, and then do something."""
 
-        tasks.append(asyncio.create_task(come_back()))
+    async def close() -> None:
+        await server.close()
+        if come_back is not None:
+            await come_back()
+
+    async def away() -> web.Response:
+        tasks.append(asyncio.create_task(close()))
         return refusal("going down", 503)
 
     tasks: list[asyncio.Task[None]] = []
-    server.on_request = nth(2, away)
+    server.on_request = nth(number, away)
+
+
+@pytest.mark.full
+async def test_a_server_that_goes_away_is_waited_for(server: FakeServer) -> None:
+    async def come_back() -> None:
+        server.restart()
+        await asyncio.sleep(1.5)
+        await server.open()
+
+    going_away(server, 2, come_back)
     said = Said()
-    outcome = await run_sweep(PLAN, endpoint(server.url), progress=said)
+    outcome = await sweep(server, progress=said)
     assert any("the server does not answer" in words for words in said.words)
     assert outcome.clean
     assert outcome.record.cells[0].attempts == 2
@@ -426,32 +411,20 @@ async def test_a_server_that_stays_away_ends_the_sweep_with_what_is_measured(
     server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "RECOVERY", 1.0)
-
-    async def away() -> web.Response:
-        tasks.append(asyncio.create_task(server.close()))
-        return refusal("going down", 503)
-
-    tasks: list[asyncio.Task[None]] = []
-    server.on_request = nth(6, away)
-    outcome = await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
+    going_away(server, 6)
+    outcome = await sweep(server, tmp_path)
     assert "went away and did not come back within 1s" in outcome.stopped
     assert (len(outcome.record.cells), outcome.left) == (1, 1)
     assert load_record(tmp_path) == outcome.record
 
 
 async def test_another_server_that_came_back_ends_the_sweep(server: FakeServer) -> None:
-    async def away() -> web.Response:
-        async def come_back() -> None:
-            await server.close()
-            server.models = ["another"]
-            await server.open()
+    async def come_back() -> None:
+        server.models = ["another"]
+        await server.open()
 
-        tasks.append(asyncio.create_task(come_back()))
-        return refusal("going down", 503)
-
-    tasks: list[asyncio.Task[None]] = []
-    server.on_request = nth(6, away)
-    outcome = await run_sweep(PLAN, endpoint(server.url))
+    going_away(server, 6, come_back)
+    outcome = await sweep(server)
     assert "came back as another server: model fake-model there, another now" in outcome.stopped
     assert len(outcome.record.cells) == 1
 
@@ -460,9 +433,9 @@ async def test_another_server_that_came_back_ends_the_sweep(server: FakeServer) 
 
 
 async def test_a_finished_sweep_is_not_measured_again(server: FakeServer, tmp_path: Path) -> None:
-    first = await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
+    first = await sweep(server, tmp_path)
     sent = len(server.bodies)
-    second = await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
+    second = await sweep(server, tmp_path)
     assert second == first
     assert len(server.bodies) == sent
 
@@ -475,7 +448,7 @@ async def test_a_cancelled_sweep_goes_on_where_it_ended(server: FakeServer, tmp_
         await asyncio.sleep(60)
 
     server.on_request = nth(6, hang)
-    task = asyncio.create_task(run_sweep(PLAN, endpoint(server.url), directory=tmp_path))
+    task = asyncio.create_task(sweep(server, tmp_path))
     await reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -485,12 +458,13 @@ async def test_a_cancelled_sweep_goes_on_where_it_ended(server: FakeServer, tmp_
     assert [cell.temperature for cell in kept.cells] == [0.0]
     server.on_request = None
     before = len(server.measured)
-    outcome = await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
+    outcome = await sweep(server, tmp_path)
     assert outcome.clean
     assert outcome.record.cells[0] == kept.cells[0]
     assert {body["temperature"] for body in server.measured[before:]} == {0.8}
 
 
+@pytest.mark.full
 async def test_the_time_that_a_sweep_may_take_is_kept(server: FakeServer, tmp_path: Path) -> None:
     server.delay = 0.2
     plan = replace(PLAN, max_duration=3.2, requests=9)
@@ -500,60 +474,43 @@ async def test_the_time_that_a_sweep_may_take_is_kept(server: FakeServer, tmp_pa
     assert load_record(tmp_path) == outcome.record
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+async def test_another_grid_model_or_server_in_the_same_directory_is_refused(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    await sweep(server, tmp_path)
+    before, sent = (tmp_path / "sweep.json").read_bytes(), len(server.bodies)
+    fewer = PromptSet("own", PROMPTS.prompts[:5])
+    for change, words in (
         ({"requests": 5}, "requests 4 there, 5 now"),
         ({"temperatures": (0.0,)}, "temperatures 0,0.8 there, 0 now"),
         ({"max_tokens": 21, "seed": 1}, "max tokens 20 there, 21 now; seed null there, 1 now"),
         ({"api": "completions"}, "api chat there, completions now"),
-        (
-            {"prompts": (PromptSet("own", PROMPTS.prompts[:5]),)},
-            r"prompts own \(\w+\) there, own \(\w+\) now",
-        ),
-    ],
-)
-async def test_another_grid_in_the_same_directory_is_refused(
-    server: FakeServer, tmp_path: Path, change: dict[str, Any], words: str
-) -> None:
-    await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
-    before = (tmp_path / "sweep.json").read_bytes()
-    sent = len(server.bodies)
-    with pytest.raises(ConfigError, match=f"holds another sweep: {words}; repeat"):
-        await run_sweep(replace(PLAN, **change), endpoint(server.url), directory=tmp_path)
+        ({"prompts": (fewer,)}, r"prompts own \(\w+\) there, own \(\w+\) now"),
+    ):
+        with pytest.raises(ConfigError, match=f"holds another sweep: {words}; repeat"):
+            await sweep(server, tmp_path, **change)
+    server.models = ["other"]
+    with pytest.raises(ConfigError, match="model fake-model there, other now; root org/fake-model there"):
+        await sweep(server, tmp_path)
+    async with FakeServer() as second:
+        with pytest.raises(ConfigError, match=f"target {server.url} there, {second.url} now"):
+            await sweep(second, tmp_path)
     assert (tmp_path / "sweep.json").read_bytes() == before
     assert len(server.bodies) == sent
 
 
-async def test_another_model_or_server_in_the_same_directory_is_refused(
-    server: FakeServer, tmp_path: Path
-) -> None:
-    await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
-    server.models = ["other"]
-    with pytest.raises(ConfigError, match="model fake-model there, other now; root org/fake-model there"):
-        await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
-    async with FakeServer() as second:
-        with pytest.raises(ConfigError, match=f"target {server.url} there, {second.url} now"):
-            await run_sweep(PLAN, endpoint(second.url), directory=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
+async def test_a_file_that_is_no_record_is_refused_and_left_alone(server: FakeServer, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    for content, words in (
         ("not json", "is not the record of a sweep"),
         ("{}", "is not the record of a sweep"),
         ('{"format": "vllm-specdec-sweep", "format_version": 99}', "has format version 99, known: 1"),
         ('{"format": "vllm-specdec-sweep", "format_version": 1}', "is not the record of a sweep: Object"),
-    ],
-)
-async def test_a_file_that_is_no_record_is_refused_and_left_alone(
-    server: FakeServer, tmp_path: Path, content: str, words: str
-) -> None:
-    path = tmp_path / "sweep.json"
-    path.write_text(content)
-    with pytest.raises(ConfigError, match=words):
-        await run_sweep(PLAN, endpoint(server.url), directory=tmp_path)
-    assert path.read_text() == content
+    ):
+        path.write_text(content)
+        with pytest.raises(ConfigError, match=words):
+            await sweep(server, tmp_path)
+        assert path.read_text() == content
 
 
 async def test_a_directory_that_cannot_be_written_ends_the_sweep_before_it_measures(
@@ -561,7 +518,7 @@ async def test_a_directory_that_cannot_be_written_ends_the_sweep_before_it_measu
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--out .*file/out.*cannot be"):
-        await run_sweep(PLAN, endpoint(server.url), directory=tmp_path / "file" / "out")
+        await sweep(server, tmp_path / "file" / "out")
     assert server.measured == []
 
 

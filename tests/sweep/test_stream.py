@@ -72,11 +72,10 @@ def test_a_single_token_has_no_time_per_output_token() -> None:
     assert answer.tpot_seconds is None
 
 
-@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
-def test_a_model_that_thinks_first_has_its_first_token_in_its_thoughts(key: str) -> None:
-    answer = read((100.2, chunk("", **{key: "hm"})), (101.2, chunk("a", "stop")), (101.3, usage(3)))
-    assert answer.ttft_seconds == pytest.approx(0.2)
-    assert answer.tpot_seconds == pytest.approx(0.5)
+def test_a_model_that_thinks_first_has_its_first_token_in_its_thoughts() -> None:
+    for key in ("reasoning", "reasoning_content"):
+        answer = read((100.2, chunk("", **{key: "hm"})), (101.2, chunk("a", "stop")), (101.3, usage(3)))
+        assert (answer.ttft_seconds, answer.tpot_seconds) == pytest.approx((0.2, 0.5))
 
 
 def test_completions_have_their_text_elsewhere() -> None:
@@ -105,19 +104,17 @@ def test_the_record_of_the_drafts_comes_with_the_usage() -> None:
     assert answer.drafts == DraftRecord(4, 12, 5, (1, 2, 0, 1))
 
 
-@pytest.mark.parametrize(
-    "metrics",
-    [
+def test_an_answer_without_a_usable_record_is_an_answer() -> None:
+    broken = (
         None,
         {},
         [],
         {"speculative_decoding": None},
         {"speculative_decoding": {"num_spec_steps": "many"}},
         {"speculative_decoding": {"num_spec_steps": 1, "num_draft_tokens": -1}},
-    ],
-)
-def test_an_answer_without_a_usable_record_is_an_answer(metrics: Any) -> None:
-    assert read((100.2, chunk("a")), (100.5, usage(9, metrics=metrics))).drafts is None
+    )
+    for metrics in broken:
+        assert read((100.2, chunk("a")), (100.5, usage(9, metrics=metrics))).drafts is None
 
 
 def test_an_error_within_the_stream_is_told() -> None:
@@ -126,9 +123,8 @@ def test_an_error_within_the_stream_is_told() -> None:
         stream.feed(b'data: {"error": {"message": "engine\\n is dead"}}', 1.0)
 
 
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
+def test_error_documents_are_read_in_every_form() -> None:
+    for document, words in (
         ({"error": {"message": "a\x1b[31m b"}}, "a [31m b"),
         ({"error": "no"}, "no"),
         ({"message": "m", "object": "error"}, "m"),
@@ -136,7 +132,5 @@ def test_an_error_within_the_stream_is_told() -> None:
         ({"detail": [{"loc": ["body"]}]}, ""),
         ([], ""),
         ("text", ""),
-    ],
-)
-def test_error_documents_are_read_in_every_form(document: object, words: str) -> None:
-    assert error_message(document) == words
+    ):
+        assert error_message(document) == words

@@ -1,229 +1,85 @@
-"""The exporter as a subprocess, what it publishes, and the fixtures of the real-vLLM tests."""
+"""The servers and the exporters of the real-vLLM tests."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import subprocess
-import sys
 import threading
-import time
-import urllib.request
-from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
+from support.exporter import Metrics, RunningExporter, running_exporter
 from support.ports import free_port
 
-from .server import HOST
+from .server import HOST, Speculation, VllmServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PREFIX = "vllm_specdec_"
 POLL_INTERVAL = 1.0
 WINDOWS = ("10s", "5m")
-STARTS_WITHIN = 20.0
-ANSWERS_WITHIN = 5.0
-# A few polls: how long the exporter may take to show what vLLM shows.
-SETTLES_WITHIN = 15.0
-
-Labels = frozenset[tuple[str, str]]
+#: How many servers run at once: of each, its memory is a gigabyte.
+MOST_SERVERS = 4
 
 
-@dataclass(frozen=True)
-class Scrape:
-    """One answer of the exporter's `/metrics`; names are given without the exporter's prefix."""
+# --- servers
 
-    samples: Mapping[str, Mapping[Labels, float]]
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        samples: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                series = samples[sample.name.removeprefix(PREFIX)]
-                labels = frozenset(sample.labels.items())
-                assert labels not in series, f"{sample.name}{sample.labels} is there twice"
-                series[labels] = sample.value
-        return cls(dict(samples))
+def ngram(k: int) -> dict[str, object]:
+    """Return a speculation that needs no model."""
+    return {"method": "ngram", "num_speculative_tokens": k, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
 
-    def select(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
-        """Return the series of the name that carry at least these labels."""
-        series = self.samples.get(name, {})
-        return [(dict(own), value) for own, value in series.items() if own >= set(labels.items())]
 
-    def value(self, name: str, **labels: str) -> float | None:
-        """Return the value of the only such series; None if there is none."""
-        found = self.select(name, **labels)
-        assert len(found) <= 1, f"{name}{labels} names {len(found)} series"
-        return found[0][1] if found else None
+class Servers:
+    """Servers by what they serve: each is started when it is first asked for, and kept for who asks again."""
 
-    def sum(self, name: str, **labels: str) -> float | None:
-        """Return the sum over all such series; None if there is none."""
-        found = self.select(name, **labels)
-        return math.fsum(value for _, value in found) if found else None
+    def __init__(self, python: Path, models: Path, folder: Path) -> None:
+        self._python, self.models, self._folder = python, models, folder
+        self._running: dict[str, VllmServer] = {}
 
-    def by(self, label: str, name: str, **labels: str) -> dict[str, float]:
-        """Return the sum over all such series for each value of a label."""
-        sums: defaultdict[str, float] = defaultdict(float)
-        for own, value in self.select(name, **labels):
-            sums[own.get(label, "")] += value
-        return dict(sums)
-
-    def states(self, name: str, label: str, **labels: str) -> set[str]:
-        """Return which values of a one-hot gauge's label are set."""
-        return {state for state, value in self.by(label, name, **labels).items() if value == 1}
-
-    def engines(self) -> set[str]:
-        """Return the engines that anything is published about."""
+    def drafter(self, name: str, k: int = 4) -> dict[str, object]:
+        """Return a speculation with a draft model."""
         return {
-            value
-            for series in self.samples.values()
-            for labels in series
-            for label, value in labels
-            if label == "engine"
+            "method": "draft_model",
+            "model": str(self.models / name),
+            "num_speculative_tokens": k,
         }
 
+    def new(self, model: str, speculation: Speculation, *arguments: str) -> VllmServer:
+        """Return a server that has not been started, for who wants one of their own."""
+        folder = self._folder / f"server-{len(list(self._folder.iterdir()))}"
+        folder.mkdir()
+        return VllmServer(
+            self._python, self.models / model, folder, speculation=speculation, arguments=arguments
+        )
 
-class Exporter:
-    """The installed `vllm-specdec-exporter`, watching one vLLM server."""
+    def running(self, model: str, *speculations: Speculation) -> list[VllmServer]:
+        """Return a server with each of these speculations; some requests may have been made to it before.
 
-    def __init__(
-        self,
-        url: str,
-        directory: Path,
-        *,
-        speculation: Mapping[str, object] | None,
-        arguments: Sequence[str] = (),
-    ) -> None:
-        self._directory = directory
-        self._log_file = directory / "exporter.log"
-        self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        command = Path(sys.executable).with_name("vllm-specdec-exporter")
-        self._command = [str(command), "serve", "--vllm.url", url]
-        self._command += ["--web.listen-address", f"{HOST}:{self._port}"]
-        self._command += ["--poll.interval", f"{POLL_INTERVAL:.0f}s", "--poll.timeout", "900ms"]
-        for window in WINDOWS:
-            self._command += ["--window", window]
-        if speculation is not None:
-            self._command += ["--spec.config", json.dumps(speculation)]
-        self._command += arguments
-
-    def __enter__(self) -> Self:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        with self._log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
-        try:
-            self._wait_until_answering()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(10)
-            raise
-
-    def status(self, path: str) -> int:
-        """Return the status code of a GET that succeeds."""
-        with self._get(path) as answer:
-            return int(answer.status)
-
-    def scrape(self) -> Scrape:
-        """Return what `/metrics` says now."""
-        with self._get("/metrics") as answer:
-            return Scrape.parse(answer.read().decode())
-
-    def snapshot(self) -> Any:
-        """Return what `/api/v1/snapshot` says now."""
-        with self._get("/api/v1/snapshot") as answer:
-            return json.load(answer)
-
-    def wait_for(self, condition: Callable[[Scrape], bool], timeout: float = SETTLES_WITHIN) -> Scrape:
-        """Return the first scrape for which the condition holds, else the last one in the time.
-
-        It is for the test to say what it wanted, with the values in sight, so this never fails.
+        Where there would be too many, those that were started first end.
         """
-        deadline = time.monotonic() + timeout
-        while True:
-            scrape = self.scrape()
-            if condition(scrape) or time.monotonic() > deadline:
-                return scrape
-            time.sleep(0.2)
+        wanted = {json.dumps([model, one]): one for one in speculations}
+        old = [key for key in self._running if key not in wanted]
+        for key in old[: max(0, len(old) + len(wanted) - MOST_SERVERS)]:
+            self._running.pop(key).stop()
+        for key, speculation in wanted.items():
+            if key not in self._running:
+                self._running[key] = self.new(model, speculation)
+                self._running[key].start()
+        found = [self._running[key] for key in wanted]
+        for server in found:
+            server.wait_until_ready()
+        return found
 
-    def _get(self, path: str) -> Any:
-        url = f"http://{HOST}:{self._port}{path}"
-        request = urllib.request.Request(url, headers={"Accept": "text/plain"})
-        return urllib.request.urlopen(request, timeout=ANSWERS_WITHIN)
-
-    def _wait_until_answering(self) -> None:
-        deadline = time.monotonic() + STARTS_WITHIN
-        while time.monotonic() < deadline:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                break
-            try:
-                self.scrape()
-            except OSError:
-                time.sleep(0.1)
-            else:
-                return
-        log = self._log_file.read_text(errors="replace")
-        pytest.fail(f"{' '.join(self._command)} does not answer:\n{log[-4000:]}")
-
-
-class Watch:
-    """Scrapes the exporter four times a second for as long as the block runs."""
-
-    def __init__(self, exporter: Exporter) -> None:
-        self.scrapes: list[Scrape] = []
-        self.errors: list[Exception] = []
-        self._exporter = exporter
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._end.set()
-        self._thread.join(2 * ANSWERS_WITHIN)
-
-    def _run(self) -> None:
-        while not self._end.wait(0.25):
-            try:
-                self.scrapes.append(self._exporter.scrape())
-            except (OSError, AssertionError, ValueError) as error:
-                self.errors.append(error)
+    def stop(self) -> None:
+        for server in self._running.values():
+            server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -238,16 +94,87 @@ def vllm_python() -> Path:
 
 
 @pytest.fixture(scope="session")
-def models(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory with the models, freshly made."""
-    directory = tmp_path_factory.mktemp("models")
+def servers(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Return the servers, with models that are freshly made."""
+    models = tmp_path_factory.mktemp("models")
     script = Path(__file__).with_name("model.py")
-    made = subprocess.run(
-        [vllm_python, script, directory],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
-    assert made.returncode == 0, made.stdout
-    return directory
+    made = subprocess.run([vllm_python, script, models], capture_output=True, text=True, timeout=120)
+    assert made.returncode == 0, made.stdout + made.stderr
+    kept = Servers(vllm_python, models, tmp_path_factory.mktemp("servers"))
+    try:
+        yield kept
+    finally:
+        kept.stop()
+
+
+# --- exporters
+
+
+@contextlib.contextmanager
+def exporter(
+    server: VllmServer, *flags: str, polls: str = "1s", config: bool = True
+) -> Iterator[RunningExporter]:
+    """Run an exporter beside a server, which it is told the speculation of unless without `config`."""
+    told = ("--spec.config", json.dumps(server.speculation)) if config and server.speculation else ()
+    windows = [part for window in WINDOWS for part in ("--window", window)]
+    with running_exporter(
+        *("--vllm.url", server.url, "--poll.interval", polls, "--poll.timeout", "900ms"),
+        *(*windows, *told, *flags),
+        fast=False,
+    ) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def tap(server: VllmServer, *flags: str) -> Iterator[tuple[int, RunningExporter]]:
+    """Run an exporter with a tap before the server; return the tap's port, and the exporter."""
+    port = free_port()
+    asked = ("--tap.listen-address", f"{HOST}:{port}", "--requests.type-header", "X-Request-Type")
+    with exporter(server, *asked, *flags) as running:
+        yield port, running
+
+
+def scrape_when(running: RunningExporter, condition: Callable[[Metrics], object]) -> Metrics:
+    """Return the first scrape for which the condition holds; fail if none does within a minute."""
+    return running.wait_for(lambda metrics: metrics if condition(metrics) else None, within=60)  # type: ignore[return-value]
+
+
+def total(metrics: Metrics, name: str, /, **labels: str) -> float | None:
+    """Return the sum over all series of a name that carry at least these labels; None if there is none."""
+    found = metrics.values(name, **labels)
+    return math.fsum(found.values()) if found else None
+
+
+def by(metrics: Metrics, label: str, name: str, /, **labels: str) -> dict[str, float]:
+    """Return the values of a name by a label that tells its series apart."""
+    found: dict[str, float] = {}
+    for own, value in metrics.values(name, **labels).items():
+        key = dict(own).get(label, "")
+        found[key] = found.get(key, 0.0) + value
+    return found
+
+
+class Watch:
+    """Scrapes an exporter four times a second for as long as the block runs."""
+
+    def __init__(self, running: RunningExporter) -> None:
+        self.scrapes: list[Metrics] = []
+        self.errors: list[Exception] = []
+        self._exporter = running
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        while not self._end.wait(0.25):
+            try:
+                self.scrapes.append(self._exporter.metrics())
+            except (OSError, AssertionError, ValueError) as error:
+                self.errors.append(error)

@@ -21,18 +21,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from support.ports import free_port
+from support.programs import answers, eventually
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Iterable, Sequence
+
+#: vLLM's speculative config; `None` for none.
+Speculation = dict[str, object] | None
 
 MODEL_NAME = "tiny-llama"
 HOST = "127.0.0.1"
-READY_TIMEOUT = 180.0
+READY_TIMEOUT = 300.0
 STOP_TIMEOUT = 20.0
 REQUEST_TIMEOUT = 60.0
 LOG_INTERVAL = 2.0
@@ -96,22 +99,19 @@ class VllmServer:
         model: Path,
         directory: Path,
         *,
-        speculation: Mapping[str, object] | None,
+        speculation: Speculation,
         arguments: Sequence[str] = (),
     ) -> None:
         self.port = free_port()
+        self.url = f"http://{HOST}:{self.port}"
+        self.speculation = speculation
         self._python = python
         self._model = model
         self._directory = directory
-        self._speculation = speculation
         self._arguments = tuple(arguments)
         self._lives = count(1)
         self._process: subprocess.Popen[bytes] | None = None
-        self.log_file = directory / "vllm-0.log"
-
-    @property
-    def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
+        self._log_file = directory / "vllm-0.log"
 
     def __enter__(self) -> Self:
         self.start()
@@ -122,176 +122,274 @@ class VllmServer:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
         """Start the processes and return at once; the port refuses until the model is loaded."""
-        if self._process is not None:
-            raise ServerError("the server is already running")
+        assert self._process is None, "the server is already running"
         self._directory.mkdir(parents=True, exist_ok=True)
-        self.log_file = self._directory / f"vllm-{next(self._lives)}.log"
-        with self.log_file.open("wb") as log:
+        self._log_file = self._directory / f"vllm-{next(self._lives)}.log"
+        command = [str(self._python), "-c", LAUNCHER, "serve", str(self._model)]
+        command += ["--served-model-name", MODEL_NAME, "--host", HOST, "--port", str(self.port)]
+        command += ["--enforce-eager", "--max-model-len", "1024", *self._arguments]
+        if self.speculation is not None:
+            command += ["--speculative-config", json.dumps(self.speculation)]
+            # Without speculation the server refuses this flag.
+            command += ["--per-request-spec-decode-metrics", "detailed"]
+        foreign = ("VLLM_", "PROMETHEUS_", "PYTHON", "PYTEST_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command(),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._directory,
-                env=self._environment(),
+                env=inherited | ENVIRONMENT,
                 # A group of its own, because the engines are processes of their own and outlive an
                 # API server that is killed.
                 start_new_session=True,
             )
 
-    def wait_until_ready(self, timeout: float = READY_TIMEOUT) -> None:
+    def wait_until_ready(self) -> None:
         """Wait for `/health`; fail with the end of the log if the server dies or is too slow."""
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            if self._process is None or self._process.poll() is not None:
-                raise ServerError(f"vLLM ended while it started:\n{self._log_tail()}")
-            try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
-                    if answer.status == 200:
-                        return
-            except OSError:
-                time.sleep(0.25)
-        raise ServerError(f"vLLM is not ready after {timeout:.0f} s:\n{self._log_tail()}")
+        deadline = time.monotonic() + READY_TIMEOUT
+        while not answers(f"{self.url}/health"):
+            ended = self._process is None or self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                tail = "\n".join(self._log().splitlines()[-40:])
+                raise ServerError(f"vLLM {'ended while it started' if ended else 'is not ready'}:\n{tail}")
+            time.sleep(0.25)
 
     def stop(self) -> None:
         """Stop all processes of the server: politely at first, then not."""
         process, self._process = self._process, None
         if process is None:
             return
-        self._signal_group(process.pid, signal.SIGTERM)
+        _signal_group(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_TIMEOUT)
         # Also after a polite end: an engine may have stayed behind.
-        self._signal_group(process.pid, signal.SIGKILL)
+        _signal_group(process.pid, signal.SIGKILL)
         process.wait(STOP_TIMEOUT)
 
-    def restart(self, *, speculation: Mapping[str, object] | None) -> None:
+    def restart(self, speculation: Speculation) -> None:
         """Replace the server by one with another speculation on the same port; return at once."""
         self.stop()
-        self._speculation = speculation
+        self.speculation = speculation
         self.start()
 
     def version(self) -> str:
         """Return what the server says about its version."""
-        with urllib.request.urlopen(f"{self.url}/version", timeout=10) as answer:
-            return str(json.load(answer)["version"])
+        return str(json.loads(self._get("/version"))["version"])
 
     def metrics(self) -> str:
         """Return the server's own `/metrics`."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
-            return str(answer.read().decode())
+        return self._get("/metrics")
 
     def logged(self) -> tuple[int, int]:
         """Return accepted and drafted tokens, summed over the log's `SpecDecoding metrics` lines.
 
         The lines of the present life only, each over the interval since the line before it.
         """
-        lines = [
-            match
-            for line in self.log_file.read_text(errors="replace").splitlines()
-            if (match := LOG_LINE.search(line))
-        ]
-        return (
-            sum(int(line["accepted"]) for line in lines),
-            sum(int(line["drafted"]) for line in lines),
-        )
+        lines = list(LOG_LINE.finditer(self._log()))
+        return sum(int(one["accepted"]) for one in lines), sum(int(one["drafted"]) for one in lines)
 
-    def _command(self) -> list[str]:
-        command = [str(self._python), "-c", LAUNCHER, "serve", str(self._model)]
-        command += ["--served-model-name", MODEL_NAME]
-        command += ["--host", HOST, "--port", str(self.port)]
-        command += ["--enforce-eager", "--max-model-len", "1024", *self._arguments]
-        if self._speculation is not None:
-            command += ["--speculative-config", json.dumps(self._speculation)]
-            # Without speculation the server refuses this flag.
-            command += ["--per-request-spec-decode-metrics", "detailed"]
-        return command
+    def polls(self) -> int:
+        """Return how often the server was asked for its metrics in this life."""
+        return self._log().count("GET /metrics")
 
-    @staticmethod
-    def _environment() -> dict[str, str]:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("VLLM_", "PROMETHEUS_", "PYTHON", "PYTEST_"))
+    def wait_until_watched(self, process: subprocess.Popen[str], before: int) -> None:
+        """Wait until it has answered two polls more: the look before the watch, and its first sample."""
+
+        def watched() -> bool:
+            assert process.poll() is None, process.communicate()
+            return self.polls() >= before + 2
+
+        eventually(watched)
+
+    def _get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def _log(self) -> str:
+        return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+# --- requests
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request to make.
+
+    Attributes:
+        kind: what the client calls its type, in a header; empty for none.
+        include_usage: whether the last event of a stream is to carry usage and speculation.
+        stop_at: a string at which the answer ends; see `truth` for what that does to the record.
+    """
+
+    prompt: str
+    temperature: float | None = 0.0
+    kind: str = ""
+    api: str = "completions"
+    stream: bool = True
+    include_usage: bool = True
+    choices: int = 1
+    seed: int = 0
+    max_tokens: int = 48
+    stop_at: str | None = None
+
+    def body(self) -> bytes:
+        """Return it as JSON."""
+        body: dict[str, object] = {
+            "model": MODEL_NAME,
+            "max_tokens": self.max_tokens,
+            "ignore_eos": True,
+            "seed": self.seed,
+            "stream": self.stream,
         }
-        return inherited | ENVIRONMENT
+        if self.temperature is not None:
+            body["temperature"] = self.temperature
+        if self.choices != 1:
+            body["n"] = self.choices
+        if self.stream and self.include_usage:
+            body["stream_options"] = {"include_usage": True}
+        if self.stop_at is not None:
+            body["stop"] = [self.stop_at]
+        if self.api == "chat":
+            body["messages"] = [{"role": "user", "content": self.prompt}]
+        else:
+            body["prompt"] = self.prompt
+        return json.dumps(body).encode()
 
-    @staticmethod
-    def _signal_group(group: int, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, number)
-
-    def _log_tail(self) -> str:
-        if not self.log_file.exists():
-            return ""
-        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-40:])
-
-
-@dataclass(frozen=True)
-class Speculation:
-    """vLLM's record of the speculation for one request."""
-
-    histogram: tuple[int, ...]
-    """At index j, in how many drafts j tokens were accepted."""
-    drafts: int
-    draft_tokens: int
-    accepted_tokens: int
-    accepted_by_step: tuple[int, ...]
-    drafted_by_step: tuple[int, ...]
-
-    @classmethod
-    def parse(cls, record: Mapping[str, Any]) -> Self:
-        return cls(
-            histogram=tuple(record["acceptance_histogram"]),
-            drafts=record["num_spec_steps"],
-            draft_tokens=record["num_draft_tokens"],
-            accepted_tokens=record["num_accepted_draft_tokens"],
-            # Missing when the request had no draft at all.
-            accepted_by_step=tuple(record.get("per_step_accepted") or ()),
-            drafted_by_step=tuple(record.get("per_step_drafted") or ()),
-        )
+    @property
+    def path(self) -> str:
+        return "/v1/chat/completions" if self.api == "chat" else "/v1/completions"
 
 
 @dataclass(frozen=True)
-class RequestRecord:
-    """One finished request, as its client saw it."""
+class Told:
+    """What the client of a finished request was told.
 
-    temperature: float
-    prompt_tokens: int
-    completion_tokens: int
-    ttft_seconds: float
-    decode_seconds: float
-    chunks: int
-    text: str
-    speculation: Speculation | None
-    """None if the server does not speculate, or has no record; see `truth`."""
+    Attributes:
+        record: vLLM's record of the speculation; `None` if the server has none, see `truth`.
+        tokens: how many were generated, if the answer says so.
+        ttft: seconds until the first token of a stream.
+        decode_seconds: between the first and the last token of a stream.
+    """
+
+    ask: Ask
+    record: dict[str, Any] | None
+    tokens: int | None
+    ttft: float | None = None
+    decode_seconds: float = 0.0
+    text: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """The share of the drafted tokens that was accepted; `None` where none was drafted."""
+        if not self.record or not self.record["num_draft_tokens"]:
+            return None
+        return float(self.record["num_accepted_draft_tokens"] / self.record["num_draft_tokens"])
+
+    @property
+    def per_token(self) -> float:
+        """Seconds per output token behind the first."""
+        assert self.tokens is not None
+        return self.decode_seconds / (self.tokens - 1)
+
+
+def send(port: int, ask: Ask) -> Told:
+    """Make a request, and read from the answer what it tells."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=REQUEST_TIMEOUT)
+    headers = {"Content-Type": "application/json"} | ({"X-Request-Type": ask.kind} if ask.kind else {})
+    try:
+        started = time.monotonic()
+        connection.request("POST", ask.path, ask.body(), headers=headers)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise ServerError(f"{ask.path} answered {answer.status}: {answer.read(2000)!r}")
+        if not ask.stream:
+            return _told(ask, json.loads(answer.read()))
+        times, texts, last = [], [], {}
+        for line in answer:
+            if not line.startswith(b"data: {"):
+                continue
+            last = json.loads(line.removeprefix(b"data: "))
+            if "error" in last:
+                raise ServerError(f"the stream failed: {last['error']}")
+            # A chat stream opens with an event that carries no token yet.
+            if any("role" not in choice.get("delta", {}) for choice in last["choices"]):
+                times.append(time.monotonic())  # also without text: a token may end within a character
+                texts += [c.get("text") or c.get("delta", {}).get("content") or "" for c in last["choices"]]
+        return _told(ask, last, times[0] - started, times[-1] - times[0], "".join(texts))
+    finally:
+        connection.close()
+
+
+def _told(ask: Ask, document: dict[str, Any], *more: Any) -> Told:
+    record = (document.get("metrics") or {}).get("speculative_decoding")
+    return Told(ask, record, (document.get("usage") or {}).get("completion_tokens"), *more)
+
+
+def send_all(
+    port: int, asks: Sequence[Ask], concurrency: int = 3, stop: threading.Event | None = None
+) -> list[Told]:
+    """Make requests, `concurrency` at a time; none any more once `stop` is set."""
+
+    def one(ask: Ask) -> Told | None:
+        return None if stop is not None and stop.is_set() else send(port, ask)
+
+    with ThreadPoolExecutor(concurrency) as pool:
+        return [told for told in pool.map(one, asks) if told is not None]
+
+
+def drive(
+    server: VllmServer,
+    number: int,
+    *,
+    concurrency: int = 4,
+    prompts: Sequence[str] = REPETITIVE_PROMPTS,
+    stop: threading.Event | None = None,
+    **ask: Any,
+) -> list[Told]:
+    """Make requests, each with prompt and seed by its number, and return what their clients were told."""
+    ask = {"max_tokens": 80, **ask}
+    asks = [Ask(prompts[index % len(prompts)], seed=index, **ask) for index in range(number)]
+    return send_all(server.port, asks, concurrency, stop)
+
+
+# --- the truth
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a set of requests adds up to."""
+    """What a set of requests adds up to; `accepted_per_draft[j]`: drafts of which j tokens were accepted."""
 
-    requests: int
     completion_tokens: int
     drafts: int
     draft_tokens: int
     accepted_tokens: int
     accepted_per_position: tuple[int, ...]
     accepted_per_draft: tuple[int, ...]
-    """At index j, in how many drafts j tokens were accepted."""
+
+    @property
+    def acceptance(self) -> float:
+        return self.accepted_tokens / self.draft_tokens
+
+    def length_at(self, k: int) -> float:
+        """The mean acceptance length that K = `k` would have had: it accepts of a draft no more than that."""
+        return 1 + sum(min(a, k) * drafts for a, drafts in enumerate(self.accepted_per_draft)) / self.drafts
 
 
-def truth(records: Iterable[RequestRecord]) -> Truth:
+def truth(told: Iterable[Told]) -> Truth:
     """Add the records up.
 
     The sums equal the server's counters exactly (vLLM 0.32.0; n-gram and draft model, any
@@ -306,146 +404,24 @@ def truth(records: Iterable[RequestRecord]) -> Truth:
       scheduler itself sees, by length, end-of-sequence or stop token, are exact.)
     - a request for more than one choice (`n` > 1);
     - a request whose client went away.
-
-    `drive` sends none of these unless it is told to.
     """
-    records = list(records)
-    speculations = [record.speculation for record in records if record.speculation is not None]
-    depth = max((len(speculation.histogram) for speculation in speculations), default=1)
+    told = list(told)
+    records = [one.record for one in told if one.record is not None]
+    depth = max((len(record["acceptance_histogram"]) for record in records), default=1)
     per_draft = [0] * depth
-    for speculation in speculations:
-        _check_consistent(speculation)
-        for accepted, drafts in enumerate(speculation.histogram):
+    for record in records:
+        # Missing when the request had no draft at all.
+        steps = record.get("per_step_accepted") or ()
+        drafted = sum(record.get("per_step_drafted") or ())
+        for accepted, drafts in enumerate(record["acceptance_histogram"]):
+            assert steps.count(accepted) == drafts, f"a record contradicts itself: {record}"
             per_draft[accepted] += drafts
+        assert drafted == record["num_draft_tokens"], f"a record contradicts itself: {record}"
     return Truth(
-        requests=len(records),
-        completion_tokens=sum(record.completion_tokens for record in records),
-        drafts=sum(speculation.drafts for speculation in speculations),
-        draft_tokens=sum(speculation.draft_tokens for speculation in speculations),
-        accepted_tokens=sum(speculation.accepted_tokens for speculation in speculations),
-        accepted_per_position=tuple(sum(per_draft[depth:]) for depth in range(1, depth)),
-        accepted_per_draft=tuple(per_draft),
+        sum(one.tokens or 0 for one in told),
+        sum(record["num_spec_steps"] for record in records),
+        sum(record["num_draft_tokens"] for record in records),
+        sum(record["num_accepted_draft_tokens"] for record in records),
+        tuple(sum(per_draft[position:]) for position in range(1, depth)),
+        tuple(per_draft),
     )
-
-
-def _check_consistent(speculation: Speculation) -> None:
-    """Fail if the two forms in which a record states the same thing disagree."""
-    steps = speculation.accepted_by_step
-    by_step = tuple(steps.count(accepted) for accepted in range(len(speculation.histogram)))
-    drafted = sum(speculation.drafted_by_step)
-    if by_step != speculation.histogram or drafted != speculation.draft_tokens:
-        raise ServerError(f"a request's record contradicts itself: {speculation}")
-
-
-def polls(server: VllmServer) -> int:
-    """Return how often the server was asked for its metrics in this life."""
-    return server.log_file.read_text(errors="replace").count("GET /metrics")
-
-
-def wait_until_watched(
-    server: VllmServer, process: subprocess.Popen[str], before: int = 0, within: float = 30.0
-) -> None:
-    """Wait until the server has answered two polls more: the look before the watch, and its first sample."""
-    deadline = time.monotonic() + within
-    while polls(server) < before + 2:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "the server is not polled"
-        time.sleep(0.05)
-
-
-def drive(
-    server: VllmServer,
-    *,
-    number: int,
-    temperature: float,
-    concurrency: int = 4,
-    max_tokens: int = 80,
-    ignore_eos: bool = True,
-    api: Literal["completions", "chat"] = "completions",
-    prompts: Sequence[str] = REPETITIVE_PROMPTS,
-    stop_at: str | None = None,
-    stop: threading.Event | None = None,
-) -> list[RequestRecord]:
-    """Send requests and return the records of all of them, each of them answered to its end.
-
-    Each uses prompt and seed by its number. No new request is sent once `stop` is set. `stop_at` is a string
-    at which an answer ends; see `truth` for what that does to the record.
-    """
-
-    def one(index: int) -> RequestRecord | None:
-        if stop is not None and stop.is_set():
-            return None
-        prompt = prompts[index % len(prompts)]
-        body: dict[str, object] = {
-            "model": MODEL_NAME,
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "ignore_eos": ignore_eos,
-            "seed": index,
-            "stream": True,
-            # The last event of a stream carries usage and speculation only if asked.
-            "stream_options": {"include_usage": True},
-        }
-        if stop_at is not None:
-            body["stop"] = [stop_at]
-        if api == "chat":
-            body["messages"] = [{"role": "user", "content": prompt}]
-            path = "/v1/chat/completions"
-        else:
-            body["prompt"] = prompt
-            path = "/v1/completions"
-        return _request(server.port, path, body, temperature)
-
-    with ThreadPoolExecutor(concurrency) as pool:
-        return [record for record in pool.map(one, range(number)) if record is not None]
-
-
-def _request(port: int, path: str, body: Mapping[str, object], temperature: float) -> RequestRecord:
-    connection = http.client.HTTPConnection(HOST, port, timeout=REQUEST_TIMEOUT)
-    try:
-        started = time.monotonic()
-        connection.request("POST", path, json.dumps(body), headers={"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise ServerError(f"{path} answered {answer.status}: {answer.read(2000)!r}")
-        return _read_stream(answer, started, temperature)
-    finally:
-        connection.close()
-
-
-def _read_stream(answer: Iterable[bytes], started: float, temperature: float) -> RequestRecord:
-    first = last = started
-    texts: list[str] = []
-    summary: Mapping[str, Any] | None = None
-    for line in answer:
-        if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
-            continue
-        event = json.loads(line.removeprefix(b"data: "))
-        if "error" in event:
-            raise ServerError(f"the stream failed: {event['error']}")
-        if event.get("usage"):
-            summary = event
-        # A chat stream opens with an event that carries no token yet.
-        elif any("role" not in choice.get("delta", {}) for choice in event["choices"]):
-            # Also without text: a token may end within a character.
-            last = time.monotonic()
-            first = first if texts else last
-            texts.append("".join(_text(choice) for choice in event["choices"]))
-    if summary is None:
-        raise ServerError("the stream ended without usage")
-    metrics = summary.get("metrics") or {}
-    speculation = metrics.get("speculative_decoding")
-    return RequestRecord(
-        temperature=temperature,
-        prompt_tokens=summary["usage"]["prompt_tokens"],
-        completion_tokens=summary["usage"]["completion_tokens"],
-        ttft_seconds=first - started,
-        decode_seconds=last - first,
-        chunks=len(texts),
-        text="".join(texts),
-        speculation=None if speculation is None else Speculation.parse(speculation),
-    )
-
-
-def _text(choice: Mapping[str, Any]) -> str:
-    return str(choice.get("text") or choice.get("delta", {}).get("content") or "")

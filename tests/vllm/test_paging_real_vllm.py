@@ -17,13 +17,14 @@ import pytest
 
 from paging.stack import Stack, seconds, stack
 
-from .server import RequestRecord, VllmServer, drive, truth
+from .server import Told, VllmServer, drive, truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
+    from .conftest import Servers
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 K = 4
 #: What docs/detection.md promises, and Alertmanager's group_wait, in minutes of production.
@@ -38,7 +39,7 @@ class Traffic:
 
     server: VllmServer
     temperature: float = 0.0
-    records: list[RequestRecord] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -54,19 +55,13 @@ class Traffic:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.records += drive(
-                self.server,
-                number=4,
-                temperature=self.temperature,
-                concurrency=2,
-                max_tokens=60,
-                stop=self._stop,
+            self.told += drive(
+                self.server, 4, temperature=self.temperature, concurrency=2, max_tokens=60, stop=self._stop
             )
 
     def acceptance(self) -> float:
         """Return the acceptance rate of the requests so far at the present temperature, by vLLM's records."""
-        found = truth([one for one in self.records if one.temperature == self.temperature])
-        return found.accepted_tokens / found.draft_tokens
+        return truth(one for one in self.told if one.ask.temperature == self.temperature).acceptance
 
 
 @dataclass(frozen=True)
@@ -84,18 +79,13 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    folder = tmp_path_factory.mktemp("paging")
-    speculation: dict[str, object] = {
-        "method": "draft_model",
-        "model": str(models / "deep-draft-0.0"),
-        "num_speculative_tokens": K,
-    }
+def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    speculation = servers.drafter("deep-draft-0.0", K)
+    (server,) = servers.running("deep", speculation)
     flags = [part for one in THRESHOLDS for part in ("--threshold", one)]
     with (
-        VllmServer(vllm_python, models / "deep", folder / "server", speculation=speculation) as server,
         Traffic(server) as traffic,
-        stack(folder, server.url, speculation, *flags) as running,
+        stack(tmp_path_factory.mktemp("paging"), server.url, speculation, *flags) as running,
     ):
         yield tell(traffic, running)
 

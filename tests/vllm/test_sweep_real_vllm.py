@@ -7,56 +7,41 @@ random model is nearly indifferent between all tokens, so two draws from it hard
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.commands import run
+from support.exporter import Metrics
+from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter.sweep import Status, load_record
 
-from .conftest import Scrape
-from .server import MODEL_NAME, VllmServer, drive
+from .server import MODEL_NAME, drive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from vllm_specdec_exporter.sweep import SweepRecord
+
+    from .conftest import Servers
+    from .server import VllmServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
 
 K, REQUESTS, TOKENS = 4, 8, 48
-COMMAND = str(Path(sys.executable).with_name("vllm-specdec-exporter"))
 GRID = ("--temperature", "0,1", "--concurrency", "1,4", "--prompts", "code", "--requests", str(REQUESTS))
 GRID += ("--max-tokens", str(TOKENS), "--ignore-eos")
 
 
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("VLLM_SPECDEC_")}
-
-
-def sweep(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, "sweep", *words], capture_output=True, text=True, timeout=120, env=environment()
-    )
-
-
 @pytest.fixture(scope="module")
-def server(vllm_python: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    speculation: dict[str, object] = {
-        "method": "draft_model",
-        "model": str(models / "draft-0.02"),
-        "num_speculative_tokens": K,
-    }
-    directory = tmp_path_factory.mktemp("sweep")
-    with VllmServer(vllm_python, models / "target", directory, speculation=speculation) as running:
-        yield running
+def server(servers: Servers) -> VllmServer:
+    (running,) = servers.running("target", servers.drafter("draft-0.02", K))
+    return running
 
 
 @dataclass(frozen=True)
@@ -75,7 +60,7 @@ class SweepStory:
 
 
 def generated(server: VllmServer) -> float:
-    return Scrape.parse(server.metrics()).sum("vllm:generation_tokens_total") or 0.0
+    return Metrics(server.metrics()).value("vllm:generation_tokens_total") or 0.0
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +70,7 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep
     words = (server.url, "--out", str(out), *GRID)
     told = ""
     with subprocess.Popen(
-        [COMMAND, "sweep", *words], stderr=subprocess.PIPE, text=True, env=environment()
+        [COMMAND, "sweep", *words], stderr=subprocess.PIPE, text=True, env=clean_environment()
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -95,12 +80,10 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep
     interrupted = process.returncode
     kept = load_record(out)
     assert kept is not None, told
-    done = sweep(*words, "--json")
+    done = run("sweep", *words, "--json")
     record = load_record(out)
-    assert record is not None, done.stderr
-    return SweepStory(
-        interrupted, told, kept, done.returncode, done.stdout, record, generated(server) - before, out
-    )
+    assert record is not None, done.err
+    return SweepStory(interrupted, told, kept, done.code, done.out, record, generated(server) - before, out)
 
 
 def test_an_interrupted_sweep_keeps_its_cells_and_goes_on(story: SweepStory) -> None:
@@ -177,26 +160,33 @@ def test_other_traffic_is_refused_before_and_seen_within_a_cell(
     server: VllmServer, story: SweepStory, tmp_path: Path
 ) -> None:
     stop = threading.Event()
-    others = threading.Thread(
-        target=drive, args=(server,), kwargs={"number": 10_000, "temperature": 1.0, "stop": stop}
-    )
+    others = threading.Thread(target=drive, args=(server, 10_000), kwargs={"temperature": 1.0, "stop": stop})
     others.start()
     try:
         time.sleep(1)
-        refused = sweep(server.url, "--out", str(tmp_path / "refused"), "--no-html", *GRID)
-        allowed = sweep(
-            *(server.url, "--out", str(tmp_path / "allowed"), "--temperature", "0", "--prompts", "code"),
+        refused = run("sweep", server.url, "--out", str(tmp_path / "refused"), "--no-html", *GRID)
+        allowed = run(
+            *(
+                "sweep",
+                server.url,
+                "--out",
+                str(tmp_path / "allowed"),
+                "--temperature",
+                "0",
+                "--prompts",
+                "code",
+            ),
             *("--requests", "4", "--max-tokens", "32", "--ignore-eos", "--no-html", "--allow-other-traffic"),
         )
     finally:
         stop.set()
         others.join(60)
-    assert refused.returncode == 1
-    assert refused.stdout == ""
-    assert f"error: others use {server.url}: " in refused.stderr
-    assert refused.stderr.count("\n") == 1
+    assert refused.code == 1
+    assert refused.out == ""
+    assert f"error: others use {server.url}: " in refused.err
+    assert refused.err.count("\n") == 1
     assert not (tmp_path / "refused").exists()
-    assert allowed.returncode == 1
+    assert allowed.code == 1
     record = load_record(tmp_path / "allowed")
     assert record is not None
     (cell,) = record.cells
@@ -212,9 +202,9 @@ def test_other_traffic_is_refused_before_and_seen_within_a_cell(
 
 
 def test_a_model_that_is_not_served_is_one_line(server: VllmServer) -> None:
-    done = sweep(server.url, "--model", "other", "--no-html")
-    assert done.returncode == 2
-    assert done.stderr == (
+    done = run("sweep", server.url, "--model", "other", "--no-html")
+    assert done.code == 2
+    assert done.err == (
         'vllm-specdec-exporter sweep: error: --model "other": the server has no such model; '
         f"it has {MODEL_NAME}\n"
     )

@@ -12,10 +12,8 @@ from .bundle import ROOT, RULES, RUNBOOKS, Bundle, Rule, read_bundle, read_group
 from .checks import ALERT_CHECKS, CHECKS
 from .excuses import EXCUSES, complaints, idle_excuses
 from .expressions import parse
-from .form import group_form
 from .metrics import idle_thresholds, orphan, query_complaints
-from .runbooks import missing_runbooks, runbook_complaints
-from .series import CAPTURES, OTHER_VERSIONS, PROMETHEUS, Known, exporter_metrics, raw_metrics, server_metrics
+from .series import CAPTURES, PROMETHEUS, Known, exporter_metrics, raw_metrics, server_metrics
 from .shapes import Shape, shape
 from .templating import queries
 from .vocabulary import (
@@ -41,7 +39,6 @@ __all__ = [
     "EXCUSES",
     "LEVELS",
     "MODEL",
-    "OTHER_VERSIONS",
     "PAGING",
     "PREFIX",
     "PROMETHEUS",
@@ -57,10 +54,8 @@ __all__ = [
     "Shape",
     "complaints",
     "exporter_metrics",
-    "group_form",
     "idle_excuses",
     "idle_thresholds",
-    "missing_runbooks",
     "orphan",
     "parse",
     "queries",
@@ -69,7 +64,6 @@ __all__ = [
     "read_bundle",
     "read_groups",
     "records",
-    "runbook_complaints",
     "server_metrics",
     "shape",
 ]

@@ -44,7 +44,7 @@ def links(rule: Rule, bundle: Bundle) -> list[str]:
 
 
 def templates(rule: Rule, bundle: Bundle) -> list[str]:
-    """Templates are whole, call only what all servers have, and name labels that the alert has."""
+    """Templates call only what all servers have, and name labels that the alert has."""
     labels = (shape(rule.tree, bundle) or Shape()).all_labels.union(rule.labels)
     return [
         f"{name}: {words}"

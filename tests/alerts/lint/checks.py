@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from .alerts import alert_labels, decision, judgement, steadiness
 from .annotations import description, links, summary, template_queries, templates
-from .form import parses, rule_form
 from .joins import matching, regex_matcher
-from .metrics import known_metrics, orphan, thresholds
-from .naming import alert_level, alert_name, recorded_name, recorded_window, same_name
-from .quotients import aggregated_apart, averaged_ratio, clamped_denominator, denominator
+from .metrics import known_metrics, orphan
+from .naming import alert_level, recorded_name, same_name
+from .quotients import averaged_ratio, clamped_denominator, denominator
 from .rates import bare_gauge, counters, offset, rate_of_sum, short_range
 
 if TYPE_CHECKING:
@@ -24,16 +23,15 @@ if TYPE_CHECKING:
 CHECKS: Mapping[str, Check] = {
     check.__name__: check
     for check in (
-        rule_form, parses, averaged_ratio, counters, bare_gauge, rate_of_sum, matching, regex_matcher,
-        denominator, clamped_denominator, short_range, offset, recorded_name, aggregated_apart,
-        recorded_window, known_metrics, thresholds, orphan, same_name,
+        averaged_ratio, counters, bare_gauge, rate_of_sum, matching, regex_matcher, denominator,
+        clamped_denominator, short_range, offset, recorded_name, known_metrics, orphan, same_name,
     )
 }  # fmt: skip
 #: Checks of alerts only.
 ALERT_CHECKS: Mapping[str, Check] = {
     check.__name__: check
     for check in (
-        alert_name, alert_labels, alert_level, summary, description, links, steadiness, judgement, decision,
-        templates, template_queries,
+        alert_labels, alert_level, summary, description, links, steadiness, judgement, decision, templates,
+        template_queries,
     )
 }  # fmt: skip

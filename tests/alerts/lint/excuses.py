@@ -16,9 +16,6 @@ EXCUSES: Mapping[tuple[str, str, str], str] = {
     ("averaged_ratio", "VLLMSpecDecodeKVCacheSqueezed", "vllm_specdec_kv_cache_usage_ratio"): (
         "the size of an engine's KV cache, the denominator, does not change"
     ),
-    ("aggregated_apart", "VLLMSpecDecodeLatencySpreadWidened", "vllm_specdec_latency_ratio"): (
-        "the least of the windows of one engine: no engines are put together"
-    ),
     ("bare_gauge", "VLLMSpecDecodeAcceptanceStep", "vllm_specdec_info"): (
         "an engine that was not there two hours ago is a new one"
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING
@@ -90,13 +89,6 @@ def _raw_values(name: str, label: str, bundle: Bundle) -> Values:
     sources = names(records(bundle)[name].tree) - {name}
     known = [values for source in sources if (values := _raw_values(source, label, bundle))]
     return frozenset().union(*known) or None
-
-
-def thresholds(rule: Rule, bundle: Bundle) -> list[str]:
-    """Every threshold exists at the exporter."""
-    known = {item.name for item in fields(Thresholds)}
-    said = (re.fullmatch(r".*:vllm_specdec_(\w+):threshold", name) for name in names(rule.tree) | {rule.name})
-    return [f"unknown threshold {name}" for name in sorted({m[1] for m in said if m} - known)]
 
 
 def orphan(rule: Rule, bundle: Bundle) -> list[str]:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import promql_parser as promql
-
-from .expressions import names, nodes
 from .shapes import Shape, shape
-from .vocabulary import LEVELS, MODEL, PREFIX
+from .vocabulary import LEVELS, MODEL
 
 if TYPE_CHECKING:
     from .bundle import Bundle, Rule
 
 _RECORDED = re.compile(rf"({'|'.join(LEVELS)}):[a-z][a-z0-9_]*:[a-z][a-z0-9_]*")
-_WINDOW = re.compile(r"(?:rate|increase|avg|sum|last)(\d+[smhdw])\Z")
 
 
 def recorded_name(rule: Rule, bundle: Bundle) -> list[str]:
@@ -53,25 +49,6 @@ def _level_complaints(level: str, found: Shape | None) -> list[str]:
     elif level == "instance" and "engine" in found.labels:
         return ["level instance has no label engine: sum without (engine)"]
     return []
-
-
-def recorded_window(rule: Rule, bundle: Bundle) -> list[str]:
-    """The window in a record's name is one of those that it is made of."""
-    match = None if rule.is_alert else _WINDOW.search(rule.name)
-    if match is None:
-        return []
-    spans = [node.range for node in nodes(rule.tree, promql.MatrixSelector | promql.SubqueryExpr)]
-    used = {promql.display_duration(span) for span in spans}
-    used |= {found[1] for name in names(rule.tree) if (found := _WINDOW.search(name))}
-    if match[1] in used:
-        return []
-    return [f"says {match[1]}, and is made of {', '.join(sorted(used)) or 'none'}"]
-
-
-def alert_name(rule: Rule, bundle: Bundle) -> list[str]:
-    """An alert is called in CamelCase, behind the prefix that all share."""
-    camel = re.fullmatch(PREFIX + "[A-Z][A-Za-z0-9]*", rule.name)
-    return [] if camel else [f"not {PREFIX} and CamelCase"]
 
 
 def same_name(rule: Rule, bundle: Bundle) -> list[str]:

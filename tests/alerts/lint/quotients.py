@@ -74,15 +74,6 @@ def _only_drops_labels(node: promql.Expr, bundle: Bundle) -> bool:
     return inner is None or left is None or not inner.varying - left.all_labels
 
 
-def aggregated_apart(rule: Rule, bundle: Bundle) -> list[str]:
-    """Numerator and denominator are summed apart: no aggregation holds a quotient of series."""
-    return [
-        f"{operator(node)} of a quotient: {short(node)}"
-        for node in nodes(rule.tree, promql.AggregateExpr)
-        if any(divides_series(one) for one in nodes(node.expr, promql.BinaryExpr))
-    ]
-
-
 def clamped_denominator(rule: Rule, bundle: Bundle) -> list[str]:
     """No denominator is clamped from below: it makes up a ratio near 0 for an idle server."""
     return [

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 
-#: Families that the captured vLLM does not have, with the versions that have them.
-OTHER_VERSIONS: Mapping[str, str] = {}
-
 #: Prometheus's own series, which runbooks may ask for, and rules may not: not every rule server has them.
 PROMETHEUS = frozenset(
     {
@@ -138,7 +135,6 @@ def raw_metrics() -> dict[str, Known]:
     rendered = CAPTURES.glob("rendered/*.classic.txt.gz")
     texts += [gzip.decompress(path.read_bytes()).decode() for path in rendered]
     found = server_metrics("\n".join(texts)) | exporter_metrics()
-    found |= {name: Known({}, "server", bool(COUNTER.match(name))) for name in OTHER_VERSIONS}
     found["up"] = Known({}, "exporter", counter=False)
     return found
 

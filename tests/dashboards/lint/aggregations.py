@@ -28,7 +28,7 @@ from . import known
 from .queries import ranges, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from .document import Dashboard
     from .queries import Query
@@ -54,8 +54,7 @@ def _shared(name: str) -> QueryCheck:
     return check
 
 
-#: These, by name.
-SHARED: Mapping[str, QueryCheck] = {f"query_{name}": _shared(name) for name in _SHARED}
+SHARED = tuple(map(_shared, _SHARED))
 
 
 def target_promql(query: Query, dashboard: Dashboard) -> list[str]:

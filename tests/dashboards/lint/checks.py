@@ -3,70 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
-from . import (
-    aggregations,
-    codes,
-    colours,
-    fields,
-    form,
-    layout,
-    selectors,
-    targets,
-    variables,
-    words,
-)
-from .queries import Query, queries
+from . import aggregations, codes, colours, fields, form, selectors, words
+from .queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from .document import Dashboard, Panel
+    from .document import Dashboard
 
-    DashboardCheck = Callable[[Dashboard], list[str]]
-    PanelCheck = Callable[[Panel, Dashboard], list[str]]
-    QueryCheck = Callable[[Query, Dashboard], list[str]]
+    Check = Callable[..., Iterable[str]]
+
+
+def _by_name(*checks: Check) -> dict[str, Check]:
+    return {check.__name__: check for check in checks}
+
 
 #: Checks of a dashboard as a whole.
-DASHBOARD_CHECKS: Mapping[str, DashboardCheck] = {
-    check.__name__: check
-    for check in (
-        form.uneditable_dashboard, form.schema_version, form.stable_uid, form.manners, form.panel_ids,
-        form.leftovers, form.dashboard_keys, form.annotations, layout.overlaps,
-        layout.columns, layout.holes, layout.floating,
-        layout.reading_order, variables.template_datasource, variables.template_job,
-        variables.template_instance, variables.template_choice, variables.template_label,
-        variables.template_on_time_change_reload, variables.variable_names, variables.unused_variables,
-        variables.chosen_at_first, colours.palette_of_annotations,
-    )
-}  # fmt: skip
+DASHBOARD_CHECKS = _by_name(
+    form.manners, form.panel_ids, form.leftovers, form.annotations, form.grid, form.variables, form.choices,
+    form.unused_variables, colours.palette,
+)  # fmt: skip
 #: Checks of every panel.
-PANEL_CHECKS: Mapping[str, PanelCheck] = {
-    check.__name__: check
-    for check in (
-        form.panel_type, form.legacy_keys, form.panel_keys, form.missing_keys, words.panel_title,
-        words.panel_title_description, words.named_series, words.no_value, words.text_panel,
-        words.variables_in_words, fields.panel_units,
-        fields.ratio_limits, fields.zero_axis, fields.sorted_by, fields.table_columns, fields.idle_overrides,
-        targets.panel_no_targets, targets.panel_datasource, targets.ref_ids, targets.instants,
-        targets.formats, targets.transformations, targets.reductions, codes.mapped_codes,
-        *colours.CHECKS.values(),
-    )
-}  # fmt: skip
+PANEL_CHECKS = _by_name(
+    form.missing_keys, form.asking, form.transformations, words.panel_title, words.panel_title_description,
+    words.named_series, words.says_something, words.variables_in_words, fields.panel_units,
+    fields.ratio_limits, fields.zero_axis, fields.sorted_by, fields.table_columns, fields.idle_overrides,
+    codes.mapped_codes, colours.colour_modes, colours.literal_thresholds, colours.mapped_words,
+    colours.indistinct, colours.unreadable,
+)  # fmt: skip
 #: Checks of every query: of panels, annotations and variables.
-QUERY_CHECKS: Mapping[str, QueryCheck] = {
-    **{
-        check.__name__: check
-        for check in (
-            aggregations.target_promql, aggregations.target_rate_interval, aggregations.one_number,
-            aggregations.legends, aggregations.averaged_ratio,
-            selectors.known_series, selectors.known_labels, selectors.known_variables,
-            selectors.target_matchers,
-        )
-    },
-    **aggregations.SHARED,
-}  # fmt: skip
+QUERY_CHECKS = _by_name(
+    aggregations.target_promql, aggregations.target_rate_interval, aggregations.one_number,
+    aggregations.legends, aggregations.averaged_ratio, selectors.known_series, selectors.known_labels,
+    selectors.known_variables, selectors.target_matchers, *aggregations.SHARED,
+)  # fmt: skip
 CHECKS = (*DASHBOARD_CHECKS, *PANEL_CHECKS, *QUERY_CHECKS)
 
 
@@ -94,13 +67,17 @@ class Complaint:
         return f"{self.uid}, {self.place}: {self.words}" if self.place else f"{self.uid}: {self.words}"
 
 
-def said(check: str, dashboard: Dashboard) -> Iterator[Complaint]:
-    """Yield all that a check has to say of a dashboard."""
-    for place, found in _said(check, dashboard):
-        yield from (Complaint(check, dashboard.uid, place, text) for text in dict.fromkeys(found))
+@cache
+def said(check: str, dashboard: Dashboard) -> tuple[Complaint, ...]:
+    """Return all that a check has to say of a dashboard."""
+    return tuple(
+        Complaint(check, dashboard.uid, place, text)
+        for place, found in _said(check, dashboard)
+        for text in dict.fromkeys(found)
+    )
 
 
-def _said(check: str, dashboard: Dashboard) -> Iterator[tuple[str, list[str]]]:
+def _said(check: str, dashboard: Dashboard) -> Iterator[tuple[str, Iterable[str]]]:
     if run := DASHBOARD_CHECKS.get(check):
         yield "", run(dashboard)
     elif of_panel := PANEL_CHECKS.get(check):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .vision import contrast_of_text, least_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from .document import Dashboard, Panel
 
@@ -57,23 +57,11 @@ def colours_in(value: Any, key: str = "") -> Iterator[str]:
         yield value
 
 
-def palette(panel: Panel, dashboard: Dashboard) -> list[str]:
-    """Colours are those of the palette."""
-    return _strangers(panel.body)
-
-
-def palette_of_annotations(dashboard: Dashboard) -> list[str]:
-    """Colours of annotations are those of the palette."""
-    return _strangers(list(dashboard.annotations))
-
-
-def _strangers(value: Any) -> list[str]:
+def palette(dashboard: Dashboard) -> list[str]:
+    """Colours are those of the palette, also of annotations."""
     known = {color.upper() for color in (*PALETTE, *SCALE)}
-    return [
-        f"{color} is not in the palette"
-        for color in dict.fromkeys(colours_in(value))
-        if color.upper() not in known
-    ]
+    used = dict.fromkeys(colours_in(dict(dashboard.body)))
+    return [f"{color} is not in the palette" for color in used if color.upper() not in known]
 
 
 def colour_modes(panel: Panel, dashboard: Dashboard) -> list[str]:
@@ -189,9 +177,3 @@ def _filled(panel: Panel) -> Iterator[tuple[str, str, str]]:
             )
             alone = {"type": "table", "fieldConfig": {"defaults": properties}}
             yield from ((word, color, mode) for word, color in meanings(type(panel)(alone)).items())
-
-
-CHECKS: Mapping[str, Callable[[Panel, Dashboard], list[str]]] = {
-    check.__name__: check
-    for check in (palette, colour_modes, literal_thresholds, mapped_words, indistinct, unreadable)
-}

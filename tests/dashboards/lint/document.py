@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from dataclasses import dataclass
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 DASHBOARDS = ROOT / "dashboards" / "json"
-
-#: Types of panels that ask nothing.
-SILENT = frozenset({"row", "text"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +193,20 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(inner, f"{path}[{at}]")
     else:
         yield path, value
+
+
+def spoilt(dashboard: Dashboard, path: str, value: Any) -> Dashboard:
+    """Return a copy of a dashboard with a value at a path like `panels.2.title`; None takes it away."""
+    body = copy.deepcopy(dict(dashboard.body))
+    *above, last = path.split(".")
+    place: Any = body
+    for key in above:
+        place = place[int(key) if isinstance(place, list) else key]
+    at: Any = int(last) if isinstance(place, list) else last
+    if value is None:
+        del place[at]
+    elif isinstance(place, list) and at == len(place):
+        place.append(value)
+    else:
+        place[at] = value
+    return Dashboard(body)

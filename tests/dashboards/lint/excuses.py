@@ -53,17 +53,19 @@ EXCUSES: tuple[Excuse, ...] = (
     Excuse("panel_units", "*", "*", "unit suffix:× is none", "a factor: neither a length nor a share"),
     Excuse("panel_units", "*", "*", "unit suffix:tokens/s is none", _UNITS),
     Excuse("panel_units", "*", "*", "unit suffix:/min is none", _UNITS),
-    Excuse("zero_axis", "payoff", "How fast, and where is break-even?", "", _NEAR_1),
-    Excuse("zero_axis", "payoff", "Mean acceptance length against break-even", "", _NEAR_1),
-    Excuse("zero_axis", "acceptance", "Is acceptance as usual?", "", _NEAR_1),
-    Excuse("zero_axis", "cost", "Speedup against running requests", "", _NEAR_1),
-    Excuse("zero_axis", "cost", "Estimated and measured speedup", "", _NEAR_1),
-    Excuse("zero_axis", "load", "Is it load or drafts?", "", _NEAR_1),
-    Excuse("zero_axis", "compare", "Speedup over time, A and B", "", _NEAR_1),
-    Excuse("zero_axis", "compare", "Mean acceptance length over time", "", _NEAR_1),
-    Excuse("target_rate_interval", "exporter", "Failed polls*", "3600s", _HOUR),
-    Excuse("target_rate_interval", "exporter", "Restarts of engines", "3600s", _HOUR),
-    Excuse("target_rate_interval", "exporter", "Which exporter, which server?", "3600s", _HOUR),
+    *(
+        Excuse("zero_axis", dashboard, place, "", _NEAR_1)
+        for dashboard, place in (
+            ("payoff", "How fast, and where is break-even?"), ("acceptance", "Is acceptance as usual?"),
+            ("payoff", "Mean acceptance length against break-even"), ("load", "Is it load or drafts?"),
+            ("cost", "Speedup against running requests"), ("cost", "Estimated and measured speedup"),
+            ("compare", "Speedup over time, A and B"), ("compare", "Mean acceptance length over time"),
+        )
+    ),
+    *(
+        Excuse("target_rate_interval", "exporter", place, "3600s", _HOUR)
+        for place in ("Failed polls*", "Restarts of engines", "Which exporter, which server?")
+    ),
     Excuse(
         "target_matchers", "compare", "*", "vllm_specdec_threshold:",
         "one line for both sides",

@@ -132,17 +132,12 @@ def sorted_by(panel: Panel, dashboard: Dashboard) -> list[str]:
     """A table is sorted by, and overrides are of, columns that it has."""
     if panel.kind != "table":
         return []
-    columns = panel.columns
-    there = set(columns.values()) | set(_numbers(panel))
+    there = {*panel.columns.values(), *_numbers(panel)}
     by = [one.get("displayName") for one in panel.body["options"].get("sortBy", ())]
     named = [options for matcher, options, _ in panel.overrides if matcher == "byName"]
-    renamed = set(columns.values())
-    extra = {
-        name
-        for one in panel.body.get("transformations", ())
-        for name in one["options"].get("indexByName", {})
-    }
+    steps = [one["options"] for one in panel.body.get("transformations", ())]
+    placed = {name for one in steps for name in one.get("indexByName", {})}
     found = [f"sorted by {name}, which is no column" for name in by if name not in there]
     return found + [
-        f"an override of {name}, which is no column" for name in named if name not in there | renamed | extra
+        f"an override of {name}, which is no column" for name in named if name not in there | placed
     ]

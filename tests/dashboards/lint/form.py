@@ -1,86 +1,31 @@
-"""Checks of the JSON: keys that Grafana reads, no leftovers, ids that stay."""
+"""Checks of what stands in the JSON: keys, places, variables, and how panels ask.
+
+Keys and values that Grafana does not know are found by `oracle`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from vllm_specdec_exporter.settings import DEFAULT_WINDOWS
+
 from .document import leaves
+from .queries import asked, asked_label, variables_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from .document import Dashboard, Panel
+    from .document import Dashboard, Panel, Variable
 
 #: The dashboards that alerts and links know.
 UIDS = tuple(
     f"vllm-specdec-{name}"
     for name in ("payoff", "acceptance", "cost", "load", "compare", "requests", "exporter")
 )
-#: Types of panels in use. Of Angular's none is left in Grafana 12.
-KINDS = frozenset({"stat", "timeseries", "state-timeline", "table", "bargauge", "heatmap", "text", "row"})
-ANGULAR = frozenset(
-    {"graph", "singlestat", "table-old", "grafana-piechart-panel", "grafana-worldmap-panel", "heatmap-old"}
-)
-#: Keys that Grafana has dropped.
-LEGACY = frozenset(
-    {
-        "aliasColors", "bars", "cacheTimeout", "colorBackground", "colorValue", "error", "fill", "format",
-        "gauge", "height", "hideControls", "legend", "lines", "linewidth", "mappingType", "minSpan",
-        "nullPointMode", "percentage", "pointradius", "points", "postfix", "prefix", "rangeMaps", "renderer",
-        "rows", "seriesOverrides", "sharedCrosshair", "span", "spaceLength", "sparkline", "stack",
-        "steppedLine", "style", "styles", "thresholds", "tooltip", "valueMaps", "xaxis", "yaxes", "yaxis",
-    }
-)  # fmt: skip
-ALLOWED: Mapping[str, frozenset[str]] = {
-    "dashboard": frozenset(
-        {
-            "annotations", "description", "editable", "fiscalYearStartMonth", "graphTooltip", "links",
-            "liveNow", "panels", "preload", "refresh", "schemaVersion", "tags", "templating", "time",
-            "timepicker", "timezone", "title", "uid", "weekStart",
-        }
-    ),
-    "panel": frozenset(
-        {
-            "datasource", "description", "fieldConfig", "gridPos", "id", "interval", "links",
-            "options", "pluginVersion", "targets", "timeFrom", "title", "transformations", "transparent",
-            "type",
-        }
-    ),
-    "row": frozenset({"collapsed", "gridPos", "id", "panels", "title", "type"}),
-    "target": frozenset(
-        {
-            "datasource", "editorMode", "expr", "format", "instant", "interval", "legendFormat", "range",
-            "refId",
-        }
-    ),
-    "variable": frozenset(
-        {
-            "allValue", "allowCustomValue", "current", "datasource", "definition", "description", "hide",
-            "includeAll", "label", "multi", "name", "options", "query", "refresh", "regex", "skipUrlSync",
-            "sort", "type",
-        }
-    ),
-    "annotation": frozenset(
-        {
-            "builtIn", "datasource", "enable", "expr", "hide", "iconColor", "name", "step", "tagKeys",
-            "textFormat", "titleFormat", "type",
-        }
-    ),
-    "link": frozenset(
-        {
-            "asDropdown", "icon", "includeVars", "keepTime", "tags", "targetBlank", "title", "tooltip",
-            "type", "url",
-        }
-    ),
-    "fieldConfig": frozenset({"defaults", "overrides"}),
-    "defaults": frozenset(
-        {
-            "color", "custom", "decimals", "links", "mappings", "max", "min", "noValue", "thresholds", "unit",
-        }
-    ),
-    "gridPos": frozenset({"h", "w", "x", "y"}),
-}  # fmt: skip
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+COLUMNS = 24
 #: Where nothing means something: the end of a path, and what it means.
 MEANT: Mapping[str, str] = {
     "thresholds.steps[0].value": "from anywhere on",
@@ -91,118 +36,43 @@ MEANT: Mapping[str, str] = {
 }
 
 
-def uneditable_dashboard(dashboard: Dashboard) -> list[str]:
-    """A dashboard that is generated is not edited."""
-    return [] if dashboard.body.get("editable") is False else ["can be edited"]
-
-
-def schema_version(dashboard: Dashboard) -> list[str]:
-    """The schema is one that Grafana 10.4 to 13 read."""
-    version = dashboard.body.get("schemaVersion")
-    return [] if version in range(39, 43) else [f"schemaVersion {version}"]
-
-
-def stable_uid(dashboard: Dashboard) -> list[str]:
-    """The uid is one that links and alerts know."""
-    return [] if dashboard.uid in UIDS else [f"uid {dashboard.uid!r}; known: {', '.join(UIDS)}"]
+# --- the dashboard
 
 
 def manners(dashboard: Dashboard) -> list[str]:
-    """It asks a question, refreshes, shares its crosshair, and is found by its tag."""
-    found = []
-    if not dashboard.body.get("title"):
+    """It is known by its uid, read by Grafana 10.4 to 13, not edited, refreshed, found by its tag.
+
+    Its description asks the question that it answers, and it shows the last time.
+    """
+    body = dashboard.body
+    wanted = {
+        "uid": UIDS, "editable": (False,), "schemaVersion": range(39, 43), "refresh": ("30s",),
+        "graphTooltip": (1,), "timezone": ("browser",), "tags": (["vllm-specdec"],),
+    }  # fmt: skip
+    found = [f"{key} is {body.get(key)!r}" for key, values in wanted.items() if body.get(key) not in values]
+    if not body.get("title"):
         found.append("no title")
-    if "?" not in str(dashboard.body.get("description", "")):
+    if "?" not in str(body.get("description", "")):
         found.append("its description asks no question")
-    time = dashboard.body.get("time", {})
+    time = body.get("time", {})
     if not re.fullmatch(r"now-\d+[mhd]", time.get("from", "")) or time.get("to") != "now":
         found.append(f"the time range is {time}")
-    wanted = {"refresh": "30s", "graphTooltip": 1, "timezone": "browser", "tags": ["vllm-specdec"]}
-    return found + [
-        f"{key} is {dashboard.body.get(key)!r}, not {value!r}"
-        for key, value in wanted.items()
-        if dashboard.body.get(key) != value
-    ]
+    return found
 
 
 def panel_ids(dashboard: Dashboard) -> list[str]:
     """Every panel has an id of its own."""
-    ids = [panel.body.get("id") for panel in dashboard.all_panels]
-    wrong = [f"id {one!r}" for one in ids if not isinstance(one, int) or one <= 0]
-    return wrong + [f"id {one} stands twice" for one in sorted({i for i in ids if ids.count(i) > 1}, key=str)]
+    ids = Counter(panel.body.get("id") for panel in dashboard.all_panels)
+    return [f"id {one!r} on {n} panels" for one, n in ids.items() if n > 1 or not one]
 
 
 def leftovers(dashboard: Dashboard) -> list[str]:
-    """Nothing is null, an empty text, list or object, but where that means something."""
+    """Nothing is null or an empty text, but where that means something."""
     return [
         f"{path} is {value!r}"
         for path, value in leaves(dashboard.body)
         if (value is None or value == "") and not any(path.endswith(f".{end}") for end in MEANT)
     ]
-
-
-def panel_type(panel: Panel, dashboard: Dashboard) -> list[str]:
-    """The type of a panel is one of those in use, and none of Angular's."""
-    if panel.kind in ANGULAR:
-        return [f"{panel.kind} is gone from Grafana"]
-    return [] if panel.kind in KINDS else [f"unknown type {panel.kind}"]
-
-
-def legacy_keys(panel: Panel, dashboard: Dashboard) -> list[str]:
-    """A panel has no key that Grafana has dropped."""
-    found = [key for key in panel.body if key in LEGACY or key == "editable"]
-    found += [f"target {t.ref}: {key}" for t in panel.targets for key in t.body if key in _GRAPHITE]
-    return [f"{key} is gone from Grafana" for key in found]
-
-
-_GRAPHITE = frozenset({"intervalFactor", "metric", "query", "step", "target"})
-
-
-def panel_keys(panel: Panel, dashboard: Dashboard) -> list[str]:
-    """A panel, its queries and its field options have only keys that are known here."""
-    config = panel.body.get("fieldConfig", {})
-    return [
-        *_unknown("row" if panel.kind == "row" else "panel", panel.body),
-        *(words for target in panel.targets for words in _unknown("target", target.body)),
-        *_unknown("fieldConfig", config),
-        *_unknown("defaults", config.get("defaults", {})),
-        *_unknown("gridPos", panel.body.get("gridPos", {})),
-    ]
-
-
-def dashboard_keys(dashboard: Dashboard) -> list[str]:
-    """A dashboard, its variables, annotations and links have only keys that are known here."""
-    return [
-        *_unknown("dashboard", dashboard.body),
-        *(words for variable in dashboard.variables for words in _unknown("variable", variable.body)),
-        *(words for mark in dashboard.annotations for words in _unknown("annotation", mark)),
-        *(words for link in dashboard.body.get("links", ()) for words in _unknown("link", link)),
-    ]
-
-
-def missing_keys(panel: Panel, dashboard: Dashboard) -> list[str]:
-    """A panel has what Grafana would otherwise guess: its place, its version, its colours and its legend."""
-    silent = panel.kind in ("row", "text")
-    needed = ["id", "type", "gridPos.h", "gridPos.w", "gridPos.x", "gridPos.y"]
-    needed += [] if panel.kind == "row" else ["pluginVersion"]
-    needed += [] if silent else ["fieldConfig.defaults.color.mode", "fieldConfig.overrides"]
-    if panel.defaults.get("color", {}).get("mode") == "fixed":
-        needed.append("fieldConfig.defaults.color.fixedColor")
-    if "thresholds" in panel.defaults:
-        needed += [f"fieldConfig.defaults.thresholds.{key}" for key in ("mode", "steps.0.color")]
-    if panel.kind in ("timeseries", "state-timeline"):
-        needed += [f"options.legend.{key}" for key in ("displayMode", "showLegend", "placement")]
-    return [f"no {path}" for path in needed if not _has(panel.body, path)]
-
-
-def _has(body: Any, path: str) -> bool:
-    """Return whether there is something at a path."""
-    for key in path.split("."):
-        try:
-            body = body[int(key) if isinstance(body, list) else key]
-        except (KeyError, IndexError):
-            return False
-    return True
 
 
 def annotations(dashboard: Dashboard) -> list[str]:
@@ -212,27 +82,177 @@ def annotations(dashboard: Dashboard) -> list[str]:
         if mark.get("builtIn"):
             continue
         name = mark.get("name")
-        wanted = {"enable": True, "datasource": {"type": "prometheus", "uid": "${datasource}"}}
+        wanted = {"enable": True, "datasource": DATASOURCE}
         found += [f"{name}: {key} is {mark.get(key)}" for key, it in wanted.items() if mark.get(key) != it]
         needed = ("name", "expr", "iconColor", "step", "titleFormat", "textFormat")
         found += [f"{name}: no {key}" for key in needed if not mark.get(key)]
     return found
 
 
-def _unknown(kind: str, body: Mapping[str, Any]) -> Iterable[str]:
-    return [f"unknown key {key} of a {kind}" for key in body if key not in ALLOWED[kind]]
+def grid(dashboard: Dashboard) -> list[str]:
+    """Panels fill 24 columns without a hole, line by line, in the order in which they are read."""
+    boxes = [panel.box for panel in dashboard.all_panels]
+    covered = Counter((x, y) for left, top, right, end in boxes for x in range(left, right)
+                      for y in range(top, end))  # fmt: skip
+    lines = max((end for *_, end in boxes), default=0)
+    found = [
+        f"{covered[x, y]} panels in column {x} of line {y}"
+        for y in range(lines)
+        for x in range(COLUMNS)
+        if covered[x, y] != 1
+    ]
+    for panel in dashboard.all_panels:
+        if panel.box[0] < 0 or panel.box[2] > COLUMNS:
+            found.append(f"{panel.place} leaves the page")
+        if any(other[1] == panel.box[1] and other[3] != panel.box[3] for other in boxes):
+            found.append(f"{panel.place} is not as high as those beside it")
+    order = [(top, left) for left, top, *_ in boxes]
+    return found + (["panels do not stand in the order of reading"] if order != sorted(order) else [])
 
 
-def repeated_uids(dashboards: Iterable[Dashboard]) -> list[str]:
-    """Return the uids and titles that two dashboards have."""
-    every = list(dashboards)
-    found = []
-    for key in ("uid", "title"):
-        values = [str(one.body.get(key)) for one in every]
-        found += [f"{key} {value} stands twice" for value in sorted(set(values)) if values.count(value) > 1]
+# --- its variables
+
+#: The exporter's windows, unless told otherwise.
+WINDOWS = tuple(window.name for window in DEFAULT_WINDOWS)
+#: Labels that every series has, and those that may be absent.
+SURE = ("job", "instance")
+OPTIONAL = ("cluster", "namespace", "pod", "model_name", "engine", "temperature", "request_type")
+
+
+def variables(dashboard: Dashboard) -> list[str]:
+    """The data source comes first; job and instance are there; each has a name of its own and a heading."""
+    first = dashboard.variables[0].body if dashboard.variables else {}
+    wanted = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
+    found = [
+        f"{key} of the first variable is {first.get(key)!r}"
+        for key, value in wanted.items()
+        if first.get(key) != value
+    ]
+    headings = [(_base(one), str(one.body.get("label", ""))) for one in dashboard.variables]
+    found += [
+        f"no variable {name}"
+        for name in SURE
+        if not any(base == name and heading.casefold().endswith(name) for base, heading in headings)
+    ]
+    found += [f"{name} stands {n} times" for name, n in Counter(dashboard.names).items() if n > 1]
+    return found + [f"{one.name} has no heading" for one in dashboard.variables if not one.body.get("label")]
+
+
+def _base(variable: Variable) -> str:
+    """Return the label that a variable is for, without the side that it is of."""
+    return variable.name.partition("_")[2] if variable.name[:2] in ("a_", "b_") else variable.name
+
+
+def choices(dashboard: Dashboard) -> list[str]:
+    """A variable of a label is called after it, asks for it by PromQL, and anew when the time changes.
+
+    Several values can be chosen, and All, as it is at first: anything for labels that are sure, or nothing
+    for the others.
+    """
+    found: list[str] = []
+    for one in dashboard.variables:
+        if one.kind != "query":
+            continue
+        label = asked_label(one)
+        if label and _base(one).removeprefix("vllm_") != label:
+            found.append(f"{one.name} has the values of {label}")
+        if not asked(one):
+            found.append(f"{one.name} asks all series there are")
+        wanted: dict[str, Any] = {"datasource": DATASOURCE, "definition": one.query, "refresh": 2}
+        if label in SURE + OPTIONAL:
+            wanted |= {"multi": True, "includeAll": True, "allValue": ".+" if label in SURE else ".*"}
+        found += [f"{key} of {one.name} is {one.body.get(key)!r}" for key in wanted
+                  if one.body.get(key) != wanted[key]]  # fmt: skip
+        current = one.body.get("current", {}).get("value")
+        if one.body.get("includeAll") and current not in ("$__all", ["$__all"]):
+            found.append(f"{one.name} is not All at first but {current!r}")
+        if one.name == "window" and current not in WINDOWS:
+            found.append(f"the window is {current!r} at first, which the exporter does not have")
     return found
 
 
-def is_uid(text: str) -> bool:
-    """Return whether Grafana takes a text for a uid."""
-    return bool(re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", text))
+def unused_variables(dashboard: Dashboard) -> list[str]:
+    """Every variable is used: by a panel, an annotation or a link. That another is chosen by it is no use."""
+    used = set(variables_in(str(dashboard.body.get("panels")) + str(dashboard.body.get("annotations"))))
+    return [f"{name} is used by nothing" for name in dashboard.names if name not in used]
+
+
+# --- its panels
+
+#: Types of panels that show how things are now; all others show how they went.
+NOW = frozenset({"stat", "table", "bargauge"})
+#: Transformations in use, and the options that Grafana reads of each.
+TRANSFORMATIONS = {
+    "merge": set[str](),
+    "organize": {"excludeByName", "includeByName", "indexByName", "renameByName"},
+    "filterFieldsByName": {"include", "exclude"},
+}
+
+
+def missing_keys(panel: Panel, dashboard: Dashboard) -> list[str]:
+    """A panel has what Grafana would otherwise guess: its version, its colours and its legend."""
+    needed = [] if panel.kind == "row" else ["pluginVersion"]
+    if panel.kind not in ("row", "text"):
+        needed += ["fieldConfig.defaults.color.mode", "fieldConfig.overrides"]
+    if panel.defaults.get("color", {}).get("mode") == "fixed":
+        needed.append("fieldConfig.defaults.color.fixedColor")
+    if "thresholds" in panel.defaults:
+        needed += [f"fieldConfig.defaults.thresholds.{key}" for key in ("mode", "steps")]
+    if panel.kind in ("timeseries", "state-timeline"):
+        needed += [f"options.legend.{key}" for key in ("displayMode", "showLegend", "placement")]
+    return [f"no {path}" for path in needed if not _has(panel.body, path)]
+
+
+def _has(body: Any, path: str) -> bool:
+    for key in path.split("."):
+        if key not in body:
+            return False
+        body = body[key]
+    return True
+
+
+def asking(panel: Panel, dashboard: Dashboard) -> list[str]:
+    """A panel asks the chosen data source, by queries with a letter each; a text asks nothing.
+
+    Tiles, tables and bars ask for now, and show the last value; all others ask for the whole time range.
+    """
+    if panel.kind in ("text", "row"):
+        return ["asks something"] if panel.targets else []
+    if not panel.targets or not all(target.expr for target in panel.targets):
+        return ["asks nothing"]
+    now = panel.kind in NOW
+    form = panel.kind if panel.kind in ("table", "heatmap") else "time_series"
+    wanted = {"datasource": DATASOURCE, "instant": now, "range": not now, "format": form}
+    found = [
+        f"{key} of query {target.ref} is {target.body.get(key, False)}"
+        for target in panel.targets
+        for key, value in wanted.items()
+        if target.body.get(key, False) != value
+    ]
+    if panel.body.get("datasource") != DATASOURCE:
+        found.append(f"its data source is {panel.body.get('datasource')}")
+    refs = Counter(target.ref for target in panel.targets)
+    found += [
+        f"refId {ref!r} {n} times" for ref, n in refs.items() if n > 1 or not re.fullmatch("[A-Z]", ref)
+    ]
+    how = panel.body.get("options", {}).get("reduceOptions", {})
+    if panel.kind in ("stat", "bargauge") and (how.get("calcs"), how.get("values")) != (
+        ["lastNotNull"],
+        False,
+    ):
+        found.append(f"reduced by {how}")
+    return found
+
+
+def transformations(panel: Panel, dashboard: Dashboard) -> Iterator[str]:
+    """Transformations are of those in use, with options that Grafana reads."""
+    for one in panel.body.get("transformations", ()):
+        unread = set(one.get("options", {})) - TRANSFORMATIONS.get(one["id"], set())
+        if one["id"] not in TRANSFORMATIONS or unread:
+            yield f"unknown transformation {one['id']}, or option of it: {sorted(unread)}"
+
+
+def repeated_uids(dashboards: tuple[Dashboard, ...]) -> list[str]:
+    """Return the uids and titles that two dashboards have."""
+    values = Counter(str(one.body.get(key)) for one in dashboards for key in ("uid", "title"))
+    return [f"{value} stands {n} times" for value, n in values.items() if n > 1]

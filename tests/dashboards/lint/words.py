@@ -86,20 +86,16 @@ def _names(panel: Panel, expr: str) -> set[str]:
         return set()
 
 
-def no_value(panel: Panel, dashboard: Dashboard) -> list[str]:
-    """A panel that can be empty says what that means."""
+def says_something(panel: Panel, dashboard: Dashboard) -> list[str]:
+    """A panel that can be empty says what that means; a text says something, as Markdown."""
     if panel.kind in CAN_BE_EMPTY and not panel.defaults.get("noValue"):
         return ["no text where there is no value"]
-    return []
-
-
-def text_panel(panel: Panel, dashboard: Dashboard) -> list[str]:
-    """A text says something, as Markdown."""
-    if panel.kind != "text":
-        return []
     options = panel.body.get("options", {})
-    found = [] if options.get("mode") == "markdown" else ["is no Markdown"]
-    return found + ([] if str(options.get("content", "")).strip() else ["says nothing"])
+    if panel.kind == "text" and not (
+        options.get("mode") == "markdown" and options.get("content", "").strip()
+    ):
+        return ["says nothing as Markdown"]
+    return []
 
 
 def variables_in_words(panel: Panel, dashboard: Dashboard) -> list[str]:

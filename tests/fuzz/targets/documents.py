@@ -171,20 +171,7 @@ def seeds() -> Iterator[bytes]:
 
 def dictionary() -> list[bytes]:
     """Return tokens that a mutator may put in."""
-    syntax = [
-        "!!bool ",
-        "!!int ",
-        "&a ",
-        "*a",
-        "<<: ",
-        "? ",
-        "---\n",
-        "1e400",
-        ".inf",
-        "NaN",
-        "Infinity",
-        "9" * 400,
-    ]
+    syntax = ["!!bool ", "!!int ", "&a ", "*a", "<<: ", "? ", "---\n", "1e400", ".inf", "NaN", "Infinity"]
     keys = [
         "profiles:",
         "target:",
@@ -196,4 +183,4 @@ def dictionary() -> list[bytes]:
         "phases:",
     ]
     web = ["basic_auth_users:", "tls_server_config:", "http_server_config:", "headers:", _HASH, "$2y$31$"]
-    return [text.encode() for text in (*syntax, *keys, *web, *list(BUILTIN)[:4])]
+    return [text.encode() for text in (*syntax, "9" * 400, *keys, "phases:", *web, *list(BUILTIN)[:4])]

@@ -336,16 +336,5 @@ def _packed(text: bytes) -> bytes:
 
 def dictionary() -> list[bytes]:
     """Return tokens that a mutator may put in."""
-    return [
-        *_WORDS.values(),
-        b"{",
-        b"}",
-        b'="',
-        b'",',
-        b"_created",
-        b"\r\n",
-        b"\n  ",
-        b"e+09",
-        b"-1",
-        b"<html",
-    ]
+    more = (b"{", b"}", b'="', b'",', b"_created", b"\r\n", b"\n  ", b"e+09", b"-1", b"<html")
+    return [*_WORDS.values(), *more]

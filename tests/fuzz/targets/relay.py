@@ -311,33 +311,15 @@ def seeds() -> Iterator[bytes]:
 
 def dictionary() -> list[bytes]:
     """Return tokens that a mutator may put in."""
-    heads = ["Content-Length: ", "Transfer-Encoding: chunked\r\n", "Content-Type: text/event-stream\r\n"]
-    more = [
-        "\r\n\r\n",
-        "0\r\n\r\n",
-        "data: ",
-        "data: [DONE]\n\n",
-        '"usage":{',
-        '"choices":[]',
-        '"stream":true',
-        '"stream_options":null',
-        "\x1e",
-    ]
-    rest = [
-        "HTTP/1.1 200 OK\r\n",
-        "HTTP/1.1 100 Continue\r\n\r\n",
-        "Upgrade: h2c\r\n",
-        "Expect: 100-continue\r\n",
-        "Accept-Encoding: gzip\r\n",
-        "HTTP/1.0 200 OK\r\n",
-    ]
-    json = [
-        '"error":',
-        "null",
-        '"n":2',
-        '"speculative_decoding":{',
-        '"num_draft_tokens":',
-        "\\u0075",
-        "1e400",
-    ]
-    return [text.encode() for text in (*heads, *more, *rest, *json, "POST /v1/completions HTTP/1.1\r\n")]
+    heads = (
+        *("Content-Length: ", "Transfer-Encoding: chunked\r\n", "Content-Type: text/event-stream\r\n"),
+        *("Upgrade: h2c\r\n", "Expect: 100-continue\r\n", "Accept-Encoding: gzip\r\n"),
+        *("HTTP/1.1 200 OK\r\n", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.0 200 OK\r\n"),
+        "POST /v1/completions HTTP/1.1\r\n",
+    )
+    bodies = (
+        *("\r\n\r\n", "0\r\n\r\n", "data: ", "data: [DONE]\n\n", "\x1e", '"usage":{', '"choices":[]'),
+        *('"stream":true', '"stream_options":null', '"error":', "null", '"n":2', "\\u0075", "1e400"),
+        *('"speculative_decoding":{', '"num_draft_tokens":'),
+    )
+    return [text.encode() for text in (*heads, *bodies)]
