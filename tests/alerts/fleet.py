@@ -2,53 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from vllm_specdec_exporter.thresholds import Thresholds
 
 from .per_request import RequestPhase, observe
 from .world import JOB, Phase, ServerPhase, World, idle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 #: When everything is looked at; a multiple of the 3 minutes at which long windows are recorded.
 END = 96
-#: The phases before: all of them have been forgotten by windows up to an hour.
-RESTART, JUDGED = 20, 30
+#: Since when engines are judged, in minutes.
+JUDGED = 30
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that is judged from minute 30 on, and may have restarted at minute 20.
+    """An engine that does the same all through.
 
     Attributes:
         labels: all that it has.
-        phase: what it does from its start or restart on.
-        before: what it did until its restart at minute 20; None without one.
-        others: its speedup by another basis than that of the phase, which counts for less.
+        phase: what it does.
     """
 
     labels: Mapping[str, str]
     phase: Phase
-    before: Phase | None = None
-    others: Mapping[str, float] | None = None
-
-    def increase(self, step: Callable[[Phase], float], minutes: int) -> float:
-        """Return by how much a counter grew within the last minutes of which there are samples."""
-        if self.before is None:
-            return step(self.phase) * min(minutes, END)
-        # What was counted between the last look and the restart is lost.
-        lived = END - RESTART
-        return step(self.phase) * min(minutes, lived) + step(self.before) * (
-            (RESTART - 1) if minutes > lived else 0
-        )
-
-    @property
-    def speedup(self) -> float | None:
-        """The speedup that counts."""
-        return self.phase.speedup
 
 
 def _target(instance: str, **labels: str) -> dict[str, str]:
@@ -83,37 +62,17 @@ ENGINES = (
             running=32,
             info=PROFILE,
         ),
-        others={"estimated": 1.9},
     ),
-    # One that is idle, and one that has restarted.
     Engine({**LLAMA_2, "engine": "0"}, idle(1)),
-    Engine(
-        {**LLAMA_2, "engine": "1"},
-        Phase(
-            1,
-            drafts=120,
-            acceptance=(0.8, 0.6, 0.3),
-            plain_tokens=60,
-            speedup=1.4,
-            basis="measured",
-            running=16,
-        ),
-        before=Phase(1, drafts=300, acceptance=(0.7, 0.3, 0.2), plain_tokens=90),
-    ),
     Engine(
         {**QWEN_1, "engine": "0"},
         Phase(1, drafts=100, acceptance=(0.6, 0.3), speedup=0.7, action="increase_k", recommended_k=4),
-    ),
-    Engine(
-        {**QWEN_1, "engine": "1"},
-        Phase(1, drafts=30, acceptance=(0.9, 0.8), speedup=1.1, action="increase_k", recommended_k=4),
     ),
     # One that drafts, and whose speedup nobody knows.
     Engine(
         {**QWEN_2, "engine": "0"},
         Phase(1, drafts=500, acceptance=(0.5, 0.1), speedup=None, action="increase_k", recommended_k=3),
     ),
-    Engine({**QWEN_2, "engine": "1"}, idle(1, acceptance=(0.0, 0.0))),
     # One that has no peers, and no position behind the first.
     Engine({**TINY, "engine": "0"}, Phase(1, drafts=12, acceptance=(0.75,), speedup=1.25, recommended_k=1)),
 )
@@ -161,15 +120,6 @@ REQUESTS = (
     (QWEN_1, RequestPhase(END + 1, {"chat": {0.04: 0.5}})),
     ({**TINY, "model_name": "adapter"}, RequestPhase(END + 1, {"chat": {0.25: 1.0, 1.0: 9.0}})),
 )
-#: Of the second exporter of llama, and of those of the other models: some lower, some higher.
-OTHERS = replace(
-    Thresholds(),
-    **{
-        one.name: getattr(Thresholds(), one.name) * (0.9 if index % 2 else 1.02)
-        for index, one in enumerate(fields(Thresholds))
-        if one.name not in ("harmful_speedup", "beneficial_speedup", "worth_it_objective_ratio")
-    },
-)
 
 
 def build() -> World:
@@ -180,19 +130,9 @@ def build() -> World:
         instance, model, number = (labels.pop(name) for name in ("instance", "model_name", "engine"))
         namespace = labels.pop("namespace", "")
         del labels["job"]
-        world.thresholds = Thresholds() if instance == LLAMA_1["instance"] else OTHERS
-        unjudged = replace(engine.phase, speedup=None)
-        phases = [
-            replace(unjudged, minutes=JUDGED),
-            replace(engine.phase, minutes=END + 1 - JUDGED),
-        ]
-        if engine.before is not None:
-            phases[:1] = [
-                replace(engine.before, minutes=RESTART, speedup=None),
-                replace(unjudged, minutes=JUDGED - RESTART, restart=True),
-            ]
         world.engine(
-            *phases,
+            replace(engine.phase, minutes=JUDGED, speedup=None),
+            replace(engine.phase, minutes=END + 1 - JUDGED),
             model=model,
             namespace=namespace,
             instance=instance,
@@ -201,9 +141,6 @@ def build() -> World:
             exporter=instance not in exporters,
         )
         exporters.add(instance)
-        for basis, speedup in (engine.others or {}).items():
-            own = {**engine.labels, "basis": basis}
-            world.put("vllm_specdec_speedup", own, JUDGED, [speedup] * (END + 1 - JUDGED))
     for own, seen in REQUESTS:
         labels = {name: value for name, value in own.items() if name in ("cluster", "pod")}
         model, namespace, instance = own["model_name"], own.get("namespace", ""), own["instance"]

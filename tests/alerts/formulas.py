@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vllm_specdec_exporter.per_request.result import Outcome
 from vllm_specdec_exporter.thresholds import Thresholds
 
-from .fleet import ENGINES, LLAMA_1, OTHERS, QWEN_1, REQUESTS, SERVERS, TINY, Engine
+from .fleet import END, ENGINES, LLAMA_1, QWEN_1, REQUESTS, SERVERS, TINY, Engine
 from .per_request import outcome
 from .server import FIRST_TOKEN_BOUNDS, PER_OUTPUT_TOKEN_BOUNDS
 
@@ -51,10 +51,6 @@ def _sum(level: str, of: Callable[[Engine], Iterable[tuple[dict[str, str], float
     return dict(sums)
 
 
-def _rated(level: str, minutes: int, step: Callable[[Phase], float], seconds: float) -> Values:
-    return _sum(level, lambda engine: [({}, engine.increase(step, minutes) / seconds)])
-
-
 def _over(upper: Values, lower: Values) -> Values:
     """Divide by what is above 0; what is there is matched without a position."""
     found = {}
@@ -69,51 +65,49 @@ def _both(one: Values, other: Values, sign: int = 1) -> Values:
     return {key: value + sign * other[key] for key, value in one.items()}
 
 
-def _drafts(phase: Phase) -> float:
-    return phase.drafts
-
-
 def _generated(phase: Phase) -> float:
     return phase.drafts + phase.accepted + phase.plain_tokens
 
 
 def rates() -> dict[str, Values]:
-    """Return rates and ratios at every level over every window."""
+    """Return rates and ratios at every level over every window: ratios are the same over all of them."""
     found = {}
     steps = {
-        "drafts": _drafts,
+        "drafts": lambda phase: phase.drafts,
         "draft_tokens": lambda phase: phase.drafted,
         "accepted_tokens": lambda phase: phase.accepted,
         "generation_tokens": _generated,
     }
     for level in ("engine", "instance", "model"):
+        per_minute = {
+            name: _sum(level, lambda engine, step=step: [({}, step(engine.phase))])
+            for name, step in steps.items()
+        }
+        positions = _sum(
+            level,
+            lambda engine: [
+                ({"position": str(i)}, engine.phase.drafts * ratio)
+                for i, ratio in enumerate(engine.phase.acceptance)
+            ],
+        )
+        drafts, drafted, accepted, generated = per_minute.values()
+        ratios = {
+            "acceptance": _over(accepted, drafted),
+            "mean_acceptance_length": {key: 1 + value for key, value in _over(accepted, drafts).items()},
+            "coverage": {
+                key: min(value, 1.0) for key, value in _over(_both(accepted, drafts), generated).items()
+            },
+            "wasted_verification": _over(_both(drafted, accepted, -1), _both(drafted, drafts)),
+            "position_acceptance": _over(positions, drafts),
+        }
         for window, minutes in WINDOWS.items():
-            seconds = 60.0 * minutes
-            rate = {name: _rated(level, minutes, step, seconds) for name, step in steps.items()}
-            positions = _sum(
-                level,
-                lambda engine, minutes=minutes, seconds=seconds: [  # type: ignore[misc]
-                    (
-                        {"position": str(i)},
-                        engine.increase(lambda phase, i=i: phase.drafts * phase.acceptance[i], minutes)
-                        / seconds,
-                    )
-                    for i in range(len(engine.phase.acceptance))
-                ],
-            )
-            named = {**rate, "accepted_tokens_per_position": positions}
-            for name, values in named.items():
-                found[f"{level}:vllm_specdec_{name}:rate{window}"] = values
-            found[f"{level}:vllm_specdec_drafts:increase{window}"] = _rated(level, minutes, _drafts, 1.0)
-            drafts, drafted, accepted = rate["drafts"], rate["draft_tokens"], rate["accepted_tokens"]
-            lengths = _over(accepted, drafts)
-            covered = _over(_both(accepted, drafts), rate["generation_tokens"])
-            ratios = {
-                "acceptance": _over(accepted, drafted),
-                "mean_acceptance_length": {key: 1 + value for key, value in lengths.items()},
-                "coverage": {key: min(value, 1.0) for key, value in covered.items()},
-                "wasted_verification": _over(_both(drafted, accepted, -1), _both(drafted, drafts)),
-                "position_acceptance": _over(positions, drafts),
+            seen = min(minutes, END)
+            for name, values in {**per_minute, "accepted_tokens_per_position": positions}.items():
+                found[f"{level}:vllm_specdec_{name}:rate{window}"] = {
+                    key: value * seen / (60 * minutes) for key, value in values.items()
+                }
+            found[f"{level}:vllm_specdec_drafts:increase{window}"] = {
+                key: value * seen for key, value in drafts.items()
             }
             for name, values in ratios.items():
                 found[f"{level}:vllm_specdec_{name}:ratio_rate{window}"] = values
@@ -121,15 +115,14 @@ def rates() -> dict[str, Values]:
 
 
 def thresholds() -> dict[str, Values]:
-    """Return the thresholds in force: the lowest where exporters disagree."""
-    usual, other = dict(Thresholds().items()), dict(OTHERS.items())
+    """Return the thresholds in force."""
     found = {}
-    for name, value in usual.items():
+    for name, value in Thresholds().items():
         of_requests = name in ("minimum_requests", "poor_request_acceptance_ratio", "mixed_requests_ratio")
         labels = [one for one, _ in REQUESTS] if of_requests else [LLAMA_1, QWEN_1, TINY]
-        values = dict.fromkeys((_key(one, MODEL) for one in labels), other[name])
-        values[_key(LLAMA_1, MODEL)] = min(value, other[name])
-        found[f"model:vllm_specdec_{name}:threshold"] = values
+        found[f"model:vllm_specdec_{name}:threshold"] = dict.fromkeys(
+            (_key(one, MODEL) for one in labels), value
+        )
     return found
 
 
@@ -208,26 +201,26 @@ def engines() -> dict[str, Values]:
 
 def speedups() -> dict[str, Values]:
     """Return speedups: of engines together, all their tokens over all the time that those take."""
-    known = [engine for engine in ENGINES if engine.speedup is not None]
+    known = [engine for engine in ENGINES if engine.phase.speedup is not None]
     measured = [engine for engine in known if engine.phase.basis == "measured"]
     found = {
-        "engine:vllm_specdec_speedup:last3m": {_key(one.labels): one.speedup or 0 for one in known},
+        "engine:vllm_specdec_speedup:last3m": {_key(one.labels): one.phase.speedup or 0 for one in known},
         "engine:vllm_specdec_measured_speedup:last3m": {
-            _key(one.labels): one.speedup or 0 for one in measured
+            _key(one.labels): one.phase.speedup or 0 for one in measured
         },
         "model:vllm_specdec_measured_speedup:min": {_key(LLAMA_1, MODEL): 0.8},
     }
     parts: dict[str, Callable[[Engine], float]] = {
         "judged_tokens": lambda one: _generated(one.phase),
-        "plain_token_times": lambda one: _generated(one.phase) / (one.speedup or 1),
+        "plain_token_times": lambda one: _generated(one.phase) / (one.phase.speedup or 1),
         "judged_drafts": lambda one: one.phase.drafts,
-        "losing_drafts": lambda one: one.phase.drafts if (one.speedup or 0) < 1 else 0,
+        "losing_drafts": lambda one: one.phase.drafts if (one.phase.speedup or 0) < 1 else 0,
     }
     for level in ("engine", "instance", "model"):
         sums = {
             name: _sum(
                 level,
-                lambda engine, part=part: [({}, part(engine) / 60)] if engine in known else [],  # type: ignore[misc]
+                lambda engine, part=part: [({}, part(engine) / 60)] if engine in known else [],
             )
             for name, part in parts.items()
         }

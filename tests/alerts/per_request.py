@@ -112,7 +112,7 @@ def _tenth(phase: RequestPhase, recent: deque[Counter[float]]) -> float | str:
     """Return the acceptance ratio that a tenth of the window's requests does not exceed, a minute later."""
     minute: Counter[float] = Counter()
     for ratios in phase.requests.values():
-        minute.update(ratios)  # type: ignore[arg-type]
+        minute.update(ratios)
     recent.append(minute)
     window: Counter[float] = sum(recent, Counter())
     below = accumulate(window[ratio] for ratio in sorted(window))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+
+from support.programs import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOKEN = "let-me-push"
-_SECONDS = 20.0
+_SECONDS = 30.0
 
 
 def _requests() -> bytes:
@@ -57,10 +58,7 @@ def pushing(address: str) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
         pushes = pool.submit(go_on)
         try:
-            end = time.monotonic() + _SECONDS
-            while not _document(f"http://{address}/api/v1/snapshot")["requests"]["models"]:
-                assert time.monotonic() < end, "the exporter does not tell of the requests"
-                done.wait(0.1)
+            eventually(lambda: _document(f"http://{address}/api/v1/snapshot")["requests"]["models"])
             yield
         finally:
             done.set()

@@ -127,7 +127,13 @@ def without(names: frozenset[str], part: Part) -> Part:
 # --- as every day
 
 DAY = 26 * HOUR
-HEALTHY = pair(Phase(DAY), server=(ServerPhase(DAY),), requests=(replace(GOOD_REQUESTS, minutes=DAY),))
+
+
+def healthy(world: World, namespace: str) -> None:
+    """A day and more of the same load, vLLM scraped as well."""
+    requests = (replace(GOOD_REQUESTS, minutes=DAY),)
+    replica(world, 1, Phase(DAY), server=(ServerPhase(DAY),), requests=requests, namespace=namespace)
+
 
 #: An hour of load, an hour and a half without any, and half an hour of load.
 IDLE_NIGHT = pair(
@@ -351,7 +357,7 @@ BAD_REPLICA = frozenset(
 )
 
 SWEEPS: tuple[Sweep, ...] = (
-    Sweep("healthy-day", DAY, "5m", {"healthy": HEALTHY}),
+    Sweep("healthy-day", DAY, "5m", {"healthy": healthy}),
     Sweep(
         "changes-on-purpose",
         5 * HOUR,

@@ -8,11 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from alerts import lint
 from support.programs import find_program
-from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.act.decision import WITH_K, Action
 from vllm_specdec_exporter.judgement import advice
 
@@ -86,24 +83,6 @@ def test_the_actions_are_those_that_act_takes_and_that_the_exporter_advises() ->
     assert set(advice.Action) - {"keep", "insufficient_data"} <= set(lint.ACTIONS)
 
 
-def test_alerts_are_told_apart_by_subject_in_the_file_they_stand_in() -> None:
-    subjects = {
-        "availability.yml": {"monitoring"},
-        "activity.yml": {"activity", "acceptance"},
-        "quality.yml": {"acceptance"},
-        "requests.yml": {"acceptance", "errors", "monitoring"},
-        "harm.yml": {"payoff", "latency", "load", "errors"},
-        "decisions.yml": {"decision"},
-        "objective.yml": {"objective"},
-        "recording.yml": set(),
-    }
-    found = {}
-    for path in lint.RULES.iterdir():
-        rules = lint.Bundle(lint.read_groups(path.read_text("utf-8"))).alerts
-        found[path.name] = {rule.labels.get("subject") for rule in rules}
-    assert found == subjects
-
-
 def test_promtool_has_nothing_to_say() -> None:
     command = [find_program("promtool", "prometheus"), "check", "rules", "--lint=all", "--lint-fatal"]
     files = sorted(map(str, lint.RULES.glob("*.yml")))
@@ -111,17 +90,6 @@ def test_promtool_has_nothing_to_say() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     counts = [int(count) for count in re.findall(r"SUCCESS: (\d+) rules found", done.stdout)]
     assert (len(counts), sum(counts)) == (len(FILES), len(BUNDLE.rules))
-
-
-def test_the_series_of_prometheus_are_those_that_a_real_one_has() -> None:
-    rules = "groups: [{name: one, rules: [{record: one, expr: vector(1)}]}]"
-    # Read by another, since its address is known only once it runs.
-    with PrometheusServer(config={"rule_files": ["one.yml"]}, files={"one.yml": rules}) as observed:
-        observed.wait_for("one")
-        address = observed.url.removeprefix("http://")
-        with PrometheusServer({"prometheus": address}) as observer:
-            observer.wait_for("prometheus_rule_group_last_evaluation_timestamp_seconds")
-            assert sorted(name for name in lint.PROMETHEUS if not observer.query(name)) == []
 
 
 # --- the generator
@@ -163,10 +131,9 @@ def test_an_edited_rule_file_alone_is_written_anew(tmp_path: Path) -> None:
     assert generate("--check", "--out", rules).returncode == 0
 
 
-@pytest.mark.parametrize("end", ["", "/"])
-def test_links_lead_to_the_runbooks_and_the_grafana_that_are_given(tmp_path: Path, end: str) -> None:
+def test_links_lead_to_the_runbooks_and_the_grafana_that_are_given(tmp_path: Path) -> None:
     runbooks, grafana = "https://wiki.example.net/runbooks", "http://grafana.example.net/sub"
-    done = generate("--out", tmp_path, "--runbooks", runbooks + end, "--grafana", grafana + end)
+    done = generate("--out", tmp_path, "--runbooks", f"{runbooks}/", "--grafana", grafana)
     assert done.returncode == 0
     moved = lint.read_bundle(tmp_path)
     assert [rule.title for rule in moved.alerts] == [rule.title for rule in BUNDLE.alerts]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALERT = "VLLMSpecDecodeDisable"
-MODELS = 40
+MODELS = 14
 MINUTES = 80
 #: Rule groups run side by side: what one has just found, another may see a minute later.
 LAG = 1

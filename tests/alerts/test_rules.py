@@ -34,8 +34,8 @@ ALERTS: tuple[dict[str, Any], ...] = tuple(
 )
 #: What a person reads: a case, a minute of it, and labels and annotations of all that fires then.
 TEXTS: list[dict[str, Any]] = yaml.safe_load((HERE / "texts.yml").read_text("utf-8"))
-#: Cases of more minutes take seconds each.
-HOURS = 10 * 60
+#: Cases of more minutes take a second or more each.
+LONG = 220
 #: How a link to a dashboard hands on a label.
 _HANDED_ON = re.compile(r"\{\{ with \$labels\.(\w+) \}\}(&var-\w+=)\{\{ urlquery \. \}\}\{\{ end \}\}")
 
@@ -82,7 +82,7 @@ def _texts(case: Case) -> list[dict[str, Any]]:
 
 
 def _is_long(case: Case) -> bool:
-    return max(case.fires) > HOURS
+    return max(case.fires) > LONG
 
 
 @pytest.mark.parametrize(

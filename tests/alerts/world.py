@@ -100,7 +100,7 @@ class Phase:
 def idle(minutes: int, **changes: object) -> Phase:
     """Return a phase in which nothing is asked of the engine."""
     values = {"drafts": 0, "speedup": None, "activity": "idle", "action": "insufficient_data"}
-    return Phase(minutes, **{**values, "recommended_k": None, "running": 0, **changes})  # type: ignore[arg-type]
+    return Phase(minutes, **{**values, "recommended_k": None, "running": 0, **changes})
 
 
 @dataclass

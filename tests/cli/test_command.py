@@ -166,6 +166,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(300)  # a dozen commands of a fresh environment
 def test_the_installed_wheel_works(installed: Path) -> None:
     """From the wheel and the locked packages alone, every command runs; `serve` and `simulate` answer.
 

@@ -72,7 +72,7 @@ def viewing(world: World, **values: str | tuple[str, ...]) -> Viewing:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_every_panel_shows_in_every_world_what_there_is_and_nothing_wrong(folder: Path) -> None:
     """With All chosen: valid queries, finite numbers, shares in 0..1, and no target without a world."""
     wrong: list[str] = []

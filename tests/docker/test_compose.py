@@ -8,11 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from docker.compose import COMPOSE, DOTENV, document, dotenv, mounts, names, raw, services, value_of
 from docker.dockerfile import ROOT
-from support.programs import COMMAND, clean_environment
+from support.commands import run_here
 from vllm_specdec_exporter.simulator.scenario import SCENARIOS
 
 CHECK_JSONSCHEMA = Path(sys.executable).with_name("check-jsonschema")
@@ -52,74 +50,65 @@ def test_the_services_are_those_of_the_documents() -> None:
     assert set(EVERY) == set(PORTS)
 
 
-@pytest.mark.parametrize("profile", ["simulator", "gpu"])
-def test_exactly_one_service_is_vllm(profile: str) -> None:
+def test_exactly_one_service_is_vllm() -> None:
     """Two would answer in turns, and take each other's port."""
-    (one,) = (name for name, service in services(profile).items() if "vllm" in names(name, service))
-    assert one == {"simulator": "simulator", "gpu": "vllm-gpu"}[profile]
+    for profile, name in {"simulator": "simulator", "gpu": "vllm-gpu"}.items():
+        assert [one for one, service in services(profile).items() if "vllm" in names(one, service)] == [name]
     assert EVERY["simulator"]["ports"] == EVERY["vllm-gpu"]["ports"]
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_images_are_pinned(name: str) -> None:
+def test_images_are_pinned() -> None:
     """By version; ours is built here and never pulled, because there is none of the name."""
-    service = EVERY[name]
-    image, _, tag = service["image"].partition(":")
-    assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag)
-    assert "." not in image, "a registry host"
-    ours = image == "vllm-specdec-exporter"
-    # Built once: builders that work side by side on one name get into each other's way.
-    expected = (name == "exporter", {"exporter": "build"}.get(name, "never")) if ours else (False, None)
-    assert ("build" in service, service.get("pull_policy")) == expected
-    if ours and name != "exporter":
-        assert service["depends_on"] == ["exporter"]
+    for name, service in EVERY.items():
+        image, _, tag = service["image"].partition(":")
+        assert re.fullmatch(r"v?\d+\.\d+\.\d+", tag), name
+        assert "." not in image, f"{name}: a registry host"
+        ours = image == "vllm-specdec-exporter"
+        # Built once: builders that work side by side on one name get into each other's way.
+        expected = (name == "exporter", {"exporter": "build"}.get(name, "never")) if ours else (False, None)
+        assert ("build" in service, service.get("pull_policy")) == expected, name
+        assert not ours or name == "exporter" or service["depends_on"] == ["exporter"], name
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_ports_are_on_loopback(name: str) -> None:
+def test_ports_are_on_loopback() -> None:
     """Nothing here asks who is there. act, which takes orders, has no port outside at all."""
-    published = EVERY[name].get("ports", [])
-    assert bool(published) == (name != "act")
-    for port in published:
-        assert re.fullmatch(rf"127\.0\.0\.1:\d+:{PORTS[name]}", port)
+    for name, service in EVERY.items():
+        published = service.get("ports", [])
+        assert bool(published) == (name != "act")
+        for port in published:
+            assert re.fullmatch(rf"127\.0\.0\.1:\d+:{PORTS[name]}", port), name
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_services_are_confined(name: str) -> None:
+def test_services_are_confined() -> None:
     """Read-only, without capabilities and new privileges; vLLM, which compiles kernels, only the last."""
-    service = EVERY[name]
-    assert service["security_opt"] == ["no-new-privileges:true"]
-    assert service["restart"] == "unless-stopped"
-    assert not service.get("privileged")
-    if name != "vllm-gpu":
-        assert service["read_only"] is True
-        assert service["cap_drop"] == ["ALL"]
-        assert "user" not in service, "the image's own user is none that could do harm"
+    everybody = {"security_opt": ["no-new-privileges:true"], "restart": "unless-stopped"}
+    for name, service in EVERY.items():
+        confined = {} if name == "vllm-gpu" else {"read_only": True, "cap_drop": ["ALL"]}
+        assert service.items() >= {**everybody, **confined}.items(), name
+        # The image's own user is none that could do harm.
+        assert not {"privileged", "user"} & set(service) - ({"user"} if name == "vllm-gpu" else set()), name
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_health_checks_need_no_shell(name: str) -> None:
+def test_health_checks_need_no_shell() -> None:
     """The exec form, with a program that is known to be in the image. The exporter's is in its image."""
-    service = EVERY[name]
-    if name == "exporter":
-        assert "healthcheck" not in service
-        return
-    kind, program, *_ = service["healthcheck"]["test"]
-    assert kind == "CMD"
-    assert (service["image"].partition(":")[0], program) in HEALTH_PROGRAMS
-    assert f"127.0.0.1:{PORTS[name]}" in " ".join(service["healthcheck"]["test"]) or name == "alertmanager"
+    assert "healthcheck" not in EVERY["exporter"]
+    for name in EVERY.keys() - {"exporter"}:
+        kind, program, *arguments = EVERY[name]["healthcheck"]["test"]
+        assert kind == "CMD", name
+        assert (EVERY[name]["image"].partition(":")[0], program) in HEALTH_PROGRAMS, name
+        assert f"127.0.0.1:{PORTS[name]}" in " ".join(arguments) or name == "alertmanager", name
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_what_is_mounted_exists_and_cannot_be_changed(name: str) -> None:
+def test_what_is_mounted_exists_and_cannot_be_changed() -> None:
     """Files of the repository are read-only; volumes are declared."""
-    for volume in EVERY[name].get("volumes", []):
-        source, *_, last = volume.split(":")
-        if source.startswith("./"):
-            assert (ROOT / source).exists()
-            assert last == "ro"
-        else:
-            assert source in raw()["volumes"]
+    for name, service in EVERY.items():
+        for volume in service.get("volumes", []):
+            source, *_, last = volume.split(":")
+            if source.startswith("./"):
+                assert (ROOT / source).exists(), name
+                assert last == "ro", name
+            else:
+                assert source in raw()["volumes"], name
 
 
 def test_every_volume_is_used() -> None:
@@ -145,14 +134,12 @@ def _comment(name: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("config", [dotenv()["VLLM_SPECULATIVE_CONFIG"], _comment("n-gram")])
-def test_the_exporter_takes_its_command(config: str) -> None:
+def test_the_exporter_takes_its_command() -> None:
     """By its own check of the configuration, also with what .env proposes."""
-    command = services(VLLM_SPECULATIVE_CONFIG=config)["exporter"]["command"]
-    done = subprocess.run(
-        [COMMAND, *command, "--config.check"], capture_output=True, text=True, env=clean_environment()
-    )
-    assert done.returncode == 0, done.stderr
+    for config in (dotenv()["VLLM_SPECULATIVE_CONFIG"], _comment("n-gram")):
+        command = services(VLLM_SPECULATIVE_CONFIG=config)["exporter"]["command"]
+        outcome = run_here(*command, "--config.check")
+        assert outcome.code == 0, outcome.err
 
 
 def test_the_exporter_has_the_limits_of_kubernetes() -> None:

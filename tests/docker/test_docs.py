@@ -6,14 +6,14 @@ import itertools
 import json
 import re
 import shlex
-import subprocess
 import urllib.request
 
 import pytest
 
 from docker.compose import document, dotenv, services
 from docker.dockerfile import ROOT, stages
-from support.programs import COMMAND, clean_environment, simulator
+from support.commands import run_here
+from support.programs import simulator
 from vllm_specdec_exporter import __version__
 
 pytestmark = pytest.mark.full
@@ -57,10 +57,8 @@ def test_the_exporter_takes_the_command_beside_your_own_vllm() -> None:
     """What follows the image are its flags."""
     (run,) = (one for one in commands() if one[:2] == ["docker", "run"])
     after = run[run.index(f"vllm-specdec-exporter:{__version__}") + 1 :]
-    done = subprocess.run(
-        [COMMAND, *after, "--config.check"], capture_output=True, text=True, env=clean_environment()
-    )
-    assert (bool(after), done.returncode) == (True, 0), done.stderr
+    outcome = run_here(*after, "--config.check")
+    assert (bool(after), outcome.code) == (True, 0), outcome.err
 
 
 def test_compose_commands_name_profiles_and_services_that_there_are() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,11 @@ import pytest
 
 from docker.dockerfile import ROOT
 from docker.topology import Topology, started
+from support.exporter import request
+from support.programs import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
@@ -37,17 +38,6 @@ def value(topology: Topology, expression: str) -> list[float]:
     return [float(one["value"][1]) for one in found]
 
 
-def wait(what: Callable[[], object], seconds: float = 120.0) -> None:
-    """Wait until something is so; scrapes and rules come every 15 seconds.
-
-    An alert that fires before Prometheus has found its Alertmanager is sent again after a minute.
-    """
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.25)
-
-
 def events(topology: Topology) -> list[dict[str, Any]]:
     """What act wrote."""
     return [json.loads(line) for line in topology["act"].lines() if line.startswith("{")]
@@ -58,21 +48,21 @@ def test_prometheus_has_the_rules(topology: Topology) -> None:
     groups = ask(topology, "prometheus", "/api/v1/rules")["data"]["groups"]
     loaded = {group["file"].rpartition("/")[2] for group in groups}
     assert loaded == {path.name for path in (ROOT / "alerts" / "rules").glob("*.yml")}
-    wait(lambda: value(topology, "sum(prometheus_rule_evaluations_total) or vector(1)"))
+    eventually(lambda: value(topology, "sum(prometheus_rule_evaluations_total) or vector(1)"))
     assert [rule for group in groups for rule in group["rules"] if rule.get("lastError")] == []
 
 
 def test_both_targets_are_up(topology: Topology) -> None:
     """Under the jobs that rules and dashboards look for."""
-    wait(lambda: value(topology, "sum(up)") == [2.0])
+    eventually(lambda: value(topology, "sum(up)") == [2.0])
     assert value(topology, 'up{job="vllm-specdec-exporter"}') == [1.0]
     assert value(topology, 'up{job="vllm"}') == [1.0]
 
 
 def test_the_exporter_reads_the_simulated_vllm(topology: Topology) -> None:
     """With the model, the method and the K of .env, as Prometheus sees them."""
-    wait(lambda: value(topology, 'vllm_specdec_up{job="vllm-specdec-exporter"}') == [1.0])
-    wait(lambda: value(topology, "vllm_specdec_num_speculative_tokens") == [4.0])
+    eventually(lambda: value(topology, 'vllm_specdec_up{job="vllm-specdec-exporter"}') == [1.0])
+    eventually(lambda: value(topology, "vllm_specdec_num_speculative_tokens") == [4.0])
     assert value(topology, 'vllm_specdec_info{model_name="Qwen/Qwen3-8B",method="eagle3"}') == [1.0]
     assert value(topology, 'count(vllm:num_requests_running{job="vllm"})') == [1.0]
 
@@ -80,14 +70,14 @@ def test_the_exporter_reads_the_simulated_vllm(topology: Topology) -> None:
 def test_an_alert_reaches_the_receiver(topology: Topology) -> None:
     """The one that always fires: rules, Alertmanager and the way to the receiver work."""
     name = "VLLMSpecDecodeWatchdog"
-    wait(
+    eventually(
         lambda: [
             one
             for one in ask(topology, "alertmanager", "/api/v2/alerts")
             if one["labels"]["alertname"] == name
         ]
     )
-    wait(lambda: [one for one in events(topology) if one["alertname"] == name])
+    eventually(lambda: [one for one in events(topology) if one["alertname"] == name])
     (event, *_) = (one for one in events(topology) if one["alertname"] == name)
     assert event["event"] == "skipped"  # it asks for nothing
 
@@ -110,7 +100,7 @@ def test_a_decision_reaches_act_which_only_tells(topology: Topology) -> None:
         urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=10
     ):
         pass
-    wait(lambda: [one for one in events(topology) if one["action"] == "decrease_k"])
+    eventually(lambda: [one for one in events(topology) if one["action"] == "decrease_k"])
     (event, *_) = (one for one in events(topology) if one["action"] == "decrease_k")
     assert (event["event"], event["recommended_k"], event["command"]) == ("would_act", "2", None)
 
@@ -124,7 +114,7 @@ def test_health_checks_notice(topology: Topology) -> None:
 
 def test_nothing_pages_a_newcomer_at_once(topology: Topology) -> None:
     """The tour begins healthy: besides the alert that always fires, there is none."""
-    wait(lambda: value(topology, 'ALERTS{alertname="VLLMSpecDecodeWatchdog"}') == [1.0])
+    eventually(lambda: value(topology, 'ALERTS{alertname="VLLMSpecDecodeWatchdog"}') == [1.0])
     firing = ask(topology, "prometheus", "/api/v1/alerts")["data"]["alerts"]
     assert {one["labels"]["alertname"] for one in firing if one["state"] == "firing"} == {
         "VLLMSpecDecodeWatchdog"
@@ -139,13 +129,11 @@ PROMETHEUS_3 = (
 )
 
 
-@pytest.mark.parametrize("service", ["exporter", "simulator"])
-def test_prometheus_3_is_told_the_format(topology: Topology, service: str) -> None:
+def test_prometheus_3_is_told_the_format(topology: Topology) -> None:
     """Version 3 refuses an answer whose Content-Type names no format that it knows."""
-    request = urllib.request.Request(f"{topology[service].url}/metrics", headers={"Accept": PROMETHEUS_3})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        kind, _, parameters = answer.headers["Content-Type"].partition(";")
-        body = answer.read()
-    assert kind in {"text/plain", "application/openmetrics-text"}
-    assert "version=" in parameters
-    assert body.endswith(b"# EOF\n") == (kind == "application/openmetrics-text")
+    for service in ("exporter", "simulator"):
+        answer = request(f"{topology[service].url}/metrics", Accept=PROMETHEUS_3)
+        kind, _, parameters = answer.headers["content-type"].partition(";")
+        assert kind in {"text/plain", "application/openmetrics-text"}, service
+        assert "version=" in parameters
+        assert answer.body.endswith(b"# EOF\n") == (kind == "application/openmetrics-text")

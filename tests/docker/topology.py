@@ -2,6 +2,7 @@
 
 Read from the file, nothing is repeated here. What differs from Docker is what must: names of services become
 127.0.0.1 with free ports, paths in a container become paths below a folder, and images become programs.
+Intervals of Prometheus and Alertmanager become a second, which changes nothing but how long a test waits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,18 +21,18 @@ from docker.compose import mounts, names, services
 from docker.dockerfile import ROOT, stage
 from docker.test_compose import PORTS
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment, find_program
+from support.programs import COMMAND, START_SECONDS, STOP_SECONDS, answers, clean_environment, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_START_SECONDS = 40.0
-_STOP_SECONDS = 15.0
 _TEXT = {".yml", ".yaml"}
 
 #: Where the images listen by themselves, without a flag in docker-compose.yml: what says so here.
 _LISTEN_FLAG = {"prometheus": "--web.listen-address", "alertmanager": "--web.listen-address"}
 _LISTEN_VARIABLE = {"exporter": "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"}
+
+_INTERVALS = re.compile(r"(?<=scrape_interval: )15s|(?<=evaluation_interval: )15s|(?<=group_wait: )\d+s")
 
 #: What Debian's Prometheus 2.42 has not, and what stands for it. Flags of the server: none.
 _HEALTH_OF_OLD_PROMTOOL = ("promtool", "check", "ready")
@@ -98,9 +98,7 @@ class Topology:
         _, *argv = [self.inside(node, word) for word in test]
         if tuple(argv[:3]) == _HEALTH_OF_OLD_PROMTOOL:
             (url,) = (word.removeprefix("--url=") for word in argv[3:])
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/-/ready", timeout=5) as answer:
-                return bool(answer.status == 200)
-            return False
+            return answers(f"{url}/-/ready")
         programs = {"python": sys.executable, "vllm-specdec-exporter": COMMAND}
         argv[0] = programs.get(argv[0]) or find_program(argv[0], "prometheus-alertmanager")
         done = subprocess.run(argv, env=self.environment(node), capture_output=True, timeout=30)
@@ -123,6 +121,8 @@ class Topology:
         }[image]()
         flag = _LISTEN_FLAG.get(node.name)
         listen = [f"{flag}=127.0.0.1:{node.port}"] if flag else []
+        if node.name == "prometheus":
+            listen.append("--rules.alert.resend-delay=1s")
         return [program, *(self.inside(node, word) for word in node.service["command"]), *listen]
 
 
@@ -146,7 +146,7 @@ def started(folder: Path, *without: str, **variables: str) -> Iterator[Topology]
     with contextlib.ExitStack() as running:
         processes = {name: running.enter_context(_process(topology, node)) for name, node in nodes.items()}
         for name, node in nodes.items():
-            end = time.monotonic() + _START_SECONDS
+            end = time.monotonic() + START_SECONDS
             while not topology.healthy(node):
                 assert processes[name].poll() is None, node.log.read_text("utf-8")
                 assert time.monotonic() < end, f"{name} is not healthy: {node.log.read_text('utf-8')}"
@@ -167,7 +167,8 @@ def _fill(topology: Topology, node: Node) -> None:
             copy = place if origin.is_file() else place / path.name
             copy.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix in _TEXT and not path.parent.samefile(ROOT / "alerts" / "rules"):
-                copy.write_text(topology.addressed(path.read_text("utf-8")), encoding="utf-8")
+                text = _INTERVALS.sub("1s", topology.addressed(path.read_text("utf-8")))
+                copy.write_text(text, encoding="utf-8")
             else:
                 shutil.copy(path, copy)
 
@@ -188,7 +189,7 @@ def _process(topology: Topology, node: Node) -> Iterator[subprocess.Popen[bytes]
     finally:
         process.terminate()
         try:
-            process.wait(_STOP_SECONDS)
+            process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

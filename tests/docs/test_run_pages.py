@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from docs.inventory import Block
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 #: Most of their time blocks wait.
 _AT_ONCE = 8

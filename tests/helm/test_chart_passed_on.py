@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
 import yaml
 
 from .charts import CHART, ROOT, render
-from .value_cases import merged, on
+from .value_cases import STANDALONE, merged, on
 
 SLACK = {"slackConfigs": [{"channel": "#specdec"}]}
 PAGER = {"pagerdutyConfigs": [{"serviceKey": {"name": "pagerduty", "key": "key"}}]}
@@ -31,14 +30,9 @@ def test_routes_and_inhibitions_are_those_of_alerts() -> None:
     source = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
     (ours,) = source["route"]["routes"]
     assert len(converted["inhibitRules"]) == len(source["inhibit_rules"]) > 8
-    assert [one["receiver"] for one in converted["route"]["routes"]] == [
-        one["receiver"] for one in ours["routes"]
-    ]
-    assert [len(one["matchers"]) for one in converted["route"]["routes"]] == [
-        len(one["matchers"]) for one in ours["routes"]
-    ]
-    assert [one.get("continue") for one in converted["route"]["routes"]] == [
-        one.get("continue") for one in ours["routes"]
+    routes = converted["route"]["routes"]
+    assert [(one["receiver"], len(one["matchers"]), one.get("continue")) for one in routes] == [
+        (one["receiver"], len(one["matchers"]), one.get("continue")) for one in ours["routes"]
     ]
 
 
@@ -51,13 +45,13 @@ def test_texts_are_those_of_alerts() -> None:
     }
 
 
-@pytest.mark.parametrize(("given", "other"), [("page", "ticket"), ("ticket", "page")])
-def test_what_is_severe_always_reaches_somebody(given: str, other: str) -> None:
+def test_what_is_severe_always_reaches_somebody() -> None:
     """A page silences the tickets of its subject: with one receiver, it gets both."""
-    spec, _ = rendered(**{given: SLACK})
-    receivers = {one["name"]: one for one in spec["receivers"]}  # type: ignore[attr-defined]
-    assert receivers[other] == {**SLACK, "name": other}
-    assert receivers["hints"] == {"name": "hints"}
+    for given, other in (("page", "ticket"), ("ticket", "page")):
+        spec, _ = rendered(**{given: SLACK})
+        receivers = {one["name"]: one for one in spec["receivers"]}  # type: ignore[attr-defined]
+        assert receivers[other] == {**SLACK, "name": other}
+        assert receivers["hints"] == {"name": "hints"}
 
 
 def test_receivers_are_the_users() -> None:
@@ -79,43 +73,22 @@ def test_vllm_has_a_job_of_its_own() -> None:
     assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "vllm", "action": "replace"}]
 
 
-def test_the_web_configuration_lies_where_the_flag_says() -> None:
-    """In the standalone pod and in its test."""
-    web = {"existingSecret": "web", "mountPath": "/etc/specdec", "key": "w.yml"}
-    objects = render(
-        merged(
-            on("standalone"),
-            {"image": {"repository": "x"}, "exporter": {"vllmUrls": ["http://a:8000"]}, "webConfig": web},
-        )
-    )
-    for kind in ("Deployment", "Pod"):
-        (one,) = [obj for obj in objects if obj["kind"] == kind]
-        spec = one["spec"]["template"]["spec"] if kind == "Deployment" else one["spec"]
+def test_the_test_pod_asks_the_service_with_the_web_configuration() -> None:
+    """By the Service's name and port, with the command that the image has for it, and the same files."""
+    values = {
+        "standalone": {"service": {"port": 81}},
+        "imagePullSecrets": [{"name": "pull"}],
+        "webConfig": {"existingSecret": "web", "mountPath": "/etc/specdec", "key": "w.yml"},
+    }
+    by_kind = {one["kind"]: one for one in render(merged(STANDALONE, values))}
+    deployment, pod = by_kind["Deployment"]["spec"]["template"]["spec"], by_kind["Pod"]["spec"]
+    web = "--web.config.file=/etc/specdec/w.yml"
+    for spec in (deployment, pod):
         (container,) = spec["containers"]
-        assert "--web.config.file=/etc/specdec/w.yml" in container["args"]
         (mount,) = container["volumeMounts"]
+        assert web in container["args"]
         assert mount["mountPath"] == "/etc/specdec"
         assert [volume["name"] for volume in spec["volumes"]] == [mount["name"]]
-
-
-def test_the_test_pod_asks_the_service() -> None:
-    """By its name and port, with the command that the image has for it."""
-    objects = render(
-        merged(
-            on("standalone"),
-            {
-                "image": {"repository": "x"},
-                "exporter": {"vllmUrls": ["http://a:8000"]},
-                "standalone": {"service": {"port": 81}},
-                "imagePullSecrets": [{"name": "pull"}],
-            },
-        )
-    )
-    by_kind = {one["kind"]: one for one in objects}
-    (container,) = by_kind["Pod"]["spec"]["containers"]
-    assert container["args"] == [
-        "health",
-        f"--web.listen-address={by_kind['Service']['metadata']['name']}:81",
-    ]
-    for spec in (by_kind["Pod"]["spec"], by_kind["Deployment"]["spec"]["template"]["spec"]):
         assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    service = by_kind["Service"]["metadata"]["name"]
+    assert pod["containers"][0]["args"] == ["health", f"--web.listen-address={service}:81", web]

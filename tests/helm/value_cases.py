@@ -227,6 +227,13 @@ monitors-alone:
   podMonitor:
     {enabled: true, scheme: https, tlsConfig: {insecureSkipVerify: true}, interval: "", scrapeTimeout: ""}
 
+passwords:
+  podMonitor:
+    enabled: true
+    selector: {matchLabels: {app: vllm}}
+    basicAuth: {username: {name: s, key: u}, password: {name: s, key: p}}
+  serviceMonitor: {enabled: true, authorization: {type: Bearer, credentials: {name: s, key: t}}}
+
 bundle:
   prometheusRule:
     labels: {release: kps}
@@ -315,6 +322,7 @@ def _named() -> Iterator[ValueCase]:
         "placed": (alone, servers, part["placed"]),
         "monitors-beside": (SIDECAR, part["monitors-beside"]),
         "monitors-alone": (EVERYTHING_ALONE, part["monitors-alone"]),
+        "passwords": (STANDALONE, part["passwords"]),
         "bundle": (RULES, DASHBOARDS, ALERTMANAGER, part["bundle"]),
         "little-of-the-bundle": (RULES, DASHBOARDS, boards, on("alertmanagerConfig"), little),
         "extra-manifests": (part["extra-manifests"],),

@@ -13,7 +13,7 @@ import yaml
 from helm.kubernetes_schemas import KUBE_VERSIONS
 from helm.manifest_schemas import problems
 from helm.quantities import qos_class
-from injection.kubectl_program import KubectlError, kustomize
+from injection.kubectl_program import kustomize
 from injection.pods import DOWNLOAD, INJECTED, VLLM
 from injection.policy_server import admit
 from injection.rendered_policy import policy, sidecar
@@ -47,6 +47,14 @@ def workload(kind: str, spec: dict[str, Any], labels: dict[str, str]) -> dict[st
     return made
 
 
+def labelled(kind: str) -> dict[str, Any]:
+    """Return a workload of a kind that asks for the sidecar."""
+    spec: dict[str, Any] = {"containers": [VLLM]}
+    if kind == "Job":
+        spec["restartPolicy"] = "Never"
+    return workload(kind, spec, LABEL)
+
+
 def build(
     folder: Path, *objects: dict[str, Any], components: tuple[str, ...] = ("component",), **more: Any
 ) -> list[dict[str, Any]]:
@@ -73,45 +81,38 @@ def test_component_has_the_chart_s_container() -> None:
     assert pod_spec(patch) == {"initContainers": [sidecar()]}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_labelled_workloads_get_the_sidecar(kind: str, tmp_path: Path) -> None:
+def test_labelled_workloads_get_the_sidecar(tmp_path: Path) -> None:
     """Whatever their kind; nothing else of them changes, and the result is valid."""
-    spec: dict[str, Any] = {"containers": [VLLM]}
-    if kind == "Job":
-        spec["restartPolicy"] = "Never"
-    sent = workload(kind, spec, LABEL)
-    (made,) = build(tmp_path, sent)
-    assert pod_spec(made) == {**pod_spec(sent), "initContainers": [sidecar()]}
-    assert {**made, "spec": None} == {**sent, "spec": None}
-    assert [problem for version in KUBE_VERSIONS for problem in problems(made, version)] == []
+    sent = [labelled(kind) for kind in KINDS]
+    made = build(tmp_path, *sent)
+    assert [one["kind"] for one in made] == list(KINDS)
+    for before, after in zip(sent, made, strict=True):
+        assert pod_spec(after) == {**pod_spec(before), "initContainers": [sidecar()]}
+        assert {**after, "spec": None} == {**before, "spec": None}
+        assert [problem for version in KUBE_VERSIONS for problem in problems(after, version)] == []
+        assert qos_class(pod_spec(after)) == "Guaranteed"
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_other_init_containers_stay_behind_it(kind: str, tmp_path: Path) -> None:
-    """Kustomize puts new entries first: the exporter starts before a download."""
-    (made,) = build(tmp_path, workload(kind, {"containers": [VLLM], "initContainers": [DOWNLOAD]}, LABEL))
-    assert pod_spec(made)["initContainers"] == [sidecar(), DOWNLOAD]
+def test_other_init_containers_stay_behind_it(tmp_path: Path) -> None:
+    """Kustomize puts new entries first: the exporter starts before a download. A second time adds nothing."""
+    sent = workload("Deployment", {"containers": [VLLM], "initContainers": [DOWNLOAD]}, LABEL)
+    once = build(tmp_path / "once", sent)
+    assert pod_spec(once[0])["initContainers"] == [sidecar(), DOWNLOAD]
+    assert build(tmp_path / "twice", *once) == once
 
 
-@pytest.mark.parametrize("labels", [{}, {"vllm-specdec-exporter/inject": "disabled"}], ids=str)
-def test_other_workloads_stay_as_they_are(labels: dict[str, str], tmp_path: Path) -> None:
+def test_other_workloads_stay_as_they_are(tmp_path: Path) -> None:
     """Only the label with its value is a request, and it is looked for on the workload itself."""
-    sent = workload("Deployment", {"containers": [VLLM]}, labels)
-    sent["spec"]["template"]["metadata"]["labels"].update(LABEL)
-    assert build(tmp_path, sent) == [sent]
+    for number, labels in enumerate(({}, {"vllm-specdec-exporter/inject": "disabled"})):
+        sent = workload("Deployment", {"containers": [VLLM]}, labels)
+        sent["spec"]["template"]["metadata"]["labels"].update(LABEL)
+        assert build(tmp_path / str(number), sent) == [sent]
 
 
 def test_custom_resources_stay_as_they_are(tmp_path: Path) -> None:
     """Their lists are not merged but replaced, which would drop their own init containers."""
     sent = workload("LeaderWorkerSet", {"containers": [VLLM], "initContainers": [DOWNLOAD]}, LABEL)
     assert build(tmp_path, sent) == [sent]
-
-
-def test_twice_is_once(tmp_path: Path) -> None:
-    """An overlay over an overlay merges by the container's name."""
-    sent = workload("Deployment", {"containers": [VLLM], "initContainers": [DOWNLOAD]}, LABEL)
-    once = build(tmp_path / "once", sent)
-    assert build(tmp_path / "twice", *once) == once
 
 
 def test_image_is_replaced_like_any_other(tmp_path: Path) -> None:
@@ -124,12 +125,6 @@ def test_image_is_replaced_like_any_other(tmp_path: Path) -> None:
     assert pod_spec(made)["initContainers"][0]["image"] == f"r.example.com/x@{digest}"
 
 
-def test_guaranteed_pod_stays_guaranteed(tmp_path: Path) -> None:
-    """Requests equal limits in the component as well."""
-    (made,) = build(tmp_path, workload("Deployment", {"containers": [VLLM]}, LABEL))
-    assert qos_class(pod_spec(made)) == "Guaranteed"
-
-
 def test_policy_leaves_it_at_that(tmp_path: Path) -> None:
     """Where both are used, the pod has one sidecar."""
     (made,) = build(tmp_path, workload("Deployment", INJECTED["bare"]["spec"], LABEL))
@@ -139,10 +134,7 @@ def test_policy_leaves_it_at_that(tmp_path: Path) -> None:
 
 def tapped(kind: str, annotation: str = "true") -> dict[str, Any]:
     """Return a labelled workload that says whether it wants the tap."""
-    spec: dict[str, Any] = {"containers": [VLLM]}
-    if kind == "Job":
-        spec["restartPolicy"] = "Never"
-    made = workload(kind, spec, LABEL)
+    made = labelled(kind)
     made["metadata"]["annotations"] = {"vllm-specdec-exporter/tap": annotation}
     return made
 
@@ -158,16 +150,13 @@ def by_key(container: dict[str, Any]) -> dict[str, Any]:
     return {**container, "ports": sorted(container["ports"], key=lambda port: int(port["containerPort"]))}
 
 
-@pytest.mark.parametrize("components", [("component", "tap"), ("tap", "component")], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_workload_that_asks_for_it_gets_the_tap(
-    kind: str, components: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_workload_that_asks_for_it_gets_the_tap(tmp_path: Path) -> None:
     """A port and a variable, and nothing else; in whichever order the components stand."""
-    (made,) = build(tmp_path, tapped(kind), components=components)
-    (container,) = pod_spec(made)["initContainers"]
-    assert by_key(container) == {**sidecar(), **TAP}
-    assert [problem for version in KUBE_VERSIONS for problem in problems(made, version)] == []
+    for components in (("component", "tap"), ("tap", "component")):
+        for made in build(tmp_path / components[0], *map(tapped, KINDS), components=components):
+            (container,) = pod_spec(made)["initContainers"]
+            assert by_key(container) == {**sidecar(), **TAP}, components
+            assert [problem for version in KUBE_VERSIONS for problem in problems(made, version)] == []
 
 
 def test_the_taps_port_is_the_charts_and_its_variable_the_exporters() -> None:
@@ -193,12 +182,12 @@ def test_flags_of_a_workload_leave_the_tap_alone(tmp_path: Path) -> None:
     assert added["env"] == TAP["env"]
 
 
-@pytest.mark.parametrize("annotation", ["false", "yes", ""])
-def test_other_workloads_get_no_tap(annotation: str, tmp_path: Path) -> None:
+def test_other_workloads_get_no_tap(tmp_path: Path) -> None:
     """Only `true` asks for it; and without the sidecar's label there is nothing to ask."""
-    sent = tapped("Deployment", annotation)
-    (made,) = build(tmp_path / "asked", sent, components=("component", "tap"))
-    assert pod_spec(made)["initContainers"] == [sidecar()]
+    for annotation in ("false", "yes", ""):
+        sent = tapped("Deployment", annotation)
+        (made,) = build(tmp_path / f"said-{annotation}", sent, components=("component", "tap"))
+        assert pod_spec(made)["initContainers"] == [sidecar()]
     bare = tapped("Deployment")
     del bare["metadata"]["labels"]
     assert build(tmp_path / "bare", bare, components=("component", "tap")) == [bare]
@@ -226,11 +215,6 @@ def test_the_readmes_tap_is_executed(tmp_path: Path) -> None:
     assert made["Service"]["spec"]["ports"] == [{"port": 80, "targetPort": 9852}]
 
 
-def example() -> dict[str, dict[str, Any]]:
-    """Return the example's objects by name."""
-    return by_name(kustomize(KUSTOMIZE / "example"))
-
-
 def by_name(text: str) -> dict[str, dict[str, Any]]:
     """Return the objects of a YAML text by name."""
     return {obj["metadata"]["name"]: obj for obj in yaml.safe_load_all(text)}
@@ -238,12 +222,13 @@ def by_name(text: str) -> dict[str, dict[str, Any]]:
 
 def test_example_adds_and_leaves() -> None:
     """Two workloads with sidecar, the third as it was; the image and one's flags are the overlay's."""
-    made = example()
+    made = by_name(kustomize(KUSTOMIZE / "example"))
     sent = {
         obj["metadata"]["name"]: obj
         for obj in yaml.safe_load_all((KUSTOMIZE / "example/vllm.yaml").read_text())
     }
     assert made.keys() == sent.keys() == {"vllm", "vllm-prefill", "router"}
+    assert [one for obj in made.values() for version in KUBE_VERSIONS for one in problems(obj, version)] == []
     image = f"registry.example.com/team/vllm-specdec-exporter:{__version__}"
     assert made["router"] == sent["router"]
     assert pod_spec(made["vllm"])["initContainers"] == [{**sidecar(), "image": image}]
@@ -255,16 +240,6 @@ def test_example_adds_and_leaves() -> None:
     ]
     assert first == {**sidecar(), "image": image, "args": flags}
     assert second["name"] == "download"
-
-
-@pytest.mark.parametrize("kube_version", KUBE_VERSIONS)
-def test_example_is_valid(kube_version: str) -> None:
-    """For every version of Kubernetes that has native sidecars."""
-    assert {name: problems(obj, kube_version) for name, obj in example().items()} == {
-        "vllm": [],
-        "vllm-prefill": [],
-        "router": [],
-    }
 
 
 def test_readme_is_executed(tmp_path: Path) -> None:
@@ -287,9 +262,3 @@ def test_versions_in_the_readme_are_those_tried() -> None:
     minor = re.search(r"kubectl-v(\d+)", locked)
     assert minor is not None
     assert f"1.{minor[1]}" in (KUSTOMIZE / "README.md").read_text()
-
-
-def test_broken_overlay_is_told(tmp_path: Path) -> None:
-    """The helper hands on what kubectl says."""
-    with pytest.raises(KubectlError, match="kustomization"):
-        kustomize(tmp_path)

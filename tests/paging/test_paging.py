@@ -19,7 +19,7 @@ from support.programs import simulator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
 #: What docs/detection.md promises, and Alertmanager's group_wait.
 PROMISED_COLLAPSE = 12.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ from vllm_specdec_exporter import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+pytestmark = pytest.mark.full
+
 each = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.path)
 
 
@@ -53,48 +56,48 @@ def test_every_file_that_leads_to_pods_is_tested() -> None:
 
 
 @each
-def test_the_stack_takes_the_recipe(recipe: Recipe) -> None:
-    """Nothing in a recipe is unknown to the stack that it is for."""
+def test_stack_and_api_server_take_the_recipe(recipe: Recipe) -> None:
+    """Nothing in it is unknown to its stack; its pods are valid in Kubernetes 1.29 to 1.37."""
     if recipe.stack:
         assert [refusals(recipe.stack, document) for document in load(recipe.path)] == [[]]
     else:
         assert problems_everywhere(load(recipe.path)) == []
-
-
-@pytest.mark.parametrize("path", sorted(path.stem for path in STACKS.glob("*.yaml")))
-def test_what_a_stack_accepts_is_strict_and_has_a_source(path: str) -> None:
-    """Facts name project, version and commit, and refuse keys that nobody has looked up."""
-    facts = stack(path)
-    assert re.fullmatch(r"[0-9a-f]{40}", facts["source"]["commit"])
-    assert facts["source"]["project"]
-    assert facts["source"]["version"]
-    assert facts["source"]["facts"]
-    assert path in {recipe.stack for recipe in RECIPES}
-    assert refusals(path, {"made-up": 1})
-
-
-@each
-def test_pods_are_such_that_the_api_server_takes_them(recipe: Recipe) -> None:
-    """What the stack makes of a recipe is strictly valid in Kubernetes 1.29 to 1.37."""
     assert problems_everywhere(pod.manifest() for pod in recipe.pods(load(recipe.path))) == []
 
 
+def test_what_a_stack_accepts_is_strict_and_has_a_source() -> None:
+    """Facts name project, version and commit, and refuse keys that nobody has looked up."""
+    names = {path.stem for path in STACKS.glob("*.yaml")}
+    assert names == {recipe.stack for recipe in RECIPES} - {""}
+    for name in names:
+        source = stack(name)["source"]
+        assert re.fullmatch(r"[0-9a-f]{40}", source["commit"]), name
+        assert all(source[part] for part in ("project", "version", "facts")), name
+        assert refusals(name, {"made-up": 1}), name
+
+
 @each
-def test_the_sidecar_is_the_charts(recipe: Recipe) -> None:
-    """Nothing but args, and what is declared, differs from the chart's template."""
-    for pod in serving(recipe):
+def test_the_sidecar_is_the_charts_and_does_no_harm(recipe: Recipe) -> None:
+    """Nothing but args, and what is declared, differs from the chart's; nothing of it clashes or decides."""
+    for pod in recipe.pods(load(recipe.path)):
+        names = [container["name"] for container in containers_of(pod.spec)]
+        # Where there is no API server, it would report a server that is down for ever.
+        assert names.count(NAME) == int(pod.serves), pod.name
+        if not pod.serves:
+            continue
         expected, found = chart_sidecar(), sidecar_of(pod)
         differs = {key for key in {*expected, *found} if expected.get(key) != found.get(key)}
         assert differs - {"args"} == recipe.differs
         assert found["image"] == f"registry.example.com/vllm-specdec-exporter:{__version__}"
-
-
-@each
-def test_the_sidecar_is_where_metrics_are(recipe: Recipe) -> None:
-    """Pods without API server get no sidecar: it would report a server that is down for ever."""
-    for pod in recipe.pods(load(recipe.path)):
-        names = [container["name"] for container in containers_of(pod.spec)]
-        assert names.count(NAME) == int(pod.serves), pod.name
+        assert not {"readinessProbe", "startupProbe", "lifecycle"} & set(found)
+        # Where its restart would be everybody's, it has no liveness probe at all.
+        assert ("livenessProbe" in found) == ("livenessProbe" not in recipe.differs)
+        others = [container for container in containers_of(pod.spec) if container["name"] != NAME]
+        ports = [port for container in others for port in container.get("ports") or ()]
+        assert "specdec-metrics" not in {port.get("name") for port in ports}
+        assert 9850 not in {port["containerPort"] for port in ports}
+        mounted = {mount["name"] for mount in found.get("volumeMounts") or ()}
+        assert not mounted & {mount["name"] for other in others for mount in other.get("volumeMounts") or ()}
 
 
 @each
@@ -107,12 +110,8 @@ def test_the_sidecar_is_native_and_behind_what_must_run_first(recipe: Recipe) ->
             assert "ordinary container" in (EXAMPLES / recipe.path).read_text().split("\nimage:")[0]
             continue
         assert sidecar_of(pod)["restartPolicy"] == "Always"
-        appended = (
-            {container["name"] for container in stack(recipe.stack).get("appended", ())}
-            if recipe.stack
-            else set()
-        )
-        assert set(init[init.index(NAME) + 1 :]) <= appended
+        appended = stack(recipe.stack).get("appended", ()) if recipe.stack else ()
+        assert set(init[init.index(NAME) + 1 :]) <= {container["name"] for container in appended}
 
 
 @each
@@ -155,18 +154,6 @@ def test_the_exporter_knows_the_speculative_config(recipe: Recipe) -> None:
             )
 
 
-@each
-def test_the_sidecar_never_decides_on_vllm(recipe: Recipe) -> None:
-    """No readiness or startup probe, no hook, and a liveness probe that asks the exporter alone."""
-    for pod in serving(recipe):
-        container = sidecar_of(pod)
-        assert not {"readinessProbe", "startupProbe", "lifecycle"} & set(container)
-        if "livenessProbe" in recipe.differs:  # where its restart would be everybody's
-            assert "livenessProbe" not in container
-            continue
-        assert container["livenessProbe"]["httpGet"] == {"path": "/-/healthy", "port": 9850, "scheme": "HTTP"}
-
-
 def without_sidecar(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pod's spec without the sidecar."""
     found = copy.deepcopy(dict(spec))
@@ -190,28 +177,17 @@ def test_the_quality_of_service_is_kept(recipe: Recipe) -> None:
         assert qos_class(guaranteed) == "Guaranteed"
 
 
-@each
-def test_nothing_of_the_sidecar_clashes(recipe: Recipe) -> None:
-    """Its port, by number and name, and its volumes are its own: nobody else in the pod has them."""
-    for pod in serving(recipe):
-        others = [container for container in containers_of(pod.spec) if container["name"] != NAME]
-        ports = [port for container in others for port in container.get("ports") or ()]
-        assert "specdec-metrics" not in {port.get("name") for port in ports}
-        assert 9850 not in {port["containerPort"] for port in ports}
-        mounted = {mount["name"] for mount in sidecar_of(pod).get("volumeMounts") or ()}
-        assert not mounted & {mount["name"] for other in others for mount in other.get("volumeMounts") or ()}
-
-
-@each
-def test_a_recipe_says_what_it_is(recipe: Recipe) -> None:
+def test_a_recipe_says_what_it_is() -> None:
     """It begins with a comment: what it does, what to change, what it was checked with."""
-    lines = (EXAMPLES / recipe.path).read_text().splitlines()
-    head = "\n".join(
-        line for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
-    )
-    assert "# Change: " in head
-    assert re.search(r"# (Checked|Rendered) ", head)
-    assert 3 <= head.count("\n") + 1 <= 10
+    for recipe in RECIPES:
+        head = list(itertools.takewhile(lambda line: line.startswith("#"), lines(recipe)))
+        assert any(line.startswith("# Change: ") for line in head), recipe.path
+        assert any(line.startswith(("# Checked ", "# Rendered ")) for line in head), recipe.path
+        assert 3 <= len(head) <= 10, recipe.path
+
+
+def lines(recipe: Recipe) -> list[str]:
+    return (EXAMPLES / recipe.path).read_text().splitlines()
 
 
 TAPPED = "deployment-with-tap.yaml"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from injection import rendered_policy
 from recipes.sidecar import IMAGE, sidecar_of
 from recipes.stacks import load, workload
 from support.certificates import Authority
-from support.exporter import exporter
+from support.exporter import running_exporter
 from support.ports import free_port
 from support.programs import simulator
 
@@ -48,15 +47,9 @@ def moved(args: list[str], vllm: str, port: int) -> list[str]:
 
 
 def read(url: str, context: ssl.SSLContext | None = None) -> str:
-    """Return what is at an address, once somebody listens there."""
-    end = time.monotonic() + 30
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5, context=context) as answer:
-                return str(answer.read().decode())
-        except OSError:
-            assert time.monotonic() < end, f"nobody answers at {url}"
-            time.sleep(0.05)
+    """Return what is at an address."""
+    with urllib.request.urlopen(url, timeout=30, context=context) as answer:
+        return str(answer.read().decode())
 
 
 @pytest.mark.parametrize(
@@ -65,20 +58,21 @@ def read(url: str, context: ssl.SSLContext | None = None) -> str:
 def test_clients_reach_vllm_through_the_tap(args: list[str], vllm: str) -> None:
     """At the port that the Service leads to; the exporter polls vLLM itself, and says what it is."""
     port = free_port()
-    with exporter(*moved(args, vllm, port)) as address:
+    with running_exporter(*moved(args, vllm, port), fast=False) as exporter:
         assert read(f"http://127.0.0.1:{port}/version") == read(f"{vllm}/version")
-        told = read(f"http://{address}/metrics")
-    assert "vllm_specdec_up 1.0" in told
-    assert "vllm_specdec_tap_connections_total 1.0" in told
+        exporter.wait_until_up()
+        assert exporter.metrics().value("tap_connections_total") == 1.0
 
 
 def test_a_push_secret_that_is_missing_leaves_clients_alone(vllm: str) -> None:
     """The sidecar stands by and says so, and its tap goes on relaying."""
     port = free_port()
     args = rendered_policy.sidecar({**CHART, "push": {"existingSecret": "missing"}})["args"]
-    with exporter(*moved(args, vllm, port)) as address:
+    # Who stands by does not log where it listens.
+    listen = ("--web.listen-address", f"127.0.0.1:{free_port()}")
+    with running_exporter(*moved(args, vllm, port), *listen, fast=False) as exporter:
         assert read(f"http://127.0.0.1:{port}/version") == read(f"{vllm}/version")
-        assert read(f"http://{address}/-/ready").startswith("standing by")
+        assert exporter.get("/-/ready").text.startswith("standing by")
 
 
 def test_the_certificate_of_the_chart_is_the_one_that_clients_see(vllm: str, tmp_path: Path) -> None:
@@ -91,7 +85,7 @@ def test_the_certificate_of_the_chart_is_the_one_that_clients_see(vllm: str, tmp
         "args"
     ]
     args = [argument.replace("/etc/vllm-specdec-exporter/tap/", f"{tmp_path}/") for argument in args]
-    with exporter(*moved(args, vllm, port)):
+    with running_exporter(*moved(args, vllm, port), fast=False):
         trusted = ssl.create_default_context(cafile=authority.file)
         answer = read(f"https://localhost:{port}/version", trusted)
     assert answer == read(f"{vllm}/version")

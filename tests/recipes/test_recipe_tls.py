@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import http.server
 import ipaddress
-import ssl
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
@@ -18,10 +14,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from recipes.sidecar import loaded, sidecar_of
 from recipes.stacks import Pod, llm_inference_service, load
+from support.certificates import server_side
+from support.faulty_server import FaultyServer, answer
 from vllm_specdec_exporter.upstream import PollError, Upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.full
@@ -75,38 +72,10 @@ def self_signed(folder: Path, serial: int) -> Path:
     return path
 
 
-class _Metrics(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = b"vllm:num_requests_running 0\n"
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    def handle_error(self, *_: Any) -> None:
-        """Say nothing of clients that do not trust it."""
-
-
-@contextlib.contextmanager
-def serving(certificate: Path) -> Iterator[int]:
-    """Serve metrics with a certificate; yield the port."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, certificate.with_suffix(".key"))
-    server = _Server(("127.0.0.1", 0), _Metrics)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+def serving(certificate: Path) -> FaultyServer:
+    """Return a server of metrics with a certificate."""
+    files = (str(certificate), str(certificate.with_suffix(".key")))
+    return FaultyServer(answer(b"vllm:num_requests_running 0\n"), tls=server_side(files))
 
 
 def pod_of(path: str) -> Pod:
@@ -139,24 +108,23 @@ async def body(client: Upstream) -> bytes:
 async def test_the_recipe_reads_kserves_vllm(path: str, tmp_path: Path) -> None:
     """The certificate is its own authority, and 127.0.0.1 is in it: both recipes poll over TLS."""
     certificate = self_signed(tmp_path, 1)
-    with serving(certificate) as port:
-        assert b"num_requests_running" in await body(upstream(path, port, certificate))
+    with serving(certificate) as server:
+        assert b"num_requests_running" in await body(upstream(path, server.port, certificate))
 
 
 async def test_verifying_refuses_another_certificate(tmp_path: Path) -> None:
     """The recipe with a CA is one that verifies."""
-    with serving(self_signed(tmp_path, 1)) as port:
-        client = upstream(VERIFYING, port, self_signed(tmp_path, 2))
+    with serving(self_signed(tmp_path, 1)) as server:
+        client = upstream(VERIFYING, server.port, self_signed(tmp_path, 2))
         with pytest.raises(PollError, match="certificate"):
             await body(client)
 
 
 async def test_not_verifying_survives_a_new_certificate(tmp_path: Path) -> None:
     """KServe replaces the certificate when a pod has a new address; the other recipe does not notice."""
-    client = None
     for serial in (1, 2):
-        with serving(self_signed(tmp_path, serial)) as port:
-            client = upstream(TRUSTING, port)
+        with serving(self_signed(tmp_path, serial)) as server:
+            client = upstream(TRUSTING, server.port)
             assert b"num_requests_running" in await body(client)
 
 

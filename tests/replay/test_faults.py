@@ -19,7 +19,7 @@ from replay.faults import FAULTS, LASTS, START, Fault, play
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "detection.md"
 

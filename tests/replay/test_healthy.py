@@ -11,7 +11,7 @@ from replay import evaluate, healthy
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
 _FIRED = 'ALERTS{alertstate="firing",severity=~"critical|warning"}'
 _WEEK = f"[{healthy.DAYS}d:4m]"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from alerts.promtool import RULES
-from support.exporter import exporter
+from support.exporter import RunningExporter, running_exporter
 from support.programs import simulator
 from vllm_specdec_exporter.timescale import rules
 
@@ -40,17 +40,22 @@ class Cluster:
 
     Attributes:
         name: the cluster's.
-        targets: addresses by job.
+        server: the simulated server's URL.
+        exporter: its exporter.
     """
 
     name: str
-    targets: dict[str, str]
+    server: str
+    exporter: RunningExporter
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Addresses by job."""
+        return {"vllm-specdec-exporter": self.exporter.address, "vllm": self.server.removeprefix("http://")}
 
     def acceptance(self) -> float:
         """Return the acceptance ratio that the exporter itself tells."""
-        url = f"http://{self.targets['vllm-specdec-exporter']}/api/v1/snapshot?window={_WINDOW}"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            (target,) = json.load(answer)["targets"]
+        (target,) = self.exporter.snapshot(f"?window={_WINDOW}")["targets"]
         return float(target["engines"][0]["windows"][0]["acceptance_ratio"])
 
 
@@ -72,12 +77,12 @@ def _cluster(name: str, phase: str) -> Iterator[Cluster]:
         )
         with urllib.request.urlopen(request, timeout=5):
             pass
-        with exporter(
+        with running_exporter(
             *("--vllm.url", server, "--spec.config", '{"method": "eagle3", "num_speculative_tokens": 4}'),
             *("--poll.interval", "500ms", "--window", _WINDOW, "--judgement.window", _WINDOW),
-        ) as address:
-            targets = {"vllm-specdec-exporter": address, "vllm": server.removeprefix("http://")}
-            yield Cluster(name, targets)
+            fast=False,
+        ) as exporter:
+            yield Cluster(name, server, exporter)
 
 
 def sample(path: str) -> Config:

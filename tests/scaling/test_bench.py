@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,8 @@ def costs(
     for number, frame in enumerate(frames):
         Path(folder, f"{number:04}").write_bytes(frame)
     watch = scale.Watch(interval=1.0, evaluation=2.0, warm=12.0, watched=4.0)
-    small, large = (scale.measure(engines, folder, watch) for engines in (SMALL, LARGE))
+    with ThreadPoolExecutor() as pool:
+        small, large = pool.map(lambda engines: scale.measure(engines, folder, watch), (SMALL, LARGE))
     return small, large
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from scaling.clusters import EXPORTER, MODEL, SAMPLES, Cluster, of_cluster, sample, two_clusters, with_rules
+from scaling.clusters import EXPORTER, MODEL, Cluster, of_cluster, sample, two_clusters, with_rules
 from support.alertmanager import AlertmanagerServer
-from support.programs import find_program, process
+from support.programs import eventually, process
 from support.prometheus import PrometheusServer
 
 if TYPE_CHECKING:
@@ -44,15 +43,6 @@ def agent(folder: Path, cluster: Cluster, receiver: str) -> Iterator[None]:
         ready="/-/ready",
     ):
         yield
-
-
-def test_the_sample_of_an_agent_is_a_configuration_of_one() -> None:
-    """Promtool takes it as an agent's, and as it takes it with rules it would not."""
-    path = SAMPLES / "remote-write" / "agent.yml"
-    command = [find_program("promtool", "prometheus"), "check", "config", "--syntax-only", "--agent"]
-    assert subprocess.run([*command, path], capture_output=True).returncode == 0
-    central = SAMPLES / "remote-write" / "central.yml"
-    assert subprocess.run([*command, central], capture_output=True).returncode != 0
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +80,7 @@ def test_a_model_is_judged_in_each_cluster_by_itself(run: Run) -> None:
     """The central rules give one ratio per cluster: what its exporter says, not a mixture."""
     central, _, good, bad = run
     recorded = "model:vllm_specdec_acceptance:ratio_rate5m"
-    central.wait_for(f"count({recorded}) == 2", 40)
+    central.wait_for(f"count({recorded}) == 2", 90)
     time.sleep(6)  # windows that are full
     found = {dict(series)["cluster"]: value for series, value in central.query(recorded).items()}
     assert found == {
@@ -105,12 +95,9 @@ def test_an_alert_names_its_cluster_and_spares_the_other(run: Run) -> None:
     """Prometheus, Alertmanager and the link in the alert all know where it is; the good cluster is silent."""
     central, alertmanager, _, bad = run
     firing = 'ALERTS{alertname="VLLMSpecDecodeCollapsed", alertstate="firing"}'
-    clusters = {dict(series)["cluster"] for series in central.wait_for(firing, 60)}
+    clusters = {dict(series)["cluster"] for series in central.wait_for(firing, 90)}
     assert clusters == {bad.name}
-    end = time.monotonic() + 10
-    while not (told := alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"')):
-        assert time.monotonic() < end, "Alertmanager was told nothing"
-        time.sleep(0.2)
+    told = eventually(lambda: alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"'))
     assert {alert["labels"]["cluster"] for alert in told} == {bad.name}
     assert {alert["labels"]["model_name"] for alert in told} == {MODEL}
     assert all(f"var-cluster={bad.name}" in alert["annotations"]["dashboard_url"] for alert in told)

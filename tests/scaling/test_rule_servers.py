@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 import yaml
 
 from scaling.clusters import ROOT, RULES, SAMPLES
 from support.programs import find_program
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = pytest.mark.full
 
 FILES = sorted(RULES.glob("*.yml"))
 GROUPS: list[tuple[str, dict[str, Any]]] = [
@@ -34,67 +27,52 @@ _ALERT = {"alert", "expr", "for", "keep_firing_for", "labels", "annotations"}
 _MIMIR_RULES, _MIMIR_GROUPS = 20, 70
 
 
-def test_no_field_is_one_that_a_loader_does_not_know() -> None:
-    """Groups and rules have the common fields only: no partial_response_strategy, query_offset, limit."""
+def test_loaders_know_every_field_and_mimir_takes_them_without_raised_limits() -> None:
+    """Common fields only: no partial_response_strategy, query_offset, limit; a namespace is a file's name."""
     assert {key for _, group in GROUPS for key in group} <= _GROUP
     rules = [rule for _, group in GROUPS for rule in group["rules"]]
     assert {key for rule in rules if "record" in rule for key in rule} <= _RECORD
     assert {key for rule in rules if "alert" in rule for key in rule} <= _ALERT
-
-
-def test_a_file_is_a_namespace_and_a_group_has_one_name() -> None:
-    """Mimirtool takes the file's name for the namespace; groups are told apart even where it is left out."""
-    assert len({path.stem for path in FILES}) == len(FILES)
-    twice = [name for name, count in Counter(group["name"] for _, group in GROUPS).items() if count > 1]
-    assert not twice
-
-
-def test_mimir_takes_them_without_raised_limits() -> None:
-    """No group has more rules, and a tenant no more groups, than Mimir allows by default."""
+    assert len({group["name"] for _, group in GROUPS}) == len(GROUPS)
     assert max(len(group["rules"]) for _, group in GROUPS) <= _MIMIR_RULES
     assert len(GROUPS) <= _MIMIR_GROUPS / 2
 
 
 def test_alerts_build_on_no_other_group_of_alerts() -> None:
     """Only `Disable` and `Reenable` ask for ALERTS, so only they need a ruler that can query its own."""
-    asking = {
-        rule.get("alert", rule.get("record"))
-        for _, group in GROUPS
-        for rule in group["rules"]
-        if re.search(r"\bALERTS\b", rule["expr"])
-    }
+    rules = [rule for _, group in GROUPS for rule in group["rules"]]
+    asking = {rule.get("alert") for rule in rules if re.search(r"\bALERTS\b", rule["expr"])}
     assert asking == {"VLLMSpecDecodeDisable", "VLLMSpecDecodeReenable"}
 
 
 # --- the samples
 
 
-@pytest.mark.parametrize(
-    "path", sorted(SAMPLES.rglob("*.yml")), ids=lambda path: path.relative_to(SAMPLES).as_posix()
-)
-def test_promtool_takes_the_sample(path: Path) -> None:
+def test_promtool_takes_the_samples() -> None:
     """Every sample is a configuration in Prometheus's syntax, those of agents also one of an agent."""
-    command = [find_program("promtool", "prometheus"), "check", "config", "--syntax-only"]
-    if path.stem in {"agent", "vmagent"}:
-        command.append("--agent")
-    done = subprocess.run([*command, path], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    check = [find_program("promtool", "prometheus"), "check", "config", "--syntax-only"]
+    for path in SAMPLES.rglob("*.yml"):
+        agent = ["--agent"] if path.stem in {"agent", "vmagent"} else []
+        done = subprocess.run([*check, *agent, path], capture_output=True, text=True)
+        assert done.returncode == 0, f"{path}: {done.stdout + done.stderr}"
+    # It would notice a configuration of another kind.
+    central = SAMPLES / "remote-write" / "central.yml"
+    assert subprocess.run([*check, "--agent", central], capture_output=True).returncode != 0
 
 
-@pytest.mark.parametrize("path", ["remote-write/agent.yml", "victoriametrics/vmagent.yml"])
-def test_what_is_kept_of_vllm_is_what_is_asked_for(path: str) -> None:
+def test_what_is_kept_of_vllm_is_what_is_asked_for() -> None:
     """The samples keep every series of vLLM that rules and dashboards name, and little else."""
     texts = [*RULES.glob("*.yml"), *(ROOT / "dashboards" / "json").glob("*.json")]
     asked = {name for text in texts for name in re.findall(r"vllm:\w+", text.read_text("utf-8"))}
-    jobs = yaml.safe_load((SAMPLES / path).read_text("utf-8"))["scrape_configs"]
-    ((keep,),) = (job["metric_relabel_configs"] for job in jobs if job["job_name"] == "vllm")
-    assert keep["action"] == "keep"
-    assert keep["source_labels"] == ["__name__"]
-    kept = re.compile(keep["regex"])
     assert len(asked) > 20
-    assert not [name for name in asked if not kept.fullmatch(name)]
-    assert not kept.fullmatch("vllm:iteration_tokens_total_bucket")
-    assert not kept.fullmatch("python_gc_objects_collected_total")
+    for path in ("remote-write/agent.yml", "victoriametrics/vmagent.yml"):
+        jobs = yaml.safe_load((SAMPLES / path).read_text("utf-8"))["scrape_configs"]
+        ((keep,),) = (job["metric_relabel_configs"] for job in jobs if job["job_name"] == "vllm")
+        assert (keep["action"], keep["source_labels"]) == ("keep", ["__name__"])
+        kept = re.compile(keep["regex"])
+        assert [name for name in asked if not kept.fullmatch(name)] == []
+        assert not kept.fullmatch("vllm:iteration_tokens_total_bucket")
+        assert not kept.fullmatch("python_gc_objects_collected_total")
 
 
 def test_the_job_is_the_one_that_the_alerts_look_for() -> None:

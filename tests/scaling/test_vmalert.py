@@ -19,12 +19,14 @@ import yaml
 from scaling.clusters import EXPORTER, RULES, SAMPLES, Cluster, of_cluster, two_clusters, with_rules
 from scaling.victoria import PACKAGE, VictoriaMetrics
 from support.alertmanager import AlertmanagerServer
-from support.programs import find_program, process
+from support.programs import eventually, find_program, process
 from support.prometheus import PrometheusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from support.prometheus import Series
 
 pytestmark = pytest.mark.full
 
@@ -108,10 +110,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 def wait_for(store: VictoriaMetrics, expression: str, seconds: float) -> set[str]:
     """Wait until an expression yields something, and return the clusters of what it does."""
-    end = time.monotonic() + seconds
-    while not (found := store.query(expression)):
-        assert time.monotonic() < end, f"{expression} yields nothing"
-        time.sleep(0.2)
+
+    def yields() -> dict[Series, float]:
+        store.flush()  # with which it looks for new series at once, and not only every ten seconds
+        return store.query(expression)
+
+    found = eventually(yields, seconds)
     return {dict(series).get("cluster", "") for series in found}
 
 
@@ -181,10 +185,7 @@ def test_an_alert_names_its_cluster_and_spares_the_other(run: Run) -> None:
     store, _, alertmanager, _, bad = run
     firing = 'ALERTS{alertname="VLLMSpecDecodeCollapsed", alertstate="firing"}'
     assert wait_for(store, firing, _FIRST) == {bad.name}
-    end = time.monotonic() + 10
-    while not (told := alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"')):
-        assert time.monotonic() < end, "Alertmanager was told nothing"
-        time.sleep(0.2)
+    told = eventually(lambda: alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"'))
     assert {alert["labels"]["cluster"] for alert in told} == {bad.name}
     for alert in told:
         assert f"var-cluster={bad.name}" in alert["annotations"]["dashboard_url"]

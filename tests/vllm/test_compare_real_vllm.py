@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .conftest import Servers
     from .server import Told
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 WATCHED, DRIVEN = 20, 12.0
 CONCURRENCY = 6

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .conftest import Servers
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 K = 4
 DRAFTERS = {"good": 0.0, "middling": 0.08, "poor": 0.4}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .server import Told, VllmServer
 
 # A story is one fixture and takes up to a minute and a half, in the first test that needs it.
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 # The window that holds every request of a story, and the one that holds only its last seconds.
 WHOLE, RECENT = "5m", "10s"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .conftest import Servers
     from .server import VllmServer
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 K = 4
 #: Prompts of which the draft model guesses the greedy continuation well, and badly.

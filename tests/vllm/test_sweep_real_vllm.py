@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .conftest import Servers
     from .server import VllmServer
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 K, REQUESTS, TOKENS = 4, 8, 48
 GRID = ("--temperature", "0,1", "--concurrency", "1,4", "--prompts", "code", "--requests", str(REQUESTS))

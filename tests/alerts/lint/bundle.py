@@ -66,15 +66,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """All rules, and their runbooks.
-
-    Attributes:
-        groups: the groups as the YAML has them.
-        runbooks: the texts of the runbooks by file name.
-    """
+    """All rules, in groups as the YAML has them."""
 
     groups: tuple[Mapping[str, Any], ...]
-    runbooks: Mapping[str, str] | None = None
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -98,8 +92,8 @@ def read_groups(text: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(yaml.safe_load(text)["groups"])
 
 
-def read_bundle(folder: Path = RULES, runbooks: Path = RUNBOOKS) -> Bundle:
-    """Return the bundle in a folder of rule files, with its runbooks if there are any."""
-    groups = [g for path in sorted(folder.glob("*.yml")) for g in read_groups(path.read_text("utf-8"))]
-    texts = {path.name: path.read_text("utf-8") for path in sorted(runbooks.glob("*"))}
-    return Bundle(tuple(groups), texts)
+def read_bundle(folder: Path = RULES) -> Bundle:
+    """Return the bundle in a folder of rule files."""
+    return Bundle(
+        tuple(g for path in sorted(folder.glob("*.yml")) for g in read_groups(path.read_text("utf-8")))
+    )
