@@ -48,7 +48,6 @@ _LONG = (
     "helm/test_chart_random.py",
     "docker/test_image.py",
     "docker/test_topology.py",
-    "docs/test_run_runbooks.py",
     "docs/test_run_pages.py",
 )
 

@@ -1,4 +1,4 @@
-"""A week of a healthy service: noise, night lulls, a weekend, bursts, deployments, crashes, lost scrapes."""
+"""A month of a healthy service: noise, night lulls, weekends, bursts, deployments, crashes, lost scrapes."""
 
 from __future__ import annotations
 
@@ -13,48 +13,55 @@ from replay.traffic import Conditions, healthy, wandering
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DAYS = 7
+DAYS = 30
 MINUTES = DAYS * 1440
 MODEL, NAMESPACE = "meta-llama/Llama-3.3-70B-Instruct", "chat"
 SLOTS = 2
-#: Days with a deployment, and minutes at which the first server crashes: by day, and at night.
-DEPLOYMENTS = (2, 4)
-CRASHES = (1 * 1440 + 14 * 60, 5 * 1440 + 3 * 60)
 #: How long a model loads.
 LOADING = 6
 
 
 @dataclass(frozen=True)
 class Life:
-    """A pod from its start to its end, in minutes; `end` is when the next one takes over."""
+    """A pod from its start to its end, in minutes of the month; `end` is when the next one takes over."""
 
     slot: int
     number: int
     start: int
     end: int
+    version: str
 
 
-def lives() -> Iterator[Life]:
-    """Yield the pods of all deployments, which are rolling, at working hours."""
+def lives(random: np.random.Generator) -> Iterator[Life]:
+    """Yield the pods of all deployments: one every two to four days at working hours, rolling."""
     for slot in range(SLOTS):
-        ends = [day * 1440 + 10 * 60 + 15 * slot for day in DEPLOYMENTS]
-        for number, (start, end) in enumerate(zip([0, *ends], [*ends, MINUTES], strict=True)):
-            yield Life(slot, number, start, end)
+        start, number = 0, 0
+        for day in _deployments(np.random.default_rng(7)):
+            end = day * 1440 + 10 * 60 + 15 * slot
+            yield Life(slot, number, start, end, f"0.{30 + number // 3}.0")
+            start, number = end, number + 1
+        yield Life(slot, number, start, MINUTES, f"0.{30 + number // 3}.0")
+
+
+def _deployments(random: np.random.Generator) -> Iterator[int]:
+    day = 0
+    while (day := day + int(random.integers(2, 5))) < DAYS:
+        yield day
 
 
 def play(seed: int, step: int = 2) -> Storage:
-    """Return what Prometheus has after the week."""
+    """Return what Prometheus has after the month."""
     storage = Storage(step)
     random = np.random.default_rng(seed)
     slow = list(wandering(random, MINUTES, 0.015, 6.0))  # what users ask, all alike
     bursts = _bursts(random)
-    for life in lives():
+    crashes = {int(m) // step * step for m in random.integers(0, MINUTES, 3)}
+    for life in lives(random):
         own = list(wandering(random, life.end - life.start, 0.008, 0.5))
-        story = _story(life, slow, own, bursts, random)
-        pod = f"llama-{life.slot}-{life.number}"
-        Replica(MODEL, NAMESPACE, pod, settings(), seed=seed + 31 * life.number).play(
-            storage, story, range(life.start, life.end)
-        )
+        story = _story(life, slow, own, bursts, crashes, random)
+        Replica(
+            MODEL, NAMESPACE, f"llama-{life.slot}-{life.number}", settings(), seed=seed + 31 * life.number
+        ).play(storage, story, range(life.start, life.end))
     return storage
 
 
@@ -68,21 +75,25 @@ def _bursts(random: np.random.Generator) -> list[float]:
 
 
 def _story(
-    life: Life, slow: list[float], own: list[float], bursts: list[float], random: np.random.Generator
+    life: Life,
+    slow: list[float],
+    own: list[float],
+    bursts: list[float],
+    crashes: set[int],
+    random: np.random.Generator,
 ) -> Callable[[int], Conditions]:
     down_until = life.start + LOADING if life.start else 0
     fresh = True
 
     def story(minute: int) -> Conditions:
         nonlocal down_until, fresh
-        if minute in CRASHES and life.slot == 0:
+        if minute in crashes and life.slot == 0:
             down_until, fresh = minute + LOADING, True
         now = healthy(minute, slow[minute] + own[minute - life.start])
         running = now.running * bursts[minute]
         if running < 0.5 and random.random() < 0.7:
             running = 0.0  # nights are mostly idle
-        version, scraped = f"0.{30 + life.number}.0", bool(random.random() > 0.001)
-        now = replace(now, running=running, version=version, scraped=scraped)
+        now = replace(now, running=running, version=life.version, scraped=bool(random.random() > 0.001))
         if minute < down_until:
             return replace(now, running=0.0, serving="refused")
         if fresh:

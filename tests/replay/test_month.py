@@ -1,0 +1,42 @@
+"""A month of healthy service, through the real rules: nobody is paged, and hardly anybody is bothered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from replay import evaluate, month
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
+
+_FIRED = 'ALERTS{alertstate="firing",severity=~"critical|warning"}'
+#: The month in parts, each small enough for promtool's limit of samples a query.
+_PARTS = ["[5d:4m]", *(f"[5d:4m] offset {day}d" for day in range(5, month.DAYS, 5))]
+#: Alerts that were silent at one evaluation and fire at the next: notifications, before any grouping.
+_STARTS = [f"count_over_time(({_FIRED} unless {_FIRED} offset 4m){part})" for part in _PARTS]
+_WATCHDOG = [f'count_over_time(ALERTS{{alertname="VLLMSpecDecodeWatchdog"}}{part})' for part in _PARTS]
+_SLOWEST = [f"min_over_time(model:vllm_specdec_speedup:ratio_rate5m{part})" for part in _PARTS]
+
+
+def test_a_healthy_month_pages_nobody(tmp_path: Path) -> None:
+    """Two replicas: noise, idle nights, weekends, bursts, deployments, crashes and lost scrapes."""
+    found = evaluate.run(
+        tmp_path,
+        month.play(seed=1),
+        month.MINUTES,
+        [*_STARTS, *_WATCHDOG, *_SLOWEST],
+        "4m",
+    )
+
+    # The rules ran all the time, and knew the speedup.
+    evaluations = sum(value for query in _WATCHDOG for _, value in found[query])
+    assert evaluations == pytest.approx(month.MINUTES / 4, rel=0.01)
+    assert all(1.2 < found[query][0][1] < 2 for query in _SLOWEST)
+
+    started = [sample for query in _STARTS for sample in found[query]]
+    assert [labels for labels, _ in started if labels["severity"] == "critical"] == []
+    assert sum(value for labels, value in started) <= month.DAYS / 7, started
