@@ -61,7 +61,8 @@ class History:
             "alert_rule_test": list(self.texts),
             "promql_expr_test": [
                 {
-                    "expr": query.expr,
+                    # Of a query that fails promtool shows the expression, and no name.
+                    "expr": f"# {self.name}\n{query.expr}",
                     "eval_time": f"{query.minute}m",
                     "exp_samples": [
                         {"labels": name, "value": value} for name, value in query.samples.items()

@@ -177,17 +177,13 @@ def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile, metadata: Metadata) -
     assert metadata.license_files == ["LICENSE"]
     assert set(metadata.classifiers or ()) <= classifiers
     assert metadata.summary
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.description == (ROOT / "README.md").read_text("utf-8")
     assert str(metadata.requires_python) == ">=3.11"
     tags = message_from_bytes(wheel.read(f"{DIST_INFO}/WHEEL"))
     assert (tags["Root-Is-Purelib"], tags["Tag"]) == ("true", "py3-none-any")
     entry = wheel.read(f"{DIST_INFO}/entry_points.txt").decode()
     assert entry.split() == ["[console_scripts]", "vllm-specdec-exporter", "=", f"{PACKAGE}.cli:main"]
-
-
-def test_the_wheel_shows_the_readme(metadata: Metadata) -> None:
-    """As Markdown, in whole."""
-    assert metadata.description_content_type == "text/markdown"
-    assert metadata.description == (ROOT / "README.md").read_text("utf-8")
 
 
 def test_the_wheel_needs_what_is_locked(metadata: Metadata) -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from release.tree import BIN, ROOT
-from release.workflows import Step, files, jobs, steps, uses, workflow
+from release.workflows import files, jobs, steps, uses, workflow
 from support.npm import install
 
 pytestmark = pytest.mark.full
@@ -64,8 +64,11 @@ def test_they_follow_the_schema(schema: str, paths: list[Path], tmp_path: Path) 
     assert subprocess.run([*command, spoilt], capture_output=True, timeout=60).returncode != 0
 
 
-def test_actionlint_finds_nothing() -> None:
-    """Contexts, types, needs, inputs and secrets of called workflows; no excuse is left over."""
+def test_actionlint_finds_nothing(tmp_path: Path) -> None:
+    """Contexts, types, needs, inputs and secrets of called workflows; no excuse is left over.
+
+    It does find an output that no job has.
+    """
     excused = set()
     found = []
     for where, kind, message in actionlint(*files()):
@@ -76,12 +79,8 @@ def test_actionlint_finds_nothing() -> None:
             found.append(f"{where}: {message}")
     assert found == []
     assert excused == TOO_NEW
-
-
-def test_actionlint_does_find(tmp_path: Path) -> None:
-    """An output that no job has."""
-    spoilt = tmp_path / "image.yml"
     text = (ROOT / ".github" / "workflows" / "image.yml").read_text("utf-8")
+    spoilt = tmp_path / "image.yml"
     spoilt.write_text(text.replace("steps.index.outputs", "steps.indices.outputs"), encoding="utf-8")
     assert any("indices" in message for _, _, message in actionlint(spoilt))
 
@@ -237,24 +236,22 @@ def test_every_script_has_a_caller_and_every_call_a_script() -> None:
     assert all(path.stat().st_mode & 0o111 for path in folder.glob("*.sh"))
 
 
-@pytest.mark.parametrize(
-    "step", [one for one in steps() if one.run], ids=lambda one: f"{one.workflow}-{one.job}"
-)
-def test_commands_are_bash(step: Step) -> None:
-    """Without a slip that only the runner would find, and without values from outside in their text."""
-    assert "${{" not in step.run
-    done = subprocess.run(["bash", "-n", "-c", step.run], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_commands_and_scripts_are_bash() -> None:
+    """Without values from outside in their text; scripts end at the first error, also at that of a pipe."""
+    for step in steps():
+        assert "${{" not in step.run, f"{step.workflow}/{step.job}"
+        assert_bash("-c", step.run)
+    for path in (ROOT / "release").glob("*.sh"):
+        text = path.read_text("utf-8")
+        assert text.startswith("#!/usr/bin/env bash\n# "), path
+        assert "\nset -euo pipefail\n" in text, path
+        assert_bash(path)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "release").glob("*.sh")), ids=lambda path: path.name)
-def test_scripts_are_bash_and_end_at_the_first_error(path: Path) -> None:
-    """Also at that of a pipe, and at a variable that is not set."""
-    text = path.read_text("utf-8")
-    assert text.startswith("#!/usr/bin/env bash\n# ")
-    assert "\nset -euo pipefail\n" in text
-    done = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def assert_bash(*words: str | Path) -> None:
+    """Bash finds nothing wrong, without running it."""
+    done = subprocess.run(["bash", "-n", *words], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), words
 
 
 def test_dependabot_looks_everywhere() -> None:

@@ -19,8 +19,7 @@ import yaml
 from scaling.clusters import EXPORTER, RULES, SAMPLES, Cluster, of_cluster, two_clusters, with_rules
 from scaling.victoria import PACKAGE, VictoriaMetrics
 from support.alertmanager import AlertmanagerServer
-from support.programs import eventually, find_program, process
-from support.prometheus import PrometheusError
+from support.programs import ProgramError, eventually, find_program, process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +128,7 @@ def test_vmalert_takes_the_files_but_for_what_it_is_too_old_for(tmp_path: Path) 
     """The only thing in the rules that Debian's vmalert refuses is `keep_firing_for`."""
     files = {path.name: path.read_text("utf-8") for path in RULES.glob("*.yml")}
     with (
-        pytest.raises(PrometheusError, match="unknown fields in rule: keep_firing_for"),
+        pytest.raises(ProgramError, match="unknown fields in rule: keep_firing_for"),
         vmalert(tmp_path, "http://127.0.0.1:9", "http://127.0.0.1:9", files),
     ):
         pass

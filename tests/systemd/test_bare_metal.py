@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.exporter import exporter
-from support.programs import answers, clean_environment, simulator
+from support.commands import run
+from support.exporter import running_exporter
+from support.programs import simulator
 from systemd.unit import ENVIRONMENT, UNIT, only
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.option_table import OPTIONS
@@ -63,12 +64,12 @@ def test_what_was_installed_is_what_the_unit_starts(root: Path) -> None:
     program = Path(f"{root}{only('ExecStart')}")
     with (
         simulator("--scenario", "healthy") as server,
-        exporter("--vllm.url", server, command=(str(program),)) as address,
+        running_exporter("--vllm.url", server, command=(str(program),), fast=False) as exporter,
     ):
-        assert answers(f"http://{address}/-/healthy")
-        listening = clean_environment(VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS=address)
-        asked = subprocess.run([program, "health"], env=listening, capture_output=True, text=True, timeout=30)
-        assert asked.returncode == 0, asked.stderr
+        exporter.wait_until_up()
+        listening = {"VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS": exporter.address}
+        asked = run("health", command=(str(program),), **listening)
+        assert asked.code == 0, asked.err
 
 
 def test_the_files_are_where_systemd_looks(root: Path) -> None:
