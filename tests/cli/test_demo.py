@@ -122,7 +122,8 @@ def demo(
 def test_every_program_is_introduced_and_prometheus_has_the_series(tmp_path: Path) -> None:
     """Each has a page; simulated server and exporter are scraped. Ctrl-C leaves nothing behind."""
     with demo(tmp_path) as found:
-        assert {name: answers(url) for name, url in found.pages.items()} == dict.fromkeys(PROGRAMS, True)
+        assert set(found.pages) == set(PROGRAMS)
+        found.wait(lambda: all(answers(url) for url in found.pages.values()))
         assert len(found.children) == len(PROGRAMS)
         base = f"http://{urllib.parse.urlsplit(found.pages['Prometheus']).netloc}/api/v1"
 
@@ -192,7 +193,8 @@ def test_ports_that_are_taken_are_left_alone(tmp_path: Path) -> None:
             with contextlib.suppress(OSError):  # in use already, which serves as well
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
         with demo(tmp_path, "--every", "10m") as found:
-            assert {name: answers(url) for name, url in found.pages.items()} == dict.fromkeys(PROGRAMS, True)
+            assert set(found.pages) == set(PROGRAMS)
+        found.wait(lambda: all(answers(url) for url in found.pages.values()))
             ports = {urllib.parse.urlsplit(url).port for url in found.pages.values()}
             simulator, exporter = (found.pages[name].rstrip("/") for name in PROGRAMS[:2])
             assert f"curl -s {exporter}/metrics" in found.said

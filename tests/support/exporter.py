@@ -234,13 +234,14 @@ def running_exporter(
         args: flags.
         env: environment variables beside PATH.
         config: content of the configuration file, as text or as an object to write as YAML.
-        fast: whether to add the flags of `FAST` that are not given, or only a free port to listen on.
+        fast: whether to add the flags of `FAST` that are not given, or only a free port to listen on
+            where there is no configuration file.
         command: the program.
     """
     with tempfile.TemporaryDirectory() as directory:
         log_file, config_file = Path(directory, "log"), Path(directory, "config.yml")
         words = [*command, *args]
-        for flag, value in FAST.items() if fast else [LISTEN]:
+        for flag, value in FAST.items() if fast else [LISTEN] if config is None else ():
             if flag not in args:
                 words += [flag, value]
         if config is not None:
