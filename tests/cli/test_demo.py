@@ -194,7 +194,7 @@ def test_ports_that_are_taken_are_left_alone(tmp_path: Path) -> None:
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
         with demo(tmp_path, "--every", "10m") as found:
             assert set(found.pages) == set(PROGRAMS)
-        found.wait(lambda: all(answers(url) for url in found.pages.values()))
+            found.wait(lambda: all(answers(url) for url in found.pages.values()))
             ports = {urllib.parse.urlsplit(url).port for url in found.pages.values()}
             simulator, exporter = (found.pages[name].rstrip("/") for name in PROGRAMS[:2])
             assert f"curl -s {exporter}/metrics" in found.said
