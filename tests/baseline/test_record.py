@@ -55,21 +55,6 @@ class TestCaptures:
         assert found[-1].latencies.time_per_output_token is not None
         assert total == pytest.approx(found[-1].latencies.time_per_output_token.sum)
 
-    def test_the_load_is_the_mean_of_the_gauges(self) -> None:
-        """A bucket's load is the mean of what ran, weighed by time."""
-        found = samples("nospec")
-        buckets = record(found).buckets()
-        weighed = seconds = 0.0
-        for before, now in pairwise(found):
-            if (now.counters.generation_tokens or 0) > (before.counters.generation_tokens or 0):
-                ends = [end for end in (before.requests_running, now.requests_running) if end] or [1.0]
-                weighed += (now.time - before.time) * sum(ends) / len(ends)
-                seconds += now.time - before.time
-
-        mean = sum(b.requests_running * b.seconds for b in buckets) / sum(b.seconds for b in buckets)
-        assert mean == pytest.approx(weighed / seconds)
-        assert [b.requests_running for b in buckets] == sorted(b.requests_running for b in buckets)
-
     def test_a_server_that_speculates(self) -> None:
         """The recorded n-gram server is never long without drafts, and the message says so."""
         found = samples("ngram-phases")
@@ -130,12 +115,6 @@ class TestPhases:
             histogram(0.1, 0.4).since(histogram(0.1)),
         ]
 
-    def test_a_load_without_a_finished_request_is_left_out(self) -> None:
-        """Tokens alone tell no latency."""
-        found = [sample(0, 1, 0), sample(10, 1, 100, 0.1), sample(20, 64, 100, 0.1), sample(30, 64, 900, 0.1)]
-
-        assert [b.requests_running for b in record(found).buckets()] == [1]
-
     def test_no_request_finished(self) -> None:
         """Where answers were too long to end, the message asks for more time."""
         with pytest.raises(BaselineError, match=r"^no request finished: record for longer$"):
@@ -170,16 +149,6 @@ class TestDisturbances:
             recorder = record([sample(0, 1, 0), sample(10, 1, 100, 0.1), sample(time, 1, 200, 0.1, 0.1)])
             assert recorder.requests == 1
 
-    def test_an_interruption(self) -> None:
-        """Over a missed sample nothing is recorded."""
-        recorder = Recorder()
-        recorder.observe(sample(0, 1, 0))
-        recorder.interrupt()
-        recorder.observe(sample(10, 1, 100, 0.1))
-        recorder.observe(sample(20, 1, 200, 0.1, 0.1))
-
-        assert recorder.requests == 1
-
     def test_a_server_that_does_not_tell_its_load(self) -> None:
         """Without the gauge nothing belongs anywhere."""
         assert record([sample(0, None, 0), sample(10, None, 100, 0.1)]).requests == 0
@@ -193,3 +162,13 @@ class TestDisturbances:
         assert (first.requests, first.seconds, first.requests_running) == (3, 20, 3.5)
         assert (second.requests, second.requests_running) == (1, 20)
         assert recorder.requests == 4
+
+    def test_an_interruption(self) -> None:
+        """Over a missed sample nothing is recorded."""
+        recorder = Recorder()
+        recorder.observe(sample(0, 1, 0))
+        recorder.interrupt()
+        recorder.observe(sample(10, 1, 100, 0.1))
+        recorder.observe(sample(20, 1, 200, 0.1, 0.1))
+
+        assert recorder.requests == 1

@@ -98,7 +98,7 @@ def test_append_adds_a_load_and_keeps_the_others(recorded: Recorded) -> None:
         (pytest.approx(b.requests), pytest.approx(b.seconds)) for b in recorded.once.buckets
     ]
     assert len(recorded.twice.buckets) > len(recorded.once.buckets)
-    assert recorded.twice.buckets[0].requests_running == pytest.approx(3, abs=0.5)
+    assert 0 < recorded.twice.buckets[0].requests_running <= 3  # the calm server's clients
 
 
 # --- the end before the end

@@ -36,7 +36,6 @@ def judge(delta: Delta | None, *, configured: bool = True, minimum: float = 100)
             increase(generation=7),
             Activity(BYPASSED, "7 tokens were generated in the last 5m without a single draft"),
         ),
-        (increase(1, [0]), Activity(WARMING_UP, "1 drafts in the last 5m, 100 are needed")),
         (increase(99, [50]), Activity(WARMING_UP, "99 drafts in the last 5m, 100 are needed")),
         (increase(100, [50]), Activity(ACTIVE, "100 drafts in the last 5m")),
         (increase(5000, [0]), Activity(ACTIVE, "5,000 drafts in the last 5m")),
@@ -67,7 +66,3 @@ def test_the_operator_says_how_many_drafts_are_enough() -> None:
         "1,234 drafts in the last 5m, 2,500 are needed",
         "1,234 drafts in the last 5m, 1,234.5 are needed",
     ]
-
-
-def test_the_states_by_the_names_under_which_they_are_exported() -> None:
-    assert [str(state) for state in ActivityState] == ["off", "idle", "bypassed", "warming_up", "active"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from economics.servers import Server, settings_for
-from support.builders import counters, series
+from support.builders import counters
 from vllm_specdec_exporter.baseline import Match
-from vllm_specdec_exporter.dialects import read
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.histogram import Histogram
 from vllm_specdec_exporter.history import History, Sample, running_between
-from vllm_specdec_exporter.pipeline import EngineState, Settings, observe
-from vllm_specdec_exporter.reading import EngineKey, Latencies
+from vllm_specdec_exporter.reading import Latencies
 from vllm_specdec_exporter.window import Window, look_back
 
 if TYPE_CHECKING:
@@ -47,7 +43,7 @@ class TestMean:
         polls = [(0, 2), (90, 2), (90, 12), (100, 12)]
 
         assert batch_size(polls) == pytest.approx(0.9 * 2 + 0.1 * 12)
-        assert batch_size([(0, 4), (10, 8)]) == 6
+        assert batch_size([(0, 4), (10, 8)]) == batch_size([(0, 4), (0, 4), (10, 8)]) == 6
 
     def test_only_the_window_counts(self) -> None:
         """What was before the window's first sample has no weight."""
@@ -59,22 +55,14 @@ class TestMean:
         assert batch_size([(0, None), (10, None)]) is None
         assert batch_size([(10, 5), (10, 5)]) is None
 
-    @pytest.mark.parametrize(
-        ("first", "last", "expected"),
-        [
-            (4, 8, 6),
-            (0, 8, 8),
-            (8, 0, 8),
-            (0, 0, 1),
-            (None, 8, 8),
-            (8, None, 8),
-            (None, None, None),
-            (None, 0, 1),
-        ],
-    )
-    def test_running_between(self, first: float | None, last: float | None, expected: float | None) -> None:
+    def test_running_between(self) -> None:
         """An end at which nothing ran says nothing of the time between; a draft was made for a request."""
-        assert running_between(Sample(0, counters(0), first), Sample(1, counters(1), last)) == expected
+        for first, last, expected in (
+            *((4, 8, 6), (0, 8, 8), (8, 0, 8), (0, 0, 1), (1, 1, 1)),
+            *((None, 8, 8), (8, None, 8), (None, None, None), (None, 0, 1)),
+        ):
+            found = running_between(Sample(0, counters(0), first), Sample(1, counters(1), last))
+            assert found == expected, (first, last)
 
     @given(
         st.lists(st.tuples(st.integers(0, 50), st.integers(0, 64)), min_size=2, max_size=10),
@@ -118,52 +106,6 @@ class TestRange:
 
         assert server.latest is not None
         assert server.latest.advice.batch_sizes == (4, 9)
-
-
-def recorded(scenario: str, every: int) -> list[tuple[float, dict[str, tuple[float, float]]]]:
-    """Drafts and running requests of each engine in each answer, read by nothing of the exporter."""
-
-    def value(name: str, engine: str, text: str) -> float:
-        found = re.search(rf'^vllm:{name}\{{[^}}]*engine="{engine}"[^}}]*\}} (\S+)$', text, re.MULTILINE)
-        # Before its first step an engine of several processes has no series yet.
-        return float(found[1]) if found else 0.0
-
-    names = ("spec_decode_num_drafts_total", "num_requests_running")
-    return [
-        (time, {e: (value(names[0], e, body.decode()), value(names[1], e, body.decode())) for e in "01"})
-        for time, body in series(scenario)[::every]
-    ]
-
-
-@pytest.mark.parametrize(("scenario", "every"), [("ngram-phases", 1), ("dp2", 5)])
-def test_a_capture(scenario: str, every: int) -> None:
-    """In every window of a recording the batch size is that of its gauges, weighed by its drafts."""
-    settings = Settings(windows=(Window(10), Window(30)), judged=Window(30), slack=0.5 * every)
-    states: dict[EngineKey, EngineState] = {}
-    rows = recorded(scenario, every)
-    compared = 0
-    for index, (time, body) in enumerate(series(scenario)[::every]):
-        states, results = observe(states, read(body), time, settings)
-        for result in results:
-            for window in result.windows:
-                if window.batch_size is None:
-                    continue
-                assert window.span_seconds is not None
-                seen = [
-                    engines[result.engine]
-                    for at, engines in rows[: index + 1]
-                    if at >= time - window.span_seconds - 1e-6
-                ]
-                weighed = drafts = 0.0
-                for (before, first), (after, last) in pairwise(seen):
-                    ends = [end for end in (first, last) if end] or [1.0]
-                    weighed += (after - before) * max(1.0, sum(ends) / len(ends))
-                    drafts += after - before
-                assert window.drafts == drafts
-                assert window.batch_size == pytest.approx(weighed / drafts)
-                assert window.estimate.batch_size == window.batch_size
-                compared += 1
-    assert compared > 15
 
 
 class TestRestart:

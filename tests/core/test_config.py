@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from support.builders import refusal
 from vllm_specdec_exporter.config import Config, UpstreamConfig, load
 from vllm_specdec_exporter.listen_address import format_address, parse_listen_address
 from vllm_specdec_exporter.option_table import OPTIONS
-from vllm_specdec_exporter.options import ConfigError, unknown_variables
+from vllm_specdec_exporter.options import ConfigError
 from vllm_specdec_exporter.pipeline import Settings, Speculation
 from vllm_specdec_exporter.target import Target
 from vllm_specdec_exporter.thresholds import Thresholds
@@ -79,25 +78,11 @@ class TestPlaces:
         assert [target.name for target in config.upstream.targets] == ["http://a", "http://b:1"]
         assert config.settings.windows == (Window(10), Window(60))
 
-    def test_the_speculative_config_may_be_written_as_yaml(self, tmp_path: Path) -> None:
-        file = tmp_path / "config.yml"
-        file.write_text("spec:\n  config:\n    method: ngram\n    num_speculative_tokens: 4\n")
-
-        assert load({}, {}, str(file)).settings.speculation == Speculation(
-            True, "ngram", "", 4, '{"method": "ngram", "num_speculative_tokens": 4}'
-        )
-
     def test_a_file_may_say_nothing(self, tmp_path: Path) -> None:
         file = tmp_path / "config.yml"
         for text in ("", "# nothing\n", "---\n", "poll:\n", "{}\n"):
             file.write_text(text)
             assert load({}, {}, str(file)) == load({}, {}), text
-
-    def test_variables_of_a_service_of_the_same_name_are_neither_settings_nor_mistakes(self) -> None:
-        environment = variables(PORT="tcp://10.0.0.1:9850", SERVICE_HOST="10.0.0.1", SERVICE_PORT="9850")
-
-        assert load({}, environment) == load({}, {})
-        assert unknown_variables(OPTIONS, environment) == []
 
     def test_an_empty_variable_is_none(self) -> None:
         """Deployments leave settings out that way."""
@@ -115,51 +100,29 @@ class TestPlaces:
 
 
 class TestBadFile:
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            *((text, "not YAML: [^\n]+") for text in (b"poll: {interval", b"a: b: c\n", b"\t- x\n", b"\x00")),
-            *((text, "not YAML: [^\n]+") for text in (b"\xff\xfe\xfa", b"!!python/object:os.x {}\n")),
-            (None, "cannot be read: No such file or directory"),
-        ],
-    )
-    def test_one_that_is_not_yaml_or_not_there(
-        self, text: bytes | None, message: str, tmp_path: Path
-    ) -> None:
-        """It is refused in one line with its name."""
+    def test_one_that_is_not_yaml_or_not_there(self, tmp_path: Path) -> None:
+        """It is refused in one line with its name. A date that is none is no YAML either."""
         file = tmp_path / "config.yml"
-        if text is not None:
+        said = [refusal(ConfigError, load, {}, {}, str(file))]
+        for text in (b"poll: {interval", b"\t- x\n", b"\x00", b"\xff\xfe\xfa", b"!!python/object:os.x {}\n"):
             file.write_bytes(text)
+            said.append(refusal(ConfigError, load, {}, {}, str(file)))
+        file.write_bytes(b"poll: {interval: 2024-13-45}\n")
 
-        with pytest.raises(ConfigError, match=f'^--config.file "[^\n]*config.yml": {message}$'):
-            load({}, {}, str(file))
+        start = f'--config.file "{file}": '
+        assert said[0] == f"{start}cannot be read: No such file or directory"
+        assert [one for one in said[1:] if not one.startswith(f"{start}not YAML: ") or "\n" in one] == []
+        date = refusal(ConfigError, load, {}, {}, str(file))
+        assert str(file) in date
+        assert "\n" not in date
 
-    def test_an_impossible_date(self, tmp_path: Path) -> None:
-        """A value that YAML takes for a date, and that is none, is refused in one line too."""
+    def test_keys_are_named_with_the_file(self, tmp_path: Path) -> None:
         file = tmp_path / "config.yml"
-        file.write_text("poll: {interval: 2024-13-45}\n")
+        file.write_text("poll: {intervall: 5s}\n")
 
-        assert re.fullmatch(r"[^\n]*config.yml[^\n]*", refusal(ConfigError, load, {}, {}, str(file)))
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("poll: {intervall: 5s}\n", "poll.intervall in {}: no such setting; did you mean poll.interval?"),
-            ("windows: 5s\n", "windows in {}: no such setting; did you mean window?"),
-            ("poll: 5s\n", "poll in {}: a mapping of settings is expected"),
-            ("- poll\n", "{}: a mapping of settings is expected"),
-            ("poll: {interval: [1s]}\n", "poll.interval in {}: takes one value, not a list"),
-            (
-                "poll: {interval: 5}\n",
-                'poll.interval in {} "5": a duration needs a unit: such as 500ms, 5s, 5m or 1h30m',
-            ),
-        ],
-    )
-    def test_keys_and_values_are_named_with_the_file(self, text: str, message: str, tmp_path: Path) -> None:
-        file = tmp_path / "config.yml"
-        file.write_text(text)
-
-        assert refusal(ConfigError, load, {}, {}, str(file)) == message.format(file)
+        assert refusal(ConfigError, load, {}, {}, str(file)) == (
+            f"poll.intervall in {file}: no such setting; did you mean poll.interval?"
+        )
 
 
 SAMPLES = "at --poll.interval 5s it would take more than 20000 samples; choose a shorter window or a longer"
@@ -254,43 +217,24 @@ class TestMeaning:
         assert (settings.windows, settings.judged) == ((Window(30), Window(300)), Window(300))
         assert from_flags(window=["5m", "1h"], judgement_window="300s").settings.judged == Window(300)
 
-    def test_thresholds_given_together_may_move_past_each_others_defaults(self) -> None:
-        values = {"poor_acceptance_ratio": 0.65, "healthy_acceptance_ratio": 0.68, "minimum_drafts": 7}
-        found = from_flags(threshold=[f"{name}={value}" for name, value in values.items()])
-
-        assert found.settings.thresholds == Thresholds().with_values(values)
-
-    def test_log_lines_can_be_switched_off(self) -> None:
-        assert from_flags(log_interval="0s").log_interval == 0.0
-
 
 class TestSecrets:
     """No error and no page shows a secret."""
 
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "http://me:hunter2@host:99999",
-            "ftp://me:hunter2@host",
-            "http://me:hunter2@host/#fragment",
-            "http://me:hunter2/x@host:8000",
-            "http://me:hunter2?x@host:8000",
-            "http://me:hunter2#x@host:8000",
-            "http://me:hunter2@[::1",
-            "me:hunter2@host:8000",
-            "http:/me:hunter2@host:8000",
-        ],
-    )
-    def test_a_password_in_a_bad_address_is_not_shown(self, url: str) -> None:
-        message = refused(vllm_url=[url])
-
-        assert "hunter2" not in message
-        assert "allowed: http://host:port" in message
-
-    def test_nor_that_of_an_address_given_twice(self) -> None:
-        found = refused(vllm_url=["http://me:hunter2@host", "http://you:hunter2@host"])
-
-        assert found == '--vllm.url "http://host": given twice'
+    def test_a_password_in_a_bad_address_is_not_shown(self) -> None:
+        hosts = ("host:99999", "host/#fragment", "[::1")
+        urls = [f"http://me:hunter2{rest}" for rest in ("/x@h:80", "?x@h:80", "#x@h:80")]
+        urls += [f"http://me:hunter2@{host}" for host in hosts]
+        urls += ["ftp://me:hunter2@host", "me:hunter2@host:8000", "http:/me:hunter2@host:8000"]
+        said = {url: refused(vllm_url=[url]) for url in urls}
+        shown = {url: text for url, text in said.items() if "hunter2" in text}
+        assert (
+            shown
+            == {url: text for url, text in said.items() if "allowed: http://host:port" not in text}
+            == {}
+        )
+        twice = refused(vllm_url=["http://me:hunter2@host", "http://you:hunter2@host"])
+        assert twice == '--vllm.url "http://host": given twice'
 
     def test_headers_carry_tokens_so_no_value_is_shown(self) -> None:
         headers = ["Authorization hunter2", "Bad Name: hunter2", "X: hunter2\x00", ": hunter2"]

@@ -70,15 +70,12 @@ def test_only_the_step_counts() -> None:
     assert (defects(START, torn), defects(torn, sample(10, 20, [10, 6]))) == ((), ())
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "shown"), [(9, 18, "+2"), (12, 21, "+5"), (7, 13, "-3"), (9, 15, ""), (7, 18, "")]
-)
-def test_the_sum_is_off_for_good(first: float, second: float, shown: str) -> None:
+def test_the_sum_is_off_for_good() -> None:
     """A sum that is off twice in a row, the same way, is no torn answer; one way and the other is two."""
-    before, after = sample(0, 10, [5, 3], accepted=first), sample(5, 20, [10, 6], accepted=second)
-    told = f"accepted tokens differ from the sum over positions by {shown}, twice in a row"
-
-    assert defects(before, after) == ((told,) if shown else ())
+    for first, second, shown in ((9, 18, "+2"), (12, 21, "+5"), (7, 13, "-3"), (9, 15, ""), (7, 18, "")):
+        before, after = sample(0, 10, [5, 3], accepted=first), sample(5, 20, [10, 6], accepted=second)
+        told = f"accepted tokens differ from the sum over positions by {shown}, twice in a row"
+        assert defects(before, after) == ((told,) if shown else ()), (first, second)
 
 
 class TestRounded:
@@ -89,46 +86,27 @@ class TestRounded:
         values = counters(drafts, positions, draft_tokens=draft_tokens, accepted=accepted)
         return Sample(time, replace(values, resolution=1e-5))
 
-    @pytest.mark.parametrize(
-        ("position", "expected"),
-        [(2707759, ()), (2717756, ("10000 accepted at position 0, but only 0 drafts",))],
-    )
-    def test_a_step(self, position: float, expected: tuple[str, ...]) -> None:
+    def test_a_step(self) -> None:
         """Drafts that stand still for rounding while positions count on are none; what exceeds it is one."""
         totals = {"draft_tokens": 7154620, "accepted": 4695030}
         before = self.at(0, 3577310, 2707756, 1987272, **totals)
+        little, much = (self.at(5, 3577310, position, 1987274, **totals) for position in (2707759, 2717756))
 
-        assert defects(before, self.at(5, 3577310, position, 1987274, **totals)) == expected
+        assert defects(before, little) == ()
+        assert defects(before, much) == ("10000 accepted at position 0, but only 0 drafts",)
 
-    @pytest.mark.parametrize(
-        ("surplus", "expected"),
-        [
-            (20, ()),
-            (-70, ()),
-            (80, ("accepted tokens differ from the sum over positions by +80, twice in a row",)),
-            (-80, ("accepted tokens differ from the sum over positions by -80, twice in a row",)),
-        ],
-    )
-    def test_the_sum_is_off_for_good(self, surplus: float, expected: tuple[str, ...]) -> None:
-        """The total may be off by its rounding for good, here 71, and by no more."""
-        first, second = (
-            self.at(5 * i, 3577310, 2707756, 1987272, draft_tokens=7154620, accepted=4695028 + surplus)
-            for i in range(2)
-        )
-
-        assert expected == defects(first, second)
-
-    @pytest.mark.parametrize(("first", "second"), [(500, 20), (20, 500)])
-    def test_the_sum_is_off_once(self, first: float, second: float) -> None:
-        """A difference beyond the rounding beside one within it is a single torn answer."""
-        before, after = (
-            self.at(5 * i, 3577310, 2707756, 1987272, draft_tokens=7154620, accepted=4695028 + surplus)
-            for i, surplus in enumerate((first, second))
-        )
-
-        later = replace(after.counters, drafts=3577810, draft_tokens=7155620)
-
-        assert defects(before, replace(after, counters=later)) == ()
+    def test_the_sum_is_off(self) -> None:
+        """The total may be off by its rounding for good, here 71, and by no more, but for a torn answer."""
+        for first, second, shown in (
+            *((20, 20, ""), (-70, -70, ""), (80, 80, "+80"), (-80, -80, "-80"), (500, 20, ""), (20, 500, "")),
+        ):
+            before, after = (
+                self.at(5 * i, 3577310, 2707756, 1987272, draft_tokens=7154620, accepted=4695028 + surplus)
+                for i, surplus in enumerate((first, second))
+            )
+            later = replace(after, counters=replace(after.counters, drafts=3577810, draft_tokens=7155620))
+            told = f"accepted tokens differ from the sum over positions by {shown}, twice in a row"
+            assert defects(before, later) == ((told,) if shown else ()), (first, second)
 
     def test_the_recorded_answer(self) -> None:
         """The sum over positions is off by the rounding of the total, for good."""

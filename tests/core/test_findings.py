@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from support.builders import increase
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
@@ -65,31 +63,17 @@ def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> N
 
 
 class TestAcceptance:
-    @pytest.mark.parametrize(
-        ("measures", "expected"),
-        [
-            (measured(950, 850, 750), []),
+    def test_what_is_found(self) -> None:
+        """One cause is named once: the first position before the decline, and both before the totals."""
+        rarely = "the last 1 of K=4 positions are accepted in fewer than 10% of the drafts"
+        without_positions = replace(measured(), acceptance_ratio=0.3, mean_acceptance_length=2.2)
+        for measures, expected in (
             (measured(800, 500, 300), []),
-            (
-                measured(400, 300, 200),
-                [(PROBLEM, "the first drafted token is rejected in 60% of the drafts")],
-            ),
-            (
-                measured(400, 40, 4),
-                [(PROBLEM, "the first drafted token is rejected in 60% of the drafts")],
-            ),
-            (
-                measured(900, 300, 90),
-                [(PROBLEM, "acceptance falls off steeply behind the first position")],
-            ),
-            (
-                measured(700, 350, 175, 110),
-                [(PROBLEM, "acceptance is poor: acceptance ratio 0.33 < 0.4")],
-            ),
-            (
-                measured(700, 350, 175, 90),
-                [(PROBLEM, "the last 1 of K=4 positions are accepted in fewer than 10% of the drafts")],
-            ),
+            (measured(400, 40, 4), [(PROBLEM, "the first drafted token is rejected in 60% of the drafts")]),
+            (measured(900, 300, 90), [(PROBLEM, "acceptance falls off steeply behind the first position")]),
+            (measured(700, 350, 175, 110), [(PROBLEM, "acceptance is poor: acceptance ratio 0.33 < 0.4")]),
+            (measured(700, 350, 175, 90), [(PROBLEM, rarely)]),
+            (without_positions, [(PROBLEM, "acceptance is poor: acceptance ratio 0.30 < 0.4")]),
             (
                 measured(800, 100, 50, draft_tokens=1200),
                 [(HINT, "drafts hold 1.2 of K=3 tokens on average")],
@@ -98,50 +82,36 @@ class TestAcceptance:
                 measured(950, 850, 750, generation=8000),
                 [(HINT, "only 44% of the generated tokens came out of drafts")],
             ),
-        ],
-    )
-    def test_what_is_found(self, measures: Measures, expected: list[tuple[Severity, str]]) -> None:
-        """One cause is named once: the first position before the decline, and both before the totals."""
-        assert expected == texts(measures)
+        ):
+            assert texts(measures) == expected
 
-    def test_the_totals_where_there_are_no_positions(self) -> None:
-        """Without positions, a poor total is what can be said."""
-        measures = replace(measured(), acceptance_ratio=0.3, mean_acceptance_length=2.2)
+    def test_limits(self) -> None:
+        """Less than half of the tokens out of drafts is low, or less than the operator says.
 
-        assert texts(measures) == [(PROBLEM, "acceptance is poor: acceptance ratio 0.30 < 0.4")]
+        What is abnormally much goes by the same limit as the alert, wherever the operator puts it.
+        """
+        for accepted, generation, limits, expected in (
+            ((950, 850, 750), 7101, {}, "only "),
+            ((950, 850, 750), 7100, {}, ""),
+            ((950, 850, 750), 7100, {"low_coverage_ratio": 0.51}, "only "),
+            ((950, 850, 750), 35500, {"low_coverage_ratio": 0.1}, ""),
+            ((980, 980, 980), None, {}, ""),
+            ((981, 981, 981), None, {}, "abnormally many"),
+            ((981, 981, 981), None, {"abnormal_acceptance_ratio": 0.99}, ""),
+            ((901, 901, 901), None, {"abnormal_acceptance_ratio": 0.9}, "abnormally many"),
+        ):
+            told = [text for _, text in texts(measured(*accepted, generation=generation), **limits)]
+            found = [text for text in told if "only " in text or "abnormally" in text]
+            assert [expected in text for text in found] == ([True] if expected else []), (accepted, limits)
 
-    @pytest.mark.parametrize(
-        ("measures", "limits", "expected"),
-        [
-            # Less than half of the tokens out of drafts is low, or less than the operator says.
-            (measured(950, 850, 750, generation=7101), {}, "only "),
-            (measured(950, 850, 750, generation=7100), {}, ""),
-            (measured(950, 850, 750, generation=7100), {"low_coverage_ratio": 0.51}, "only "),
-            (measured(950, 850, 750, generation=35500), {"low_coverage_ratio": 0.1}, ""),
-            # What is abnormally much goes by the same limit as the alert, wherever the operator puts it.
-            (measured(980, 980, 980), {}, ""),
-            (measured(981, 981, 981), {}, "abnormally many"),
-            (measured(981, 981, 981), {"abnormal_acceptance_ratio": 0.99}, ""),
-            (measured(901, 901, 901), {"abnormal_acceptance_ratio": 0.9}, "abnormally many"),
-        ],
-    )
-    def test_limits(self, measures: Measures, limits: dict[str, float], expected: str) -> None:
-        found = [text for _, text in texts(measures, **limits) if "only " in text or "abnormally" in text]
-
-        assert [expected in text for text in found] == ([True] if expected else [])
-
-    @pytest.mark.parametrize(
-        ("limit", "expected"),
-        [
+    def test_rarely_accepted(self) -> None:
+        """Which positions are rarely worth drafting is what the published rule to lower K says."""
+        for limit, expected in (
             (0.125, "the last 2 of K=4 positions are accepted in fewer than 12.5% of the drafts"),
             (0.05, "acceptance is poor: acceptance ratio 0.33 < 0.4"),
-        ],
-    )
-    def test_rarely_accepted(self, limit: float, expected: str) -> None:
-        """Which positions are rarely worth drafting is what the published rule to lower K says."""
-        found = texts(measured(700, 390, 120, 90), lower_k_last_position_acceptance_ratio=limit)
-
-        assert found == [(PROBLEM, expected)]
+        ):
+            found = texts(measured(700, 390, 120, 90), lower_k_last_position_acceptance_ratio=limit)
+            assert found == [(PROBLEM, expected)]
 
 
 def test_a_torn_answer_is_one_hint_that_says_all_that_is_torn_in_it() -> None:

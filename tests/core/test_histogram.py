@@ -58,24 +58,6 @@ class TestQuantile:
 
         assert histogram.quantile(q) == pytest.approx(prometheus_quantile(q, buckets), rel=1e-9)
 
-    @pytest.mark.parametrize(
-        ("counts", "count", "q", "expected"),
-        [
-            # 10 in (0.1, 0.5]: the middle of the observations is the middle of the bucket.
-            ((0, 10, 10, 10), 10, 0.5, 0.3),
-            ((10, 10, 10, 10), 10, 0.5, 0.05),
-            ((5, 10, 10, 10), 10, 0.5, 0.1),
-            ((5, 10, 10, 10), 10, 0.75, 0.3),
-            ((0, 0, 0, 4), 4, 0.25, 2.0),
-            ((0, 0, 0, 0), 7, 0.5, 5.0),
-            ((0, 0, 0, 9), 10, 0.95, 5.0),
-            ((0, 10, 10, 10), 10, 1.0, 0.5),
-        ],
-    )
-    def test_examples(self, counts: tuple[float, ...], count: float, q: float, expected: float) -> None:
-        """Values worked out by hand."""
-        assert Histogram(BOUNDS, counts, count, 1.0).quantile(q) == pytest.approx(expected)
-
     def test_nothing_observed(self) -> None:
         """Of nothing there is no quantile, no mean and no deviation."""
         for empty in (Histogram(), of(), Histogram((), (), 3.0, 1.0)):

@@ -75,21 +75,6 @@ class TestCaptures:
         assert end_to_end <= whole
         assert end_to_end == pytest.approx(whole, rel=0.2)
 
-    def test_it_is_no_time_per_step(self, scenario: str) -> None:
-        """A step that emits several tokens counts by its tokens: inter-token latency would count it once."""
-        families = text_string_to_metric_families(final_answer(scenario).decode())
-        per_step = next(f for f in families if f.name == "vllm:inter_token_latency_seconds")
-        total, steps = (
-            math.fsum(s.value for s in per_step.samples if s.name.endswith(end)) for end in ("_sum", "_count")
-        )
-        mean = pooled(scenario, "time_per_output_token").mean
-
-        assert mean is not None
-        if scenario == "nospec":
-            assert mean == pytest.approx(total / steps, rel=0.01)
-        else:
-            assert mean < 0.75 * total / steps
-
     def test_they_never_fall_and_are_read_on_demand_only(self, scenario: str) -> None:
         """Poll by poll within a life; unasked they are left out, and all else is the same."""
         answers = [latencies_of(body) for _, body in series(scenario)]

@@ -17,10 +17,7 @@ INDICES = st.integers(-111, 8000)
 
 @given(VALUES)
 @example(1.0)
-@example(0.5)
 @example(math.nextafter(1.0, 2.0))
-@example(math.sqrt(2.0))
-@example(math.sqrt(0.5))
 @example(math.nextafter(math.sqrt(0.5), 0.0))
 def test_a_value_is_in_the_bucket_whose_bounds_enclose_it(value: float) -> None:
     index = index_of(value)
@@ -57,16 +54,6 @@ def test_the_first_bucket_begins_where_the_zero_bucket_ends() -> None:
 
     assert first is not None
     assert bound_of(first - 1) == ZERO_THRESHOLD
-
-
-def test_ratios_and_times_have_the_documented_number_of_buckets() -> None:
-    first = index_of(math.nextafter(ZERO_THRESHOLD, 1.0))
-    ratio, ten_minutes = index_of(1.0), index_of(600.0)
-
-    assert first is not None
-    assert ratio is not None
-    assert ten_minutes is not None
-    assert (ratio - first + 1, ten_minutes - first + 1) == (112, 186)
 
 
 def test_what_no_bucket_holds_is_refused() -> None:

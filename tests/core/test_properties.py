@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from support.builders import (
     OPENMETRICS,
-    Draft,
     count,
     drafts_of,
     lines,
@@ -22,12 +21,11 @@ from support.builders import (
     vllm_lines,
 )
 from vllm_specdec_exporter.dialects import read
-from vllm_specdec_exporter.history import Sample
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.pipeline import EngineState, Settings, observe
 from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.window import Delta, Window, delta
+from vllm_specdec_exporter.window import Window
 
 if TYPE_CHECKING:
     from random import Random
@@ -102,40 +100,6 @@ class TestText:
 
 
 class TestTime:
-    @given(lives(3))
-    def test_splitting_a_window(self, life: list[Counters]) -> None:
-        """What happened from a to c is what happened from a to b and from b to c."""
-        samples = [Sample(5 * i, values) for i, values in enumerate(life)]
-        whole = delta(samples[0], samples[-1])
-        parts = [delta(before, after) for before, after in pairwise(samples)]
-        still = Delta(0, 0, 0, 0, (0, 0, 0), 0)
-
-        assert whole == Delta(
-            sum(part.span for part in parts),
-            sum(part.drafts for part in parts),
-            sum(part.draft_tokens for part in parts),
-            sum(part.accepted_tokens for part in parts),
-            tuple(map(sum, zip(*(p.accepted_tokens_per_position for p in (still, *parts)), strict=True))),
-            sum(part.generation_tokens for part in parts),
-        )
-
-    @given(drafts_of(3), st.integers(2, 20))
-    def test_the_same_counters_again(self, drafts: list[Draft], polls: int) -> None:
-        """An engine whose counters stand still is idle, with increases of zero and no ratio."""
-        result = run([count(drafts, 3)] * polls)[-1]
-
-        assert ActivityState.IDLE is result.activity.state
-        assert [
-            (
-                m.drafts,
-                m.generation_tokens_per_second,
-                m.acceptance_ratio,
-                m.mean_acceptance_length,
-                m.position_acceptance_ratio,
-            )
-            for m in result.windows
-        ] == [(0.0, 0.0, None, None, ())] * 2
-
     @given(lives(3), lives(3))
     def test_what_was_before_a_restart(self, before: list[Counters], after: list[Counters]) -> None:
         """Nothing derived after a restart depends on what was before it."""
@@ -145,13 +109,6 @@ class TestTime:
 
         assert [1] * len(after) == [result.engine_resets_total for result in results]
         assert run(anew) == [replace(result, engine_resets_total=0) for result in results]
-
-    @given(lives(4))
-    def test_whole_answers_show_no_defect(self, life: list[Counters]) -> None:
-        """An engine whose answers are never torn is never called inconsistent, nor reset."""
-        last = run(life)[-1]
-
-        assert (last.inconsistent_samples_total, last.engine_resets_total) == (0, 0)
 
     @given(torn_lives())
     def test_torn_answers_do_no_harm(self, life: list[Counters]) -> None:

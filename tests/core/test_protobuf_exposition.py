@@ -11,15 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client import (
     CollectorRegistry,
     Enum,
     Gauge,
     Info,
-    PlatformCollector,
-    ProcessCollector,
     Summary,
     generate_latest,
 )
@@ -97,21 +95,8 @@ def test_every_exporter_answer_says_the_same_as_its_text() -> None:
         assert series(found) == by_text(text) != {}, case
 
 
-def test_metrics_of_the_process_say_the_same_as_their_text() -> None:
-    live = CollectorRegistry()
-    ProcessCollector(registry=live)
-    PlatformCollector(registry=live)
-    registry = registry_of(*live.collect())
-
-    found = series(decode(encode(registry)))
-
-    assert found == by_text(registry)
-    assert {"process_cpu_seconds_total", "process_resident_memory_bytes", "python_info"} <= {
-        name for name, _ in found
-    }
-
-
 def test_types_and_help_are_those_of_the_text() -> None:
+    """A family without samples is left out."""
     live = CollectorRegistry()
     CounterMetric("a_total", "Counts.\nAll.", registry=live)
     Gauge("b", "Stands.", registry=live)
@@ -120,7 +105,9 @@ def test_types_and_help_are_those_of_the_text() -> None:
     Info("e", "Tells.", registry=live)
     Enum("f", "Is.", states=["up", "down"], registry=live)
 
-    found = decode(encode(registry_of(*live.collect(), UnknownMetricFamily("g", "Is what?", value=1.0))))
+    empty = GaugeMetricFamily("h", "Stands."), HistogramMetricFamily("i", "Spreads.")
+    last = UnknownMetricFamily("g", "Is what?", value=1.0)
+    found = decode(encode(registry_of(*live.collect(), *empty, last)))
 
     assert [(family.name, family.help, family.type) for family in found] == [
         ("a_total", "Counts.\nAll.", 0),
@@ -131,12 +118,6 @@ def test_types_and_help_are_those_of_the_text() -> None:
         ("f", "Is.", 1),
         ("g", "Is what?", 3),
     ]
-
-
-def test_a_family_without_samples_is_left_out() -> None:
-    assert (
-        encode(registry_of(GaugeMetricFamily("a", "Stands."), HistogramMetricFamily("b", "Spreads."))) == b""
-    )
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -225,7 +206,10 @@ _OBSERVATIONS = st.lists(st.floats(0, 1.0) | st.floats(0, 1e6) | st.sampled_from
 
 
 @given(_OBSERVATIONS)
+@example([])
 def test_native_buckets_hold_what_was_observed(values: list[float]) -> None:
+    """Beside the classic ones of the text. Without observations the threshold tells that it is native."""
+    text = family_of(observed(values), with_native=False, model_name="m")
     (family,) = decoded(family_of(observed(values), with_native=True, model_name="m"))
     (metric,) = family.metric
     histogram = metric.histogram
@@ -246,21 +230,9 @@ def test_native_buckets_hold_what_was_observed(values: list[float]) -> None:
     assert histogram.zero_count + sum(buckets.values()) == histogram.sample_count == len(values)
     assert histogram.sample_sum == math.fsum(values)
     assert (histogram.schema, histogram.zero_threshold) == (native.SCHEMA, native.ZERO_THRESHOLD)
+    assert histogram.zero_threshold > 0
     assert not histogram.negative_span
-
-
-@given(_OBSERVATIONS)
-def test_classic_buckets_stand_beside_native_ones_as_in_text(values: list[float]) -> None:
-    text = family_of(observed(values), with_native=False, model_name="m")
-
-    assert series(decoded(family_of(observed(values), with_native=True, model_name="m"))) == samples([text])
-
-
-def test_a_histogram_that_nothing_was_observed_for_is_known_as_native() -> None:
-    """Prometheus tells by the threshold, or it would begin a series of the other kind."""
-    (family,) = decoded(family_of(observed([]), with_native=True))
-
-    assert family.metric[0].histogram.zero_threshold > 0
+    assert series([family]) == samples([text])
 
 
 def test_a_text_family_has_the_classic_samples_alone() -> None:
@@ -276,6 +248,7 @@ def test_a_text_family_has_the_classic_samples_alone() -> None:
         ("x_sum", {"model_name": "m"}, 1.0),
     ]
     assert not [sample for sample in family.samples if sample.native_histogram]
+    assert family_of(None, with_native=True).samples == []
 
 
 def test_a_distribution_has_no_native_buckets() -> None:
@@ -307,10 +280,6 @@ def test_an_exporter_answer_has_the_native_buckets_of_its_requests_in_protobuf_a
     assert sum(span.length for span in metric.histogram.positive_span) == 2
     assert series(found) == by_text(text)
     assert not [sample for family in text.collect() for sample in family.samples if sample.native_histogram]
-
-
-def test_nothing_is_added_of_what_does_not_exist() -> None:
-    assert family_of(None, with_native=True).samples == []
 
 
 # --- what a client accepts

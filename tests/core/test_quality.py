@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.builders import Draft, count, drafts_of, increase
-from vllm_specdec_exporter.history import Sample
+from support.builders import increase
 from vllm_specdec_exporter.judgement.quality import Criterion, Quality, QualityLevel, judge_quality
 from vllm_specdec_exporter.measures import Measures, derive
-from vllm_specdec_exporter.reading import Counters
 from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.window import delta
 
 POOR, FAIR, HEALTHY, OPTIMAL = QualityLevel
 
@@ -110,9 +107,6 @@ class TestLevels:
         quality = judge(measures, *others)
 
         assert (quality.level, quality.reasons) == (level, reasons)
-
-    def test_the_levels_by_the_names_under_which_they_are_exported(self) -> None:
-        assert [str(level) for level in QualityLevel] == ["poor", "fair", "healthy", "optimal"]
 
 
 class TestBoundaries:
@@ -223,39 +217,8 @@ class TestShortDrafts:
         assert (bad.met, bad.note) == (None, self.NOTE)
         assert (good.met, good.note) == (met_at_best, "")
 
-    def test_a_steep_decline_that_short_drafts_make_is_not_poor(self) -> None:
-        positions = (0.95, 0.3, 0.1)
-        quality = judge(
-            replace(
-                SOUND,
-                mean_draft_length=2.0,
-                position_decay_ratio=0.3,
-                position_acceptance_ratio=positions,
-            )
-        )
-
-        assert quality.level is HEALTHY
-        assert quality.reasons[-1] == f"last position acceptance ratio not judged: {self.NOTE}"
-
 
 class TestCriteria:
-    def test_every_line_of_the_published_rubric_is_applied_and_kept(self) -> None:
-        """Whatever the level."""
-        assert [(c.level, c.measure, c.comparison, c.threshold) for c in judge(SOUND).criteria] == [
-            (POOR, "mean_acceptance_length", "<", 1.3),
-            (POOR, "acceptance_ratio", "<", 0.40),
-            (POOR, "position_0_acceptance_ratio", "<", 0.70),
-            (POOR, "position_decay_ratio", "<", 0.50),
-            (HEALTHY, "mean_acceptance_length", ">=", 1.5),
-            (HEALTHY, "acceptance_ratio", ">=", 0.60),
-            (HEALTHY, "position_0_acceptance_ratio", ">", 0.90),
-            (HEALTHY, "last_position_acceptance_ratio", ">", 0.20),
-            (OPTIMAL, "mean_acceptance_length", ">", 2.0),
-            (OPTIMAL, "acceptance_ratio", ">", 0.70),
-            (OPTIMAL, "position_decay_ratio", ">=", 0.75),
-            (OPTIMAL, "mean_acceptance_length_deviation", "<=", 0.2),
-        ]
-
     @pytest.mark.parametrize(
         ("level", "value", "comparison", "text"),
         [
@@ -264,11 +227,8 @@ class TestCriteria:
             (HEALTHY, 0.45, ">", "acceptance ratio 0.45 > 0.4"),
             (HEALTHY, 0.4, ">", "acceptance ratio 0.40, healthy needs > 0.4"),
             (HEALTHY, 0.4, ">=", "acceptance ratio 0.40 >= 0.4"),
-            (OPTIMAL, 0.4, "<=", "acceptance ratio 0.40 <= 0.4"),
             (OPTIMAL, 0.45, "<=", "acceptance ratio 0.45, optimal needs <= 0.4"),
-            (HEALTHY, 0.396, ">=", "acceptance ratio 0.396, healthy needs >= 0.4"),
             (HEALTHY, 0.3996, ">=", "acceptance ratio 0.3996, healthy needs >= 0.4"),
-            (HEALTHY, 0.4004, ">", "acceptance ratio 0.4004 > 0.4"),
             (POOR, 0.39999996, "<", "acceptance ratio 0.39999996 < 0.4"),
         ],
     )
@@ -290,11 +250,3 @@ class TestCriteria:
 
         assert shown is not None
         assert found.met is (float(shown[1]) >= 0.6) is shown[2].startswith(" ")
-
-    @given(drafts_of(4, least=1))
-    def test_any_drafts_have_a_level_with_reasons(self, drafts: list[Draft]) -> None:
-        measures = derive("5m", delta(Sample(0, Counters(0, 0, 0, (), 0)), Sample(10, count(drafts, 4))))
-        quality = judge(measures)
-
-        assert quality.level in QualityLevel
-        assert quality.reasons != ()

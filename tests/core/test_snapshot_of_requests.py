@@ -121,11 +121,3 @@ def test_what_a_filter_does_not_want_or_find_is_not_there() -> None:
     page = replace(PAGES["healthy"], requests=RESULTS["gaining"])
     thin = json.loads(filtered(page, ("metric", "tap_open_connections")))
     assert thin["requests"] == {"tap": None}
-
-
-def test_a_model_and_a_metric_go_together() -> None:
-    """Both filters hold."""
-    body = filtered(TWO, ("model_name", "an-adapter"), ("metric", "window_requests"))
-    assert json.loads(body)["requests"] == {
-        "models": [{"model_name": "an-adapter", "window": "30m", "window_requests": 60}]
-    }

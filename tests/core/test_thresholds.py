@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from support.builders import refusal
 from vllm_specdec_exporter.thresholds import Thresholds, describe
 
@@ -113,30 +111,27 @@ def test_a_value_out_of_its_range_is_refused_with_the_range() -> None:
     assert said == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
+def test_a_level_cannot_ask_for_more_than_the_level_above_it() -> None:
+    for name, value, message in (
         ("poor_acceptance_ratio", 0.61, "{} (0.61) exceeds healthy_acceptance_ratio (0.6)"),
         ("optimal_acceptance_ratio", 0.5, "healthy_acceptance_ratio (0.6) exceeds {} (0.5)"),
         ("healthy_mean_acceptance_length", 2.5, "{} (2.5) exceeds optimal_mean_acceptance_length (2)"),
         ("poor_mean_acceptance_length", 1.6, "{} (1.6) exceeds healthy_mean_acceptance_length (1.5)"),
         (
-            "poor_position_0_acceptance_ratio",
-            0.95,
-            "{} (0.95) exceeds healthy_position_0_acceptance_ratio (0.9)",
+            "healthy_position_0_acceptance_ratio",
+            0.6,
+            "poor_position_0_acceptance_ratio (0.7) exceeds {} (0.6)",
         ),
         ("optimal_position_decay_ratio", 0.45, "poor_position_decay_ratio (0.5) exceeds {} (0.45)"),
         ("disable_acceptance_ratio", 0.7, "{} (0.7) exceeds break_even_acceptance_ratio (0.65)"),
         (
-            "lower_k_last_position_acceptance_ratio",
-            0.4,
-            "{} (0.4) exceeds raise_k_last_position_acceptance_ratio (0.3)",
+            "raise_k_last_position_acceptance_ratio",
+            0.05,
+            "lower_k_last_position_acceptance_ratio (0.1) exceeds {} (0.05)",
         ),
         ("beneficial_speedup", 0.9, "harmful_speedup (1) exceeds {} (0.9)"),
-    ],
-)
-def test_a_level_cannot_ask_for_more_than_the_level_above_it(name: str, value: float, message: str) -> None:
-    assert refused(**{name: value}) == "threshold " + message.format(name)
+    ):
+        assert refused(**{name: value}) == "threshold " + message.format(name)
 
 
 def test_order_is_checked_over_all_the_values_given() -> None:

@@ -109,21 +109,12 @@ class TestDelta:
         """Over the real time between the samples."""
         assert delta(Sample(5, before), Sample(12.5, after)) == expected
 
-    @pytest.mark.parametrize(
-        ("field", "gap"),
-        [
-            ("drafts", None),
-            ("draft_tokens", None),
-            ("accepted_tokens", None),
-            ("accepted_tokens_per_position", ()),
-            ("generation_tokens", None),
-        ],
-    )
-    def test_a_series_that_an_engine_at_work_did_not_show(self, field: str, gap: object) -> None:
+    def test_a_series_that_an_engine_at_work_did_not_show(self) -> None:
         """A series missing from the first answer had counted already: its increase is not known."""
         first = Counters(1000, 2000, 1400, (800, 600), 2400)
         last = Counters(1100, 2200, 1540, (880, 660), 2640)
         whole = Delta(5, 100, 200, 140, (80, 60), 240)
-
-        found = delta(Sample(0, replace(first, **{field: gap})), Sample(5, last))
-        assert found == replace(whole, **{field: gap})
+        totals = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
+        for gap in ({"accepted_tokens_per_position": ()}, *(dict.fromkeys([name]) for name in totals)):
+            found = delta(Sample(0, replace(first, **gap)), Sample(5, last))
+            assert found == replace(whole, **gap)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,7 +12,6 @@ from docker.compose import mounts, names, services, value_of
 from docker.dockerfile import ROOT
 from docker.test_compose import PORTS
 from support.alertmanager import amtool
-from support.programs import find_program
 from vllm_specdec_exporter.grafana.bundle import HOME
 
 pytestmark = pytest.mark.full
@@ -47,47 +45,20 @@ def endpoints() -> set[str]:
 # --- Prometheus
 
 
-def test_prometheus_takes_its_configuration() -> None:
-    """Rules and all, by the oldest promtool that the rules support."""
-    done = subprocess.run(
-        [find_program("promtool", "prometheus"), "check", "config", PROMETHEUS],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    committed = {path.name for path in (ALERTS / "rules").glob("*.yml")}
-    assert {name for name in committed if name not in done.stdout} == set()
-
-
-def test_prometheus_scrapes_what_is_there() -> None:
-    """Under the names of jobs that rules and dashboards look for."""
-    jobs = {
-        one["job_name"]: [target for group in one["static_configs"] for target in group["targets"]]
-        for one in read(PROMETHEUS)["scrape_configs"]
-    }
-    assert jobs == {"vllm-specdec-exporter": ["exporter:9850"], "vllm": ["vllm:8000"]}
-    (manager,) = read(PROMETHEUS)["alerting"]["alertmanagers"]
-    reached = {target for targets in jobs.values() for target in targets}
-    assert reached | set(manager["static_configs"][0]["targets"]) <= endpoints()
-
-
-def test_the_rules_are_where_prometheus_looks_for_them() -> None:
-    """A pattern without files is no error, and no alert either."""
-    service = services()["prometheus"]
-    config = PurePosixPath(value_of(service, "--config.file"))
-    (pattern,) = read(PROMETHEUS)["rule_files"]
-    place = config.parent / pattern
-    assert mounts(service)[str(place.parent)] == "./alerts/rules"
-    assert mounts(service)[str(config)] == "./alerts/prometheus.yml"
-    assert mounts(service)[value_of(service, "--storage.tsdb.path")] == "prometheus"
-
-
 def test_flags_are_those_of_prometheus_3() -> None:
     """None of those that version 3 took away."""
     flags = {word.partition("=")[0] for word in services()["prometheus"]["command"]}
     assert flags == {
         *("--config.file", "--storage.tsdb.path", "--storage.tsdb.retention.time", "--web.external-url"),
     }
+
+
+def test_data_is_kept_in_volumes() -> None:
+    """Where the flags of Prometheus and Alertmanager say; the latter needs no cluster."""
+    for name, flag in (("prometheus", "--storage.tsdb.path"), ("alertmanager", "--storage.path")):
+        service = services()[name]
+        assert mounts(service)[value_of(service, flag)] == name
+    assert "--cluster.listen-address=" in services()["alertmanager"]["command"]
 
 
 # --- Alertmanager
@@ -121,14 +92,6 @@ def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
         assert not told
     assert "act:9851" in endpoints()
     assert "_file" not in ALERTMANAGER.read_text("utf-8")
-
-
-def test_alertmanager_stands_alone() -> None:
-    """Without a cluster it needs no private address to advertise; its state is in a volume."""
-    service = services()["alertmanager"]
-    assert "--cluster.listen-address=" in service["command"]
-    assert mounts(service)[value_of(service, "--storage.path")] == "alertmanager"
-    assert mounts(service)[value_of(service, "--config.file")] == "./alerts/alertmanager.compose.yml"
 
 
 # --- Grafana

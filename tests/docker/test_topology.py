@@ -11,7 +11,6 @@ import pytest
 
 from docker.dockerfile import ROOT
 from docker.topology import Topology, started
-from support.exporter import request
 from support.programs import eventually
 
 if TYPE_CHECKING:
@@ -119,21 +118,3 @@ def test_nothing_pages_a_newcomer_at_once(topology: Topology) -> None:
     assert {one["labels"]["alertname"] for one in firing if one["state"] == "firing"} == {
         "VLLMSpecDecodeWatchdog"
     }
-
-
-#: What Prometheus 3 asks for, which is not installed here.
-PROMETHEUS_3 = (
-    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
-    "application/openmetrics-text;version=0.0.1;q=0.5,"
-    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
-)
-
-
-def test_prometheus_3_is_told_the_format(topology: Topology) -> None:
-    """Version 3 refuses an answer whose Content-Type names no format that it knows."""
-    for service in ("exporter", "simulator"):
-        answer = request(f"{topology[service].url}/metrics", Accept=PROMETHEUS_3)
-        kind, _, parameters = answer.headers["content-type"].partition(";")
-        assert kind in {"text/plain", "application/openmetrics-text"}, service
-        assert "version=" in parameters
-        assert answer.body.endswith(b"# EOF\n") == (kind == "application/openmetrics-text")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from itertools import product
 from typing import Any
 
 import pytest
@@ -51,16 +49,6 @@ class TestStepCost:
 
         assert here + 1e-12 >= 1
         assert here <= further + 1e-12
-
-    def test_verification_is_dearer_in_larger_batches(self) -> None:
-        """Drafting has a part that does not grow with the batch: dear drafting may fall, and cheap rises."""
-        for (name, profile), k in product(BUILTIN.items(), (1, 3, 8)):
-            alone = CostProfile("verification", profile.target, context_tokens=profile.context_tokens)
-            costs, whole = ([p.step_cost(k, b) for b in (1, 2, 8, 64, 256, 1024)] for p in (alone, profile))
-            assert costs == sorted(costs), name
-            if name in ("ngram", "suffix", "mtp", "llama-3.1-8b-h100-eagle"):
-                assert whole == sorted(whole), name
-                assert whole[0] < whole[-1], name
 
     def test_the_formula(self) -> None:
         """Every part counts as the module says."""
@@ -211,7 +199,7 @@ GOOD: dict[str, Any] = {"target": {"fixed": 1.0}}
 
 class TestFile:
     def test_all_that_can_be_said(self) -> None:
-        """Every key of a profile is read."""
+        """Every key of a profile is read. YAML takes 1e-6 for a text; it is a number all the same."""
         text = """
         profiles:
           mine:
@@ -223,7 +211,7 @@ class TestFile:
             typical_k: 4
             context_tokens: 2000
             size_ratio: 0.5
-            target: {fixed: 10, per_token: 0.1, per_context_token: 1.0e-6}
+            target: {fixed: 10, per_token: 0.1, per_context_token: 1e-6}
             draft: {fixed: 1, per_position: 2, per_position_of_size: 4, per_token_of_size: 0.5}
         """
         (mine,) = parse_profiles(yaml.safe_load(text)).values()
@@ -244,12 +232,6 @@ class TestFile:
         for sized, per_position, per_token in ((fit(mine, None), 4.0, 0.25), (fit(mine, 0.25), 3.0, 0.125)):
             extra = 0.1 + 1 + per_position + per_token
             assert sized.step_cost(1, 1) == pytest.approx(1 + extra / plain)
-
-    def test_an_exponent_without_a_point(self) -> None:
-        """YAML takes 5e-6 for a text; it is a number all the same."""
-        document = yaml.safe_load("profiles: {a: {target: {fixed: 1, per_context_token: 5e-6}}}")
-
-        assert parse_profiles(document)["a"].target.per_context_token == 5e-6
 
     def test_a_file_without_profiles_is_refused_with_what_is_expected(self) -> None:
         """A misplaced key is no profile."""
@@ -306,11 +288,3 @@ class TestFile:
 
         assert said.startswith(f"profile x{message}")
         assert "\n" not in said
-
-    def test_every_part_is_known(self) -> None:
-        """No field of the model lacks its key in the file."""
-        for part, model in (("target", TargetCost), ("draft", DraftCost)):
-            entry: dict[str, Any] = {"target": {"fixed": 1.0}}
-            entry[part] = {**entry.get(part, {}), **{f.name: 0.5 for f in fields(model)}}
-            (found,) = parse_profiles({"profiles": {"x": entry}}).values()
-            assert getattr(found, part) == model(**{f.name: 0.5 for f in fields(model)})

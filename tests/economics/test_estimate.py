@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from economics.servers import expected, judged, settings_for, survival_of
 from economics.test_cost import profiles
 from vllm_specdec_exporter.economics import (
-    BUILTIN,
     CostProfile,
     Estimate,
     estimate,
@@ -87,24 +86,18 @@ class TestTheory:
 
 
 class TestReturn:
-    @pytest.mark.parametrize(
-        ("length", "step_cost", "memory_ratio", "expected"),
-        [
+    def test_by_hand(self) -> None:
+        """Benefit, cost and their ratio, as published with each as a share."""
+        for length, step_cost, memory_ratio, (benefit, cost, ratio) in (
             (2.5, 1.3, 0.2, (150.0, 0.5, 3.0)),
             # A drafter that takes half the machine and gives a fifth takes more than it gives.
             (1.2, 1.3, 0.2, (20.0, 0.5, 0.4)),
             # What costs nothing has a benefit and no ratio.
             (2.0, 1.0, 0.0, (100.0, 0.0, None)),
-        ],
-    )
-    def test_by_hand(
-        self, length: float, step_cost: float, memory_ratio: float, expected: tuple[float | None, ...]
-    ) -> None:
-        """Benefit, cost and their ratio, as published with each as a share."""
-        found = return_on_speculation(length, step_cost, memory_ratio, 100.0)
-
-        assert found.return_ratio == (expected[2] and pytest.approx(expected[2]))
-        assert (found.benefit_tokens_per_second, found.cost_ratio) == pytest.approx(expected[:2])
+        ):
+            found = return_on_speculation(length, step_cost, memory_ratio, 100.0)
+            assert found.return_ratio == (ratio and pytest.approx(ratio))
+            assert (found.benefit_tokens_per_second, found.cost_ratio) == pytest.approx((benefit, cost))
 
     def test_within_the_pipeline(self) -> None:
         """With the memory told, the windows have it; the throughput without speculation is estimated."""
@@ -121,11 +114,3 @@ class TestReturn:
         assert window.returns.cost_ratio == pytest.approx(cost)
         assert window.returns.return_ratio == pytest.approx((length - 1) / cost)
         assert window.returns.benefit_tokens_per_second == pytest.approx((length - 1) * plain)
-
-    def test_without_the_memory_told(self) -> None:
-        """Without the memory nothing is said of a return."""
-        settings = settings_for(BUILTIN["eagle"], "eagle", 3)
-        window = judged(settings, (900.0, 500.0, 300.0), 1_000).window("5m")
-
-        assert window is not None
-        assert window.returns.return_ratio is None

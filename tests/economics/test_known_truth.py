@@ -123,14 +123,6 @@ class TestRefusal:
             assert advice.reason.startswith(told)
             assert (advice.speculative_config, advice.options) == ("", ())
 
-    def test_drafts_of_different_lengths_that_clearly_lose(self) -> None:
-        """That nothing at all is faster needs no knowledge of any other K."""
-        positions = expected((0.1, *(0.0,) * 4), 2_000)
-        for name, drafted in product(("eagle", "draft_model"), (2.0, 3.0)):
-            settings = settings_for(PROFILES[name], name, 5)
-            advice = judged(settings, positions, 2_000, batch=64, draft_tokens=2_000 * drafted).advice
-            assert (advice.action, advice.num_speculative_tokens) == (Action.DISABLE, 0), (name, drafted)
-
     def test_without_the_number_of_running_requests(self) -> None:
         """A server that does not tell how many requests run gets no advice, for a step's cost hangs on it."""
         server = Server(self.SETTINGS, 5, None)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from itertools import accumulate, pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from economics.servers import expected, judged, settings_for, survival_of
 from economics.test_cost import profiles
-from vllm_specdec_exporter.economics import BUILTIN, CostProfile, for_method
+from vllm_specdec_exporter.economics import BUILTIN, CostProfile
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
 from vllm_specdec_exporter.economics.schedule import LARGEST_BATCH, ScheduleRow, make_schedule
 
@@ -47,29 +46,6 @@ def test_every_batch_has_the_best_k(values: tuple[float, ...], profile: CostProf
             assert speedups[row.num_speculative_tokens] >= max(speedups) * (1 - 1e-9), batch
 
 
-@pytest.mark.parametrize("name", ["eagle", "ngram", "draft_model", "mtp"])
-def test_every_single_batch(name: str) -> None:
-    """Each of the 1,024 batch sizes has the best K, checked one by one."""
-    profile = for_method(name)
-    for acceptance in (0.3, 0.5, 0.7, 0.9):
-        values = tuple(accumulate(survival_of((acceptance,) * 5), initial=1.0))[1:]
-        rows = make_schedule(values, profile)
-        assert_that_vllm_takes(rows, LARGEST_BATCH, 5)
-        scheduled = [row.num_speculative_tokens for row in rows for _ in range(row.first, row.last + 1)]
-        for batch, k in enumerate(scheduled, 1):
-            speedups = [1.0, *(length / profile.step_cost(j, batch) for j, length in enumerate(values, 1))]
-            assert k == speedups.index(max(speedups)), (acceptance, batch)
-
-
-def test_k_falls_as_the_batch_grows() -> None:
-    """For a drafter that costs nearly nothing, fewer tokens pay in larger batches."""
-    values = tuple(accumulate(survival_of((0.6,) * 5), initial=1.0))[1:]
-    ks = [row.num_speculative_tokens for row in make_schedule(values, BUILTIN["ngram"])]
-
-    assert ks == sorted(ks, reverse=True)
-    assert len(ks) > 2
-
-
 def test_the_preferred_k_stays_unless_another_gains_enough() -> None:
     """Here K=2 runs a tenth faster at any batch. However little the others gain, a K that loses goes."""
     free = CostProfile("free", TargetCost(1.0))
@@ -79,11 +55,6 @@ def test_the_preferred_k_stays_unless_another_gains_enough() -> None:
 
     dear = CostProfile("dear", TargetCost(1.0), DraftCost(fixed=1.0))
     assert make_schedule((1.5, 1.9), dear, prefer=2, minimum_gain=1.0) == OFF
-
-
-def test_the_rows_end_where_they_are_told_to() -> None:
-    for largest in (1, 2, 3, 256):
-        assert_that_vllm_takes(make_schedule((1.6, 1.9), BUILTIN["eagle"], largest), largest, 2)
 
 
 def test_nothing_accepted_or_no_k_at_all_is_one_row_that_switches_speculation_off() -> None:
@@ -102,12 +73,3 @@ def test_what_is_pasted() -> None:
     assert document == {"method": "ngram", "num_speculative_tokens": max(k for _, _, k in rows)}
     assert rows == [[r.first, r.last, r.num_speculative_tokens] for r in advice.schedule]
     assert_that_vllm_takes(advice.schedule, LARGEST_BATCH, 4)
-
-
-def test_a_single_row_is_no_schedule() -> None:
-    """Where one K is best at every batch size there is nothing to schedule."""
-    settings = settings_for(BUILTIN["eagle"], "eagle", 3)
-    advice = judged(settings, (0.0,) * 3, 5_000, 16).advice
-
-    assert len(advice.schedule) == 1
-    assert advice.schedule_config == ""

@@ -21,7 +21,7 @@ from webconfig.https import TLS, address_of, ask, client_context, guarded
 from webconfig.pki import Pki, serial_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from support.exporter import RunningExporter
@@ -59,14 +59,6 @@ def _shown(exporter: RunningExporter) -> int:
 def _reloaded(exporter: RunningExporter) -> float | None:
     text = ask(exporter, "/metrics", _trusting_anybody()).text
     return Metrics(text).value("config_last_reload_successful")
-
-
-def _assert_kept(exporter: RunningExporter, pki: Pki, serial: int) -> None:
-    """What was in force still is; the log and a metric say that something else was meant to be."""
-    eventually(lambda: exporter.log_lines("web configuration not reloaded"))
-    assert _shown(exporter) == serial
-    assert _reloaded(exporter) == 0
-    assert ask(exporter, "/-/healthy", client_context(pki)).text == "healthy\n"
 
 
 def _assert_mended(exporter: RunningExporter, pki: Pki) -> None:
@@ -116,27 +108,35 @@ def _write_short_lived(folder: Path, seconds: float) -> float:
     return end.timestamp()
 
 
-def test_replaced_by_a_broken_one(pki: Pki) -> None:
+def _cut(pki: Pki) -> None:
+    file = pki.folder / "server.pem"
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def _exchange_key(pki: Pki) -> None:
+    pki.extras()
+    (pki.folder / "other.key").replace(pki.folder / "server.key")
+
+
+def _remove(pki: Pki) -> None:
+    (pki.folder / "server.pem").unlink()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(_cut, id="replaced_by_a_broken_one"),
+        pytest.param(_exchange_key, id="key_does_not_fit"),
+        pytest.param(_remove, id="file_gone"),
+    ],
+)
+def test_unusable(pki: Pki, spoil: Callable[[Pki], None]) -> None:
+    """What was in force still is; the log and a metric say that something else was meant to be."""
     with _serving(pki) as exporter:
         serial = pki.serial()
-        file = pki.folder / "server.pem"
-        file.write_bytes(file.read_bytes()[:100])
-        _assert_kept(exporter, pki, serial)
-        _assert_mended(exporter, pki)
-
-
-def test_key_does_not_fit(pki: Pki) -> None:
-    with _serving(pki) as exporter:
-        serial = pki.serial()
-        pki.extras()
-        (pki.folder / "other.key").replace(pki.folder / "server.key")
-        _assert_kept(exporter, pki, serial)
-        _assert_mended(exporter, pki)
-
-
-def test_file_gone(pki: Pki) -> None:
-    with _serving(pki) as exporter:
-        serial = pki.serial()
-        (pki.folder / "server.pem").unlink()
-        _assert_kept(exporter, pki, serial)
+        spoil(pki)
+        eventually(lambda: exporter.log_lines("web configuration not reloaded"))
+        assert _shown(exporter) == serial
+        assert _reloaded(exporter) == 0
+        assert ask(exporter, "/-/healthy", client_context(pki)).text == "healthy\n"
         _assert_mended(exporter, pki)

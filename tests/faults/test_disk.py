@@ -12,6 +12,7 @@ import struct
 import subprocess
 import termios
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,8 +29,7 @@ from webconfig.https import ask, guarded, write
 from webconfig.pki import Pki, hashed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from act.receiver import Act
     from support.exporter import RunningExporter
@@ -66,42 +66,34 @@ def _assert_taken(exporter: RunningExporter, after: float) -> None:
     assert _drafts(exporter) == after
 
 
-def test_configuration_gone() -> None:
+def _half_write(file: Path) -> None:
+    file.write_text(file.read_text()[: file.read_text().index("minimum") + 3])
+
+
+def _make_unreadable(file: Path) -> None:
+    file.unlink()
+    file.mkdir()  # nobody can read that, whoever he is
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(Path.unlink, id="configuration_gone"),
+        pytest.param(_make_unreadable, id="configuration_unreadable"),
+        pytest.param(_half_write, id="configuration_half_written"),
+    ],
+)
+def test_configuration(spoil: Callable[[Path], None]) -> None:
     with (
         FaultyServer(replay()) as server,
         running_exporter(*STEADY, config=_settings(server, 50)) as exporter,
     ):
         exporter.wait_until_up()
-        exporter.config_file.unlink()
+        spoil(exporter.config_file)
         _assert_refused(exporter, 50)
+        if exporter.config_file.is_dir():
+            exporter.config_file.rmdir()
         exporter.configure(_settings(server, 70))
-        _assert_taken(exporter, 70)
-
-
-def test_configuration_unreadable() -> None:
-    with (
-        FaultyServer(replay()) as server,
-        running_exporter(*STEADY, config=_settings(server, 50)) as exporter,
-    ):
-        exporter.wait_until_up()
-        exporter.config_file.unlink()
-        exporter.config_file.mkdir()  # nobody can read that, whoever he is
-        _assert_refused(exporter, 50)
-        exporter.config_file.rmdir()
-        exporter.configure(_settings(server, 70))
-        _assert_taken(exporter, 70)
-
-
-def test_configuration_half_written() -> None:
-    with (
-        FaultyServer(replay()) as server,
-        running_exporter(*STEADY, config=_settings(server, 50)) as exporter,
-    ):
-        exporter.wait_until_up()
-        whole = yaml.safe_dump(_settings(server, 70))
-        exporter.configure(whole[: whole.index("minimum") + 3])
-        _assert_refused(exporter, 50)
-        exporter.configure(whole)
         _assert_taken(exporter, 70)
 
 
@@ -151,21 +143,18 @@ def _assert_not_asked(server: FaultyServer, exporter: RunningExporter) -> None:
     assert_alive(exporter)
 
 
-def test_token_removed(tmp_path: Path) -> None:
+def _empty(file: Path) -> None:
+    file.write_text("")
+
+
+@pytest.mark.parametrize(
+    "spoil", [pytest.param(Path.unlink, id="token_removed"), pytest.param(_empty, id="token_empty")]
+)
+def test_token(spoil: Callable[[Path], None], tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
     with _with_token(file) as (server, exporter):
-        file.unlink()
-        _assert_not_asked(server, exporter)
-        file.write_text("first\n")
-        exporter.wait_until_up()
-
-
-def test_token_empty(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("first\n")
-    with _with_token(file) as (server, exporter):
-        file.write_text("")
+        spoil(file)
         _assert_not_asked(server, exporter)
         file.write_text("second\n")
         exporter.wait_until_up()
@@ -362,29 +351,28 @@ def _read_until(reader: int, text: bytes) -> bytes:
     return found
 
 
-def test_log_reader_gone() -> None:
+def _pipe() -> tuple[int, ...]:
+    return os.pipe()[::-1]
+
+
+def _full_disk() -> tuple[int, ...]:
+    return (os.open("/dev/full", os.O_WRONLY),)
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        pytest.param(_pipe, id="log_reader_gone"),
+        pytest.param(_full_disk, id="log_disk_full"),
+        pytest.param(tuple, id="log_closed"),
+    ],
+)
+def test_log(opened: Callable[[], tuple[int, ...]]) -> None:
     with FaultyServer(replay()) as server:
-        reader, writer = os.pipe()
-        with _logging_to(server, writer, "--log.interval", "50ms") as (process, url):
-            os.close(writer)
-            os.close(reader)
+        descriptors = opened()  # what it logs to comes first
+        stream = descriptors[0] if descriptors else None
+        with _logging_to(server, stream, "--log.interval", "50ms") as (process, url):
+            for descriptor in descriptors:
+                os.close(descriptor)
             _assert_goes_on(server, process, url)
             assert _end(process)[0] == 0
-
-
-def test_log_disk_full() -> None:
-    with FaultyServer(replay()) as server:
-        full = os.open("/dev/full", os.O_WRONLY)
-        with _logging_to(server, full, "--log.interval", "50ms") as (process, url):
-            os.close(full)
-            _assert_goes_on(server, process, url)
-            assert _end(process)[0] == 0
-
-
-def test_log_closed() -> None:
-    with (
-        FaultyServer(replay()) as server,
-        _logging_to(server, None, "--log.interval", "50ms") as (process, url),
-    ):
-        _assert_goes_on(server, process, url)
-        assert _end(process)[0] == 0

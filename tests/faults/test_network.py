@@ -142,23 +142,19 @@ def _trusting(server: FaultyServer, file: Path) -> Iterator[RunningExporter]:
         yield exporter
 
 
-def test_certificate_expired(authority: Authority) -> None:
-    expired, valid = authority.issue("127.0.0.1", expired=True), authority.issue("127.0.0.1")
-    context = server_side(expired)
+@pytest.mark.parametrize(
+    ("host", "expired"),
+    [
+        pytest.param("127.0.0.1", True, id="certificate_expired"),
+        pytest.param("other.example", False, id="certificate_of_another"),
+    ],
+)
+def test_certificate(authority: Authority, host: str, expired: bool) -> None:
+    context = server_side(authority.issue(host, expired=expired))
     with FaultyServer(replay(), tls=context) as server, _trusting(server, authority.file) as exporter:
         _failed(exporter, "tls")
         assert server.polls() == []
-        context.load_cert_chain(*valid)  # as a server does that takes its renewed certificate
-        exporter.wait_until_up()
-
-
-def test_certificate_of_another(authority: Authority) -> None:
-    other, right = authority.issue("other.example"), authority.issue("127.0.0.1")
-    context = server_side(other)
-    with FaultyServer(replay(), tls=context) as server, _trusting(server, authority.file) as exporter:
-        _failed(exporter, "tls")
-        assert server.polls() == []
-        context.load_cert_chain(*right)
+        context.load_cert_chain(*authority.issue("127.0.0.1"))  # as a server takes its renewed certificate
         exporter.wait_until_up()
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import socket
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,21 +38,9 @@ def _run(*flags: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@contextlib.contextmanager
-def _sidecar(address: str, *flags: str) -> Iterator[RunningExporter]:
+def _sidecar(address: str, *flags: str) -> contextlib.AbstractContextManager[RunningExporter]:
     """Run the exporter as a sidecar that need not listen yet."""
-    words = [COMMAND, "--startup.on-error=wait", "--web.listen-address", address, *STEADY, *flags]
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "log")
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=clean_environment()
-            )
-        try:
-            yield RunningExporter(process, log, Path(folder, "config.yml"), f"http://{address}")
-        finally:
-            process.kill()
-            process.wait(10)
+    return running_exporter("--startup.on-error=wait", "--web.listen-address", address, *STEADY, *flags)
 
 
 def _answers(exporter: RunningExporter) -> bool:
@@ -64,13 +51,20 @@ def _answers(exporter: RunningExporter) -> bool:
         return False
 
 
-def test_taken_at_start() -> None:
+@pytest.mark.parametrize(
+    "flag",
+    [
+        pytest.param("--web.listen-address", id="taken_at_start"),
+        pytest.param("--tap.listen-address", id="tap_taken"),
+    ],
+)
+def test_taken(flag: str) -> None:
     with _taken() as (_, address):
-        done = _run("--web.listen-address", address, "--vllm.url", "http://127.0.0.1:1")
-    assert done.returncode == 1
-    assert done.stdout == ""
+        flags = {"--web.listen-address": "127.0.0.1:0", flag: address, "--vllm.url": "http://127.0.0.1:1"}
+        done = _run(*itertools.chain(*flags.items()))
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
-    assert f'--web.listen-address "{address}": cannot listen: Address already in use' in done.stderr
+    assert f'{flag} "{address}": cannot listen: Address already in use' in done.stderr
 
 
 def test_taken_for_a_sidecar() -> None:
@@ -93,15 +87,6 @@ def test_taken_until_sigterm() -> None:
         code, seconds = exporter.terminate()
         assert code == 0
         assert seconds < 5.0
-
-
-def test_tap_taken() -> None:
-    with _taken() as (_, address):
-        flags = ("--web.listen-address", "127.0.0.1:0", "--vllm.url", "http://127.0.0.1:1")
-        done = _run(*flags, "--tap.listen-address", address)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert f'--tap.listen-address "{address}": cannot listen: Address already in use' in done.stderr
 
 
 def test_tap_taken_for_a_sidecar() -> None:

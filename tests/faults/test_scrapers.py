@@ -6,7 +6,6 @@ import contextlib
 import json
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,23 +79,14 @@ def _cpu_seconds(exporter: RunningExporter) -> float:
     return value
 
 
-@dataclass(frozen=True)
-class Dawdling:
-    """Clients that never come to the end of a request, until they were shown the door.
-
-    Attributes:
-        silent: seconds that those lasted who said nothing.
-        slow: seconds that those lasted who sent headers, a byte at a time.
-        scrapes: seconds that others' scrapes took meanwhile.
-    """
-
-    silent: list[float]
-    slow: list[float]
-    scrapes: list[float]
-
-
 @pytest.fixture(scope="module")
-def dawdling(shared: Rig) -> Dawdling:
+def dawdling(shared: Rig) -> tuple[dict[str, list[float]], list[float]]:
+    """Let clients never come to the end of a request until they are cut off.
+
+    Returns:
+        seconds that those lasted who said nothing, and those who sent headers a byte at a time;
+        seconds that others' scrapes took meanwhile.
+    """
     exporter = shared.exporter
     scrapes = []
     with _crowd(exporter, 60) as silent, _crowd(exporter, 60) as slow:
@@ -116,18 +106,17 @@ def dawdling(shared: Rig) -> Dawdling:
                         client.sendall(b"x")
             scrapes.append(exporter.get("/metrics").seconds)
             time.sleep(0.5)
-        return Dawdling([lasted[c] for c in silent], [lasted[c] for c in slow], scrapes)
+        return {
+            "half_open": [lasted[c] for c in silent],
+            "slow_headers": [lasted[c] for c in slow],
+        }, scrapes
 
 
-def test_half_open(dawdling: Dawdling, rig: Rig) -> None:
-    assert min(dawdling.silent) > REQUEST_SECONDS - 1
-    assert max(dawdling.scrapes) < PROMPT
-    assert_alive(rig.exporter)
-
-
-def test_slow_headers(dawdling: Dawdling, rig: Rig) -> None:
-    assert min(dawdling.slow) > REQUEST_SECONDS - 1
-    assert max(dawdling.scrapes) < PROMPT
+@pytest.mark.parametrize("clients", ["half_open", "slow_headers"])
+def test_dawdling(clients: str, dawdling: tuple[dict[str, list[float]], list[float]], rig: Rig) -> None:
+    lasted, scrapes = dawdling
+    assert min(lasted[clients]) > REQUEST_SECONDS - 1
+    assert max(scrapes) < PROMPT
     assert_alive(rig.exporter)
 
 
@@ -157,19 +146,21 @@ def _status_of(rig: Rig, words: bytes) -> int:
     return int(found.split(b" ")[1]) if found else 0
 
 
-def test_huge_header(rig: Rig) -> None:
-    assert _status_of(rig, get("/metrics", "X-Padding: " + "x" * 200_000)) in (0, 400, 431)
-    assert_alive(rig.exporter)
-
-
-def test_huge_url(rig: Rig) -> None:
-    assert _status_of(rig, get("/metrics?name[]=" + "x" * 200_000)) in (0, 400, 414)
-    assert_alive(rig.exporter)
-
-
-def test_no_http(rig: Rig) -> None:
-    for words in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), b"nonsense\r\n\r\n"):
-        assert _status_of(rig, words) in (0, 400)
+@pytest.mark.parametrize(
+    ("requests", "statuses"),
+    [
+        pytest.param([get("/metrics", "X-Padding: " + "x" * 200_000)], (0, 400, 431), id="huge_header"),
+        pytest.param([get("/metrics?name[]=" + "x" * 200_000)], (0, 400, 414), id="huge_url"),
+        pytest.param(
+            [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), b"nonsense\r\n\r\n"],
+            (0, 400),
+            id="no_http",
+        ),
+    ],
+)
+def test_refused(rig: Rig, requests: list[bytes], statuses: tuple[int, ...]) -> None:
+    for words in requests:
+        assert _status_of(rig, words) in statuses
     assert_alive(rig.exporter)
 
 

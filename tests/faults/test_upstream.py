@@ -48,75 +48,48 @@ def patient() -> Iterator[Rig]:
         yield rig
 
 
-# --- no answer
+def _with_drafts(value: str) -> bytes:
+    return vllm().replace(b" 1000\n", f" {value}\n".encode())
 
 
-def test_refused(rig: Rig) -> None:
-    rig.breaks(None, "refused")
+#: What fails without more to it: what the server does, and the reason that is counted.
+FAILURES: dict[str, tuple[Behaviour | None, str]] = {
+    "refused": (None, "refused"),
+    "closes_at_once": (raw(reads_request=False), "reset"),
+    "hangs_before_headers": (hang(), "timeout"),
+    "hangs_within_body": (hang(WHOLE[:HALF]), "timeout"),
+    "drips": (drip(head(Content_Length=len(BODY)), b"#", 1.0), "timeout"),
+    "resets_within_body": (raw(WHOLE[:HALF], 0.05, reset=True), "malformed"),
+    "truncated": (raw(WHOLE[:HALF]), "malformed"),
+    "unauthorized": (status("401 Unauthorized", WWW_Authenticate='Basic realm="vllm"'), "http_status"),
+    "forbidden": (status("403 Forbidden"), "http_status"),
+    "not_found": (status("404 Not Found"), "http_status"),
+    "server_error": (status("500 Internal Server Error"), "http_status"),
+    "unavailable": (status("503 Service Unavailable", Retry_After=3600), "http_status"),
+    "error_with_metrics": (answer(BODY, "503 Service Unavailable"), "http_status"),
+    "html": (answer(b"<!DOCTYPE html>\n<title>Log in</title>\n", content_type="text/html"), "malformed"),
+    "empty": (answer(b""), "unrecognized"),
+    "binary": (answer(bytes(reversed(range(256))) * 64), "malformed"),
+    "http_garbage": (raw(b"SSH-2.0-OpenSSH_9.2p1\r\n", reads_request=False), "malformed"),
+    "unasked_encoding": (answer(BODY, Content_Encoding="br"), "malformed"),
+    "half_written": (answer(BODY[: BODY.rindex(b"accepted") + 4]), "malformed"),
+    "many_engines": (answer(vllm(engines=1000)), "malformed"),
+    "nan_counter": (answer(_with_drafts("NaN")), "malformed"),
+    "negative_counter": (answer(_with_drafts("-1")), "malformed"),
+    "huge_counter": (answer(_with_drafts("1e300")), "malformed"),
+    "duplicate_samples": (answer(vllm() + vllm()), "malformed"),
+}
 
 
-def test_closes_at_once(rig: Rig) -> None:
-    rig.breaks(raw(reads_request=False), "reset")
-
-
-def test_hangs_before_headers(rig: Rig) -> None:
-    rig.breaks(hang(), "timeout")
-
-
-def test_hangs_within_body(rig: Rig) -> None:
-    rig.breaks(hang(WHOLE[:HALF]), "timeout")
-
-
-def test_drips(rig: Rig) -> None:
-    rig.breaks(drip(head(Content_Length=len(BODY)), b"#", 1.0), "timeout")
-
-
-def test_resets_within_body(rig: Rig) -> None:
-    rig.breaks(raw(WHOLE[:HALF], 0.05, reset=True), "malformed")
-
-
-def test_truncated(rig: Rig) -> None:
-    rig.breaks(raw(WHOLE[:HALF]), "malformed")
-
-
-# --- another status
-
-
-def test_unauthorized(rig: Rig) -> None:
-    rig.breaks(status("401 Unauthorized", WWW_Authenticate='Basic realm="vllm"'), "http_status")
-
-
-def test_forbidden(rig: Rig) -> None:
-    rig.breaks(status("403 Forbidden"), "http_status")
-
-
-def test_not_found(rig: Rig) -> None:
-    rig.breaks(status("404 Not Found"), "http_status")
-
-
-def test_server_error(rig: Rig) -> None:
-    rig.breaks(status("500 Internal Server Error"), "http_status")
-
-
-def test_unavailable(rig: Rig) -> None:
-    rig.breaks(status("503 Service Unavailable", Retry_After=3600), "http_status")
-
-
-def test_error_with_metrics(rig: Rig) -> None:
-    rig.breaks(answer(BODY, "503 Service Unavailable"), "http_status")
+@pytest.mark.parametrize("name", FAILURES)
+def test_failure(rig: Rig, name: str) -> None:
+    rig.breaks(*FAILURES[name])
 
 
 def test_redirect(rig: Rig) -> None:
     with FaultyServer(answer(BODY)) as elsewhere:
         rig.breaks(status("302 Found", Location=f"{elsewhere.url}/metrics"), "redirect")
         assert elsewhere.connections == 0
-
-
-# --- no metrics
-
-
-def test_html(rig: Rig) -> None:
-    rig.breaks(answer(b"<!DOCTYPE html>\n<title>Log in</title>\n", content_type="text/html"), "malformed")
 
 
 def test_wrong_content_type(rig: Rig) -> None:
@@ -127,29 +100,9 @@ def test_wrong_content_type(rig: Rig) -> None:
     assert new_errors(before, during) == set()
 
 
-def test_empty(rig: Rig) -> None:
-    rig.breaks(answer(b""), "unrecognized")
-
-
-def test_binary(rig: Rig) -> None:
-    rig.breaks(answer(bytes(reversed(range(256))) * 64), "malformed")
-
-
-def test_http_garbage(rig: Rig) -> None:
-    rig.breaks(raw(b"SSH-2.0-OpenSSH_9.2p1\r\n", reads_request=False), "malformed")
-
-
 def test_endless_headers(rig: Rig) -> None:
     rig.breaks(flood(b"HTTP/1.1 200 OK\r\n", b"X-Padding: xxxxxxxxxxxxxxxx\r\n" * 1000), "malformed")
     assert memory(rig.exporter) < MOST_MEMORY
-
-
-def test_unasked_encoding(rig: Rig) -> None:
-    rig.breaks(answer(BODY, Content_Encoding="br"), "malformed")
-
-
-def test_half_written(rig: Rig) -> None:
-    rig.breaks(answer(BODY[: BODY.rindex(b"accepted") + 4]), "malformed")
 
 
 def test_other_software(rig: Rig) -> None:
@@ -165,13 +118,15 @@ def test_other_software(rig: Rig) -> None:
 # --- too much
 
 
-def test_huge_body(patient: Rig) -> None:
-    patient.breaks(answer(b"#" * 79 + b"\n" + b"x" * (20 * MIB)), "too_large")
-    assert memory(patient.exporter) < MOST_MEMORY
-
-
-def test_gzip_bomb(patient: Rig) -> None:
-    patient.breaks(answer(gzip.compress(bytes(60 * MIB)), Content_Encoding="gzip"), "too_large")
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        pytest.param(answer(b"#" * 79 + b"\n" + b"x" * (20 * MIB)), id="huge_body"),
+        pytest.param(answer(gzip.compress(bytes(60 * MIB)), Content_Encoding="gzip"), id="gzip_bomb"),
+    ],
+)
+def test_too_large(patient: Rig, behaviour: Behaviour) -> None:
+    patient.breaks(behaviour, "too_large")
     assert memory(patient.exporter) < MOST_MEMORY
 
 
@@ -183,10 +138,6 @@ def test_many_series(rig: Rig) -> None:
     assert_alive(rig.exporter)
     assert len(rig.exporter.get("/metrics").body) < MIB
     assert new_errors(before, during) == set()
-
-
-def test_many_engines(rig: Rig) -> None:
-    rig.breaks(answer(vllm(engines=1000)), "malformed")
 
 
 def test_label_churn(rig: Rig) -> None:
@@ -202,29 +153,6 @@ def test_label_churn(rig: Rig) -> None:
     models = rig.exporter.metrics().labels("drafts_total")
     assert len(models) == 1
     assert models[0]["model_name"] in (f"model-{asked}", f"model-{asked - 1}")
-
-
-# --- impossible values
-
-
-def _with_drafts(value: str) -> bytes:
-    return vllm().replace(b" 1000\n", f" {value}\n".encode())
-
-
-def test_nan_counter(rig: Rig) -> None:
-    rig.breaks(answer(_with_drafts("NaN")), "malformed")
-
-
-def test_negative_counter(rig: Rig) -> None:
-    rig.breaks(answer(_with_drafts("-1")), "malformed")
-
-
-def test_huge_counter(rig: Rig) -> None:
-    rig.breaks(answer(_with_drafts("1e300")), "malformed")
-
-
-def test_duplicate_samples(rig: Rig) -> None:
-    rig.breaks(answer(vllm() + vllm()), "malformed")
 
 
 # --- another life of the server

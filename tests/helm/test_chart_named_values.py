@@ -96,6 +96,7 @@ def test_helm_3_lints_strictly(values: dict[str, Any], tmp_path: Path) -> None:
 def test_any_switch_the_other_way(values: dict[str, Any]) -> None:
     """Each switch, over everything on: still sound, or refused with a message of ours."""
     defaults = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    before = render(values)
     wrong = []
     for path in switch_paths():
         try:
@@ -103,7 +104,8 @@ def test_any_switch_the_other_way(values: dict[str, Any]) -> None:
         except RenderError as error:
             wrong += [] if error.refusal else [(path, str(error))]
         else:
-            wrong += [(path, title(obj), one) for obj in objects for one in problems(obj, "1.37")]
+            changed = [obj for obj in objects if obj not in before]
+            wrong += [(path, title(obj), one) for obj in changed for one in problems(obj, "1.37")]
     assert wrong == []
 
 

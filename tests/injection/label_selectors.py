@@ -23,9 +23,5 @@ def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
             return labels.get(key) in values
         case "NotIn":
             return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
     msg = f"not an operator: {expression['operator']}"
     raise ValueError(msg)

@@ -14,9 +14,8 @@ from helm.kubernetes_schemas import KUBE_VERSIONS
 from helm.manifest_schemas import problems
 from helm.quantities import qos_class
 from injection.kubectl_program import kustomize
-from injection.pods import DOWNLOAD, INJECTED, VLLM
-from injection.policy_server import admit
-from injection.rendered_policy import policy, sidecar
+from injection.pods import DOWNLOAD, VLLM
+from injection.rendered_policy import sidecar
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.option_table import OPTIONS
 
@@ -113,23 +112,6 @@ def test_custom_resources_stay_as_they_are(tmp_path: Path) -> None:
     """Their lists are not merged but replaced, which would drop their own init containers."""
     sent = workload("LeaderWorkerSet", {"containers": [VLLM], "initContainers": [DOWNLOAD]}, LABEL)
     assert build(tmp_path, sent) == [sent]
-
-
-def test_image_is_replaced_like_any_other(tmp_path: Path) -> None:
-    """By `images:`, with a tag or a digest."""
-    digest = f"sha256:{'0123456789abcdef' * 4}"
-    images = [
-        {"name": "registry.example.com/vllm-specdec-exporter", "newName": "r.example.com/x", "digest": digest}
-    ]
-    (made,) = build(tmp_path, workload("Deployment", {"containers": [VLLM]}, LABEL), images=images)
-    assert pod_spec(made)["initContainers"][0]["image"] == f"r.example.com/x@{digest}"
-
-
-def test_policy_leaves_it_at_that(tmp_path: Path) -> None:
-    """Where both are used, the pod has one sidecar."""
-    (made,) = build(tmp_path, workload("Deployment", INJECTED["bare"]["spec"], LABEL))
-    sent = {**INJECTED["bare"], "spec": pod_spec(made)}
-    assert admit(policy(), sent) == sent
 
 
 def tapped(kind: str, annotation: str = "true") -> dict[str, Any]:

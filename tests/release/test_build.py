@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import sysconfig
 import tarfile
 import zipfile
@@ -249,18 +248,3 @@ def test_the_installed_package_brings_rules_and_dashboards(installed: Path, tmp_
     sources = {path.name for path in (ROOT / "dashboards" / "json").glob("*.json")}
     assert written.keys() == sources
     assert len(set(written.values())) == len(sources)
-
-
-def test_a_wheel_of_other_bytes_is_refused(built: Path, tmp_path: Path) -> None:
-    """By its hash: what is released can be pinned."""
-    (path,) = built.glob("*.whl")
-    other = tmp_path / path.name
-    shutil.copy(path, other)
-    with other.open("ab") as file:
-        file.write(b"\0")
-    lock = tmp_path / "lock.txt"
-    lock.write_text(f"{other.as_uri()} --hash=sha256:{digests(built)[path.name]}\n")
-    options = ("--no-index", "--no-deps", "--require-hashes", "--disable-pip-version-check")
-    done = run(python("-m", "pip", "install", "--target", tmp_path / "none", *options, "-r", lock), tmp_path)
-    assert done.returncode != 0
-    assert "DO NOT MATCH THE HASHES" in done.stdout + done.stderr

@@ -79,13 +79,6 @@ def test_the_package_says_the_next_one(bumped: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_generated_files_of_the_next_version_are_current(bumped: Path) -> None:
-    """So that the check before a release passes."""
-    for generator in ("release/version.py", *_GENERATORS):
-        succeed(python(generator, "--check"), bumped)
-
-
-@pytest.mark.full
 def test_a_version_that_was_forgotten_is_found(tree: Path) -> None:
     """Each file by name, with the remedy; and nothing is written."""
     bump(tree, NEXT)

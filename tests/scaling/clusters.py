@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from alerts.promtool import RULES
@@ -64,6 +65,14 @@ def two_clusters() -> Iterator[tuple[Cluster, Cluster]]:
     """Run the good and the bad cluster."""
     with _cluster("eu-1", "healthy") as good, _cluster("us-1", "collapse") as bad:
         yield good, bad
+
+
+def acceptance_of(good: Cluster, bad: Cluster) -> dict[str, Any]:
+    """Return what the exporters of both tell, by cluster: about that is what rules have to give."""
+    return {
+        good.name: pytest.approx(good.acceptance(), rel=0.1),
+        bad.name: pytest.approx(bad.acceptance(), abs=0.02),
+    }
 
 
 @contextlib.contextmanager

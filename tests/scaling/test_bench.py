@@ -60,15 +60,8 @@ def test_series_and_samples_grow_with_the_fleet(costs: tuple[Any, Any]) -> None:
     assert large.scraped == pytest.approx(small.scraped * LARGE / SMALL)
     assert large.samples_per_second / small.samples_per_second == pytest.approx(LARGE / SMALL, rel=0.3)
     assert 2 < large.recorded / small.recorded < LARGE / SMALL
-
-
-def test_a_prometheus_takes_memory_time_and_rules(costs: tuple[Any, Any]) -> None:
-    """Everything that the table shows was measured, and memory grows by less than the fleet."""
-    for cost in costs:
-        assert cost.memory_bytes > 0
-        assert cost.core_share > 0
-        assert 0 < cost.rule_share < cost.engines
-    assert costs[1].memory_bytes / costs[0].memory_bytes < LARGE / SMALL
+    assert 0 < large.memory_bytes / small.memory_bytes < LARGE / SMALL
+    assert all(cost.core_share > 0 and 0 < cost.rule_share < cost.engines for cost in costs)
 
 
 def test_a_sample_takes_less_on_disk_than_in_text(scale: ModuleType, frames: list[bytes]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import re
 import socket
 import ssl
@@ -69,29 +68,24 @@ class TestRequests:
         [line] = exporter.log_lines("too many requests at a time")
         assert line["web_max_requests"] == "2"
 
-    @pytest.mark.parametrize(
-        "head",
-        [
-            b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-            b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 9000 + b"\r\n\r\n",
-            b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X%d: a\r\n" % n for n in range(200)) + b"\r\n",
-        ],
-        ids=["line", "header", "headers"],
-    )
-    def test_large_heads(self, exporter: RunningExporter, head: bytes) -> None:
+    def test_large_heads(self, exporter: RunningExporter) -> None:
         """A request whose head is too large is refused, and its connection ends."""
-        with connected(exporter, head) as client:
-            received = b""
-            while part := client.recv(65536):
-                received += part
-        assert re.match(rb"HTTP/1\.[01] 4\d\d ", received)
+        begin = b"GET / HTTP/1.1\r\nHost: x\r\n"
+        for head in (
+            b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+            begin + b"X: " + b"a" * 9000 + b"\r\n\r\n",
+            begin + b"".join(b"X%d: a\r\n" % n for n in range(200)) + b"\r\n",
+        ):
+            with connected(exporter, head) as client:
+                received = b"".join(iter(lambda: client.recv(65536), b""))
+            assert re.match(rb"HTTP/1\.[01] 4\d\d ", received), head[:40]
 
     def test_connections(self, exporter: RunningExporter) -> None:
         """One more than there may be ends the one that was idle for longest, and is served."""
         with contextlib.ExitStack() as stack:
             idle = [stack.enter_context(connected(exporter)) for _ in range(MOST_CONNECTIONS)]
             eventually(lambda: exporter.get("/-/ready").status == 200)
-            idle[0].settimeout(5)
+            idle[0].settimeout(30)
             assert idle[0].recv(1) == b""
             idle[-1].sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
             assert idle[-1].recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
@@ -111,31 +105,6 @@ def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
             stack.enter_context(connected(exporter, half.encode()))
         eventually(lambda: exporter.get("/metrics").status == 503)
         assert request(f"http://127.0.0.2:{port}/metrics", source="127.0.0.2").status == 200
-
-
-def test_requests_in_one_go() -> None:
-    """A client that sends requests without end and reads nothing costs no memory."""
-    with running_exporter(*NO_SERVER) as exporter, connected(exporter) as client:
-        before = _resident(exporter.pid)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.settimeout(3)
-        with contextlib.suppress(TimeoutError):
-            for _ in range(2000):
-                client.sendall(b"GET /config HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
-        assert exporter.get("/-/healthy").status == 200
-        assert _resident(exporter.pid) - before < 16 * 1024
-
-
-def _resident(pid: int) -> int:
-    """The resident memory of a process, in kB."""
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])  # type: ignore[index]
-
-
-def test_any_number() -> None:
-    """0 is no limit; what is no number is refused by name."""
-    with running_exporter(*NO_SERVER, "--web.max-requests", "0") as exporter:
-        assert exporter.get("/metrics").status == 200
-        assert "max_requests:" in exporter.get("/config").text
 
 
 # --- in this process, where limits can be made small
@@ -163,7 +132,7 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Admissi
 
 async def _ended(reader: asyncio.StreamReader) -> bool:
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await reader.read() == b""
     except ConnectionError:
         return True
@@ -283,31 +252,6 @@ class _Made(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
-
-
-async def test_no_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """It says so once, and accepts again as soon as it can."""
-    monkeypatch.setattr("vllm_specdec_exporter.listener._PAUSE_SECONDS", 0.01)
-    loop = asyncio.get_running_loop()
-    accept, failures = loop.sock_accept, [0]
-
-    async def fails(bound: socket.socket) -> tuple[socket.socket, object]:
-        if failures[0] < 3:
-            failures[0] += 1
-            raise OSError(errno.EMFILE, "Too many open files")
-        return await accept(bound)
-
-    monkeypatch.setattr(loop, "sock_accept", fails)
-    admission = Admission(0)
-    runner = await admission.set_up(web.Application())
-    listener = await Listener.open("127.0.0.1", 0)
-    with caplog.at_level("INFO", "vllm_specdec_exporter"):
-        listener.serve(admission)
-        answer = await asyncio.to_thread(request, f"http://{listener.addresses[0]}/nothing")
-    assert answer.status == 404
-    assert [record.getMessage() for record in caplog.records] == ["cannot accept connections"]
-    listener.close()
-    await runner.cleanup()
 
 
 def test_the_limits_are_told() -> None:

@@ -40,12 +40,14 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
 
 
 def test_a_change_is_told_once() -> None:
-    """What stays is not repeated, however the numbers behind it move."""
+    """What stays is not repeated, however the numbers behind it move, or whether speedup is measured now."""
     moved = replace(BAD, payoff=replace(BAD.payoff, speedup=0.7), advice=replace(BAD.advice, reason="else"))
+    measured = replace(GOOD, payoff=replace(GOOD.payoff, basis=Basis.MEASURED, speedup=1.3))
 
     assert len(told(GOOD, BAD, "payoff", "recommendation")) == 2
     assert told(BAD, BAD, "payoff", "recommendation") == []
     assert told(BAD, moved, "payoff", "recommendation") == []
+    assert told(GOOD, measured, "payoff") == []
 
 
 def test_another_k_is_another_recommendation() -> None:
@@ -54,13 +56,6 @@ def test_another_k_is_another_recommendation() -> None:
     [line] = told(BETTER, other, "payoff", "recommendation")
 
     assert line["recommended_num_speculative_tokens"] == 1
-
-
-def test_a_speedup_that_is_measured_from_now_on_is_no_change_of_verdict() -> None:
-    """The verdict is what matters; the aggregate line has the basis."""
-    measured = replace(GOOD, payoff=replace(GOOD.payoff, basis=Basis.MEASURED, speedup=1.3))
-
-    assert told(GOOD, measured, "payoff") == []
 
 
 @pytest.mark.parametrize("after", [IDLE, old_engine(), replace(GOOD, payoff=Payoff(), advice=Advice())])
@@ -91,25 +86,16 @@ def test_the_aggregate_tells_payoff_and_recommendation() -> None:
     assert fields["recommended_num_speculative_tokens"] == measured.advice.num_speculative_tokens
 
 
-def test_the_aggregate_says_so_where_nothing_is_recommended() -> None:
-    """An active engine without advice is told apart from one that is not judged."""
+def test_the_aggregate_says_what_there_is() -> None:
+    """An active engine without advice is told apart from one that is not judged; a K of 0 is a value."""
     varying = aggregated(engine(draft_length=2.3))
+    off = aggregated(replace(GOOD, advice=Advice(Action.DISABLE, 0, "no K pays")))
 
     assert varying["recommendation"] == Action.INSUFFICIENT_DATA
     assert "recommended_num_speculative_tokens" not in varying
     assert varying["payoff"] == PayoffVerdict.BENEFICIAL
-
-
-def test_the_aggregate_of_what_is_not_active_leaves_both_out() -> None:
-    """What does not exist is left out, as on /metrics."""
     assert not {"payoff", "speedup", "speedup_basis", "recommendation"} & set(aggregated(IDLE))
-
-
-def test_no_speculation_is_a_recommendation_with_a_k_of_0() -> None:
-    """0 is a value, and not nothing."""
-    off = replace(GOOD, advice=Advice(Action.DISABLE, 0, "no K pays"))
-
-    assert aggregated(off)["recommended_num_speculative_tokens"] == 0
+    assert off["recommended_num_speculative_tokens"] == 0
 
 
 # --- single requests

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,9 @@ import pytest
 from support.builders import vllm_lines
 from support.commands import run
 from support.exporter import running_exporter
-from support.faulty_server import FaultyServer, answer, sequence
+from support.faulty_server import FaultyServer, sequence
 from support.programs import eventually, simulator
-from vllm_specdec_exporter import baseline, dialects, get_metrics, snapshot
+from vllm_specdec_exporter import dialects, get_metrics, snapshot
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
 from vllm_specdec_exporter.reading import Counters
@@ -89,23 +89,28 @@ def truth() -> float:
 
 
 class TestMeasured:
-    def test_agrees_with_the_truth(self, measured: RunningExporter) -> None:
-        """What is measured against the recorded baseline is what the simulator really gains."""
-        speedup = measured.metrics().value("measured_speedup", window="5s")
+    def test_agrees_with_the_truth_and_decides_payoff(self, setup: Setup, measured: RunningExporter) -> None:
+        """What is measured against the baseline is what the simulator gains, whatever the cost profile says.
 
-        assert speedup == pytest.approx(truth(), rel=TOLERANCE)
-
-    def test_decides_payoff(self, measured: RunningExporter) -> None:
-        """The measured speedup counts, whatever the cost profile makes of it; JSON and metrics agree."""
+        Metrics, JSON, the page and the one-shot diagnosis with the same file tell the same.
+        """
         metrics = measured.metrics()
         [engine] = get_metrics(measured.url).targets[0].engines
+        checked = run("check", setup.url, "--for", "3s", "--baseline.file", str(setup.baseline_file))
+        speedup = metrics.value("measured_speedup", window="5s")
 
+        assert speedup == pytest.approx(truth(), rel=TOLERANCE)
+        assert metrics.value("estimated_speedup", window="5s") != speedup
         assert metrics.one_hot("payoff") == ["beneficial"]
         assert (engine.payoff.verdict, engine.payoff.basis) == (PayoffVerdict.BENEFICIAL, Basis.MEASURED)
         assert engine.payoff.reasons[0].startswith("measured ")
-        assert metrics.value("estimated_speedup", window="5s") != metrics.value(
-            "measured_speedup", window="5s"
-        )
+        page = measured.get("/").text
+        assert "times as fast as without speculation, measured, last 5s" in page
+        assert "Against the baseline" in page
+        found = " ".join(checked.out.split())
+        assert (checked.code, checked.err) == (0, "")
+        assert "times as fast as without speculation (measured)" in found
+        assert "payoff beneficial (measured " in found
 
     def test_latencies_are_compared(self, measured: RunningExporter) -> None:
         """By percentile, save where a bucket is too coarse for one; tokens and requests are faster."""
@@ -123,13 +128,6 @@ class TestMeasured:
             return set(found) == fine and found["end_to_end", "50"] < 0.7 and speedup > 1 / 0.7
 
         assert measured.wait_for(compared)
-
-    def test_is_shown_on_the_page(self, measured: RunningExporter) -> None:
-        """The page leads with what was measured, and has the comparison."""
-        page = measured.get("/").text
-
-        assert "times as fast as without speculation, measured, last 5s" in page
-        assert "Against the baseline" in page
 
     def test_is_logged(self, measured: RunningExporter) -> None:
         """The aggregate line tells the speedup and its basis, and a change of verdict has a line."""
@@ -150,34 +148,6 @@ class TestMeasured:
             for x in measured.log_lines("recommendation")
         ]
         assert [before for before, after in pairwise(advised) if before == after] == []
-
-    def test_check_agrees(self, setup: Setup) -> None:
-        """The one-shot diagnosis takes the same file, and leads with the measured speedup."""
-        outcome = run("check", setup.url, "--for", "3s", "--baseline.file", str(setup.baseline_file))
-        found = " ".join(outcome.out.split())
-
-        assert (outcome.code, outcome.err) == (0, "")
-        assert "times as fast as without speculation (measured)" in found
-        assert "payoff beneficial (measured " in found
-
-
-def test_a_baseline_of_another_model_measures_nothing(setup: Setup) -> None:
-    """A finding says why, speedup is estimated instead, and no series pretends to a measurement."""
-    other = setup.folder / "other.json"
-    other.write_bytes(
-        baseline.encode(replace(baseline.load(str(setup.baseline_file)), model_name="some/other-model"))
-    )
-    with running_exporter(
-        "--vllm.url", setup.url, "--baseline.file", str(other), "--window", "5s"
-    ) as exporter:
-        metrics = exporter.wait_for(lambda m: m if m.one_hot("payoff") else None)
-        [engine] = get_metrics(exporter.url).targets[0].engines
-
-    for name in ("measured_speedup", "measured_requests", "latency_ratio"):
-        assert metrics.values(name) == {}
-    assert engine.payoff.basis is Basis.ESTIMATED
-    [finding] = [f for f in engine.findings if "some/other-model" in f.text]
-    assert finding.action == "Until then, speedup is estimated instead of measured."
 
 
 # --- reload
@@ -218,29 +188,6 @@ class TestReload:
             # The thresholds of a cheap drafter follow its method too.
             assert _threshold(first) != _threshold(second)
 
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"cost": {"profile": "free"}}, '"free": no such profile; known: auto, '),
-            ({"baseline": {"file": "/nowhere.json"}}, '"/nowhere.json": cannot be read'),
-            ({"spec": {"config": "{"}}, "not JSON"),
-            ({"cost": {"draft_memory": "16GB"}}, "--cost.draft-memory and --cost.gpu-memory go together"),
-        ],
-    )
-    def test_of_what_cannot_be_used(self, settings: dict[str, Any], message: str) -> None:
-        """The old configuration stays in force, and the answer says why in one line."""
-        with FaultyServer(answer(_body(0))) as server:
-            good: dict[str, Any] = {"vllm": {"url": server.url}, "cost": {"profile": "ngram"}}
-            with running_exporter(config=good) as exporter:
-                exporter.wait_until_up()
-                exporter.configure({**good, **settings})
-                refused = exporter.post("/-/reload")
-
-                assert refused.status == 500
-                assert message in refused.text
-                assert refused.text.count("\n") == 1
-                assert exporter.metrics().labels("info")[0]["cost_profile"] == "ngram"
-
 
 def _threshold(metrics: Metrics) -> float | None:
     return metrics.value("threshold", name="optimal_acceptance_ratio")
@@ -273,87 +220,45 @@ def advised() -> Iterator[RunningExporter]:
 
 
 class TestSnapshot:
-    @pytest.mark.parametrize(
-        ("metric", "within"),
-        [
-            ("payoff", ("payoff",)),
-            ("recommendation", ("advice",)),
-            ("recommended_num_speculative_tokens", ("advice",)),
-        ],
-    )
-    def test_metrics_of_an_engine(
-        self, advised: RunningExporter, metric: str, within: tuple[str, ...]
-    ) -> None:
+    def test_metrics_of_an_engine(self, advised: RunningExporter) -> None:
         """A judgement is kept whole, with its reasons; all else but identities is left out."""
-        [engine] = advised.snapshot(f"?metric={metric}")["targets"][0]["engines"]
         [whole] = advised.snapshot()["targets"][0]["engines"]
+        for metric, name in (
+            ("payoff", "payoff"),
+            ("recommendation", "advice"),
+            ("recommended_num_speculative_tokens", "advice"),
+        ):
+            [engine] = advised.snapshot(f"?metric={metric}")["targets"][0]["engines"]
+            identity = {"model_name": whole["model_name"], "engine": whole["engine"]}
+            assert engine == {**identity, "windows": [], name: whole[name]}, metric
 
-        assert set(engine) == {"model_name", "engine", "windows", *within}
-        assert engine["windows"] == []
-        for name in within:
-            assert engine[name] == whole[name]
-
-    @pytest.mark.parametrize(
-        ("metric", "field"),
-        [
-            ("estimated_speedup", "speedup"),
-            ("break_even_acceptance_length", "break_even_acceptance_length"),
-            ("break_even_acceptance_ratio", "break_even_acceptance_ratio"),
-        ],
-    )
-    def test_metrics_of_a_window(self, advised: RunningExporter, metric: str, field: str) -> None:
+    def test_metrics_of_a_window(self, advised: RunningExporter) -> None:
         """Of the estimate the one field is kept, with the value that /metrics has."""
-        [engine] = advised.snapshot(f"?metric={metric}&window=5m")["targets"][0]["engines"]
-
-        assert engine["windows"] == [
-            {"window": "5m", "estimate": {field: advised.metrics().value(metric, window="5m")}}
-        ]
-
-    def test_validates(self, advised: RunningExporter) -> None:
-        """A snapshot with payoff and advice is what the schema says, and decodes to what was sent."""
-        document = advised.snapshot()
-        jsonschema.validate(document, snapshot.schema(), cls=jsonschema.Draft202012Validator)
-        [engine] = document["targets"][0]["engines"]
-
-        assert engine["payoff"]["basis"] == "estimated"
-        assert engine["advice"]["options"]
-        assert engine["advice"]["rules"]
-        body = advised.get("/api/v1/snapshot").body
-        assert json.loads(snapshot.encode(snapshot.decode(body))) == json.loads(body)
+        for metric in ("estimated_speedup", "break_even_acceptance_length", "break_even_acceptance_ratio"):
+            [engine] = advised.snapshot(f"?metric={metric}&window=5m")["targets"][0]["engines"]
+            estimate = {metric.removeprefix("estimated_"): advised.metrics().value(metric, window="5m")}
+            assert engine["windows"] == [{"window": "5m", "estimate": estimate}], metric
 
     def test_agrees_with_metrics(self, advised: RunningExporter) -> None:
-        """JSON and /metrics tell the same verdict and the same K."""
-        [engine] = advised.snapshot()["targets"][0]["engines"]
+        """It decodes to what was sent, as its schema says; /metrics has the same verdict and the same K."""
+        document = advised.snapshot()
+        jsonschema.validate(document, snapshot.schema(), cls=jsonschema.Draft202012Validator)
+        assert json.loads(snapshot.encode(snapshot.decode(json.dumps(document).encode()))) == document
+
+        [engine] = document["targets"][0]["engines"]
         metrics = advised.metrics()
-
+        advice = engine["advice"]
+        assert (engine["payoff"]["basis"], bool(advice["options"]), bool(advice["rules"])) == (
+            "estimated",
+            True,
+            True,
+        )
         assert [engine["payoff"]["verdict"]] == metrics.one_hot("payoff") == ["beneficial"]
-        assert [engine["advice"]["action"]] == metrics.one_hot("recommendation")
+        assert [advice["action"]] == metrics.one_hot("recommendation")
         k = metrics.value("recommended_num_speculative_tokens")
-        assert engine["advice"]["num_speculative_tokens"] == k
         assert k is not None
+        assert advice["num_speculative_tokens"] == k
         assert engine["deployment"]["cost_profile"] == metrics.labels("info")[0]["cost_profile"]
-
-    def test_aggregate_line(self, advised: RunningExporter) -> None:
-        """The log tells payoff and recommendation with the values that the snapshot has."""
-        [engine] = advised.snapshot()["targets"][0]["engines"]
-        line = eventually(lambda: next((x for x in advised.log_lines("aggregate") if x.get("payoff")), None))
-
-        assert line["payoff"] == "beneficial"
-        assert float(line["speedup"]) == round(engine["payoff"]["speedup"], 2)
-        assert line["speedup_basis"] == "estimated"
-        assert line["recommendation"] == engine["advice"]["action"]
-        assert line["recommended_num_speculative_tokens"] == str(engine["advice"]["num_speculative_tokens"])
-
-    def test_changes_are_told_once(self, advised: RunningExporter) -> None:
-        """A verdict and a recommendation have one line each, however many polls confirm them."""
-        [payoff] = advised.log_lines("payoff")
-        [recommendation] = advised.log_lines("recommendation")
-        [engine] = advised.snapshot()["targets"][0]["engines"]
-
-        assert (payoff["payoff"], payoff["speedup_basis"]) == ("beneficial", "estimated")
-        assert payoff["why"] == "; ".join(engine["payoff"]["reasons"])
-        assert recommendation["recommendation"] == engine["advice"]["action"]
-        assert recommendation["why"] == engine["advice"]["reason"]
 
 
 def test_a_server_that_does_not_tell_its_load_has_no_payoff() -> None:

@@ -113,24 +113,6 @@ def test_lines_in_the_log_go_on() -> None:
         )
 
 
-def test_a_longer_interval() -> None:
-    """What is known stays until the first poll on the new beat; nobody is down meanwhile."""
-    server = Timed()
-    with (
-        serving(server) as urls,
-        running_exporter(*HERE, config=settings(urls, "400ms", "300ms"), fast=False) as exporter,
-    ):
-        exporter.wait_until_up()
-        exporter.configure(settings(urls, "5s", "300ms"))
-        assert exporter.post("/-/reload").status == 200
-        polls, end = len(server.times), time.monotonic() + 10
-        while len(server.times) < polls + 2 and time.monotonic() < end:
-            assert set(exporter.metrics("up").values("up").values()) == {1.0}
-            time.sleep(0.1)
-        assert exporter.metrics("poll_errors_total").errors() == {}
-        assert len(server.times) >= polls + 1
-
-
 def test_beats_do_not_run_together() -> None:
     """After another interval, and after the process stood still, servers are asked one after the other."""
     servers = Timed(), Timed(), Timed(), Timed()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +11,7 @@ import yaml
 
 from economics.servers import judged, settings_for
 from per_request.exact import record, request
-from support.builders import count, lines, vllm_lines
+from support.builders import count, lines, refusal, vllm_lines
 from support.certificates import Authority
 from support.faulty_server import FaultyServer, answer
 from tap import streams
@@ -26,7 +25,6 @@ from vllm_specdec_exporter.per_request.classification import TypeRule
 from vllm_specdec_exporter.per_request.grouping import TEMPERATURE_BOUNDS
 from vllm_specdec_exporter.per_request.observation import RecordState, Source
 from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.per_request.tally import Bounds
 from vllm_specdec_exporter.request_options import MOST_TENANTS, REQUEST_OPTIONS
 from vllm_specdec_exporter.requests import loads_of
 from vllm_specdec_exporter.result import TargetResult
@@ -104,20 +102,15 @@ def passes(tap: Tap, **headers: str) -> None:
 
 
 class TestWhoTells:
-    def test_nobody(self) -> None:
-        """Without a tap and a token nothing is published of requests, not even zeros."""
-        assert Running({}).exporter.latest().requests is None
-
-    @pytest.mark.parametrize(("tap", "push"), [(True, False), (False, True), (True, True)])
-    def test_somebody(self, tap: bool, push: bool, token: str) -> None:
+    def test_somebody(self, token: str) -> None:
         """Whoever may tell is there from the beginning, with zeros."""
-        running = Running({**(TAP if tap else {}), **({"push.bearer-token-file": token} if push else {})})
-        sources = ["push"] * push + ["tap"] * tap
-
-        assert [(o.source, o.record, o.requests) for o in running.known.observations] == [
-            (source, state, 0) for source in sources for state in sorted(RecordState)
-        ]
-        assert (running.known.groups, running.known.models, running.known.tap) == ((), (), None)
+        push = {"push.bearer-token-file": token}
+        for flags, sources in ((TAP, ["tap"]), (push, ["push"]), ({**TAP, **push}, ["push", "tap"])):
+            known = Running(flags).known
+            assert [(o.source, o.record, o.requests) for o in known.observations] == [
+                (source, state, 0) for source in sources for state in sorted(RecordState)
+            ]
+            assert (known.groups, known.models, known.tap) == ((), (), None)
 
     def test_the_tap(self) -> None:
         """Its own numbers are published once it is there, and what passes it is counted as its."""
@@ -129,18 +122,6 @@ class TestWhoTells:
         assert [(o.source, o.record) for o in running.known.observations if o.requests] == [
             ("tap", "detailed")
         ]
-
-    def test_pushes(self, token: str) -> None:
-        """What was pushed is counted, and so is what could not be used of it."""
-        running = Running({"push.bearer-token-file": token})
-        running.observe(82, 38)
-        running.exporter.requests.reject(3)
-
-        assert {(o.source, o.record): o.requests for o in running.known.observations if o.requests} == {
-            ("push", "summary"): 2
-        }
-        assert running.known.push_rejected_total == 3
-        assert running.model.window_requests == 2
 
 
 class TestReload:
@@ -188,36 +169,23 @@ class TestReload:
             (0, 1),
         )
 
-    async def test_other_buckets_of_temperature(self, token: str) -> None:
-        """Requests from then on are grouped by them; what was counted under the old ones stays."""
-        running = Running({"push.bearer-token-file": token})
-        running.observe(82, temperature=0.6)
-        await running.reload(requests__temperature_bound=["0.65"])
-        running.observe(38, temperature=0.6)
+    async def test_other_buckets_of_temperature_zones_and_tenants(self, token: str) -> None:
+        """New requests are grouped and judged by them; what was counted by the old ones stays as it was.
 
-        assert [(g.temperature, sum(g.outcomes.values())) for g in running.known.groups] == [
-            ("0-0.65", 1),
-            ("0.5-0.7", 1),
-        ]
-        assert [group.temperature for group in running.model.groups] == ["0-0.65"]
-
-    async def test_other_zones(self, token: str) -> None:
-        """A request keeps the outcome that it was counted with; new ones are judged by the new zones."""
-        running = Running({"push.bearer-token-file": token})
-        running.observe(38)
-        await running.reload(threshold=["disable_acceptance_ratio=0.3"])
-        running.observe(38)
-
-        assert running.known.groups[0].outcomes == {"loses": 1, "break_even": 1, "gains": 0}
-        assert (running.model.window_requests, running.model.losing_requests_ratio) == (1, 0.0)
-
-    async def test_other_tenants(self, token: str) -> None:
-        """A tenant that is no longer told apart keeps its count, and counts as one of the others."""
+        A tenant that is no longer told apart counts as one of the others from then on.
+        """
         running = Running({"push.bearer-token-file": token, "requests.tenant": ["acme"]})
-        running.observe(82, tenant="acme")
-        await running.reload(requests__tenant=["globex"])
-        running.observe(82, 82, tenant="acme")
+        running.observe(38, temperature=0.6, tenant="acme")
+        changes: dict[str, Any] = {"threshold": ["disable_acceptance_ratio=0.3"]}
+        changes |= {"requests__temperature_bound": ["0.65"], "requests__tenant": ["globex"]}
+        await running.reload(**changes)
+        running.observe(38, 38, temperature=0.6, tenant="acme")
 
+        assert {group.temperature: group.outcomes for group in running.known.groups} == {
+            "0-0.65": {"loses": 0, "break_even": 2, "gains": 0},
+            "0.5-0.7": {"loses": 1, "break_even": 0, "gains": 0},
+        }
+        assert [group.temperature for group in running.model.groups] == ["0-0.65"]
         assert {t.tenant: sum(t.outcomes.values()) for t in running.known.tenants} == {"acme": 1, "other": 2}
 
     async def test_what_the_tap_classifies_by(self) -> None:
@@ -240,18 +208,6 @@ class TestReload:
         running = Running(TAP)
         await running.reload(push__bearer_token_file=token)
         assert {o.source for o in running.known.observations} == {"tap"}
-
-    async def test_a_configuration_that_is_refused(self, token: str) -> None:
-        """Everything stays as it was."""
-        running = Running({"push.bearer-token-file": token})
-        running.observe(82)
-        before = running.known
-        with pytest.raises(ConfigError, match=r"requests\.window"):
-            await running.reload(requests__window="1s")
-
-        assert running.known == before
-        running.observe(82)
-        assert running.known.groups[0].outcomes["gains"] == 2
 
 
 class TestLoads:
@@ -303,17 +259,16 @@ class TestAdvice:
         return engine.advice
 
     async def test_comes_from_records(self, token: str) -> None:
-        """What single requests tell of their drafts makes advice possible where drafts vary."""
+        """What single requests tell of their drafts makes advice possible where drafts vary.
+
+        Without them it is said what is missing.
+        """
         advice = await self.advised(20, token)
+        without = await self.advised(0, token)
 
         assert (advice.action, advice.num_speculative_tokens) == (Action.DECREASE_K, 2)
-
-    async def test_does_not_come_without(self, token: str) -> None:
-        """Without them it is said what is missing."""
-        advice = await self.advised(0, token)
-
-        assert advice.action is Action.INSUFFICIENT_DATA
-        assert "detailed records of the requests would (docs/requests.md)" in advice.reason
+        assert without.action is Action.INSUFFICIENT_DATA
+        assert "detailed records of the requests would (docs/requests.md)" in without.reason
 
 
 # --- options
@@ -343,11 +298,6 @@ class TestDefaults:
         assert load({"tap.listen-address": ":9852", "vllm.url": ["http://a:1/own/metrics"]}).tap == TapConfig(
             listen=("", 9852), upstream=parse_target("http://a:1/own/metrics")
         )
-
-    def test_every_option_has_a_help_of_one_sentence_or_more(self) -> None:
-        """Each says what it is and ends like a sentence."""
-        assert {option.name for option in REQUEST_OPTIONS} <= {option.name for option in OPTIONS}
-        assert [option.name for option in REQUEST_OPTIONS if not option.help.endswith((".", ")."))] == []
 
 
 #: Every option, as flag, as variable and as YAML; and what is made of it, wherever it comes from.
@@ -406,61 +356,35 @@ def made_of(found: Config) -> dict[str, Any]:
 
 
 class TestForms:
-    @pytest.mark.parametrize("name", FORMS)
-    def test_flag_environment_and_file(self, name: str, tmp_path: Path) -> None:
-        """Each option means the same wherever it is said."""
-        flag, text, document, expected = FORMS[name]
-        others = {other: value for other, value in WITH.items() if other != name}
-        file = tmp_path / "config.yml"
-        section, _, key = name.replace("-", "_").rpartition(".")
-        file.write_text(yaml.safe_dump({section: {key: document}}))
-        for found in (
-            load({**others, name: flag}),
-            load(others, {variable(name): text}),
-            load(others, {}, str(file)),
-        ):
-            assert made_of(found)[name] == expected
+    def test_flag_environment_and_file(self, tmp_path: Path) -> None:
+        """Each option means the same wherever it is said; of those for files there is a test of its own."""
+        file, wrong = tmp_path / "config.yml", []
+        for name, (flag, text, document, expected) in FORMS.items():
+            others = {other: value for other, value in WITH.items() if other != name}
+            section, _, key = name.replace("-", "_").rpartition(".")
+            file.write_text(yaml.safe_dump({section: {key: document}}))
+            for place, found in (
+                ("flag", load({**others, name: flag})),
+                ("variable", load(others, {variable(name): text})),
+                ("file", load(others, {}, str(file))),
+            ):
+                if made_of(found)[name] != expected:
+                    wrong.append(f"{name} as {place}: {made_of(found)[name]} instead of {expected}")
+        assert wrong == []
+        files = {"tap.cert-file", "tap.key-file", "push.bearer-token-file"}
+        assert {option.name for option in REQUEST_OPTIONS} == {*FORMS, *files}
 
-    def test_all_of_them_are_tried(self) -> None:
-        """But for the files, of which there is a test of its own."""
-        assert {option.name for option in REQUEST_OPTIONS} - set(FORMS) == {
-            "tap.cert-file",
-            "tap.key-file",
-            "push.bearer-token-file",
-        }
-        assert len(fields(Bounds)) == sum(name.startswith("requests.bounds.") for name in FORMS)
-
-    def test_one_file_with_all(self, tmp_path: Path, token: str) -> None:
-        """As operators write it."""
+    def test_options_for_files(self, tmp_path: Path, token: str) -> None:
+        """Certificate, key and token, as operators write them."""
         certificate, key = Authority(tmp_path, "authority").issue("127.0.0.1")
+        tap = {"listen_address": ":9852", "cert_file": certificate, "key_file": key}
         file = tmp_path / "config.yml"
-        file.write_text(
-            f"""
-tap:
-  listen_address: ":9852"
-  upstream: unix:/run/vllm.sock
-  cert_file: {certificate}
-  key_file: {key}
-push: {{bearer_token_file: {token}}}
-requests:
-  window: 10m
-  temperature_bound: [0, 1]
-  type_header: X-Kind
-  type: ["code=model:*coder*"]
-  tenant_header: X-Tenant
-  tenant: [acme]
-  bounds:
-    acceptance: [0.5, 0.65, 1]
-"""
-        )
+        file.write_text(yaml.safe_dump({"tap": tap, "push": {"bearer_token_file": token}}))
         found = load({}, {}, str(file))
 
-        assert found.tap == TapConfig(
-            ("", 9852), parse_target("unix:/run/vllm.sock"), cert_file=certificate, key_file=key
-        )
+        assert found.tap is not None
+        assert (found.tap.cert_file, found.tap.key_file) == (certificate, key)
         assert found.push_token_file == token
-        assert found.requests.window_seconds == 600
-        assert found.requests.bounds == Bounds(acceptance_ratio=(0.5, 0.65, 1.0))
 
 
 NUMBER = "a number of at least 0 is expected"
@@ -471,52 +395,33 @@ RULE = (
 NAME = "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in code=model:*coder*"
 HEADER = "the name of a header is expected, such as X-Request-Type"
 BARE = "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
-WRONG: list[tuple[str, str, str]] = [
-    (
-        "tap.listen-address",
-        "9852",
-        "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850",
-    ),
-    (
-        "tap.upstream",
-        "vllm:8000",
-        "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock",
-    ),
-    ("tap.upstream", "http://a:1/v1", BARE),
-    ("tap.upstream", "http://a:1/metrics", BARE),
-    ("tap.upstream", "http://a:1?x=1", BARE),
-    ("tap.upstream", "unix:/a.sock:/v1", BARE),
-    ("tap.ask-for-usage", "yes", "allowed: true, false"),
-    ("tap.drain-timeout", "25", "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"),
-    ("tap.drain-timeout", "-1s", "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"),
-    ("tap.cert-file", "/none/such", "cannot be read: No such file or directory"),
-    ("tap.key-file", "/none/such", "cannot be read: No such file or directory"),
-    ("push.bearer-token-file", "/none/such", "cannot be read: No such file or directory"),
-    ("requests.window", "30", "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"),
-    ("requests.window", "59s", "at least 1m is needed"),
-    ("requests.temperature-bound", "-0.1", NUMBER),
-    ("requests.temperature-bound", "warm", NUMBER),
-    ("requests.temperature-bound", "inf", NUMBER),
-    ("requests.temperature-bound", "nan", NUMBER),
-    ("requests.default-temperature", "-1", NUMBER),
-    ("requests.default-temperature", "inf", NUMBER),
-    ("requests.type-header", "X Kind", HEADER),
-    ("requests.type-header", "X-Kind: code", HEADER),
-    ("requests.tenant-header", "", HEADER),
-    ("requests.type", "code", RULE),
-    ("requests.type", "code=body:x", RULE),
-    (
-        "requests.type",
-        "my code=model:x",
-        NAME,
-    ),
-    ("requests.tenant", " ", "the name of a tenant is expected, as the header has it"),
-    ("requests.tenant", "a\nb", "the name of a tenant is expected, as the header has it"),
-    *(
-        (f"requests.bounds.{name}", value, NUMBER)
-        for name in ("acceptance", "accepted-per-draft", "first-token", "output-token")
-        for value in ("-1", "low", "inf")
-    ),
+UNIT = "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"
+ADDRESS = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
+MISSING = "cannot be read: No such file or directory"
+TENANT = "the name of a tenant is expected, as the header has it"
+UPSTREAM = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
+WRONG: list[tuple[str, list[str], str]] = [
+    ("tap.listen-address", ["9852"], ADDRESS),
+    ("tap.upstream", ["vllm:8000"], UPSTREAM),
+    ("tap.upstream", ["http://a:1/v1", "http://a:1/metrics", "http://a:1?x=1", "unix:/a.sock:/v1"], BARE),
+    ("tap.ask-for-usage", ["yes"], "allowed: true, false"),
+    ("tap.drain-timeout", ["25", "-1s"], UNIT),
+    ("tap.cert-file", ["/none/such"], MISSING),
+    ("tap.key-file", ["/none/such"], MISSING),
+    ("push.bearer-token-file", ["/none/such"], MISSING),
+    ("requests.window", ["30"], UNIT),
+    ("requests.window", ["59s"], "at least 1m is needed"),
+    ("requests.temperature-bound", ["-0.1", "warm", "inf", "nan"], NUMBER),
+    ("requests.default-temperature", ["-1", "inf"], NUMBER),
+    ("requests.type-header", ["X Kind", "X-Kind: code"], HEADER),
+    ("requests.tenant-header", [""], HEADER),
+    ("requests.type", ["code", "code=body:x"], RULE),
+    ("requests.type", ["my code=model:x"], NAME),
+    ("requests.tenant", [" ", "a\nb"], TENANT),
+    ("requests.bounds.acceptance", ["-1", "low", "inf"], NUMBER),
+    ("requests.bounds.accepted-per-draft", ["-1", "low", "inf"], NUMBER),
+    ("requests.bounds.first-token", ["-1", "low", "inf"], NUMBER),
+    ("requests.bounds.output-token", ["-1", "low", "inf"], NUMBER),
 ]
 ITSELF = (
     "the tap would relay to itself; --vllm.url and --tap.upstream have vLLM's own port, such as "
@@ -525,117 +430,89 @@ ITSELF = (
 REPEATABLE = {option.name for option in OPTIONS if option.repeatable}
 
 
+RISE = "bounds must rise, and there must be one"
+TAKEN = "--web.listen-address has this port already"
+PAIR = "--tap.cert-file and --tap.key-file go together"
+WHOM = "--tap.upstream is needed where several servers are polled: the tap relays to one of them"
+MANY = {"requests.tenant": [f"t{number}" for number in range(MOST_TENANTS + 1)]}
+TOGETHER: list[tuple[dict[str, Any], str]] = [
+    ({"tap.upstream": "http://ada:secret@a:1"}, f'--tap.upstream "http://<secret>@a:1": {BARE}'),
+    ({"requests.temperature-bound": ["0.7", "0.5"]}, f"--requests.temperature-bound [0.7, 0.5]: {RISE}"),
+    ({"requests.bounds.acceptance": ["0.5", "0.50"]}, f"--requests.bounds.acceptance [0.5, 0.5]: {RISE}"),
+    (
+        {"requests.bounds.first-token": [str(number) for number in range(41)]},
+        "--requests.bounds.first-token: 41 bounds; allowed: up to 40",
+    ),
+    (
+        {"requests.tenant": ["acme"]},
+        "--requests.tenant needs --requests.tenant-header: where the tap finds the tenant",
+    ),
+    (
+        {**MANY, "requests.tenant-header": "X-Tenant"},
+        "--requests.tenant: 101 tenants; allowed: up to 100",
+    ),
+    ({**TAP, "vllm.url": ["http://a:1", "http://b:1"]}, WHOM),
+    ({"tap.listen-address": ":9850"}, f'--tap.listen-address ":9850": {TAKEN}'),
+    (
+        {"tap.listen-address": "[::1]:1", "web.listen-address": "0.0.0.0:1"},
+        f'--tap.listen-address "[::1]:1": {TAKEN}',
+    ),
+    *(
+        ({"tap.listen-address": listen, "vllm.url": [url]}, f'--tap.listen-address "{listen}": {ITSELF}')
+        for listen, url in (
+            (":8000", "http://127.0.0.1:8000"),
+            ("0.0.0.0:8000", "http://localhost:8000"),
+            ("[::]:8000", "http://[::1]:8000"),
+            ("127.0.0.1:8000", "http://localhost:8000"),
+            ("10.0.0.1:80", "http://10.0.0.1"),
+        )
+    ),
+    ({**TAP, "tap.cert-file": "/dev/null"}, PAIR),
+    ({**TAP, "tap.key-file": "/dev/null"}, PAIR),
+]
+
+
 class TestErrors:
-    @pytest.mark.parametrize(("name", "text", "why"), WRONG)
-    def test_of_one_value(self, name: str, text: str, why: str, tmp_path: Path) -> None:
+    def test_of_one_value(self, tmp_path: Path) -> None:
         """Each names the place that it came from, the value, and what is allowed."""
-        shown = json.dumps(text, ensure_ascii=False)
-        file = tmp_path / "config.yml"
-        section, _, key = name.replace("-", "_").rpartition(".")
-        file.write_text(yaml.safe_dump({section: {key: [text] if name in REPEATABLE else text}}))
-        cases = [
-            (partial(load, {name: [text] if name in REPEATABLE else text}), f"--{name}"),
-            (partial(load, {}, {}, str(file)), f"{section}.{key} in {file}"),
+        file, wrong = tmp_path / "config.yml", []
+        for name, text, why in ((name, text, why) for name, texts, why in WRONG for text in texts):
+            given = [text] if name in REPEATABLE else text
+            section, _, key = name.replace("-", "_").rpartition(".")
+            file.write_text(yaml.safe_dump({section: {key: given}}))
+            cases = [(({name: given},), f"--{name}"), (({}, {}, str(file)), f"{section}.{key} in {file}")]
+            if text.strip() and "\n" not in text:
+                cases.append((({}, {variable(name): text}), variable(name)))
+            for words, place in cases:
+                told = refusal(ConfigError, load, *words)
+                if told != f"{place} {json.dumps(text, ensure_ascii=False)}: {why}":
+                    wrong.append(f"{place} {text!r}: {told!r} instead of {why!r}")
+        assert wrong == []
+
+    def test_of_values_that_do_not_go_together(self) -> None:
+        """Each names the options to change; a password is not repeated, and no list is no list of bounds."""
+        wrong = [
+            f"{flags}: {told!r} instead of {message!r}"
+            for flags, message in TOGETHER
+            if (told := refusal(ConfigError, load, flags)) != message
         ]
-        if text.strip() and "\n" not in text:
-            cases.append((partial(load, {}, {variable(name): text}), variable(name)))
-        for attempt, place in cases:
-            with pytest.raises(ConfigError) as error:
-                attempt()
-            assert str(error.value) == f"{place} {shown}: {why}"
-
-    def test_secrets_are_not_repeated(self) -> None:
-        """An address with a password is refused without it."""
-        with pytest.raises(ConfigError) as error:
-            load({"tap.upstream": "http://ada:secret@a:1"})
-
-        assert str(error.value) == f'--tap.upstream "http://<secret>@a:1": {BARE}'
-
-    @pytest.mark.parametrize(
-        ("flags", "message"),
-        [
-            (
-                {"requests.temperature-bound": ["0.7", "0.5"]},
-                "--requests.temperature-bound [0.7, 0.5]: bounds must rise, and there must be one",
-            ),
-            (
-                {"requests.bounds.acceptance": ["0.5", "0.50"]},
-                "--requests.bounds.acceptance [0.5, 0.5]: bounds must rise, and there must be one",
-            ),
-            (
-                {"requests.bounds.first-token": [str(number) for number in range(41)]},
-                "--requests.bounds.first-token: 41 bounds; allowed: up to 40",
-            ),
-            (
-                {"requests.tenant": ["acme"]},
-                "--requests.tenant needs --requests.tenant-header: where the tap finds the tenant",
-            ),
-            (
-                {
-                    "requests.tenant": [f"t{number}" for number in range(MOST_TENANTS + 1)],
-                    "requests.tenant-header": "X-Tenant",
-                },
-                "--requests.tenant: 101 tenants; allowed: up to 100",
-            ),
-            (
-                {**TAP, "vllm.url": ["http://a:1", "http://b:1"]},
-                "--tap.upstream is needed where several servers are polled: the tap relays to one of them",
-            ),
-            (
-                {"tap.listen-address": ":9850"},
-                '--tap.listen-address ":9850": --web.listen-address has this port already',
-            ),
-            (
-                {"tap.listen-address": "[::1]:1", "web.listen-address": "0.0.0.0:1"},
-                '--tap.listen-address "[::1]:1": --web.listen-address has this port already',
-            ),
-            *(
-                (
-                    {"tap.listen-address": listen, "vllm.url": [url]},
-                    f'--tap.listen-address "{listen}": {ITSELF}',
-                )
-                for listen, url in (
-                    (":8000", "http://127.0.0.1:8000"),
-                    ("0.0.0.0:8000", "http://localhost:8000"),
-                    ("[::]:8000", "http://[::1]:8000"),
-                    ("127.0.0.1:8000", "http://localhost:8000"),
-                    ("10.0.0.1:80", "http://10.0.0.1"),
-                )
-            ),
-            ({**TAP, "tap.cert-file": "/dev/null"}, "--tap.cert-file and --tap.key-file go together"),
-            ({**TAP, "tap.key-file": "/dev/null"}, "--tap.cert-file and --tap.key-file go together"),
-        ],
-    )
-    def test_of_values_that_do_not_go_together(self, flags: dict[str, Any], message: str) -> None:
-        """Each names the options to change."""
-        with pytest.raises(ConfigError) as error:
-            load(flags)
-
-        assert str(error.value) == message
-
-    def test_no_bound_at_all(self) -> None:
-        """A list that holds nothing is no list of bounds."""
-        with pytest.raises(ConfigError) as error:
-            load({}, {variable("requests.temperature-bound"): ","})
-
-        assert str(error.value) == (
+        assert wrong == []
+        assert refusal(ConfigError, load, {}, {variable("requests.temperature-bound"): ","}) == (
             "--requests.temperature-bound []: bounds must rise, and there must be one"
         )
 
-    @pytest.mark.parametrize(
-        "flags",
-        [
+    def test_addresses_that_do_not_meet(self) -> None:
+        """Free ports, addresses of their own, and other machines: vLLM on loopback keeps its port."""
+        flags: dict[str, Any]
+        for flags in (
             {"tap.listen-address": "127.0.0.1:0", "web.listen-address": "127.0.0.1:0"},
             {"tap.listen-address": "10.0.0.1:9850", "web.listen-address": "127.0.0.1:9850"},
             {"tap.listen-address": "10.0.0.1:8000", "vllm.url": ["http://127.0.0.1:8000"]},
             {"tap.listen-address": ":8000", "vllm.url": ["http://vllm:8000"]},
             {"tap.listen-address": ":8000", "vllm.url": ["unix:/run/vllm.sock"]},
             {"tap.listen-address": ":8000", "tap.upstream": "http://127.0.0.1:8001"},
-        ],
-    )
-    def test_addresses_that_do_not_meet(self, flags: dict[str, Any]) -> None:
-        """Free ports, addresses of their own, and other machines: vLLM on loopback keeps its port."""
-        assert load(flags).tap is not None
+        ):
+            assert load(flags).tap is not None, flags
 
     def test_what_is_just_allowed(self, token: str) -> None:
         """A hundred tenants, one of them twice; forty bounds; several servers where the tap knows which."""

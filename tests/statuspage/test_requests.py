@@ -9,7 +9,7 @@ from per_request.results import HOSTILE, RESULTS, TAP, few
 from per_request.traffic import CHAT, CODE, known
 from statuspage.document import Element, read
 from statuspage.examples import FLEET, NOW, PAGES, page_of
-from statuspage.test_render import NASTY, answers, panel, rows
+from statuspage.test_render import NASTY, panel, rows
 from vllm_specdec_exporter.judgement.finding import Finding, Severity
 from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.statuspage import render
@@ -46,56 +46,9 @@ def test_the_colour_is_never_alone() -> None:
         assert (pill.attributes["class"], pill.text) == (f"pill {kind}", word)
 
 
-def test_too_few_requests_are_a_dash_that_says_why() -> None:
-    """Their numbers are shown, and no judgement."""
-    said = answers(show(RESULTS["few"]))
-    assert said["Single requests"] == (
-        "– 16 requests in the last 30m had something drafted, too few to be judged"
-    )
-    assert said["Losing requests"].startswith("25.0% of the requests")
-    assert [row[4] for row in rows(panel(show(RESULTS["few"]), "By temperature and type"))] == ["–", "–"]
-
-
-def test_a_speedup_that_is_not_known_says_why() -> None:
-    """Without the number of running requests there is none."""
-    cells = panel(show(RESULTS["gaining"]), "By temperature and type").one("tbody").all("td")
-    assert cells[-1].one("span", class_="none").attributes["title"] == "the batch of the server is not known"
-
-
 def test_requests_to_send_elsewhere_are_named_by_what_they_differ_in() -> None:
     by_heat = known((few(CODE, 100), replace(CHAT, requests=100, request_type="code")))
     assert "Requests at temperature 1+" in show(by_heat).text
-
-
-def test_positions_are_shown_with_the_bias_of_short_drafts() -> None:
-    """Where drafted, and of all drafts; the deep ones differ."""
-    found = rows(panel(show(RESULTS["varying"]), "Acceptance where drafted"))
-    assert found == [
-        ["0", "88.4%", "88.4%"],
-        ["1", "77.9%", "61.1%"],
-        ["2", "65.9%", "37.6%"],
-        ["3", "58.6%", "33.4%"],
-    ]
-    assert rows(panel(show(RESULTS["varying"]), "What a smaller K would have given"))[1] == [
-        *("2", "1.78", "1.49", "2.49")
-    ]
-
-
-def test_without_detailed_records_the_flag_is_named() -> None:
-    """Totals tell nothing of positions."""
-    page = show(RESULTS["summary"])
-    assert panel(page, "Acceptance where drafted").one("code").text == (
-        "--per-request-spec-decode-metrics detailed"
-    )
-    assert "What a smaller K" not in page.text
-
-
-def test_a_request_without_a_name_is_a_dash() -> None:
-    requests = RESULTS["mixed"]
-    (model,) = requests.models
-    unnamed = replace(model, worst=(replace(model.worst[0], request_id="", completion_tokens=None),))
-    page = panel(show(replace(requests, models=(unnamed,))), "Requests with the lowest acceptance")
-    assert [cell[0] for cell in rows(page)] == ["–"]
 
 
 def test_the_state_of_the_tap_is_shown_where_there_is_one() -> None:
@@ -120,21 +73,6 @@ def test_says_what_to_do_where_nothing_is_known() -> None:
         page = show(RESULTS[name])
         assert page.one("div", class_="notice").text == words
         assert not page.all("dl", class_="answer")
-
-
-def test_one_record_is_enough_for_no_notice() -> None:
-    """Some requests have none by their nature, such as those that ask for several answers."""
-    found = known((few(CODE, 1),), more=(Observation(NOW) for _ in range(100)))
-    assert not show(found).all("div", class_="notice")
-
-
-def test_every_model_has_an_article_of_its_own() -> None:
-    """An adapter is a model to its clients."""
-    page = show(RESULTS["two-models"])
-    assert [a.attributes["aria-labelledby"] for a in page.all("article")] == [
-        *("requests-0", "requests-1", "requests-sources")
-    ]
-    assert page.one(id="requests-0").text == "an-adapter"
 
 
 def test_a_problem_is_told_at_the_top_of_a_long_page() -> None:
@@ -181,3 +119,26 @@ def test_nothing_from_outside_becomes_markup() -> None:
         assert tags(read(page).one("section", class_="target")) == plain, nasty
         page.encode()
         assert not {"\x00", "\x1b"} & set(page)
+
+
+def test_a_request_without_a_name_is_a_dash() -> None:
+    requests = RESULTS["mixed"]
+    (model,) = requests.models
+    unnamed = replace(model, worst=(replace(model.worst[0], request_id="", completion_tokens=None),))
+    page = panel(show(replace(requests, models=(unnamed,))), "Requests with the lowest acceptance")
+    assert [cell[0] for cell in rows(page)] == ["–"]
+
+
+def test_one_record_is_enough_for_no_notice() -> None:
+    """Some requests have none by their nature, such as those that ask for several answers."""
+    found = known((few(CODE, 1),), more=(Observation(NOW) for _ in range(100)))
+    assert not show(found).all("div", class_="notice")
+
+
+def test_every_model_has_an_article_of_its_own() -> None:
+    """An adapter is a model to its clients."""
+    page = show(RESULTS["two-models"])
+    assert [a.attributes["aria-labelledby"] for a in page.all("article")] == [
+        *("requests-0", "requests-1", "requests-sources")
+    ]
+    assert page.one(id="requests-0").text == "an-adapter"

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from support.closing import stop_accepting
 from vllm_specdec_exporter.listener import Listener
 from vllm_specdec_exporter.per_request.classification import Classification
@@ -24,8 +26,6 @@ from vllm_specdec_exporter.target import parse_target
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable
-
-    import pytest
 
     from vllm_specdec_exporter.per_request.observation import Observation
     from vllm_specdec_exporter.per_request.result import TapResult
@@ -236,21 +236,35 @@ async def connect(port: int, tls: ssl.SSLContext | None = None, host: str = HOST
     return End(reader, writer)
 
 
-#: How a client reaches the server: past the tap, through it, and through it while it asks for usage.
-WAYS = ("direct", "tap", "asking")
+async def passes(sender: End, receiver: End, data: bytes) -> None:
+    """Send bytes, which arrive as they are."""
+    sending = asyncio.create_task(sender.send(data))
+    assert await receiver.read(len(data)) == data
+    await sending
+
+
+async def leaves(client: End, server: End) -> None:
+    """Let the client close: its server learns of it."""
+    await client.close()
+    assert await server.rest() == (b"", "end")
+    await server.close()
+
+
+#: How a client reaches the server: through a tap, or through one that asks for usage.
+each_way = pytest.mark.parametrize("way", ["tap", "asking"])
 
 
 @dataclass
 class Road:
-    """A way from clients to a server.
-
-    Attributes:
-        relay: the tap on it, where there is one.
-    """
+    """A way from clients through a tap to a server."""
 
     server: Server
-    port: int
-    relay: Relay | None = None
+    relay: Relay
+
+    @property
+    def port(self) -> int:
+        """Where clients connect."""
+        return self.relay.port
 
     async def both(self, first: bytes) -> tuple[End, End]:
         """Return both ends of a new connection, after the client sent `first` and the server read it."""
@@ -262,14 +276,11 @@ class Road:
 
 
 @asynccontextmanager
-async def road(way: str) -> AsyncIterator[Road]:
-    """Build one of `WAYS`."""
-    async with serving() as server:
-        if way == "direct":
-            yield Road(server, int(server.url.rpartition(":")[2]))
-            return
-        async with tapping(server.url, ask=way == "asking") as relay:
-            yield Road(server, relay.port, relay)
+async def road(way: str = "tap", **more: Any) -> AsyncIterator[Road]:
+    """Build one, with a tap as `tapping` makes it; in the end nobody is connected."""
+    async with serving() as server, tapping(server.url, ask=way == "asking", **more) as relay:
+        yield Road(server, relay)
+        await relay.becomes_quiet()
 
 
 async def sides(relay: Relay) -> tuple[asyncio.Transport, asyncio.Transport]:

@@ -5,18 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tap.ends import PATIENCE, connect, eventually, late, road, serving, tapping
-from tap.streams import (
-    ASKED,
-    BEGUN,
-    EVENTS,
-    answer,
-    chat_answer,
-    chat_request,
-    chunks,
-    request,
-    split,
-)
+from tap.ends import PATIENCE, connect, eventually, late, passes, road
+from tap.streams import ASKED, BEGUN, REST, answer, chat_answer, chat_request, request, split
 from vllm_specdec_exporter.tap import observer
 from vllm_specdec_exporter.tap import relay as module
 
@@ -28,17 +18,13 @@ if TYPE_CHECKING:
 
 async def test_connections_do_not_hinder_each_other() -> None:
     """One that is stuck at its server, one at its client, and a hundred that go on."""
-    async with road("tap") as built:
+    async with road() as built:
         stuck, _ = await built.both(ASKED)
         ends: list[End] = [stuck]
         for number in range(100):
-            sent = request(chat_request(user=str(number)))
-            client, server = await built.both(sent)
-            await server.send(answer(chat_answer(), X_Number=str(number)))
-            expected = answer(chat_answer(), X_Number=str(number))
-            assert await client.read(len(expected)) == expected
+            client, server = await built.both(request(chat_request(user=str(number))))
+            await passes(server, client, answer(chat_answer(), X_Number=str(number)))
             ends += [client]
-        assert built.relay is not None
         assert built.relay.result.connections == 101
         for end in ends:
             await end.close()
@@ -55,7 +41,8 @@ async def test_what_asking_holds_back_is_bounded(monkeypatch: pytest.MonkeyPatch
     most = 3 * len(data)
     for where in (module, observer):
         monkeypatch.setattr(where, "MAX_HELD", most)
-    async with serving() as upstream, tapping(upstream.url, ask=True) as relay:
+    async with road("asking") as built:
+        relay, upstream = built.relay, built.server
         clients = [await connect(relay.port) for _ in range(5)]
         for client in clients:
             await client.send(head + data[:-1])
@@ -77,12 +64,12 @@ async def test_what_asking_holds_back_is_bounded(monkeypatch: pytest.MonkeyPatch
             await client.close()
         for server in servers:
             await server.close()
-        await relay.becomes_quiet()
 
 
 async def test_a_request_that_is_held_back_is_under_way() -> None:
     """A tap that ends waits for it as for any other."""
-    async with serving() as upstream, tapping(upstream.url, ask=True, drain=PATIENCE) as relay:
+    async with road("asking", drain=PATIENCE) as built:
+        relay, upstream = built.relay, built.server
         sent = request(chat_request(stream=True))
         client, idle = await connect(relay.port), await connect(relay.port)
         await client.send(sent[:-1])
@@ -101,7 +88,8 @@ async def test_a_request_that_is_held_back_is_under_way() -> None:
 
 async def test_the_end_of_the_tap_waits_for_who_is_being_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its request is under way."""
-    async with serving() as upstream, tapping(upstream.url, drain=PATIENCE) as relay:
+    async with road(drain=PATIENCE) as built:
+        relay, upstream = built.relay, built.server
         client, idle = await connect(relay.port), await connect(relay.port)
         go = late(monkeypatch)
         await client.send(request(method="GET"))
@@ -119,7 +107,8 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(monkeypatch: 
 
 
 async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving() as upstream, tapping(upstream.url) as relay:
+    async with road() as built:
+        relay = built.relay
         client = await connect(relay.port)
         late(monkeypatch)
         await client.send(request(method="GET"))
@@ -132,15 +121,10 @@ async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(monkeypatch: pyte
 
 async def test_the_end_of_the_tap() -> None:
     """Idle connections end at once, streams when they are through, and what does not end is cut."""
-    async with road("tap") as built:
+    async with road(drain=PATIENCE) as built:
         relay = built.relay
-        assert relay is not None
-        relay.tap.config = type(relay.tap.config)(
-            relay.tap.config.listen, relay.tap.config.upstream, drain_seconds=PATIENCE
-        )
         idle, server_of_idle = await built.both(request(method="GET"))
-        await server_of_idle.send(answer({}))
-        await idle.read(len(answer({})))
+        await passes(server_of_idle, idle, answer({}))
         silent = await connect(built.port)
         await eventually(lambda: relay.result.connections == 2)
         stream, server = await built.both(ASKED)
@@ -151,9 +135,8 @@ async def test_the_end_of_the_tap() -> None:
         assert await idle.rest() == (b"", "end")
         assert await silent.rest() == (b"", "end")
         assert await server_of_idle.rest() == (b"", "end")
-        rest = chunks(EVENTS[2:])
-        await server.send(rest)
-        assert await stream.rest() == (BEGUN + rest, "end")
+        await server.send(REST)
+        assert await stream.rest() == (BEGUN + REST, "end")
         assert not ending.done()
         relay.tap.cut()
         await ending
@@ -161,4 +144,3 @@ async def test_the_end_of_the_tap() -> None:
         assert (await server_of_never.rest())[0] == b""
         for end in (idle, silent, stream, never):
             await end.close()
-        assert relay.result.connections == 0

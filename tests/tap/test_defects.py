@@ -8,13 +8,9 @@ from typing import Any, NoReturn
 import httptools
 import pytest
 
-from tap.ends import road
-from tap.streams import (
-    ANSWERED_PLAIN,
-    ASKED,
-    ASKED_PLAIN,
-    STREAMED,
-)
+from tap.ends import leaves, passes, road
+from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, STREAMED
+from tap.watching import Watched
 from vllm_specdec_exporter.per_request import exchange
 from vllm_specdec_exporter.per_request.classification import Classification
 from vllm_specdec_exporter.per_request.exchange import Exchange
@@ -23,7 +19,7 @@ from vllm_specdec_exporter.tap.observer import Observer
 
 
 def _fails(*_: object, **__: object) -> NoReturn:
-    msg = "a defect"
+    msg = "SECRET of the client"
     raise RuntimeError(msg)
 
 
@@ -39,7 +35,6 @@ _PLACES: dict[str, list[tuple[Any, str, Any]]] = {
     "splitting events": [(EventSplitter, "feed", _fails)],
     "an exchange": [(Exchange, "__init__", _fails)],
     "bytes of a request": [(Exchange, "request_data", _fails)],
-    "the end of a request": [(Exchange, "request_end", _fails)],
     "the head of an answer": [(Exchange, "answer_head", _fails)],
     "bytes of an answer": [(Exchange, "answer_data", _fails)],
     "the end of an answer": [(Exchange, "finish", _fails)],
@@ -61,21 +56,14 @@ async def test_traffic_passes_whatever_fails(place: str, monkeypatch: pytest.Mon
     """Streams and others, on one connection and on the next, and the connections end as ever."""
     for target, name, value in _PLACES[place]:
         monkeypatch.setattr(target, name, value)
-    async with road("tap") as built:
+    async with road() as built:
         for asked, answered in ((ASKED, STREAMED), (ASKED_PLAIN, ANSWERED_PLAIN)):
             client, server = await built.both(asked)
             for byte in range(0, len(answered), 97):
-                part = answered[byte : byte + 97]
-                await server.send(part)
-                assert await client.read(len(part)) == part
-            await client.send(ASKED_PLAIN)
-            assert await server.read(len(ASKED_PLAIN)) == ASKED_PLAIN
-            await server.send(ANSWERED_PLAIN)
-            assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
-            await client.close()
-            assert await server.rest() == (b"", "end")
-            await server.close()
-        assert built.relay is not None
+                await passes(server, client, answered[byte : byte + 97])
+            await passes(client, server, ASKED_PLAIN)
+            await passes(server, client, ANSWERED_PLAIN)
+            await leaves(client, server)
         await built.relay.becomes_quiet()
         unobserved = built.relay.unobserved
         if place in _UNCOUNTED:
@@ -87,21 +75,34 @@ async def test_traffic_passes_whatever_fails(place: str, monkeypatch: pytest.Mon
 
 async def test_who_takes_observations_may_fail(caplog: pytest.LogCaptureFixture) -> None:
     """A defect behind the tap is none of its clients'."""
-    told: list[Any] = []
-
-    def fail(observation: object) -> None:
-        told.append(observation)
-        _fails()
-
-    async with road("tap") as built:
-        assert built.relay is not None
-        built.relay.tap.use(Classification(), fail)
+    async with road() as built:
+        built.relay.tap.use(Classification(), _fails)
         client, server = await built.both(ASKED_PLAIN)
-        await server.send(ANSWERED_PLAIN)
-        assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
-        await client.close()
-        await server.close()
+        await passes(server, client, ANSWERED_PLAIN)
+        await leaves(client, server)
         await built.relay.becomes_quiet()
         assert built.relay.unobserved == {"internal": 1}
-    assert len(told) == 1
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("place", ["the request", "an event", "the end of an answer"])
+def test_a_defect_is_said_once(
+    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each place, which is named; and what the error quotes is not told."""
+    for target, name, value in _PLACES[place]:
+        monkeypatch.setattr(target, name, value)
+    said: set[str] = set()
+    for _ in range(2):
+        watched = Watched()
+        watched.watch.said = said
+        watched.client(ASKED)
+        watched.server(STREAMED)
+        assert (watched.told, watched.unobserved) == ([], {"internal": 1})
+        assert watched.observer.blind
+        watched.close()
+    (record,) = caplog.records
+    where = record.fields["error"]  # type: ignore[attr-defined]
+    assert "RuntimeError at " in where
+    assert "observer.py:" in where
+    assert "SECRET" not in caplog.text + repr(vars(record))

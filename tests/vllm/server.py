@@ -384,10 +384,6 @@ class Truth:
     def acceptance(self) -> float:
         return self.accepted_tokens / self.draft_tokens
 
-    def length_at(self, k: int) -> float:
-        """The mean acceptance length that K = `k` would have had: it accepts of a draft no more than that."""
-        return 1 + sum(min(a, k) * drafts for a, drafts in enumerate(self.accepted_per_draft)) / self.drafts
-
 
 def truth(told: Iterable[Told]) -> Truth:
     """Add the records up.

@@ -170,19 +170,6 @@ def test_outcomes_and_their_tokens_follow_the_published_zones(story: Story) -> N
         assert story.scrape.value(f"request_{name}_ratio") == pytest.approx(share)
 
 
-def test_percentiles_are_those_of_the_clients_ratios(story: Story) -> None:
-    """Rounded down to a thousandth, as the metric says of itself."""
-    thousandths = sorted(
-        1000 * record["num_accepted_draft_tokens"] // record["num_draft_tokens"]
-        for record in story.records()
-        if record["num_draft_tokens"]
-    )
-    for percentile in (10, 50, 90):
-        rank = -(-percentile * len(thousandths) // 100)
-        found = story.scrape.value("request_acceptance_ratio_percentile", percentile=str(percentile))
-        assert found == thousandths[rank - 1] / 1000
-
-
 def test_streams_have_times_and_the_others_none(story: Story) -> None:
     streamed = [one for one in (*story.told, *story.silent) if one.ask.stream]
     assert total(story.scrape, "request_time_to_first_token_seconds_count") == len(streamed)
@@ -288,15 +275,6 @@ def test_openai_client_gets_the_same_with_and_without_the_tap(server: VllmServer
                 client.completions.create(model="nobody", prompt="x")
             errors.append((raised.value.status_code, raised.value.body))
         assert errors[0] == errors[1]
-
-
-def test_asking_gives_every_stream_a_record(server: VllmServer) -> None:
-    asks = [Ask(EASY[0], include_usage=False, api=api, seed=1) for api in ("chat", "completions")]
-    with tap(server, "--tap.ask-for-usage", "true") as (port, running):
-        told = send_all(port, asks)
-        scrape = scrape_when(running, lambda found: total(found, "request_observations_total") == len(asks))
-    assert [one.record for one in told] == [None, None], "the extra event was not taken out"
-    assert scrape.value("request_observations_total", source="tap", record="detailed") == len(asks)
 
 
 def test_client_that_leaves_ends_its_request_at_the_server(server: VllmServer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,6 @@ from vllm_specdec_exporter.webconfig.context import alternative_names, make_cont
 from vllm_specdec_exporter.webconfig.document import parse
 from webconfig.https import MUTUAL, TLS, client_context
 from webconfig.pki import NAMES, Pki
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 GCM_128, GCM_256 = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
 
@@ -40,47 +37,35 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLO
     return other, one
 
 
-@pytest.mark.parametrize(
-    ("settings", "offered", "spoken"),
-    [
+def test_versions(pki: Pki) -> None:
+    """Both ends of the range of versions hold."""
+    client = client_context(pki)
+    for settings, offered, spoken in (
         ({}, ("TLSv1_2", "TLSv1_3"), "TLSv1.3"),
         ({}, ("TLSv1_2", "TLSv1_2"), "TLSv1.2"),
         ({"max_version": "TLS12"}, ("TLSv1_2", "TLSv1_3"), "TLSv1.2"),
         ({"min_version": "TLS13"}, ("TLSv1_2", "TLSv1_3"), "TLSv1.3"),
         ({"min_version": "TLS13"}, ("TLSv1_2", "TLSv1_2"), None),
         ({"max_version": "TLS12"}, ("TLSv1_3", "TLSv1_3"), None),
-    ],
-)
-def test_versions(
-    pki: Pki, settings: Mapping[str, str], offered: tuple[str, str], spoken: str | None
-) -> None:
-    """Both ends of the range of versions hold."""
-    client = client_context(pki)
-    client.minimum_version, client.maximum_version = (ssl.TLSVersion[name] for name in offered)
-    if spoken is None:
-        with pytest.raises(ssl.SSLError, match=r"UNSUPPORTED_PROTOCOL|VERSION"):
-            _handshake(_context(pki, **settings), client)
-    else:
-        assert _handshake(_context(pki, **settings), client)[0].version() == spoken
+    ):
+        client.minimum_version, client.maximum_version = (ssl.TLSVersion[name] for name in offered)
+        if spoken is None:
+            with pytest.raises(ssl.SSLError, match=r"UNSUPPORTED_PROTOCOL|VERSION"):
+                _handshake(_context(pki, **settings), client)
+        else:
+            assert _handshake(_context(pki, **settings), client)[0].version() == spoken
 
 
-@pytest.mark.parametrize("name", [name for name in CIPHERS if "ECDSA" in name])
-def test_cipher_suites(pki: Pki, name: str) -> None:
-    """The one suite of the list is spoken, under Go's name for it."""
-    server = _context(pki, cipher_suites=[name], max_version="TLS12")
+def test_cipher_suites(pki: Pki) -> None:
+    """The one suite of the list is spoken, under Go's name for it, and no other than those of the list."""
     client = client_context(pki)
     client.set_ciphers("ALL")
-    ended = _handshake(server, client)[0].cipher()
-
-    assert ended is not None
-    assert ended[0] == CIPHERS[name]
-
-
-def test_cipher_suites_that_the_client_has_not(pki: Pki) -> None:
-    """No other suite than those of the list is spoken."""
-    client = client_context(pki)
-    client.set_ciphers(GCM_128)
     client.maximum_version = ssl.TLSVersion.TLSv1_2
+    for name in (name for name in CIPHERS if "ECDSA" in name):
+        ended = _handshake(_context(pki, cipher_suites=[name]), client)[0].cipher()
+        assert ended is not None
+        assert ended[0] == CIPHERS[name]
+    client.set_ciphers(GCM_128)
     with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
         _handshake(_context(pki, cipher_suites=["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]), client)
 
@@ -135,8 +120,5 @@ def test_alternative_names(pki: Pki, kind: str) -> None:
     seen = _handshake(server, client_context(pki, files))[0].getpeercert()
 
     assert list(alternative_names(seen)) == [text]
-
-
-def test_no_certificate_has_no_names() -> None:
-    """Whoever shows none has no name."""
+    # Whoever shows none has no name.
     assert [*alternative_names(None), *alternative_names({})] == []

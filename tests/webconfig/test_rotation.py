@@ -26,20 +26,20 @@ from webconfig.pki import Pki, hashed, serial_of
 from webconfig.test_connections import REFUSED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 
-#: Seconds within which a change is in force: two looks, and room for a busy machine.
-SOON = 8.0
+#: Seconds within which a change is in force, however busy the machine is.
+SOON = 30.0
 HTTPS = {"tls_server_config": TLS}
 
 
 def _shown(exporter: RunningExporter, pki: Pki) -> int:
     """The serial number of the certificate that the exporter shows."""
-    raw = socket.create_connection(address_of(exporter), timeout=5)
+    raw = socket.create_connection(address_of(exporter), timeout=30)
     with client_context(pki).wrap_socket(raw, server_hostname="127.0.0.1") as connection:
         certificate = connection.getpeercert(binary_form=True)
     assert certificate is not None
@@ -91,39 +91,36 @@ class TestCertificates:
             assert len(exporter.log_lines("web configuration reloaded")) == 3
         assert wrong == []
 
-    @pytest.mark.parametrize("how", ["in place", "by a link", "by a link to a folder"])
-    def test_how_files_are_exchanged(self, pki: Pki, how: str) -> None:
-        """Written in place with the old time; as a link set anew; as Kubernetes exchanges a Secret."""
-        mount = pki.folder / "mount"
-        versions = [pki.folder / name for name in ("..2026_a", "..2026_b")]
+    def test_kubernetes_exchanges_a_secret(self, pki: Pki) -> None:
+        """By a link to a folder that is set anew."""
+        mount, versions = pki.folder / "mount", [pki.folder / name for name in ("..2026_a", "..2026_b")]
+        mount.mkdir()
         for version in versions:
             version.mkdir()
             pki.renew(version)
-        mount.mkdir()
+        (mount / "..data").symlink_to(versions[0])
         for name in ("server.pem", "server.key"):
-            if how == "in place":
-                shutil.copy(versions[0] / name, mount / name)
-            elif how == "by a link":
-                (mount / name).symlink_to(versions[0] / name)
-            else:
-                (mount / name).symlink_to(Path("..data", name))
-        if how == "by a link to a folder":
-            (mount / "..data").symlink_to(versions[0])
+            (mount / name).symlink_to(Path("..data", name))
         tls = {"cert_file": "mount/server.pem", "key_file": "mount/server.key"}
         with guarded(pki, {"tls_server_config": tls}) as exporter:
             assert _shown(exporter, pki) == pki.serial(versions[0])
-            if how == "by a link to a folder":
-                (mount / "..data_tmp").symlink_to(versions[1])
-                (mount / "..data_tmp").replace(mount / "..data")
-            for name in () if how == "by a link to a folder" else ("server.pem", "server.key"):
-                if how == "in place":
-                    times = (mount / name).stat()
-                    (mount / name).write_bytes((versions[1] / name).read_bytes())
-                    os.utime(mount / name, ns=(times.st_atime_ns, times.st_mtime_ns))
-                else:
-                    (mount / "new").symlink_to(versions[1] / name)
-                    (mount / "new").replace(mount / name)
+            (mount / "..data_tmp").symlink_to(versions[1])
+            (mount / "..data_tmp").replace(mount / "..data")
             eventually(lambda: _shown(exporter, pki) == pki.serial(versions[1]), SOON)
+            assert exporter.log_lines("web configuration not reloaded") == []
+
+    def test_written_in_place_one_after_the_other(self, pki: Pki) -> None:
+        """With the old time; a certificate that comes a while before its key is no error."""
+        staged = pki.folder / "staged"
+        staged.mkdir()
+        pki.renew(staged)
+        with guarded(pki, HTTPS) as exporter:
+            for name, pause in (("server.pem", 0.9), ("server.key", 0)):
+                times = (pki.folder / name).stat()
+                (pki.folder / name).write_bytes((staged / name).read_bytes())
+                os.utime(pki.folder / name, ns=(times.st_atime_ns, times.st_mtime_ns))
+                time.sleep(pause)
+            eventually(lambda: _shown(exporter, pki) == pki.serial(staged), SOON)
             assert exporter.log_lines("web configuration not reloaded") == []
 
     def test_old_connections_end(self, pki: Pki) -> None:
@@ -167,25 +164,13 @@ class TestCertificates:
         assert waited >= 1
         assert found == [401] * 3
 
-    def test_one_after_the_other(self, pki: Pki) -> None:
-        """A certificate that comes a while before its key is no error."""
-        staged = pki.folder / "staged"
-        staged.mkdir()
-        pki.renew(staged)
-        with guarded(pki, HTTPS) as exporter:
-            (staged / "server.pem").replace(pki.folder / "server.pem")
-            time.sleep(0.9)
-            (staged / "server.key").replace(pki.folder / "server.key")
-            eventually(lambda: _shown(exporter, pki) == pki.serial(), SOON)
-            assert exporter.log_lines("web configuration not reloaded") == []
-
 
 def test_half_a_file(pki: Pki) -> None:
     """A file that is half written, and would be right so, is not taken for what it is not."""
     users = {"basic_auth_users": {"alice": hashed("one")}}
     path = pki.folder / "web.yml"
     with guarded(pki, users) as exporter:
-        for number in range(10):
+        for number in range(5):
             path.write_text(f"# {number}\nhttp_server_config: {{}}\n")
             time.sleep(0.4)
             path.write_text(f"# {number}\n{yaml.safe_dump(users)}")
@@ -247,7 +232,7 @@ class TestSettings:
             kept.getresponse().read()
             write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["grafana.example"]}})
             eventually(lambda: _status(exporter, good) == 0, SOON)
-            kept.sock.settimeout(5)
+            kept.sock.settimeout(30)
             assert kept.sock.recv(10) == b""
             kept.close()
             write(path, {"tls_server_config": MUTUAL})
@@ -279,13 +264,6 @@ class TestSettings:
             eventually(lambda: _status(exporter) == 200, SOON)
             kept.close()
 
-    def test_headers(self, pki: Pki) -> None:
-        """Headers change too."""
-        path = pki.folder / "web.yml"
-        with guarded(pki, "") as exporter:
-            write(path, {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}})
-            eventually(lambda: ask(exporter, "/metrics").headers.get("x-frame-options") == "deny", SOON)
-
     def test_tls_comes_and_goes(self, pki: Pki) -> None:
         """TLS can be switched on, and off where the file says so, on a port that stays open."""
         context = client_context(pki)
@@ -302,80 +280,52 @@ class TestSettings:
             ]
 
 
-def _break_file(pki: Pki) -> None:
-    write(pki.folder / "web.yml", "tls_server_config: {cert_file: server.pem}")
-
-
-def _empty_file(pki: Pki) -> None:
-    (pki.folder / "web.yml").write_text("")
-
-
-def _remove_file(pki: Pki) -> None:
-    (pki.folder / "web.yml").unlink()
-
-
-def _break_key(pki: Pki) -> None:
-    (pki.folder / "server.key").write_text("no key")
-
-
-def _remove_authorities(pki: Pki) -> None:
-    (pki.folder / "clients.pem").unlink()
-
-
 class TestBroken:
-    @pytest.mark.parametrize(
-        ("harm", "message"),
-        [
-            (_break_file, "tls_server_config.key_file: missing"),
-            (_empty_file, "it has become empty; what was in force stays"),
-            (_remove_file, "cannot be read: No such file or directory"),
-            (_break_key, 'server.key": nothing in the PEM format in it'),
-            (_remove_authorities, 'clients.pem": cannot be read: No such file or directory'),
-        ],
-    )
-    def test_the_old_stays(self, pki: Pki, harm: Callable[[Pki], None], message: str) -> None:
+    def test_the_old_stays(self, pki: Pki) -> None:
         """What cannot be used changes nothing: one line and a metric say so, until it is mended."""
         context = client_context(pki, pki.clients.issue("prometheus.example"))
         user = ("alice", "one")
         document = {"tls_server_config": MUTUAL, "basic_auth_users": {"alice": hashed("one")}}
-        kept = {path: path.read_bytes() for path in pki.folder.iterdir()}
         with guarded(pki, document) as exporter:
-            kept[pki.folder / "web.yml"] = (pki.folder / "web.yml").read_bytes()
+            kept = {path: path.read_bytes() for path in pki.folder.iterdir()}
 
             def reloaded() -> float | None:
                 text = ask(exporter, "/metrics", context, user).text
                 return Metrics(text).value("config_last_reload_successful")
 
             assert reloaded() == 1
-            harm(pki)
-            eventually(lambda: reloaded() == 0, SOON)
-            time.sleep(2.2)
-            [line] = exporter.log_lines("web configuration not reloaded")
-            assert message in line["error"]
-            assert line["file"] == str(pki.folder / "web.yml")
-            assert (_status(exporter, context), _status(exporter), reloaded()) == (401, 0, 0)
-            answer = ask(exporter, "/-/reload", context, user, "POST")
-            assert (answer.status, message in answer.text) == (
-                (200, False) if harm is _empty_file else (500, True)
-            )
+            emptied = "it has become empty; what was in force stays"
+            for number, (name, broken, message) in enumerate(
+                (
+                    ("web.yml", "tls_server_config: {cert_file: a}", "tls_server_config.key_file: missing"),
+                    ("web.yml", "", emptied),
+                    ("web.yml", None, "cannot be read: No such file or directory"),
+                    ("server.key", "no key", 'server.key": nothing in the PEM format in it'),
+                    ("clients.pem", None, 'clients.pem": cannot be read: No such file or directory'),
+                )
+            ):
+                if broken is None:
+                    (pki.folder / name).unlink()
+                else:
+                    (pki.folder / name).write_text(broken)
+                eventually(lambda: reloaded() == 0, SOON)
+                time.sleep(2.2)
+                lines = exporter.log_lines("web configuration not reloaded")
+                assert len(lines) == number + 1
+                assert message in lines[-1]["error"]
+                assert lines[-1]["file"] == str(pki.folder / "web.yml")
+                assert (_status(exporter, context), _status(exporter), reloaded()) == (401, 0, 0)
+                answer = ask(exporter, "/-/reload", context, user, "POST")
+                fine = message == emptied
+                assert (answer.status, message in answer.text) == ((200, False) if fine else (500, True))
 
-            for path, content in kept.items():
-                path.write_bytes(content)
-            eventually(lambda: reloaded() == 1, SOON)
-            assert ask(exporter, "/-/reload", context, user, "POST").status == 200
+                for path, content in kept.items():
+                    path.write_bytes(content)
+                eventually(lambda: reloaded() == 1, SOON)
+                assert ask(exporter, "/-/reload", context, user, "POST").status == 200
+            before = len(exporter.log_lines("web configuration reloaded"))
             pki.renew()
-            eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
-            assert len(exporter.log_lines("web configuration not reloaded")) == 1
-
-    def test_another_error_is_another_line(self, pki: Pki) -> None:
-        """Each broken version is told once, and a version that is right ends it."""
-        with guarded(pki, HTTPS) as exporter:
-            _break_file(pki)
-            eventually(lambda: exporter.log_lines("web configuration not reloaded"), SOON)
-            write(pki.folder / "web.yml", "other: 1")
-            eventually(lambda: len(exporter.log_lines("web configuration not reloaded")) == 2, SOON)
-            write(pki.folder / "web.yml", {**HTTPS, "basic_auth_users": {"alice": hashed("x")}})
-            eventually(lambda: _status(exporter, client_context(pki)) == 401, SOON)
+            eventually(lambda: len(exporter.log_lines("web configuration reloaded")) > before, SOON)
 
     def test_the_configuration_and_the_web_configuration(self, pki: Pki) -> None:
         """The metric is 1 only when both files are the newest."""
