@@ -137,7 +137,8 @@ async def serving(
         await stop_accepting(listening.sockets)
         listening.close()
         for end in server.ends:
-            end.writer.transport.abort()
+            if not end.writer.transport.is_closing():  # Python 3.11.2 cannot abort what is closed, with TLS
+                end.writer.transport.abort()
             await end.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(listening.wait_closed(), PATIENCE)
