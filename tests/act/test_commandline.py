@@ -92,16 +92,6 @@ class TestScript:
 class TestKubernetes:
     executor = Kubernetes({"llama": WORKLOAD})
 
-    def test_the_workload_is_annotated(self) -> None:
-        """Annotations alone restart nothing."""
-        assert argv_of(self.executor, decision_of("decrease_k", namespace="prod")) == (
-            *("kubectl", "--namespace", "prod", "annotate", "--overwrite", "deployment/vllm-llama"),
-            f"{PREFIX}action=decrease_k",
-            f"{PREFIX}recommended-num-speculative-tokens=2",
-            f"{PREFIX}alert=VLLMSpecDecodeLowerK",
-            f"{PREFIX}decided-at=2026-03-01T12:00:00.500000Z",
-        )
-
     def test_a_k_of_an_earlier_decision_is_taken_away(self) -> None:
         """An action without a K must not stand beside the K of another."""
         assert f"{PREFIX}recommended-num-speculative-tokens-" in argv_of(
@@ -129,17 +119,15 @@ class TestKubernetes:
         for action in ("measure", "switch_method"):
             assert "annotate" in argv_of(executor, decision_of(action))
 
-    def test_a_model_without_a_workload_is_skipped(self) -> None:
-        """It says which one is missing."""
-        found = self.executor.invocation(decision_of("disable", model_name="mistral"))
-        assert found == Note(EventKind.SKIPPED, "no --kubernetes.workload is given for model 'mistral'")
-
-    def test_another_namespace_is_rejected(self) -> None:
-        """The alert is of another deployment of the same model."""
-        found = self.executor.invocation(decision_of("disable", namespace="staging"))
-        assert isinstance(found, Note)
-        assert found.kind is EventKind.REJECTED
-        assert "namespace 'staging', and --kubernetes.workload has prod" in found.why
+    def test_what_is_of_no_known_workload_says_why(self) -> None:
+        """A model that none is given for, or another deployment of the same model."""
+        for labels, kind, why in (
+            ({"model_name": "ours"}, EventKind.SKIPPED, "no --kubernetes.workload is given for model 'ours'"),
+            ({"namespace": "a"}, EventKind.REJECTED, "namespace 'a', and --kubernetes.workload has prod"),
+        ):
+            found = self.executor.invocation(decision_of("disable", **labels))
+            assert isinstance(found, Note)
+            assert (found.kind, why in found.why) == (kind, True), found
 
     @given(st.text(min_size=1, max_size=40))
     def test_values_never_leave_their_annotation(self, alertname: str) -> None:

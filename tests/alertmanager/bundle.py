@@ -136,13 +136,7 @@ def config() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Addresses:
-    """What a test puts in the place of the addresses of the committed configuration.
-
-    Attributes:
-        secrets: the folder of the secrets.
-        http: the address of an HTTP receiver.
-        smtp: the address of a mail server.
-    """
+    """What a test puts in the place of the folder of secrets and of the addresses of the configuration."""
 
     secrets: Path
     http: str = "http://127.0.0.1:9"
@@ -150,12 +144,7 @@ class Addresses:
 
 
 def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
-    """Return the committed configuration with other addresses and times, and nothing else changed.
-
-    Args:
-        addresses: what to put in the place of the addresses.
-        times: the times of all routes, such as group_wait.
-    """
+    """Return the committed configuration with other addresses and times, and nothing else changed."""
     found = copy.deepcopy(config())
     found["templates"] = [str(CONFIG.parent / "templates" / "*.tmpl")]
     found["global"] |= {

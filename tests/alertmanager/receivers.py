@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delivery:
-    """A request that came in.
-
-    Attributes:
-        path: where to.
-        authorization: the header, empty without one.
-        body: the JSON.
-    """
+    """A request that came in; without a header the authorization is empty."""
 
     path: str
     authorization: str
@@ -37,13 +31,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Mail:
-    """A mail that came in.
-
-    Attributes:
-        password: what the sender logged in with.
-        recipients: of the envelope.
-        message: the message.
-    """
+    """A mail that came in: the password of the login, the recipients of the envelope, the message."""
 
     password: str
     recipients: tuple[str, ...]
@@ -58,14 +46,7 @@ class Mail:
 
 @dataclass
 class Receivers:
-    """What came in, and where it comes in.
-
-    Attributes:
-        http: the address of the HTTP receiver.
-        smtp: the address of the mail server.
-        deliveries: what came by HTTP, in order.
-        mails: what came by mail, in order.
-    """
+    """What came in, in order, and the addresses at which it comes in."""
 
     http: str
     smtp: str

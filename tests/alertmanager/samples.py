@@ -25,17 +25,7 @@ def sample(
     reason: str = "",
     **where: str,
 ) -> Alert:
-    """An alert of the bundle with its annotations; the summary and action are the rule's own.
-
-    Args:
-        name: without the prefix.
-        dashboard: which one it links to.
-        description: its description.
-        figures: its value, threshold, sample and context, as far as it has them.
-        severity: where the name alone does not tell the rule.
-        reason: the same.
-        where: labels of its place.
-    """
+    """An alert of the bundle with its annotations; the summary and action are the rule's own."""
     labels = {"severity": severity, "reason": reason}
     found = rule(name, **{label: value for label, value in labels.items() if value})
     own = {key: found.annotations[key] for key in ("summary", "action") if "{{" not in found.annotations[key]}

@@ -273,24 +273,18 @@ def test_hostile_values_are_text_in_every_format(sent: Sent) -> None:
 
 
 def test_what_is_missing_is_not_shown(sent: Sent) -> None:
-    """An alert without annotations, summary and labels: no empty item, no `<no value>`."""
+    """An alert without annotations, summary and labels: no empty item, no `<no value>`, no empty link."""
     manager, received = sent
-    fire(manager, samples.bare())
+    fire(manager, samples.bare(), alert(rule("Harmful", severity="critical")))
     golden("bare/slack.json", slack(received, "#specdec-tickets")[-1])
     (mail,) = received.mailed()
     golden("bare/email.subject.txt", f"{mail.message['subject']}\n")
     golden("bare/email.txt", mail.part("plain"))
     golden("bare/email.html", mail.part("html"))
-
-
-def test_a_page_without_annotations_has_no_empty_detail(sent: Sent) -> None:
-    """PagerDuty gets no link without an address."""
-    manager, received = sent
-    fire(manager, alert(rule("Harmful", severity="critical")))
-    body = received.to("/pagerduty")[-1].body
-    golden_page("bare/pagerduty.json", received.to("/pagerduty")[-1])
-    assert [link["text"] for link in body["links"]] == ["Silence"]
-    assert all(body["payload"]["custom_details"].values())
+    page = received.to("/pagerduty")[-1]
+    golden_page("bare/pagerduty.json", page)
+    assert [link["text"] for link in page.body["links"]] == ["Silence"]
+    assert all(page.body["payload"]["custom_details"].values())
 
 
 def test_a_hundred_engines_of_one_model_make_one_notification(tmp_path: Path) -> None:

@@ -65,6 +65,13 @@ def silent(first: int, last: int) -> dict[int, str]:
     return dict.fromkeys(range(first, last + 1), "")
 
 
+def cases(
+    alert: str, table: Mapping[str, tuple[Callable[[], World], Mapping[int, str | list[str]]]]
+) -> tuple[Case, ...]:
+    """Return cases of one alert: by name, the world and what fires."""
+    return tuple(Case(name, alert, world, fires) for name, (world, fires) in table.items())
+
+
 def never(alert: str, minute: int, worlds: Mapping[str, Callable[[], World]]) -> tuple[Case, ...]:
     """Return cases, by name, in which nothing fires at a minute: each lacks one of the alert's reasons."""
     return tuple(Case(name, alert, world, {minute: ""}) for name, world in worlds.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .case import Case, never
+from .case import Case, cases, never
 from .histories import engines, pods
 from .world import Phase, World, idle
 
@@ -47,34 +47,30 @@ def nameless() -> World:
 
 
 CASES: tuple[Case, ...] = (
-    Case(
-        "drafted-again",
+    *cases(
         "Bypassed",
-        bypassed,
-        {48: "", 60: "warning engine @1", 92: "warning engine @1", 100: ""},
+        {
+            "drafted-again": (bypassed, {48: "", 60: "warning engine @1", 92: "warning engine @1", 100: ""}),
+            "bypassed-by-schedule": (bypassed_by_schedule, {69: ""}),
+            "a-few-tokens-undrafted": (pods((replace(BYPASSED, minutes=90, plain_tokens=10),)), {89: ""}),
+            "undrafted-for-25-minutes": (
+                pods((Phase(20), replace(BYPASSED, minutes=25), Phase(40))),
+                {45: "", 60: ""},
+            ),
+            "undrafted-after-an-idle-hour": (pods((idle(60), SHORTLY)), {71: ""}),
+        },
     ),
-    Case("bypassed-by-schedule", "Bypassed", bypassed_by_schedule, {69: ""}),
-    Case(
-        "a-few-tokens-undrafted",
-        "Bypassed",
-        pods((replace(BYPASSED, minutes=90, plain_tokens=10),)),
-        {89: ""},
-    ),
-    Case(
-        "undrafted-for-25-minutes",
-        "Bypassed",
-        pods((Phase(20), replace(BYPASSED, minutes=25), Phase(40))),
-        {45: "", 60: ""},
-    ),
-    Case("undrafted-after-an-idle-hour", "Bypassed", pods((idle(60), SHORTLY)), {71: ""}),
-    Case(
-        "on-by-schedule",
+    *cases(
         "DisabledBySchedule",
-        bypassed_by_schedule,
-        {28: "", 40: "info engine @1", 77: "info engine @1", 85: ""},
+        {
+            "on-by-schedule": (
+                bypassed_by_schedule,
+                {28: "", 40: "info engine @1", 77: "info engine @1", 85: ""},
+            ),
+            "bypassed-without-schedule": (bypassed, {60: ""}),
+            "a-schedule-that-drafts": (pods((SCHEDULED,)), {29: ""}),
+        },
     ),
-    Case("bypassed-without-schedule", "DisabledBySchedule", bypassed, {60: ""}),
-    Case("a-schedule-that-drafts", "DisabledBySchedule", pods((SCHEDULED,)), {29: ""}),
     Case(
         "schedule-taken-out",
         "ScheduleIgnored",
@@ -82,29 +78,23 @@ CASES: tuple[Case, ...] = (
         {8: "", 20: "warning instance @1", 38: "warning instance @1", 50: ""},
     ),
     Case("schedule-on-every-server", "ScheduleIgnored", pods((SCHEDULED,), (SCHEDULED,)), {29: ""}),
-    Case(
-        "acceptance-collapsed-and-back",
+    *cases(
         "Collapsed",
-        pods(*[(Phase(60), COLLAPSED, Phase(40))] * 2),
-        {66: "", 72: "warning model", 80: ALL, 112: ALL, 125: ""},
-    ),
-    Case(
-        "acceptance-collapsed-on-one-of-four",
-        "Collapsed",
-        pods((replace(COLLAPSED, speedup=None),), *[(Phase(40),)] * 3),
-        {30: "warning engine @1"},
-    ),
-    Case(
-        "acceptance-collapsed-without-a-name",
-        "Collapsed",
-        nameless,
-        {30: ["warning engine @1", "warning model"]},
-    ),
-    Case(
-        "acceptance-collapsed-for-4-minutes",
-        "Collapsed",
-        pods((Phase(20), replace(COLLAPSED, minutes=4), Phase(40))),
-        {30: ""},
+        {
+            "acceptance-collapsed-and-back": (
+                pods(*[(Phase(60), COLLAPSED, Phase(40))] * 2),
+                {66: "", 72: "warning model", 80: ALL, 112: ALL, 125: ""},
+            ),
+            "acceptance-collapsed-on-one-of-four": (
+                pods((replace(COLLAPSED, speedup=None),), *[(Phase(40),)] * 3),
+                {30: "warning engine @1"},
+            ),
+            "acceptance-collapsed-without-a-name": (nameless, {30: ["warning engine @1", "warning model"]}),
+            "acceptance-collapsed-for-4-minutes": (
+                pods((Phase(20), replace(COLLAPSED, minutes=4), Phase(40))),
+                {30: ""},
+            ),
+        },
     ),
     *never(
         "Collapsed",

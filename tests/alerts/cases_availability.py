@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .case import Case
+from .case import Case, cases
 from .histories import pods, replica
 from .world import JOB, Phase, ServerPhase, World
 
@@ -97,67 +97,57 @@ UNREAD = "warning instance target=localhost:8000 @1"
 UNRECOGNIZED = "warning instance reason=unrecognized @1"
 
 CASES: tuple[Case, ...] = (
-    Case("the-only-exporter-down-without-labels", "ExporterDown", bare_down, {26: "critical"}),
-    Case("all-exporters-back", "ExporterDown", all_down, {24: "", 26: "critical", 43: "critical", 46: ""}),
-    Case(
-        "all-exporters-down-for-4-minutes",
+    *cases(
         "ExporterDown",
-        pods(*[(WELL, Phase(4, gone=True), WELL)] * 2),
-        {27: ""},
+        {
+            "the-only-exporter-down-without-labels": (bare_down, {26: "critical"}),
+            "all-exporters-back": (all_down, {24: "", 26: "critical", 43: "critical", 46: ""}),
+            "all-exporters-down-for-4-minutes": (pods(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
+            "one-exporter-down-does-not-page": (
+                pods((WELL, GONE, WELL), (Phase(60),)),
+                {29: "", 31: "warning instance @1", 43: "warning instance @1", 46: ""},
+            ),
+            "pods-scaled-to-nothing-are-not-down": (scaled_to_nothing, {60: ""}),
+        },
     ),
-    Case(
-        "one-exporter-down-does-not-page",
-        "ExporterDown",
-        pods((WELL, GONE, WELL), (Phase(60),)),
-        {29: "", 31: "warning instance @1", 43: "warning instance @1", 46: ""},
-    ),
-    Case("pods-scaled-to-nothing-are-not-down", "ExporterDown", scaled_to_nothing, {60: ""}),
-    Case(
-        "exporters-there-again",
+    *cases(
         "ExporterAbsent",
-        vanished,
-        {70: "", 80: "critical", 103: "critical", 110: ""},
+        {
+            "exporters-there-again": (vanished, {70: "", 80: "critical", 103: "critical", 110: ""}),
+            "a-namespace-that-never-had-exporters": (never_watched, {100: ""}),
+            "scaled-to-nothing-does-not-page": (
+                scaled_to_nothing,
+                {60: "", 70: "", 80: "warning", 103: "warning", 110: ""},
+            ),
+            "exporters-down-are-not-absent": (all_down, {39: ""}),
+        },
     ),
-    Case("a-namespace-that-never-had-exporters", "ExporterAbsent", never_watched, {100: ""}),
-    Case(
-        "scaled-to-nothing-does-not-page",
-        "ExporterAbsent",
-        scaled_to_nothing,
-        {60: "", 70: "", 80: "warning", 103: "warning", 110: ""},
-    ),
-    Case("exporters-down-are-not-absent", "ExporterAbsent", all_down, {39: ""}),
-    Case(
-        "no-exporter-reads-while-a-pod-ends",
+    *cases(
         "UpstreamUnreachable",
-        pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
-        {35: "critical"},
+        {
+            "no-exporter-reads-while-a-pod-ends": (
+                pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
+                {35: "critical"},
+            ),
+            "all-exporters-read-again": (all_mute, {28: "", 35: "critical", 43: "critical", 50: ""}),
+            "a-large-model-loads": (pods(*[(Phase(25, unreachable=True), WELL)] * 2), {24: ""}),
+            "one-exporter-that-cannot-read-does-not-page": (
+                one_unreachable,
+                {48: "", 55: UNREAD, 63: UNREAD, 68: ""},
+            ),
+        },
     ),
-    Case(
-        "all-exporters-read-again",
-        "UpstreamUnreachable",
-        all_mute,
-        {28: "", 35: "critical", 43: "critical", 50: ""},
-    ),
-    Case(
-        "a-large-model-loads",
-        "UpstreamUnreachable",
-        pods(*[(Phase(25, unreachable=True), WELL)] * 2),
-        {24: ""},
-    ),
-    Case(
-        "one-exporter-that-cannot-read-does-not-page",
-        "UpstreamUnreachable",
-        one_unreachable,
-        {48: "", 55: UNREAD, 63: UNREAD, 68: ""},
-    ),
-    Case(
-        "new-data-again",
+    *cases(
         "DataStale",
-        pods((Phase(10), Phase(20, stale=True), WELL)),
-        {18: "", 25: "warning instance @1", 32: "warning instance @1", 40: ""},
+        {
+            "new-data-again": (
+                pods((Phase(10), Phase(20, stale=True), WELL)),
+                {18: "", 25: "warning instance @1", 32: "warning instance @1", 40: ""},
+            ),
+            "an-unreachable-server-is-not-old-data": (all_mute, {39: ""}),
+            "a-server-that-is-back-is-not-old-data": (one_unreachable, {61: ""}),
+        },
     ),
-    Case("an-unreachable-server-is-not-old-data", "DataStale", all_mute, {39: ""}),
-    Case("a-server-that-is-back-is-not-old-data", "DataStale", one_unreachable, {61: ""}),
     Case(
         "known-metrics-again",
         "DialectUnknown",
@@ -165,22 +155,25 @@ CASES: tuple[Case, ...] = (
         {18: "", 25: UNRECOGNIZED, 40: UNRECOGNIZED, 60: ""},
     ),
     Case("a-timeout-is-no-dialect", "DialectUnknown", all_mute, {39: ""}),
-    Case(
-        "a-pod-that-got-its-sidecar",
+    *cases(
         "SidecarMissing",
-        no_sidecar,
-        {13: "", 20: "warning", 42: "warning", 50: ""},
+        {
+            "a-pod-that-got-its-sidecar": (no_sidecar, {13: "", 20: "warning", 42: "warning", 50: ""}),
+            "servers-without-pods": (outside_of_kubernetes, {59: ""}),
+            "a-namespace-without-exporters": (never_watched, {100: ""}),
+        },
     ),
-    Case("servers-without-pods", "SidecarMissing", outside_of_kubernetes, {59: ""}),
-    Case("a-namespace-without-exporters", "SidecarMissing", never_watched, {100: ""}),
-    Case("no-info", "RulesBlind", no_info, {20: "warning instance @1"}),
-    Case(
-        "thresholds-again",
+    *cases(
         "RulesBlind",
-        blind,
-        {13: "", 20: "warning instance @1", 42: "warning instance @1", 50: ""},
+        {
+            "no-info": (no_info, {20: "warning instance @1"}),
+            "thresholds-again": (
+                blind,
+                {13: "", 20: "warning instance @1", 42: "warning instance @1", 50: ""},
+            ),
+            "an-exporter-that-is-down-has-none": (all_down, {39: ""}),
+        },
     ),
-    Case("an-exporter-that-is-down-has-none", "RulesBlind", all_down, {39: ""}),
     Case(
         "reload-succeeded-later",
         "ConfigReloadFailed",

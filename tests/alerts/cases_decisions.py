@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vllm_specdec_exporter.thresholds import Thresholds
 
-from .case import Case, never
+from .case import Case, cases, never
 from .histories import engines
 from .world import Phase, idle
 
@@ -31,47 +31,38 @@ BY_MEAN_LENGTH, BY_RATIO, BY_PAYOFF = (
 )
 
 BY_THE_RULES = (
-    Case(
-        "short-acceptance-until-it-is-long-enough",
+    *cases(
         "Disable",
-        engines((Phase(20), SHORT, NEARLY, LONG_ENOUGH), thresholds=BY_LENGTH),
-        {34: "", 47: BY_MEAN_LENGTH, 68: BY_MEAN_LENGTH, 80: ""},
-    ),
-    Case(
-        "within-the-dead-band-nothing-begins",
-        "Disable",
-        engines((Phase(20), replace(NEARLY, minutes=60)), thresholds=BY_LENGTH),
-        {78: ""},
-    ),
-    Case(
-        "short-acceptance-for-ten-minutes",
-        "Disable",
-        engines((Phase(20), *(replace(SHORT, minutes=10), LONG_ENOUGH) * 2), thresholds=BY_LENGTH),
-        {35: "", 50: "", 65: ""},
-    ),
-    Case(
-        "two-rejected-of-three-until-it-is-less-than-half",
-        "Disable",
-        engines((Phase(20), REJECTED, NEARLY_HALF, MORE_THAN_HALF)),
-        {34: "", 47: BY_RATIO, 68: BY_RATIO, 80: ""},
-    ),
-    Case(
-        "it-ends-at-once-when-speculation-pays",
-        "Disable",
-        engines((Phase(20), REJECTED, replace(REJECTED, minutes=10, speedup=1.4))),
-        {47: BY_RATIO, 52: ""},
-    ),
-    Case(
-        "it-ends-when-a-measured-loss-gives-way-to-a-beneficial-estimate",
-        "Disable",
-        engines((replace(REJECTED, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))),
-        {29: BY_RATIO, 31: ""},
-    ),
-    Case(
-        "measured-slower-and-rejected",
-        "Disable",
-        engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),
-        {47: BY_RATIO},
+        {
+            "short-acceptance-until-it-is-long-enough": (
+                engines((Phase(20), SHORT, NEARLY, LONG_ENOUGH), thresholds=BY_LENGTH),
+                {34: "", 47: BY_MEAN_LENGTH, 68: BY_MEAN_LENGTH, 80: ""},
+            ),
+            "within-the-dead-band-nothing-begins": (
+                engines((Phase(20), replace(NEARLY, minutes=60)), thresholds=BY_LENGTH),
+                {78: ""},
+            ),
+            "short-acceptance-for-ten-minutes": (
+                engines((Phase(20), *(replace(SHORT, minutes=10), LONG_ENOUGH) * 2), thresholds=BY_LENGTH),
+                {35: "", 50: "", 65: ""},
+            ),
+            "two-rejected-of-three-until-it-is-less-than-half": (
+                engines((Phase(20), REJECTED, NEARLY_HALF, MORE_THAN_HALF)),
+                {34: "", 47: BY_RATIO, 68: BY_RATIO, 80: ""},
+            ),
+            "it-ends-at-once-when-speculation-pays": (
+                engines((Phase(20), REJECTED, replace(REJECTED, minutes=10, speedup=1.4))),
+                {47: BY_RATIO, 52: ""},
+            ),
+            "it-ends-when-a-measured-loss-gives-way-to-a-beneficial-estimate": (
+                engines((replace(REJECTED, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))),
+                {29: BY_RATIO, 31: ""},
+            ),
+            "measured-slower-and-rejected": (
+                engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),
+                {47: BY_RATIO},
+            ),
+        },
     ),
     *never(
         "Disable",
@@ -99,29 +90,23 @@ KEPT = replace(COSTLY, action="keep", recommended_k=3)
 NO_ADVICE = replace(COSTLY, action="insufficient_data", recommended_k=None)
 
 BY_WHAT_IT_PAYS = (
-    Case(
-        "no-k-pays-until-it-pays-again-though-the-advice-lags",
+    *cases(
         "Disable",
-        engines((COSTLY, replace(COSTLY, minutes=20, speedup=1.5))),
-        {12: "", 42: BY_PAYOFF, 48: ""},
-    ),
-    Case(
-        "a-smaller-k-pays",
-        "Disable",
-        engines((COSTLY, replace(COSTLY, minutes=20, action="decrease_k", recommended_k=1))),
-        {42: BY_PAYOFF, 50: ""},
-    ),
-    Case(
-        "no-k-pays-on-two-of-three-engines",
-        "Disable",
-        engines((COSTLY,), (COSTLY,), (KEPT,)),
-        {42: BY_PAYOFF},
-    ),
-    Case(
-        "only-engines-with-advice-have-a-vote",
-        "Disable",
-        engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)),
-        {42: BY_PAYOFF},
+        {
+            "no-k-pays-until-it-pays-again-though-the-advice-lags": (
+                engines((COSTLY, replace(COSTLY, minutes=20, speedup=1.5))),
+                {12: "", 42: BY_PAYOFF, 48: ""},
+            ),
+            "a-smaller-k-pays": (
+                engines((COSTLY, replace(COSTLY, minutes=20, action="decrease_k", recommended_k=1))),
+                {42: BY_PAYOFF, 50: ""},
+            ),
+            "no-k-pays-on-two-of-three-engines": (engines((COSTLY,), (COSTLY,), (KEPT,)), {42: BY_PAYOFF}),
+            "only-engines-with-advice-have-a-vote": (
+                engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)),
+                {42: BY_PAYOFF},
+            ),
+        },
     ),
     *never(
         "Disable",
@@ -153,42 +138,32 @@ TOO_MANY = Phase(30, acceptance=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3), speedup=1.1
 ENABLE = "warning model action=enable recommended_k=3"
 
 TO_REENABLE = (
-    Case(
-        "off-at-a-load-at-which-it-paid",
+    *cases(
         "Reenable",
-        engines((Phase(60), OFF, Phase(80))),
-        {115: "", 135: ENABLE, 190: ENABLE, 210: ""},
-    ),
-    Case(
-        "off-for-less-than-a-day-since-the-load-was-too-high",
-        "Reenable",
-        engines((Phase(60), COSTLY, replace(LONG_OFF, running=6))),
-        {180: "", 245: ""},
-    ),
-    Case(
-        "the-k-to-have-again-is-the-one-that-paid",
-        "Reenable",
-        engines((TOO_MANY, Phase(60), OFF)),
-        {165: ENABLE},
-    ),
-    Case("off-at-a-higher-load", "Reenable", engines((Phase(60), replace(LONG_OFF, running=9))), {205: ""}),
-    Case(
-        "off-at-a-load-at-which-it-has-lost-since",
-        "Reenable",
-        engines((Phase(60), replace(COSTLY, running=8), LONG_OFF)),
-        {180: "", 250: ""},
-    ),
-    Case(
-        "off-since-what-was-drafted-was-rejected",
-        "Reenable",
-        engines((Phase(60), REJECTED, LONG_OFF)),
-        {170: "", 235: ""},
-    ),
-    Case(
-        "off-and-nothing-to-do",
-        "Reenable",
-        engines((Phase(60), idle(20), replace(OFF, minutes=140, plain_tokens=0, running=0))),
-        {145: "", 215: ""},
+        {
+            "off-at-a-load-at-which-it-paid": (
+                engines((Phase(60), OFF, Phase(80))),
+                {115: "", 135: ENABLE, 190: ENABLE, 210: ""},
+            ),
+            "off-for-less-than-a-day-since-the-load-was-too-high": (
+                engines((Phase(60), COSTLY, replace(LONG_OFF, running=6))),
+                {180: "", 245: ""},
+            ),
+            "the-k-to-have-again-is-the-one-that-paid": (engines((TOO_MANY, Phase(60), OFF)), {165: ENABLE}),
+            "off-at-a-higher-load": (engines((Phase(60), replace(LONG_OFF, running=9))), {205: ""}),
+            "off-at-a-load-at-which-it-has-lost-since": (
+                engines((Phase(60), replace(COSTLY, running=8), LONG_OFF)),
+                {180: "", 250: ""},
+            ),
+            "off-since-what-was-drafted-was-rejected": (
+                engines((Phase(60), REJECTED, LONG_OFF)),
+                {170: "", 235: ""},
+            ),
+            "off-and-nothing-to-do": (
+                engines((Phase(60), idle(20), replace(OFF, minutes=140, plain_tokens=0, running=0))),
+                {145: "", 215: ""},
+            ),
+        },
     ),
     *never(
         "Reenable",
@@ -212,23 +187,22 @@ RAISED, LOWERED = (
 SWITCHED = "warning model action=switch_method"
 
 CHANGES = (
-    Case(
-        "a-larger-k-until-it-is-advised-no-more",
+    *cases(
         "RaiseK",
-        engines((RAISE, Phase(30))),
-        {55: "", 70: RAISED, 85: RAISED, 97: ""},
-    ),
-    Case(
-        "the-same-larger-k-on-two-of-three-engines",
-        "RaiseK",
-        engines((RAISE,), (RAISE,), (replace(RAISE, recommended_k=5),)),
-        {70: RAISED},
-    ),
-    Case(
-        "a-larger-k-that-changes-after-half-an-hour",
-        "RaiseK",
-        engines((replace(RAISE, minutes=40), replace(RAISE, minutes=40, recommended_k=5))),
-        {78: ""},
+        {
+            "a-larger-k-until-it-is-advised-no-more": (
+                engines((RAISE, Phase(30))),
+                {55: "", 70: RAISED, 85: RAISED, 97: ""},
+            ),
+            "the-same-larger-k-on-two-of-three-engines": (
+                engines((RAISE,), (RAISE,), (replace(RAISE, recommended_k=5),)),
+                {70: RAISED},
+            ),
+            "a-larger-k-that-changes-after-half-an-hour": (
+                engines((replace(RAISE, minutes=40), replace(RAISE, minutes=40, recommended_k=5))),
+                {78: ""},
+            ),
+        },
     ),
     *never(
         "RaiseK",

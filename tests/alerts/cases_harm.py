@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .case import Case, never
+from .case import Case, cases, never
 from .histories import engines, replica
 from .world import JOB, MODEL, Phase, ServerPhase, World, idle
 
@@ -34,53 +34,42 @@ BOTH = ["warning engine @1", "warning model"]
 GUESSED = {"cost_profile": "unknown"}
 
 HARMFUL = (
-    Case(
-        "far-slower-than-plain-pages-within-minutes",
+    *cases(
         "Harmful",
-        engines((Phase(30), SEVERE, Phase(30, running=64))),
-        {33: "", 40: "critical model", 50: "critical model", 55: ""},
-    ),
-    Case(
-        "slower-than-plain-for-long-is-a-ticket-for-model-and-engine",
-        "Harmful",
-        engines((Phase(60), LOSING, Phase(45, running=64))),
-        {84: "", 97: "warning engine @1", 107: BOTH, 132: BOTH, 150: ""},
-    ),
-    Case(
-        "a-ticket-for-an-engine-stays-though-it-gains-again",
-        "Harmful",
-        engines((Phase(45, speedup=0.5), Phase(55)), *[(Phase(100),)] * 9),
-        {28: "", 40: "warning engine @1", 70: "warning engine @1"},
-    ),
-    Case(
-        "cluster-and-pod-are-named",
-        "Harmful",
-        models_that_lose_in_one_cluster_of_two,
-        {45: ["warning engine cluster=a @1", "warning model cluster=a"]},
-    ),
-    Case(
-        "four-minutes-of-harm-are-nobodys-page",
-        "Harmful",
-        engines((Phase(30), Phase(4, speedup=0.3), Phase(40))),
-        {34: "", 36: "", 40: "", 70: ""},
-    ),
-    Case(
-        "minutes-of-harm-before-an-idle-hour-are-no-ticket",
-        "Harmful",
-        engines((idle(30), Phase(4, speedup=0.95), idle(60))),
-        {52: "", 55: "", 60: ""},
-    ),
-    Case(
-        "a-measurement-pages-whatever-the-drafter",
-        "Harmful",
-        engines((Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED),)),
-        {12: "critical model"},
-    ),
-    Case(
-        "nobody-is-paged-by-a-guess-about-the-drafter",
-        "Harmful",
-        engines((Phase(20, speedup=0.5, info=GUESSED),)),
-        {12: ""},
+        {
+            "far-slower-than-plain-pages-within-minutes": (
+                engines((Phase(30), SEVERE, Phase(30, running=64))),
+                {33: "", 40: "critical model", 50: "critical model", 55: ""},
+            ),
+            "slower-than-plain-for-long-is-a-ticket-for-model-and-engine": (
+                engines((Phase(60), LOSING, Phase(45, running=64))),
+                {84: "", 97: "warning engine @1", 107: BOTH, 132: BOTH, 150: ""},
+            ),
+            "a-ticket-for-an-engine-stays-though-it-gains-again": (
+                engines((Phase(45, speedup=0.5), Phase(55)), *[(Phase(100),)] * 9),
+                {28: "", 40: "warning engine @1", 70: "warning engine @1"},
+            ),
+            "cluster-and-pod-are-named": (
+                models_that_lose_in_one_cluster_of_two,
+                {45: ["warning engine cluster=a @1", "warning model cluster=a"]},
+            ),
+            "four-minutes-of-harm-are-nobodys-page": (
+                engines((Phase(30), Phase(4, speedup=0.3), Phase(40))),
+                {34: "", 36: "", 40: "", 70: ""},
+            ),
+            "minutes-of-harm-before-an-idle-hour-are-no-ticket": (
+                engines((idle(30), Phase(4, speedup=0.95), idle(60))),
+                {52: "", 55: "", 60: ""},
+            ),
+            "a-measurement-pages-whatever-the-drafter": (
+                engines((Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED),)),
+                {12: "critical model"},
+            ),
+            "nobody-is-paged-by-a-guess-about-the-drafter": (
+                engines((Phase(20, speedup=0.5, info=GUESSED),)),
+                {12: ""},
+            ),
+        },
     ),
     *never(
         "Harmful",
@@ -177,23 +166,19 @@ def waiting_under_load() -> World:
 LATER = "warning model against=yesterday"
 
 AGAINST_YESTERDAY = (
-    Case(
-        "a-fall-against-yesterday-at-the-same-load-and-k",
+    *cases(
         "SpeedupRegressed",
-        one_of_ten_regresses,
-        {1460: "", 1507: "warning model", 1595: ""},
-    ),
-    Case(
-        "a-fall-is-told-though-the-load-has-risen-since",
-        "SpeedupRegressed",
-        regression_under_load,
-        {1507: "warning model", 1580: "warning model"},
-    ),
-    Case(
-        "without-a-yesterday-there-is-no-fall",
-        "SpeedupRegressed",
-        engines((Phase(60), Phase(60, speedup=1.0))),
-        {118: ""},
+        {
+            "a-fall-against-yesterday-at-the-same-load-and-k": (
+                one_of_ten_regresses,
+                {1460: "", 1507: "warning model", 1595: ""},
+            ),
+            "a-fall-is-told-though-the-load-has-risen-since": (
+                regression_under_load,
+                {1507: "warning model", 1580: "warning model"},
+            ),
+            "without-a-yesterday-there-is-no-fall": (engines((Phase(60), Phase(60, speedup=1.0))), {118: ""}),
+        },
     ),
     Case(
         "a-wider-spread-than-yesterday-at-the-same-load",
@@ -289,23 +274,22 @@ WASTING = Phase(30, acceptance=(0.3, 0.1, 0.05), speedup=1.1, waiting=5)
 STEADY = replace(WASTING, minutes=50)
 
 SATURATED = (
-    Case(
-        "requests-wait-for-rejected-drafts-and-no-more",
+    *cases(
         "WastedUnderSaturation",
-        engines((Phase(20), WASTING, replace(WASTING, waiting=0))),
-        {34: "", 47: "warning model", 65: "warning model", 75: ""},
-    ),
-    Case(
-        "a-queue-that-empties-now-and-then",
-        "WastedUnderSaturation",
-        engines((replace(WASTING, minutes=1, waiting=0), replace(WASTING, minutes=16)) * 3),
-        {33: "", 47: ""},
-    ),
-    Case(
-        "rejected-drafts-without-a-known-speedup",
-        "WastedUnderSaturation",
-        engines((replace(STEADY, speedup=None),)),
-        {47: "warning model"},
+        {
+            "requests-wait-for-rejected-drafts-and-no-more": (
+                engines((Phase(20), WASTING, replace(WASTING, waiting=0))),
+                {34: "", 47: "warning model", 65: "warning model", 75: ""},
+            ),
+            "a-queue-that-empties-now-and-then": (
+                engines((replace(WASTING, minutes=1, waiting=0), replace(WASTING, minutes=16)) * 3),
+                {33: "", 47: ""},
+            ),
+            "rejected-drafts-without-a-known-speedup": (
+                engines((replace(STEADY, speedup=None),)),
+                {47: "warning model"},
+            ),
+        },
     ),
     *never(
         "WastedUnderSaturation",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .case import Case
+from .case import Case, cases
 from .histories import engines
 from .world import Phase
 
@@ -39,39 +39,36 @@ def sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Calla
 HOUR, HOURS, DAY, DAYS = (f"warning model long_window={window}" for window in ("1h", "6h", "1d", "3d"))
 
 CASES: tuple[Case, ...] = (
-    Case(
-        "sixteen-times-too-fast-for-hours",
+    *cases(
         "ObjectiveBurning",
-        sharing(0.8),
-        {48: "", 100: [HOUR, HOURS], 265: [DAY, DAYS, HOURS]},
-    ),
-    Case("eight-times-too-fast", "ObjectiveBurning", sharing(0.4), {100: HOURS}),
-    Case("four-times-too-fast", "ObjectiveBurning", sharing(0.2), {100: "", 265: [DAY, DAYS]}),
-    Case("twice-too-fast", "ObjectiveBurning", sharing(0.1), {200: "", 265: DAYS}),
-    Case(
-        "burning-is-told-for-a-while-after-the-loss",
-        "ObjectiveBurning",
-        sharing(0.8, losing=45),
         {
-            66: HOUR,
-            113: [HOUR, HOURS],
-            133: [DAY, HOURS],
-            150: DAY,
-            212: DAY,
-            228: "",
-            300: DAYS,
-            452: DAYS,
-            490: "",
+            "sixteen-times-too-fast-for-hours": (
+                sharing(0.8),
+                {48: "", 100: [HOUR, HOURS], 265: [DAY, DAYS, HOURS]},
+            ),
+            "eight-times-too-fast": (sharing(0.4), {100: HOURS}),
+            "four-times-too-fast": (sharing(0.2), {100: "", 265: [DAY, DAYS]}),
+            "twice-too-fast": (sharing(0.1), {200: "", 265: DAYS}),
+            "burning-is-told-for-a-while-after-the-loss": (
+                sharing(0.8, losing=45),
+                {
+                    66: HOUR,
+                    113: [HOUR, HOURS],
+                    133: [DAY, HOURS],
+                    150: DAY,
+                    212: DAY,
+                    228: "",
+                    300: DAYS,
+                    452: DAYS,
+                    490: "",
+                },
+            ),
+            "one-draft-of-twentyfive-loses": (sharing(0.04), {100: "", 265: ""}),
+            "too-few-drafts-for-an-objective": (sharing(0.8, drafts=4900), {100: "", 265: ""}),
+            "five-minutes-of-loss-are-within-the-budget": (
+                engines((Phase(60), Phase(5, speedup=0.5), Phase(205))),
+                {70: "", 130: "", 265: ""},
+            ),
         },
-    ),
-    Case("one-draft-of-twentyfive-loses", "ObjectiveBurning", sharing(0.04), {100: "", 265: ""}),
-    Case(
-        "too-few-drafts-for-an-objective", "ObjectiveBurning", sharing(0.8, drafts=4900), {100: "", 265: ""}
-    ),
-    Case(
-        "five-minutes-of-loss-are-within-the-budget",
-        "ObjectiveBurning",
-        engines((Phase(60), Phase(5, speedup=0.5), Phase(205))),
-        {70: "", 130: "", 265: ""},
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .case import Case, never
+from .case import Case, cases, never
 from .histories import pods, replica
 from .world import Phase, ServerPhase, World
 
@@ -63,41 +63,25 @@ NIGHT, WORKDAY = Phase(8 * HOUR), replace(DROPPED, minutes=16 * HOUR)
 HIGH, LOW = Phase(15, acceptance=(0.95, 0.8, 0.65)), Phase(15, acceptance=(0.7, 0.35, 0.15), speedup=1.3)
 
 DROPS = (
-    Case(
-        "dropped-and-kept",
+    *cases(
         "AcceptanceDropped",
-        pods(*[(Phase(2 * HOUR), DROPPED)] * 2),
-        {124: "", 132: "warning model", 175: "warning model"},
-    ),
-    Case(
-        "dropped-and-back",
-        "AcceptanceDropped",
-        pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=15), Phase(90))] * 2),
-        {132: "warning model", 210: ""},
-    ),
-    Case(
-        "dropped-below-yesterday",
-        "AcceptanceDropped",
-        pods((Phase(25 * HOUR), DROPPED)),
-        {1512: "warning model"},
-    ),
-    Case(
-        "dropped-as-every-morning",
-        "AcceptanceDropped",
-        pods((NIGHT, WORKDAY, NIGHT, DROPPED)),
-        {1932: ""},
-    ),
-    Case(
-        "dropped-a-little-by-11-percent",
-        "AcceptanceDropped",
-        pods((Phase(2 * HOUR), Phase(HOUR, acceptance=(0.8, 0.55, 0.4), speedup=1.4))),
-        {132: ""},
-    ),
-    Case(
-        "swings-as-ever",
-        "AcceptanceDropped",
-        pods((HIGH, LOW) * 8),
-        dict.fromkeys(range(200, 240, 5), ""),
+        {
+            "dropped-and-kept": (
+                pods(*[(Phase(2 * HOUR), DROPPED)] * 2),
+                {124: "", 132: "warning model", 175: "warning model"},
+            ),
+            "dropped-and-back": (
+                pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=15), Phase(90))] * 2),
+                {132: "warning model", 210: ""},
+            ),
+            "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1512: "warning model"}),
+            "dropped-as-every-morning": (pods((NIGHT, WORKDAY, NIGHT, DROPPED)), {1932: ""}),
+            "dropped-a-little-by-11-percent": (
+                pods((Phase(2 * HOUR), Phase(HOUR, acceptance=(0.8, 0.55, 0.4), speedup=1.4))),
+                {132: ""},
+            ),
+            "swings-as-ever": (pods((HIGH, LOW) * 8), dict.fromkeys(range(200, 240, 5), "")),
+        },
     ),
 )
 
@@ -115,23 +99,22 @@ HIGHLY, REPETITIVE = (f"warning model reason={reason}" for reason in ("acceptanc
 
 UNUSUAL = (
     Case("decline-of-short-drafts", "RapidDecline", pods((SHORT_DRAFTS,)), {59: ""}),
-    Case(
-        "nearly-all-accepted-no-more",
+    *cases(
         "AcceptanceAbnormallyHigh",
-        pods((Phase(HOUR, acceptance=(1.0, 0.995, 0.99), speedup=2.5), Phase(90))),
-        {8: "", 50: HIGHLY, 80: HIGHLY, 100: ""},
-    ),
-    Case(
-        "answers-repeat-themselves-no-more",
-        "AcceptanceAbnormallyHigh",
-        pods((Phase(130),), server=(ended_as_repetition(40, 10.0), ended_as_repetition(90, 0.0))),
-        {35: REPETITIVE, 80: REPETITIVE, 110: ""},
-    ),
-    Case(
-        "few-answers-repeat-themselves",
-        "AcceptanceAbnormallyHigh",
-        pods((WELL,), server=(ended_as_repetition(HOUR, 2.0),)),
-        {59: ""},
+        {
+            "nearly-all-accepted-no-more": (
+                pods((Phase(HOUR, acceptance=(1.0, 0.995, 0.99), speedup=2.5), Phase(90))),
+                {8: "", 50: HIGHLY, 80: HIGHLY, 100: ""},
+            ),
+            "answers-repeat-themselves-no-more": (
+                pods((Phase(130),), server=(ended_as_repetition(40, 10.0), ended_as_repetition(90, 0.0))),
+                {35: REPETITIVE, 80: REPETITIVE, 110: ""},
+            ),
+            "few-answers-repeat-themselves": (
+                pods((WELL,), server=(ended_as_repetition(HOUR, 2.0),)),
+                {59: ""},
+            ),
+        },
     ),
     Case(
         "no-outlier-any-more",
@@ -139,17 +122,13 @@ UNUSUAL = (
         pods((OUTLIER, Phase(2 * HOUR)), (Phase(3 * HOUR),)),
         {28: "", 50: "warning engine @1", 130: "warning engine @1", 170: ""},
     ),
-    Case(
-        "peers-with-few-drafts",
+    *never(
         "EngineOutlier",
-        pods((replace(OUTLIER, minutes=90),), (Phase(90, drafts=60),)),
-        {80: ""},
-    ),
-    Case(
-        "an-outlier-by-its-k",
-        "EngineOutlier",
-        pods((Phase(90, acceptance=(0.9,), speedup=1.3),), (Phase(90),)),
-        {80: ""},
+        80,
+        {
+            "peers-with-few-drafts": pods((replace(OUTLIER, minutes=90),), (Phase(90, drafts=60),)),
+            "an-outlier-by-its-k": pods((Phase(90, acceptance=(0.9,), speedup=1.3),), (Phase(90),)),
+        },
     ),
 )
 
@@ -172,15 +151,18 @@ def step_with_new_pods() -> World:
 
 
 STEPS = (
-    Case("a-step-with-new-pods", "AcceptanceStep", step_with_new_pods, {260: "warning model"}),
-    Case(
-        "a-step-long-ago",
+    *cases(
         "AcceptanceStep",
-        pods((BEFORE, LOADING, replace(QUANTIZED, restart=True))),
-        {225: "", 260: "warning model", 400: "warning model", 440: ""},
+        {
+            "a-step-with-new-pods": (step_with_new_pods, {260: "warning model"}),
+            "a-step-long-ago": (
+                pods((BEFORE, LOADING, replace(QUANTIZED, restart=True))),
+                {225: "", 260: "warning model", 400: "warning model", 440: ""},
+            ),
+            "a-fall-without-restart": (pods((BEFORE, QUANTIZED)), {260: ""}),
+            "half-a-step-after-a-restart": (pods((BEFORE, LOADING, HARDLY_LOWER)), {280: ""}),
+        },
     ),
-    Case("a-fall-without-restart", "AcceptanceStep", pods((BEFORE, QUANTIZED)), {260: ""}),
-    Case("half-a-step-after-a-restart", "AcceptanceStep", pods((BEFORE, LOADING, HARDLY_LOWER)), {280: ""}),
 )
 
 CASES: tuple[Case, ...] = (*EVERYTHING_POOR, *DROPS, *UNUSUAL, *STEPS)

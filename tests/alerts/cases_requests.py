@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.thresholds import Thresholds
 
-from .case import Case, never
+from .case import Case, cases, never
 from .histories import replica
 from .per_request import RequestPhase, observe
 from .world import MODEL, Phase, World, idle
@@ -93,42 +93,23 @@ BELOW_LOWER = RequestPhase(HOUR, {"chat": {0.8: 4.8, 0.2: 1.2}})
 NOT_BELOW = RequestPhase(HOUR, {"chat": {0.8: 5.4, 0.35: 0.6}})
 
 REQUESTS_LOSE = (
-    Case(
-        "requests-lose-no-more",
+    *cases(
         "RequestsLose",
-        both(SOME, replace(WELL, minutes=80)),
-        {15: "", 55: "warning model", 125: ""},
-    ),
-    Case(
-        "requests-lose-until-nobody-asks",
-        "RequestsLose",
-        both(SOME, NOBODY_ASKS),
-        {55: "warning model", 125: ""},
-    ),
-    Case("requests-lose-though-exporters-restart", "RequestsLose", both(*RESTARTING), {58: "warning model"}),
-    Case(
-        "requests-lose-though-pods-are-new",
-        "RequestsLose",
-        new_pods,
-        {45: "warning model", 68: "warning model"},
-    ),
-    Case(
-        "requests-of-an-adapter-lose",
-        "RequestsLose",
-        both(SOME, model="poet"),
-        {55: "warning model model_name=poet"},
-    ),
-    Case(
-        "requests-lose-for-two-minutes",
-        "RequestsLose",
-        both(*FOR_TWO_MINUTES),
-        {45: "", 50: "", 55: "", 60: ""},
-    ),
-    Case(
-        "one-exporter-has-requests-below-a-lower-threshold",
-        "RequestsLose",
-        built((BELOW_LOWER,), (NOT_BELOW,), thresholds=LOWER),
-        {55: "warning model"},
+        {
+            "requests-lose-no-more": (
+                both(SOME, replace(WELL, minutes=80)),
+                {15: "", 55: "warning model", 125: ""},
+            ),
+            "requests-lose-until-nobody-asks": (both(SOME, NOBODY_ASKS), {55: "warning model", 125: ""}),
+            "requests-lose-though-exporters-restart": (both(*RESTARTING), {58: "warning model"}),
+            "requests-lose-though-pods-are-new": (new_pods, {45: "warning model", 68: "warning model"}),
+            "requests-of-an-adapter-lose": (both(SOME, model="poet"), {55: "warning model model_name=poet"}),
+            "requests-lose-for-two-minutes": (both(*FOR_TWO_MINUTES), {45: "", 50: "", 55: "", 60: ""}),
+            "one-exporter-has-requests-below-a-lower-threshold": (
+                built((BELOW_LOWER,), (NOT_BELOW,), thresholds=LOWER),
+                {55: "warning model"},
+            ),
+        },
     ),
     *never(
         "RequestsLose",
@@ -244,20 +225,19 @@ UNSEEN = (
 # --- ObservationsRejected
 
 REJECTIONS = (
-    Case(
-        "pushed-requests-are-rejected-and-taken-again",
+    *cases(
         "ObservationsRejected",
-        one_exporter(RequestPhase(HOUR), RequestPhase(90, rejected=2), RequestPhase(HOUR)),
-        {80: "", 130: "info instance @1", 200: ""},
-    ),
-    Case(
-        "pushed-requests-are-taken", "ObservationsRejected", one_exporter(replace(WELL, minutes=90)), {85: ""}
-    ),
-    Case(
-        "one-bad-batch-is-rejected",
-        "ObservationsRejected",
-        one_exporter(RequestPhase(20), RequestPhase(1, rejected=500), RequestPhase(70)),
-        {25: "", 35: "", 45: "", 55: "", 60: ""},
+        {
+            "pushed-requests-are-rejected-and-taken-again": (
+                one_exporter(RequestPhase(HOUR), RequestPhase(90, rejected=2), RequestPhase(HOUR)),
+                {80: "", 130: "info instance @1", 200: ""},
+            ),
+            "pushed-requests-are-taken": (one_exporter(replace(WELL, minutes=90)), {85: ""}),
+            "one-bad-batch-is-rejected": (
+                one_exporter(RequestPhase(20), RequestPhase(1, rejected=500), RequestPhase(70)),
+                {25: "", 35: "", 45: "", 55: "", 60: ""},
+            ),
+        },
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .case import Case, never, silent
+from .case import Case, cases, never, silent
 from .cases_requests import ENGINE, WELL, one_exporter
 from .histories import replica
 from .per_request import RequestPhase, observe
@@ -24,14 +24,17 @@ DEAF = RequestPhase(30, passed=0, listening=False)
 ENDING = (PASSING, replace(DEAF, minutes=3), replace(DEAF, gone=True))
 
 LISTENING = (
-    Case(
-        "the-port-of-the-tap-is-taken-and-free-again",
+    *cases(
         "TapNotListening",
-        one_exporter(PASSING, DEAF, PASSING),
-        {35: "", 38: "critical instance @1", 75: ""},
+        {
+            "the-port-of-the-tap-is-taken-and-free-again": (
+                one_exporter(PASSING, DEAF, PASSING),
+                {35: "", 38: "critical instance @1", 75: ""},
+            ),
+            "a-tap-waits-for-its-last-requests": (one_exporter(*ENDING), {**silent(31, 40)}),
+            "there-is-no-tap": (one_exporter(WELL), {50: ""}),
+        },
     ),
-    Case("a-tap-waits-for-its-last-requests", "TapNotListening", one_exporter(*ENDING), {**silent(31, 40)}),
-    Case("there-is-no-tap", "TapNotListening", one_exporter(WELL), {50: ""}),
 )
 
 # --- TapDown
@@ -79,33 +82,30 @@ def tap_taken_away() -> World:
 
 
 DEAD = (
-    Case(
-        "an-exporter-with-a-tap-dies",
+    *cases(
         "TapDown",
-        dead((30, True), (7 * HOUR, False)),
-        {32: "", 34: "critical instance @1", 385: "critical instance @1", 400: ""},
+        {
+            "an-exporter-with-a-tap-dies": (
+                dead((30, True), (7 * HOUR, False)),
+                {32: "", 34: "critical instance @1", 385: "critical instance @1", 400: ""},
+            ),
+            "the-only-exporter-dies-with-its-tap": (
+                dead((30, True), (30, False), others=0),
+                {50: "critical instance @1"},
+            ),
+            "a-dead-tap-is-back": (
+                dead((30, True), (2 * HOUR, False), (30, True)),
+                {140: "critical instance @1", 170: ""},
+            ),
+            "an-exporter-without-a-tap-dies": (dead((30, True), (30, False), tap=False), {55: ""}),
+            "an-exporter-with-a-tap-restarts": (
+                dead((30, True), (3, False), (20, True)),
+                {**silent(30, 39), 50: ""},
+            ),
+            "a-pod-with-a-tap-ends": (rollout, {**silent(30, 44), 55: ""}),
+            "the-tap-was-taken-away-before": (tap_taken_away, {425: ""}),
+        },
     ),
-    Case(
-        "the-only-exporter-dies-with-its-tap",
-        "TapDown",
-        dead((30, True), (30, False), others=0),
-        {50: "critical instance @1"},
-    ),
-    Case(
-        "a-dead-tap-is-back",
-        "TapDown",
-        dead((30, True), (2 * HOUR, False), (30, True)),
-        {140: "critical instance @1", 170: ""},
-    ),
-    Case("an-exporter-without-a-tap-dies", "TapDown", dead((30, True), (30, False), tap=False), {55: ""}),
-    Case(
-        "an-exporter-with-a-tap-restarts",
-        "TapDown",
-        dead((30, True), (3, False), (20, True)),
-        {**silent(30, 39), 50: ""},
-    ),
-    Case("a-pod-with-a-tap-ends", "TapDown", rollout, {**silent(30, 44), 55: ""}),
-    Case("the-tap-was-taken-away-before", "TapDown", tap_taken_away, {425: ""}),
 )
 
 # --- TapUpstreamFailing
@@ -130,33 +130,30 @@ def another_target_is_down() -> World:
 
 
 TAP = (
-    Case(
-        "one-connection-of-four-fails-though-vllm-is-up",
+    *cases(
         "TapUpstreamFailing",
-        one_exporter(PASSING, FAILING, replace(PASSING, minutes=40)),
-        {33: "", 40: "critical instance @1", 85: ""},
-    ),
-    Case(
-        "the-tap-fails-while-a-model-loads",
-        "TapUpstreamFailing",
-        one_exporter(PASSING, LOADING, PASSING, engine=LOADS),
-        {**silent(31, 60)},
-    ),
-    Case(
-        "the-tap-fails-a-minute-before-vllm-is-known-to-be-gone",
-        "TapUpstreamFailing",
-        one_exporter(PASSING, replace(LOADING, minutes=40), engine=(Phase(31), Phase(39, unreachable=True))),
-        {**silent(31, 49), 60: ""},
-    ),
-    Case("one-connection-of-fifty-fails", "TapUpstreamFailing", one_exporter(SELDOM), {28: ""}),
-    Case(
-        "one-connection-fails",
-        "TapUpstreamFailing",
-        one_exporter(replace(PASSING, passed=1), ONE, PASSING),
-        {**silent(31, 37)},
-    ),
-    Case(
-        "the-tap-fails-and-one-of-two-servers-is-down", "TapUpstreamFailing", another_target_is_down, {55: ""}
+        {
+            "one-connection-of-four-fails-though-vllm-is-up": (
+                one_exporter(PASSING, FAILING, replace(PASSING, minutes=40)),
+                {33: "", 40: "critical instance @1", 85: ""},
+            ),
+            "the-tap-fails-while-a-model-loads": (
+                one_exporter(PASSING, LOADING, PASSING, engine=LOADS),
+                {**silent(31, 60)},
+            ),
+            "the-tap-fails-a-minute-before-vllm-is-known-to-be-gone": (
+                one_exporter(
+                    PASSING, replace(LOADING, minutes=40), engine=(Phase(31), Phase(39, unreachable=True))
+                ),
+                {**silent(31, 49), 60: ""},
+            ),
+            "one-connection-of-fifty-fails": (one_exporter(SELDOM), {28: ""}),
+            "one-connection-fails": (
+                one_exporter(replace(PASSING, passed=1), ONE, PASSING),
+                {**silent(31, 37)},
+            ),
+            "the-tap-fails-and-one-of-two-servers-is-down": (another_target_is_down, {55: ""}),
+        },
     ),
 )
 
@@ -177,23 +174,22 @@ FOR_TEN_MINUTES = (
 )
 
 BLIND = (
-    Case(
-        "one-request-of-four-is-compressed-or-too-large",
+    *cases(
         "RequestsUnobserved",
-        one_exporter(UNOBSERVED, OBSERVED),
-        {30: "", 80: "warning instance @1", 110: "warning instance @1", 230: ""},
-    ),
-    Case(
-        "no-request-can-be-followed",
-        "RequestsUnobserved",
-        one_exporter(RequestPhase(2 * HOUR, passed=6, unobserved={"connection": 6.0})),
-        {110: "warning instance @1"},
-    ),
-    Case(
-        "requests-are-unobserved-for-ten-minutes",
-        "RequestsUnobserved",
-        one_exporter(*FOR_TEN_MINUTES),
-        {50: "", 60: "", 70: "", 80: "", 90: "", 115: ""},
+        {
+            "one-request-of-four-is-compressed-or-too-large": (
+                one_exporter(UNOBSERVED, OBSERVED),
+                {30: "", 80: "warning instance @1", 110: "warning instance @1", 230: ""},
+            ),
+            "no-request-can-be-followed": (
+                one_exporter(RequestPhase(2 * HOUR, passed=6, unobserved={"connection": 6.0})),
+                {110: "warning instance @1"},
+            ),
+            "requests-are-unobserved-for-ten-minutes": (
+                one_exporter(*FOR_TEN_MINUTES),
+                {50: "", 60: "", 70: "", 80: "", 90: "", 115: ""},
+            ),
+        },
     ),
     *never(
         "RequestsUnobserved",

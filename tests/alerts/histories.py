@@ -35,18 +35,13 @@ def replica(
     observe(world, *requests, instance=f"{address}:9850", labels=pod, start=start, namespace=namespace)
 
 
-def pods(
-    *lives: Life,
-    server: Sequence[ServerPhase] = (),
-    requests: Sequence[RequestPhase] = (),
-    labels: Mapping[str, str] | None = None,
-) -> Callable[[], World]:
-    """Return what builds a pod for each life; their vLLM's own series and their requests are the same."""
+def pods(*lives: Life, server: Sequence[ServerPhase] = ()) -> Callable[[], World]:
+    """Return what builds a pod for each life; their vLLM's own series are the same."""
 
     def build() -> World:
         world = World()
         for index, life in enumerate(lives, 1):
-            replica(world, index, *life, server=server, requests=requests, labels=labels)
+            replica(world, index, *life, server=server)
         return world
 
     return build

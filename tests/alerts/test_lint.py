@@ -83,8 +83,7 @@ def bundle(*rules: lint.Rule) -> lint.Bundle:
 
 def run(check: str, rule: lint.Rule) -> list[str]:
     """Return what a check says of a rule among the usual ones."""
-    twin = (alert(),) if check == "same_name" and rule.name == "VLLMSpecDecodeExample" else ()
-    return EVERY[check](rule, bundle(rule, *twin))
+    return EVERY[check](rule, bundle(rule))
 
 
 #: For each check, a rule that it must complain of, and words of the complaint.
@@ -94,10 +93,8 @@ BAD = {
     "judgement": (alert(value=None), "judges, and has no value"),
     "decision": (alert(subject="decision"), "no label action"),
     "summary": (alert(summary="Something is wrong"), "not one sentence"),
-    "description": (alert(description="It is wrong."), "names no value and nobody"),
     "links": (alert(action=None), "no action"),
     "templates": (alert(context="{{ $labels.nothing }}"), "no label nothing"),
-    "template_queries": (alert(context='{{ query "sum(" }}'), "does not parse"),
     "matching": (record(f"{ENGINE} / {DRAFTS}"), "labels never match"),
     "regex_matcher": (record('up{job=~"exporter"}'), "plain string"),
     "known_metrics": (
@@ -105,12 +102,6 @@ BAD = {
         "unknown metric vllm_specdec_nothing",
     ),
     "orphan": (record(f"sum by ({M}) ({ENGINE})"), "used by no alert"),
-    "recorded_name": (
-        record(f"sum by ({M}) ({ENGINE})", "vllm_specdec_drafts"),
-        "not level:metric:operations",
-    ),
-    "alert_level": (alert(level="engine"), "level engine keeps the target labels"),
-    "same_name": (alert(), "there are two of it"),
     "averaged_ratio": (
         record(f"avg by ({M}) (engine:vllm_specdec_acceptance:ratio_rate5m)"),
         "avg of a ratio",

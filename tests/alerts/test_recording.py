@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import yaml
-
 from alerts.fleet import END, build
 from alerts.formulas import all_values, text
-from alerts.promtool import RULES, History, Query, verify
+from alerts.lint import read_bundle, records
+from alerts.promtool import History, Query, verify
 from alerts.world import MODEL, Phase, World, idle
 from vllm_specdec_exporter.thresholds import Thresholds
 
@@ -17,13 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-RECORDED: tuple[str, ...] = tuple(
-    rule["record"]
-    for path in sorted(RULES.glob("*.yml"))
-    for group in yaml.safe_load(path.read_text("utf-8"))["groups"]
-    for rule in group["rules"]
-    if "record" in rule
-)
+RECORDED = tuple(records(read_bundle()))
 EXPECTED = {
     name: values
     for name, values in all_values().items()
@@ -95,23 +88,6 @@ def test_a_ratio_of_two_engines_is_of_their_sums(tmp_path: Path) -> None:
     )
 
 
-def test_the_speedup_of_two_engines_is_all_their_tokens_over_all_their_time(tmp_path: Path) -> None:
-    world = World()
-    # 600 tokens that take as long as 300 plain ones, and 600 that take as long as 750.
-    world.engine(Phase(70, drafts=300, acceptance=(1.0,), speedup=2.0))
-    world.engine(Phase(70, drafts=300, acceptance=(1.0,), speedup=0.8), engine="1", exporter=False)
-    # The mean of the speedups is 1.4.
-    ratio = 1200 / 1050
-    _recorded(
-        tmp_path,
-        world,
-        66,
-        speedup__ratio_rate5m=ratio,
-        speedup__ratio_rate30m=ratio,
-        speedup__ratio_rate1h=ratio,
-    )
-
-
 def test_the_speedup_of_half_an_hour_is_all_its_tokens_over_all_its_time(tmp_path: Path) -> None:
     world = World()
     # Ten minutes of each: 20 for every 10 / 0.8 + 10 / 1.6 = 18.75; the mean of the speedups is 1.2.
@@ -164,23 +140,6 @@ def test_a_threshold_is_there_while_a_scrape_is_lost(tmp_path: Path) -> None:
     world = World()
     world.engine(Phase(10), Phase(2, gone=True), Phase(10))
     _recorded(tmp_path, world, 11, disable_acceptance_ratio__threshold=0.5)
-
-
-def test_the_decay_over_positions_is_a_geometric_mean(tmp_path: Path) -> None:
-    world = World()
-    # 0.9 of position 0 go on to position 1, and 0.4 of those to position 2: the mean is 0.6.
-    world.engine(Phase(40, acceptance=(0.8, 0.72, 0.288)))
-    _recorded(tmp_path, world, 38, position_decay__ratio_rate30m=0.6)
-
-
-def test_peers_are_the_others_alone(tmp_path: Path) -> None:
-    world = World()
-    for number, drafts, ratio in (("0", 900, 0.9), ("1", 100, 0.1), ("2", 300, 0.3)):
-        world.engine(Phase(70, drafts=drafts, acceptance=(ratio,)), engine=number, exporter=number == "0")
-    # 10 + 90 of 400, 810 + 90 of 1200, 810 + 10 of 1000.
-    lengths = {'{engine="0"}': 1.25, '{engine="1"}': 1.75, '{engine="2"}': 1.82}
-    expr = "sum by (engine) (engine:vllm_specdec_peers_mean_acceptance_length:ratio_rate1h)"
-    _verify(tmp_path, world, _query(68, expr, lengths))
 
 
 def test_an_idle_model_has_no_ratios(tmp_path: Path) -> None:

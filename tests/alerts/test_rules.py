@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from alerts.case import PREFIX, Case, full_name
-from alerts.promtool import RULES, History, verify
+from alerts.lint import read_bundle
+from alerts.promtool import History, verify
 from alerts.sweeps import SWEEPS, Sweep
 
 if TYPE_CHECKING:
@@ -25,13 +26,7 @@ CASES: tuple[Case, ...] = tuple(
     for path in sorted(HERE.glob("cases_*.py"))
     for case in importlib.import_module(f"alerts.{path.stem}").CASES
 )
-ALERTS: tuple[dict[str, Any], ...] = tuple(
-    rule
-    for path in sorted(RULES.glob("*.yml"))
-    for group in yaml.safe_load(path.read_text("utf-8"))["groups"]
-    for rule in group["rules"]
-    if "alert" in rule
-)
+ALERTS: tuple[dict[str, Any], ...] = tuple(dict(rule.body) for rule in read_bundle().alerts)
 #: What a person reads: a case, a minute of it, and labels and annotations of all that fires then.
 TEXTS: list[dict[str, Any]] = yaml.safe_load((HERE / "texts.yml").read_text("utf-8"))
 #: Cases of more minutes take a second or more each.

@@ -19,7 +19,6 @@ import subprocess
 import time
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,19 +26,17 @@ import yaml
 
 from alerts import lint
 from alerts.pushing import TOKEN, pushing
+from support.commands import run
 from support.exporter import request, running_exporter
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment, find_program, simulator
+from support.programs import find_program, simulator
 from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ALERTS = Path(__file__).parents[2] / "alerts"
-RUNBOOKS = ALERTS / "runbooks"
-RULES = ALERTS / "rules"
+    from pathlib import Path
 
 HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 #: What a query says of itself that yields something in trouble only.
@@ -84,11 +81,8 @@ class Runbook:
 def rules() -> dict[str, list[dict[str, Any]]]:
     """The alerts by name."""
     by_name: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted(RULES.glob("*.yml")):
-        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
-            for rule in group["rules"]:
-                if "alert" in rule:
-                    by_name.setdefault(rule["alert"], []).append(rule)
+    for rule in lint.read_bundle().alerts:
+        by_name.setdefault(rule.name, []).append(dict(rule.body))
     return by_name
 
 
@@ -97,7 +91,7 @@ def runbooks() -> dict[str, Runbook]:
     """The pages by alert name."""
     return {
         path.stem: Runbook(path.stem, path.read_text("utf-8"))
-        for path in sorted(RUNBOOKS.glob("*.md"))
+        for path in sorted(lint.RUNBOOKS.glob("*.md"))
         if path.name != "README.md"
     }
 
@@ -146,7 +140,7 @@ def test_every_page_has_title_sections_in_order_and_a_numbered_diagnosis_with_a_
 
 
 def test_index_lists_every_alert_with_its_severities() -> None:
-    text = (RUNBOOKS / "README.md").read_text("utf-8")
+    text = (lint.RUNBOOKS / "README.md").read_text("utf-8")
     rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| ([\w, ]+) \| .+ \|$", text, re.MULTILINE)
     assert all(name == file for name, file, _ in rows)
     listed = {name: severities for name, _, severities in rows}
@@ -249,7 +243,7 @@ def rule_files() -> dict[str, str]:
             "[1m:1s]",
             re.sub(r"^( +)interval: \w+$", r"\1interval: 1s", path.read_text("utf-8"), flags=re.MULTILINE),
         )
-        for path in sorted(RULES.glob("*.yml"))
+        for path in sorted(lint.RULES.glob("*.yml"))
     }
 
 
@@ -285,12 +279,8 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("baseline")
     file = folder / "baseline.json"
     with simulated(folder, 0, 6, 12, 24) as url:
-        subprocess.run(
-            [COMMAND, "baseline", url, "--for", "8s", "--interval", "250ms", "--out", str(file)],
-            check=True,
-            capture_output=True,
-            env=clean_environment(),
-        )
+        done = run("baseline", url, "--for", "8s", "--interval", "250ms", "--out", str(file))
+    assert done.code == 0, done.err
     return file
 
 

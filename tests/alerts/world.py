@@ -10,6 +10,7 @@ An engine's counters go on from phase to phase; gauges jump. What a phase sets t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.judgement.activity import ActivityState
@@ -170,7 +171,6 @@ class World:
         model: str = MODEL,
         namespace: str = "chat",
         instance: str = "10.0.0.1:8000",
-        engine: str = "0",
         labels: Mapping[str, str] | None = None,
         start: int = 0,
     ) -> None:
@@ -188,12 +188,11 @@ class World:
             model: its name.
             namespace: where it runs; empty for no label.
             instance: address of vLLM.
-            engine: its number.
             labels: further target labels, such as pod or cluster.
             start: the minute at which it appears, such as that of a new pod.
         """
         target = {"job": "vllm", "instance": instance, "namespace": namespace, **(labels or {})}
-        own = {**target, "model_name": model, "engine": engine}
+        own = {**target, "model_name": model, "engine": "0"}
         totals: dict[tuple[str, str, str], float] = {}
         minute = start
         for phase in phases:
@@ -304,32 +303,18 @@ def _number(value: float) -> str:
 
 def _shortened(samples: list[str]) -> Iterable[str]:
     """Yield runs such as `5+3x9` for ten samples from 5 on in steps of 3."""
-    at = 0
-    while at < len(samples):
-        run = _run(samples, at)
-        if run == 1:
-            yield samples[at]
-        elif samples[at] == MISSING:
-            yield f"{MISSING}x{run}"
-        else:
-            step = _number(float(samples[at + 1]) - float(samples[at]))
-            yield f"{samples[at]}+{step}x{run - 1}".replace("+-", "-")
-        at += run
-
-
-def _run(samples: list[str], at: int) -> int:
-    """Return how many samples from here on go in equal steps."""
-    if samples[at] == MISSING:
-        end = at
-        while end < len(samples) and samples[end] == MISSING:
-            end += 1
-        return end - at
-    if at + 1 == len(samples) or samples[at + 1] == MISSING:
-        return 1
-    first, step = float(samples[at]), float(samples[at + 1]) - float(samples[at])
-    end = at + 1
-    while end < len(samples) and samples[end] != MISSING:
-        if abs(float(samples[end]) - (first + step * (end - at))) > 1e-6:
-            break
-        end += 1
-    return end - at
+    for missing, group in groupby(samples, MISSING.__eq__):
+        values = list(group)
+        if missing:
+            yield f"{MISSING}x{len(values)}" if len(values) > 1 else MISSING
+            continue
+        at = 0
+        while at < len(values):
+            first = float(values[at])
+            step = float(values[at + 1]) - first if at + 1 < len(values) else 0.0
+            end = at + 1
+            while end < len(values) and abs(float(values[end]) - (first + step * (end - at))) <= 1e-6:
+                end += 1
+            more = f"+{_number(step)}x{end - at - 1}" if end > at + 1 else ""
+            yield values[at] + more.replace("+-", "-")
+            at = end

@@ -201,7 +201,7 @@ class TestToken:
 
     def test_never_shown(self, caplog: Any) -> None:
         """No log says the token."""
-        caplog.set_level(logging.DEBUG)
+        caplog.set_level(logging.DEBUG, "vllm_specdec_exporter.client")
         with reporting("http://127.0.0.1:1", token="CANARY-KEY", patience=0.05) as reporter:
             reporter.report(ONE)
             assert reporter.flush(10)
@@ -212,7 +212,7 @@ class TestToken:
 class TestFaults:
     def test_down_and_up_again(self, caplog: Any) -> None:
         """What was observed while the exporter was away arrives when it is back; the log has two lines."""
-        caplog.set_level(logging.INFO)
+        caplog.set_level(logging.INFO, "vllm_specdec_exporter.client")
         with socket.create_server(("127.0.0.1", 0)) as taken_port:
             port = taken_port.getsockname()[1]
         with reporting(f"http://127.0.0.1:{port}") as reporter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,13 +14,8 @@ from prometheus.replay import ReplayServer, Reply, series
 from support.commands import Outcome, run_here, wrong_refusals
 from support.ports import free_port
 from support.programs import simulator
-from vllm_specdec_exporter import compare, config, snapshot
+from vllm_specdec_exporter import snapshot
 from vllm_specdec_exporter.result import ExporterResult, PollFailure, TargetResult
-from vllm_specdec_exporter.settings import Settings
-from vllm_specdec_exporter.simulator.scenario import Scenario, make_phase
-from vllm_specdec_exporter.simulator.server import SimulatorServer
-from vllm_specdec_exporter.simulator.simulation import Simulation, SimulationConfig
-from vllm_specdec_exporter.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,62 +236,3 @@ def test_a_snapshot_beside_a_server_is_told_to_be_of_another_period(
     outcome = compared(files["plain"], servers["drafting"], "--for", "2s")
     assert outcome.code in (0, 1)
     assert "warning: not over the same period (A 2026-" in " ".join(outcome.out.split())
-
-
-async def _watched(*configs: tuple[int, dict[str, Any]], seconds: float = 2.5) -> list[compare.Side]:
-    """Watch simulators in this very loop: each with a K and parameters of its phase."""
-    servers = [
-        SimulatorServer(
-            Simulation(
-                SimulationConfig(
-                    num_speculative_tokens=k,
-                    scenario=Scenario("test", (make_phase("healthy", parameters, 3600),)),
-                ),
-                seed=number,
-            ),
-            speed=20,
-        )
-        for number, (k, parameters) in enumerate(configs)
-    ]
-    try:
-        for server in servers:
-            await server.start()
-            await server.advance(30)
-        sources = [compare.parse_source(s.url, chr(65 + i)) for i, s in enumerate(servers)]
-        window = Window(seconds)
-        settings = Settings(windows=(window,), judged=window, slack=seconds, latencies=True)
-        upstream = config.UpstreamConfig(timeout=4.0)
-        results = await compare.watch(sources, upstream, settings, seconds)
-    finally:
-        for server in servers:
-            await server.stop()
-    return [
-        compare.side_of(result, source.name, source=source.shown, live=True)
-        for source, result in zip(sources, results, strict=True)
-    ]
-
-
-@pytest.mark.full
-async def test_a_better_drafter_is_found_to_be_faster_and_longer() -> None:
-    poor, good = await _watched((3, {"acceptance": 0.4}), (3, {"acceptance": 0.95}))
-    (pair,) = compare.compare([poor, good]).pairs
-    assert pair.speed.outcome is compare.Outcome.FASTER
-    assert pair.acceptance_length_difference is not None
-    assert (pair.acceptance_length_difference.low or 0) > 0.5
-    assert pair.gain is None
-
-
-@pytest.mark.full
-async def test_a_server_under_less_load_is_pointed_out() -> None:
-    busy, idle = await _watched((3, {"clients": 60}), (3, {"clients": 8}))
-    comparison = compare.compare([busy, idle])
-    assert any("not at the same load (requests at a time: B" in warning for warning in comparison.warnings)
-
-
-@pytest.mark.full
-async def test_like_servers_are_not_called_different_in_acceptance() -> None:
-    one, other = await _watched((4, {}), (4, {}))
-    (pair,) = compare.compare([one, other]).pairs
-    difference = pair.acceptance_length_difference
-    assert difference is not None
-    assert (difference.low or 0) < 0 < (difference.high or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -82,7 +81,6 @@ SPEEDS: list[tuple[Any, Any, Outcome, str]] = [
         "B against A: cannot be told: A: it generated nothing in its 30 s",
     ),
     (only("B"), side("A"), UNKNOWN, "B: its metrics have no time per output token"),
-    (only("B"), side("A"), UNKNOWN, "vLLM 0.11"),
     (side("B", requests=3.0), side("A", requests=7.0), UNKNOWN, "A: only 7 requests"),
     (side("B", requests=3.0), side("A", requests=7.0), UNKNOWN, "B: only 3 requests"),
     (
@@ -103,20 +101,6 @@ def test_speed_is_said_with_its_interval_or_why_it_cannot_be_told() -> None:
     few = speed_of(0.014, requests=12.0)
     assert few.speedup is not None
     assert (few.speedup.low, few.low) == (None, None)
-
-
-def test_equal_sides_are_found_equal_in_about_95_percent() -> None:
-    rng, equal, tries = random.Random(30), 0, 1_000
-
-    def drawn(name: str) -> Any:
-        values = [rng.gammavariate(9.0, 0.02 / 9.0) for _ in range(120)]
-        mean = sum(values) / len(values)
-        spread = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 / mean
-        return side(name, mean, 120.0, spread=spread)
-
-    for _ in range(tries):
-        equal += judge_speed(drawn("B"), drawn("A")).outcome is Outcome.NO_DIFFERENCE
-    assert 0.93 <= equal / tries <= 0.97
 
 
 @given(st.floats(0.005, 0.08), st.integers(30, 5_000), st.floats(0.01, 1.5))
@@ -142,11 +126,22 @@ def other_rate(name: str, per_token: float, at_a_time: float, requests: float = 
     return side(name, per_token, requests, end_to_end=at_a_time * 30.0 / requests)
 
 
-def test_a_side_that_was_less_loaded_is_not_called_faster_for_what_the_load_could_explain() -> None:
-    speed = judge_speed(other_rate("B", 0.0142, 10.0), loaded("A", 0.02, 40.0))
-    assert speed.outcome is Outcome.UNKNOWN
-    assert speed.text.startswith("B against A: cannot be told: it looks 1.41 times as fast")
-    assert speed.text.endswith("but A had 4.0 times as many requests at a time, which could explain it")
+#: Time per output token and requests at a time of B, requests at a time of A, and what is said of B.
+LOADS = [
+    (0.0142, 10.0, 40.0, UNKNOWN, "A had 4.0 times as many requests at a time, which could explain it"),
+    (0.02, 40.0, 10.0, UNKNOWN, "B had 4.0 times as many requests at a time, which could hide a difference"),
+    (0.008, 10.0, 15.0, FASTER, "; at least 1.58 times if the load explains all it can"),
+    (0.06, 15.0, 10.0, SLOWER, "; at most 0.53 times if the load explains all it can"),
+]
+
+
+def test_what_the_load_could_explain_is_no_difference_and_what_is_beyond_stands() -> None:
+    speeds = {row: judge_speed(other_rate("B", *row[:2]), loaded("A", 0.02, row[2])) for row in LOADS}
+    wrong = [row for row, one in speeds.items() if one.outcome is not row[3] or not one.text.endswith(row[4])]
+    assert wrong == []
+    less_loaded, _, gain, _ = speeds.values()
+    assert less_loaded.text.startswith("B against A: cannot be told: it looks 1.41 times as fast")
+    assert gain.low == pytest.approx(1.58, abs=0.01)
 
 
 def test_a_side_that_was_more_loaded_and_still_is_faster_is_called_so() -> None:
@@ -154,27 +149,6 @@ def test_a_side_that_was_more_loaded_and_still_is_faster_is_called_so() -> None:
     assert speed.outcome is Outcome.FASTER
     assert speed.low == pytest.approx(speed.speedup.low if speed.speedup else 0)
     assert (speed.high or 0) > 4
-
-
-def test_a_gain_beyond_what_the_load_explains_stands_with_what_is_left_of_it() -> None:
-    speed = judge_speed(other_rate("B", 0.008, 10.0), loaded("A", 0.02, 15.0))
-    assert speed.outcome is Outcome.FASTER
-    assert speed.text.endswith("; at least 1.58 times if the load explains all it can")
-    assert speed.low == pytest.approx(1.58, abs=0.01)
-
-
-def test_a_loss_beyond_what_the_load_explains_stands() -> None:
-    speed = judge_speed(other_rate("B", 0.06, 15.0), loaded("A", 0.02, 10.0))
-    assert speed.outcome is Outcome.SLOWER
-    assert "; at most 0.53 times if the load explains all it can" in speed.text
-
-
-def test_a_load_that_differs_can_hide_a_difference() -> None:
-    speed = judge_speed(other_rate("B", 0.02, 40.0), loaded("A", 0.02, 10.0))
-    assert speed.outcome is Outcome.UNKNOWN
-    assert speed.text.endswith(
-        "but B had 4.0 times as many requests at a time, which could hide a difference"
-    )
 
 
 def test_fewer_requests_at_a_time_because_of_speed_are_no_other_load() -> None:
@@ -216,16 +190,6 @@ def gain_of(here: Any, there: Any) -> Any:
     return judge_gain(here, there, judge_speed(here, there))
 
 
-def test_speculation_against_none_says_what_it_gains_and_whether_the_estimate_fits() -> None:
-    gain = gain_of(side("on", 0.0142, **DRAFTING), side("off"))
-    assert gain.speculating == "on"
-    assert gain.agrees is True
-    assert gain.text == (
-        "speculation (on) gains 1.41x at this load (1.35 to 1.47); the cost profile ngram estimates 1.39x: "
-        "they agree within 20%"
-    )
-
-
 def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> None:
     one, other = side("on", 0.0142, **DRAFTING), side("off")
     there, back = gain_of(one, other), gain_of(other, one)
@@ -233,13 +197,6 @@ def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> Non
     assert (back.speedup.value, back.low, back.high) == pytest.approx(
         (there.speedup.value, there.low, there.high)
     )
-
-
-def test_a_loss_is_called_one() -> None:
-    gain = gain_of(side("on", 0.03, **DRAFTING), side("off"))
-    assert gain.text.startswith("speculation (on) loses: 0.67x at this load")
-    assert gain.agrees is False
-    assert "more than 20% apart, so it does not fit this deployment" in gain.text
 
 
 def test_no_gain_is_called_none() -> None:
@@ -279,12 +236,6 @@ def test_a_claim_speaks_of_speculation_also_where_the_reference_speculates() -> 
     here, there = side("off"), side("on", 0.0142, **DRAFTING)
     speed = judge_speed(here, there)
     assert judge_claim(1.3, speed, judge_gain(here, there, speed)).outcome is ClaimOutcome.CONFIRMED
-
-
-def test_a_claim_about_a_speed_that_cannot_be_told_is_not_decided() -> None:
-    found = judge_claim(1.3, speed_of(0.0142, requests=5.0), None)
-    assert found.outcome is ClaimOutcome.UNDECIDED
-    assert "cannot be told" in found.text
 
 
 def test_a_load_that_differs_can_leave_a_claim_undecided() -> None:

@@ -88,11 +88,7 @@ def blocks() -> tuple[Block, ...]:
 
 
 def blocks_of(text: str, path: str) -> list[Block]:
-    """Return the blocks of a page.
-
-    Raises:
-        ValueError: a fence is not closed.
-    """
+    """Return the blocks of a page."""
     found, lines, number = [], text.splitlines(), 0
     while number < len(lines):
         opening = _FENCE.match(lines[number])

@@ -62,11 +62,7 @@ class Machine:
         self.environment = furnish(folder, world)
 
     def run(self, text: str) -> str:
-        """Run a block, and return what it printed.
-
-        Raises:
-            CheckError: a command failed.
-        """
+        """Run a block, and return what it printed."""
         printed = []
         with contextlib.ExitStack() as servers:
             for line in logical_lines(text):
@@ -88,11 +84,7 @@ class Machine:
         return "".join(printed)
 
     def shell(self, line: str, **more: str) -> str:
-        """Run a line, and return what it printed.
-
-        Raises:
-            CheckError: it failed.
-        """
+        """Run a line, and return what it printed."""
         script = "\n".join(("set -euo pipefail", *map(self.put_here, self._exports), line))
         with subprocess.Popen(
             ("bash", "-c", script),
@@ -116,20 +108,12 @@ class Machine:
         return out
 
     def python(self, text: str) -> str:
-        """Run Python code, and return what it printed.
-
-        Raises:
-            CheckError: it failed.
-        """
+        """Run Python code, and return what it printed."""
         (self.folder / "block.py").write_text(self.put_here(text), encoding="utf-8")
         return self.shell("python -W error block.py")
 
     def put_here(self, line: str) -> str:
-        """Return a line with the addresses, folders and times of this machine.
-
-        Raises:
-            CheckError: it names an address that nobody has.
-        """
+        """Return a line with the addresses, folders and times of this machine."""
         line = _ABSOLUTE.sub(f"{self.folder}/root/", line)
         line = re.sub(r"(\bcheck\b.*|\bcompare\b.*)--for \w+", r"\1--for 1s", line)
         line = re.sub(r"(\bbaseline\b.*)--for \w+", r"\1--for 6s --interval 250ms", line)

@@ -15,11 +15,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def logical_lines(text: str) -> list[str]:
-    """Return the lines of a script as a shell takes them: quotes, backslashes and pipes go on.
-
-    Raises:
-        ValueError: a quote is not closed.
-    """
+    """Return the lines of a script as a shell takes them: quotes, backslashes and pipes go on."""
     found, pending = [], ""
     for line in text.splitlines():
         pending = f"{pending}\n{line}" if pending else line

@@ -13,7 +13,7 @@ import pytest
 
 from docs.inventory import ROOT
 from support.commands import run_here
-from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
+from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.option_table import OPTIONS
 
 if TYPE_CHECKING:
@@ -59,15 +59,6 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
     assert {code: text for code, text in rows.items() if f"{code} {text}" not in help_text} == {}
     done = run_here(name, "--no-such-flag")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-
-
-def test_the_page_says_how_to_use_it() -> None:
-    """Where it begins, what bad usage does, and where the settings are."""
-    assert f"`{PROGRAM} check [URL] [FLAG ...]`" in TEXT
-    assert all(f"[`{name}`](#{name})" in TEXT for name in COMMANDS)
-    assert "ends with 2 and one line on standard error" in TEXT
-    assert "[configuration](configuration.md)" in section("serve")
-    assert not any(f"`{option.flag} " in section("serve") for option in OPTIONS)
 
 
 def defaults(name: str) -> dict[str, tuple[Any, str]]:

@@ -62,12 +62,7 @@ class World:
 
 @contextlib.contextmanager
 def world(folder: Path, openai: int = 0) -> Iterator[World]:
-    """Run everything.
-
-    Args:
-        folder: for files.
-        openai: how many servers to sweep.
-    """
+    """Run everything."""
     token = folder / "push-token"
     token.write_text(TOKEN, encoding="utf-8")
     flags = ("--speed", "20", "--seed", "1", "--models", "MODEL", "--scenario.file")

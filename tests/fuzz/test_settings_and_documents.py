@@ -1,4 +1,4 @@
-"""Settings and documents as people write them, and then damaged: the promises of the targets hold."""
+"""Settings, documents and pushes as people and gateways write them, then damaged: the promises hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.seeds import fenced
-from fuzz.targets import documents, settings
+from fuzz.targets import documents, push, settings
+from tap.streams import RECORD
 from vllm_specdec_exporter.config import load
 from vllm_specdec_exporter.options import ConfigError
 
@@ -70,26 +71,23 @@ pieces = st.text(st.sampled_from(list("@:/?#&=%[]{}'\",*!-| \tab1")), max_size=8
 
 
 @given(pieces, pieces, pieces, pieces)
-def test_secrets_are_hidden(before: str, left: str, right: str, behind: str) -> None:
-    """In addresses, headers and broken files, with what means something to their grammars around it."""
+def test_secrets_and_hashes_are_hidden(before: str, left: str, right: str, behind: str) -> None:
+    """In addresses, headers, broken files and a web configuration, with what means something around them."""
     settings.check("\x1e".join(["2" + before, left, right, behind]).encode())
-
-
-@given(pieces, pieces, pieces)
-def test_hashes_are_hidden(name: str, before: str, behind: str) -> None:
-    """Likewise in a web configuration."""
-    documents.check("\x1e".join(["5" + name, before, behind]).encode())
+    documents.check("\x1e".join(["5" + before, left, behind]).encode())
 
 
 EXAMPLES = [("0", "cost-profiles.md"), ("1", "web-configuration.md"), ("4", "simulator.md")]
 
 
-@pytest.mark.parametrize(("kind", "page"), EXAMPLES)
-@given(data=st.data())
-def test_documented_examples_that_are_damaged(kind: str, page: str, data: st.DataObject) -> None:
+@given(
+    st.sampled_from([(kind, example) for kind, page in EXAMPLES for example in fenced(page, "yaml")]), damages
+)
+def test_documented_examples_that_are_damaged(
+    example: tuple[str, bytes], places: list[tuple[int, str, int]]
+) -> None:
     """The examples that people begin with, with mistakes in them."""
-    example = data.draw(st.sampled_from(fenced(page, "yaml"))).decode()
-    documents.check(kind.encode() + damaged(example, data.draw(damages)))
+    documents.check(example[0].encode() + damaged(example[1].decode(), places))
 
 
 @given(
@@ -109,6 +107,41 @@ def test_json_with_other_values(seed: bytes, data: st.DataObject) -> None:
         st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.just([[]]) | st.just({})
     )
     documents.check(seed[:1] + json.dumps(document).encode())
+
+
+requests = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": st.none() | st.text(max_size=5),
+        "temperature": st.none() | st.floats() | st.integers() | st.just(push.MARK),
+        "completion_tokens": st.integers() | st.floats() | st.just([push.MARK]),
+        "stream": st.booleans() | st.just(push.MARK),
+        "time_to_first_token_seconds": st.none() | st.floats(),
+        "speculative_decoding": st.none()
+        | st.just(push.MARK)
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                name: st.integers(-1, 20) | st.lists(st.integers(-1, 5), max_size=4) | st.just(push.MARK)
+                for name in RECORD
+            },
+        ),
+        "messages": st.just([{"content": push.MARK}]),
+        push.MARK: st.just(push.MARK),
+    },
+)
+
+
+@given(
+    st.lists(requests, max_size=5),
+    st.lists(st.tuples(st.integers(0, 600), st.binary(max_size=2)), max_size=2),
+)
+def test_pushes(found: list[object], damages: list[tuple[int, bytes]]) -> None:
+    """Requests of every form, good and bad, whole and damaged: each is counted, and none is quoted."""
+    body = json.dumps({"requests": found}).encode()
+    for place, new in damages:
+        body = body[:place] + new + body[place + 1 :]
+    push.check(body)
 
 
 def test_a_file_is_read_like_that(tmp_path: Path) -> None:

@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, dashboard, write_dashboards
+from grafana.pusher import ALL, COST, PAYOFF, REQUESTS, TITLE, dashboard, write_dashboards
 from support.commands import Outcome, run, run_here, wrong_refusals
 from vllm_specdec_exporter.grafana import bundle, files
 
 ROOT = Path(__file__).parents[2]
 JSON = ROOT / "dashboards" / "json"
-ALL = (PAYOFF, COST, REQUESTS)
-USUAL = "vLLM speculative decoding"
 
 
 @pytest.fixture
@@ -77,27 +75,21 @@ def test_the_bundle_is_what_was_generated() -> None:
     for one in found:
         assert one.question.endswith("?"), one.uid
         assert bundle.with_datasource(one, "mine").document != one.document
-    assert len(files.config_maps(found, Path(), "monitoring", USUAL)) == len(found)
+    assert len(files.config_maps(found, Path(), "monitoring", TITLE)) == len(found)
     assert found[0].uid == PAYOFF
 
 
 # --- JSON files
 
 
-def test_files_are_written_as_they_are(source: Path, tmp_path: Path) -> None:
-    """The folder is made; whoever reads sees the very dashboards."""
+def test_files_are_written_as_they_are_and_once(source: Path, tmp_path: Path) -> None:
+    """The folder is made. The same again touches nothing: Grafana would load a touched file anew."""
     out = tmp_path / "new" / "folder"
     outcome = dashboards(source, "--out", str(out))
     assert (outcome.code, outcome.err) == (0, "")
     assert bodies(out) == bodies(source)
     assert outcome.out.splitlines() == [f"written    {out / uid}.json" for uid in ALL]
     assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o644}
-
-
-def test_the_same_again_touches_nothing(source: Path, tmp_path: Path) -> None:
-    """Grafana would load a file anew whose time changed."""
-    out = tmp_path / "out"
-    dashboards(source, "--out", str(out))
     for path in out.iterdir():
         os.utime(path, (1, 1))
     outcome = dashboards(source, "--out", str(out))
@@ -156,7 +148,7 @@ def test_the_provider_names_where_grafana_sees_the_files(source: Path, tmp_path:
     out, file = tmp_path / "out", tmp_path / "provisioning" / "specdec.yaml"
     words = ("--out", str(out), "--provisioning", str(file))
     for more, path, folder in (
-        ((), str(out), USUAL),
+        ((), str(out), TITLE),
         (("--path", "/srv/a$b", "--folder", "LLM"), "/srv/a$$b", "LLM"),
     ):
         outcome = dashboards(source, *words, *more)
@@ -223,51 +215,38 @@ def test_a_dashboard_that_no_configmap_can_hold_is_named(tmp_path: Path) -> None
 # --- bad usage
 
 
+OUT, PUSH = ("--out", "o"), ("--push", "http://x")
+AN_ADDRESS = "allowed: http://host:port or https://host/sub/path"
 USAGE = [
     (("--provisioning", "p.yaml"), "--provisioning: needs --out"),
-    (("--out", "o", "--path", "/x"), "--path: needs --provisioning"),
+    ((*OUT, "--path", "/x"), "--path: needs --provisioning"),
     (("--configmaps", "ns"), "--configmaps: needs --out"),
     (("--force",), "--force: needs --out"),
     (("--dry-run",), "--dry-run: needs --push"),
     (("--home",), "--home: needs --push or --out"),
     (("--datasource", "x"), "--datasource: needs --push or --out"),
-    (("--out", "o", "--push", "http://x"), "--out and --push: give one of them"),
-    (
-        ("--out", "o", "--configmaps", "n", "--provisioning", "p"),
-        "--configmaps and --provisioning: give one",
-    ),
-    (("--out", "o", "--configmaps", "Not_A"), '--configmaps "Not_A": allowed: a namespace of Kubernetes'),
-    (("--out", "o", "--datasource", "a b"), '--datasource "a b": allowed: the uid of a data source'),
-    (("--out", "o", "--folder", ""), '--folder "": allowed: the title of a folder'),
-    (
-        ("--out", "o", "--folder", "a/b"),
-        '--folder "a/b": allowed: the title of a folder at the top, without a slash',
-    ),
+    ((*OUT, *PUSH), "--out and --push: give one of them"),
+    ((*OUT, "--configmaps", "n", "--provisioning", "p"), "--configmaps and --provisioning: give one"),
+    ((*OUT, "--configmaps", "Not_A"), '--configmaps "Not_A": allowed: a namespace of Kubernetes'),
+    ((*OUT, "--datasource", "a b"), '--datasource "a b": allowed: the uid of a data source'),
+    ((*OUT, "--folder", ""), '--folder "": allowed: the title of a folder'),
+    ((*OUT, "--folder", "a/b"), '"a/b": allowed: the title of a folder at the top, without a slash'),
     (("--select", ""), 'no dashboard is called ""; known: payoff, cost, requests'),
     (("--select", "pay"), 'no dashboard is called "pay"; known: payoff, cost, requests'),
-    (
-        ("--out", "o", "--home", "--select", "cost"),
-        f"--home: {PAYOFF} is not among the dashboards selected",
-    ),
-    (("--push", "grafana"), '--push "grafana": allowed: http://host:port or https://host/sub/path'),
-    (("--push", "http://x/?a=b"), "allowed: http://host:port or https://host/sub/path"),
-    (("--push", "http://x:99999"), "allowed: http://host:port or https://host/sub/path"),
+    ((*OUT, "--home", "--select", "cost"), f"--home: {PAYOFF} is not among the dashboards selected"),
+    (("--push", "grafana"), f'--push "grafana": {AN_ADDRESS}'),
+    (("--push", "http://x/?a=b"), AN_ADDRESS),
+    (("--push", "http://x:99999"), AN_ADDRESS),
     (("--push", "http://u:geheim@x"), "no user and password here"),
-    (
-        ("--push", "http://x", "--grafana.token-file", "/none"),
-        '--grafana.token-file "/none": cannot be read',
-    ),
-    (("--push", "http://x", "--grafana.token-file", "/dev/null"), "does not hold one token"),
+    ((*PUSH, "--grafana.token-file", "/none"), '--grafana.token-file "/none": cannot be read'),
+    ((*PUSH, "--grafana.token-file", "/dev/null"), "does not hold one token"),
     (
         ("--push", "https://x", "--grafana.ca-file", "/dev/null"),
         '--grafana.ca-file "/dev/null": no certificates',
     ),
-    (
-        ("--push", "http://x", "--grafana.org-id", "0"),
-        '--grafana.org-id "0": allowed: a whole number from 1',
-    ),
-    (("--push", "http://x", "--grafana.timeout", "0s"), '--grafana.timeout "0s": '),
-    (("--out", "o", "--runbooks", "wiki/specdec"), "--runbooks"),
+    ((*PUSH, "--grafana.org-id", "0"), '--grafana.org-id "0": allowed: a whole number from 1'),
+    ((*PUSH, "--grafana.timeout", "0s"), '--grafana.timeout "0s": '),
+    ((*OUT, "--runbooks", "wiki/specdec"), "--runbooks"),
 ]
 
 
@@ -295,29 +274,24 @@ def test_a_token_file_without_one_token_is_refused(source: Path, tmp_path: Path)
 
 
 def test_a_folder_without_usable_dashboards_is_refused(tmp_path: Path) -> None:
-    """A uid is also the name of a file, so it is checked."""
-    out = tmp_path / "out"
-    long = json.dumps({"title": "x", "uid": "x" * 41})
+    """A uid is also the name of a file, so it is checked; of two alike, one would overwrite the other."""
+    out, source = tmp_path / "out", tmp_path / "mine"
+    source.mkdir()
+    assert "there are no dashboards (*.json) in" in dashboards(source, "--out", str(out)).err
     for content, said in (
-        (None, "there are no dashboards (*.json) in"),
         ("{", "is not JSON"),
         ("[]", "is no dashboard: it needs a title"),
         ('{"title": "x", "uid": "../x"}', "is no dashboard"),
         ('{"title": "", "uid": "x"}', "is no dashboard"),
-        (long, "is no dashboard"),
+        (json.dumps({"title": "x", "uid": "x" * 41}), "is no dashboard"),
     ):
-        if content is not None:
-            (tmp_path / "x.json").write_text(content)
-        outcome = dashboards(tmp_path, "--out", str(out))
+        (source / "x.json").write_text(content)
+        outcome = dashboards(source, "--out", str(out))
         assert (outcome.code, out.exists()) == (2, False)
         assert said in outcome.err
-
-
-def test_two_dashboards_with_one_uid_are_refused(tmp_path: Path) -> None:
-    """One would overwrite the other."""
-    for name in "ab":
-        (tmp_path / f"{name}.json").write_text(json.dumps(dashboard("x")))
-    assert "have the same uid" in dashboards(tmp_path).err
+    for name in "xy":
+        (source / f"{name}.json").write_text(json.dumps(dashboard("x")))
+    assert "have the same uid" in dashboards(source).err
 
 
 def test_a_dashboard_without_the_variable_takes_no_data_source(tmp_path: Path) -> None:

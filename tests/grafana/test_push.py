@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from grafana.fake_grafana import ADMIN, VIEWER, FakeGrafana
-from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, dashboard, write_dashboards
-from grafana.pusher import ALL, FOLDER, FROM_FILE, TITLE, Pusher
+from grafana.pusher import (
+    ALL,
+    COST,
+    FOLDER,
+    FROM_FILE,
+    PAYOFF,
+    REQUESTS,
+    TITLE,
+    Pusher,
+    dashboard,
+    write_dashboards,
+)
 from vllm_specdec_exporter import __version__
 
 # --- what is pushed
@@ -31,22 +41,20 @@ async def test_an_empty_grafana_gets_the_folder_and_all_dashboards(
     assert [body["dashboard"]["id"] for body in grafana.bodies if "dashboard" in body] == [None] * 3
 
 
-async def test_pushing_again_changes_nothing(grafana: FakeGrafana, push: Pusher) -> None:
-    """What is there already makes no new version, whatever number Grafana gave it."""
+async def test_of_what_is_there_only_what_differs_is_pushed(grafana: FakeGrafana, push: Pusher) -> None:
+    """What is there already makes no new version, whatever number Grafana gave it.
+
+    A changed dashboard is overwritten, also where somebody saved it in Grafana; one elsewhere is moved.
+    """
     await push(grafana.url)
-    grafana.dashboards[PAYOFF].version = 7
+    grafana.dashboards[COST].version = 5
     grafana.requests.clear()
     outcome = await push(grafana.url)
     assert (outcome.code, grafana.writes) == (0, [])
     assert outcome.out.splitlines()[-1] == "3 unchanged"
     assert f'folder "{TITLE}" ({FOLDER})\n' in outcome.out
 
-
-async def test_changed_dashboards_are_overwritten_and_moved(grafana: FakeGrafana, push: Pusher) -> None:
-    """Also where somebody saved it in Grafana meanwhile; the folder is part of what is asked for."""
-    await push(grafana.url)
     grafana.dashboards[COST].document["panels"] = []
-    grafana.dashboards[COST].version = 5
     grafana.folders["elsewhere"] = "Elsewhere"
     grafana.dashboards[PAYOFF].folder = "elsewhere"
     outcome = await push(grafana.url)
@@ -72,12 +80,16 @@ async def test_some_can_be_selected_and_the_data_source_chosen(grafana: FakeGraf
 # --- the folder
 
 
-async def test_a_renamed_folder_of_ours_is_kept(grafana: FakeGrafana, push: Pusher) -> None:
-    """Its uid says that it is ours."""
+async def test_a_folder_of_ours_is_known_by_its_uid(grafana: FakeGrafana, push: Pusher) -> None:
+    """Also where it was renamed. Another title is that of another folder, which is made once."""
     grafana.folders[FOLDER] = "LLM serving"
     assert (await push(grafana.url)).code == 0
     assert grafana.folders == {FOLDER: "LLM serving"}
     assert grafana.dashboards[PAYOFF].folder == FOLDER
+    for _ in range(2):
+        assert (await push(grafana.url, "--folder", "LLM - vLLM")).code == 0
+    assert list(grafana.folders.values()) == ["LLM serving", "LLM - vLLM"]
+    assert grafana.folders[FOLDER] == "LLM serving"
 
 
 async def test_a_folder_of_that_title_is_used(grafana: FakeGrafana, push: Pusher) -> None:
@@ -88,14 +100,6 @@ async def test_a_folder_of_that_title_is_used(grafana: FakeGrafana, push: Pusher
         assert (await push(grafana.url, *words)).code == 0
         assert {kept.folder for kept in grafana.dashboards.values()} == {"theirs"}
         assert len(grafana.folders) == 1002
-
-
-async def test_another_folder_is_made_and_found_again(grafana: FakeGrafana, push: Pusher) -> None:
-    """With a uid that Grafana gives; the usual uid stays with the usual folder."""
-    for _ in range(2):
-        assert (await push(grafana.url, "--folder", "LLM - vLLM")).code == 0
-    assert list(grafana.folders.values()) == ["LLM - vLLM"]
-    assert FOLDER not in grafana.folders
 
 
 async def test_an_ambiguous_folder_is_not_guessed(grafana: FakeGrafana, push: Pusher) -> None:

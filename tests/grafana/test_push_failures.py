@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 
 from grafana.fake_grafana import ADMIN, EDITOR, VIEWER, FakeGrafana
-from grafana.folder_of_dashboards import COST, PAYOFF, REQUESTS, dashboard
-from grafana.pusher import ALL, FOLDER, TITLE, Pusher, answering
+from grafana.pusher import ALL, COST, FOLDER, PAYOFF, REQUESTS, TITLE, Pusher, answering, dashboard
 from support.certificates import Authority, server_side
 from support.programs import COMMAND, clean_environment
 
@@ -228,6 +227,7 @@ async def test_a_failure_half_way_says_what_is_done_and_what_is_not(
     assert f"2 new; not known whether saved: {REQUESTS}\n" in outcome.err
 
 
+@pytest.mark.full
 async def test_a_slow_server_ends_at_the_timeout(grafana: FakeGrafana, push: Pusher) -> None:
     """Of one request, not of all."""
 

@@ -54,11 +54,7 @@ def render(
     namespace: str = NAMESPACE,
     chart: Path = CHART,
 ) -> list[dict[str, Any]]:
-    """Return the objects that Helm 4 renders, as a list that may be changed.
-
-    Raises:
-        RenderError: the schema or a template refused the values.
-    """
+    """Return the objects that Helm 4 renders, as a list that may be changed."""
     return json.loads(
         _objects4(str(chart), _fingerprint(chart), json.dumps(values or {}), release, namespace)
     )
@@ -71,11 +67,7 @@ def render_files(
     namespace: str = NAMESPACE,
     chart: Path = CHART,
 ) -> dict[str, str]:
-    """Return the texts that Helm 4 renders by template ("templates/podmonitor.yaml"), NOTES.txt among them.
-
-    Raises:
-        RenderError: the schema or a template refused the values.
-    """
+    """Return the texts that Helm 4 renders, by template ("templates/podmonitor.yaml"); NOTES.txt is one."""
     text = _render4(str(chart), _fingerprint(chart), json.dumps(values or {}), release, namespace)
     return {name.split("/", 1)[1]: content for name, content in json.loads(text).items()}
 
@@ -88,22 +80,14 @@ def render_helm3(
     chart: Path = CHART,
     kube_version: str = KUBE_VERSION,
 ) -> list[dict[str, Any]]:
-    """Return the objects that Helm 3 renders, as a list that may be changed.
-
-    Raises:
-        RenderError: the schema or a template refused the values.
-    """
+    """Return the objects that Helm 3 renders, as a list that may be changed."""
     return json.loads(
         _objects3(str(chart), _fingerprint(chart), json.dumps(values or {}), release, namespace, kube_version)
     )
 
 
 def documents_of(name: str, text: str) -> list[dict[str, Any]]:
-    """Return the objects of a text; what is wrong with it is said with the name.
-
-    Raises:
-        AssertionError: it is no YAML that Kubernetes would take.
-    """
+    """Return the objects of a text; what is wrong with it is said with the name."""
     try:
         return documents(text)
     except Exception as error:

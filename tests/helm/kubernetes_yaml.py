@@ -50,12 +50,7 @@ _Loader.add_implicit_resolver(f"{_PREFIX}float", _FLOAT, list("-+0123456789."))
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """Return the objects of a YAML stream; empty documents are none.
-
-    Raises:
-        DuplicateKeyError: a key stands twice in one mapping.
-        ValueError: a document is not a mapping.
-    """
+    """Return the objects of a YAML stream; empty documents are none."""
     found = [document for document in yaml.load_all(text, _Loader) if document is not None]
     for document in found:
         if not isinstance(document, dict):

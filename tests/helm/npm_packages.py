@@ -14,11 +14,7 @@ from support.npm import NpmError, install
 
 @functools.cache
 def node_modules() -> Path:
-    """Return the folder of the packages.
-
-    Raises:
-        NpmError: they could not be installed; the message says how.
-    """
+    """Return the folder of the packages."""
     return install(Path(__file__).parent)
 
 

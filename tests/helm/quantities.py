@@ -24,11 +24,7 @@ _COMPUTE = ("cpu", "memory")
 
 
 def quantity(text: str | float) -> Fraction:
-    """Return the number that a quantity such as "200m" or "128Mi" stands for.
-
-    Raises:
-        ValueError: it is no quantity.
-    """
+    """Return the number that a quantity such as "200m" or "128Mi" stands for."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         msg = f"not a quantity: {text!r}"

@@ -20,11 +20,7 @@ TAP = "tap"
 
 
 def sidecar_of(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sidecar of a pod's spec.
-
-    Raises:
-        AssertionError: there is none, or more than one.
-    """
+    """Return the sidecar of a pod's spec."""
     found = [container for container in containers_of(pod) if container.get("name") == NAME]
     assert len(found) == 1, f"{len(found)} containers are called {NAME}"
     return found[0]

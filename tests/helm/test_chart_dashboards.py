@@ -7,9 +7,7 @@ import gzip
 import json
 from typing import Any
 
-import pytest
-
-from .charts import CHART, ROOT, render, render_files, render_helm3
+from .charts import CHART, ROOT, render, render_files
 from .value_cases import DASHBOARDS, EVERYTHING_ALONE, EVERYTHING_BESIDE, merged, on
 
 BOARDS = {path.name: path.read_text("utf-8") for path in sorted((ROOT / "dashboards/json").glob("*.json"))}
@@ -22,10 +20,9 @@ def board_maps(**values: Any) -> list[dict[str, Any]]:
     return [obj for obj in render(merged(DASHBOARDS, {"dashboards": values})) if obj["kind"] == "ConfigMap"]
 
 
-@pytest.mark.parametrize("helm", [render, pytest.param(render_helm3, marks=pytest.mark.full)])
-def test_every_dashboard_is_there_word_for_word(helm: Any) -> None:
+def test_every_dashboard_is_there_word_for_word() -> None:
     """One ConfigMap for each, with the file's text: legends such as {{pod}} are Grafana's, and not Helm's."""
-    maps = [obj for obj in helm(DASHBOARDS) if obj["kind"] == "ConfigMap"]
+    maps = [obj for obj in render(DASHBOARDS) if obj["kind"] == "ConfigMap"]
     assert all(len(obj["data"]) == 1 for obj in maps)
     found = {name: text for obj in maps for name, text in obj["data"].items()}
     assert {name: text.rstrip("\n") for name, text in found.items()} == {
@@ -91,30 +88,13 @@ def test_a_release_of_everything_fits_into_its_secret() -> None:
 
 
 def release_record(values: dict[str, Any]) -> dict[str, Any]:
-    """What Helm's storage keeps of a release: files are in base64, as Go writes bytes."""
+    """What Helm's storage keeps of a release: the chart's files in base64, the values, what was rendered."""
     ignored = {
         line.strip("/") for line in (CHART / ".helmignore").read_text().split() if not line.startswith("#")
     }
-    files = [
-        (path.relative_to(CHART).as_posix(), base64.b64encode(path.read_bytes()).decode())
+    files = {
+        path.relative_to(CHART).as_posix(): base64.b64encode(path.read_bytes()).decode()
         for path in sorted(CHART.rglob("*"))
         if path.is_file() and not ignored & set(path.relative_to(CHART).parts)
-    ]
-    rendered = render_files(values)
-    return {
-        "name": "specdec",
-        "info": {"status": "deployed", "notes": rendered["templates/NOTES.txt"]},
-        "chart": {
-            "metadata": (CHART / "Chart.yaml").read_text(),
-            "templates": [
-                {"name": name, "data": data} for name, data in files if name.startswith("templates/")
-            ],
-            "files": [
-                {"name": name, "data": data} for name, data in files if not name.startswith("templates/")
-            ],
-            "values": (CHART / "values.yaml").read_text(),
-            "schema": dict(files)["values.schema.json"],
-        },
-        "config": values,
-        "manifest": "\n".join(text for name, text in rendered.items() if not name.endswith("NOTES.txt")),
     }
+    return {"chart": files, "config": values, "manifest": render_files(values)}

@@ -148,12 +148,9 @@ def test_quality_of_service() -> None:
 
     for pod, expected in (
         ({"containers": [of()]}, "BestEffort"),
-        ({"containers": [of(BOTH)]}, "Guaranteed"),
         ({"containers": [of(BOTH, {"cpu": "1000m", "memory": "1024Mi"})]}, "Guaranteed"),
         ({"containers": [of(BOTH, {"cpu": "500m"})]}, "Burstable"),
-        ({"containers": [of({"cpu": "1"})]}, "Burstable"),
         ({"containers": [of({}, BOTH)]}, "Burstable"),
-        ({"containers": [of(BOTH), of()]}, "Burstable"),
         ({"containers": [of(BOTH)], "initContainers": [of()]}, "Burstable"),
     ):
         assert qos_class(pod) == expected, pod

@@ -29,14 +29,7 @@ LOOKS_LIKE_ANOTHER_TYPE = ("1e3", "123", "true", "null", "0x1f", "no")
 
 @dataclass(frozen=True)
 class ValueCase:
-    """Values for a release.
-
-    Attributes:
-        name: in kebab-case; unique.
-        values: what is set.
-        release: the release's name.
-        namespace: the release's namespace.
-    """
+    """Values for a release, by a unique name in kebab-case."""
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -344,19 +337,6 @@ def _named() -> Iterator[ValueCase]:
 
 CASES = tuple(_named())
 assert len({case.name for case in CASES}) == len(CASES)
-
-
-def switch_paths() -> list[str]:
-    """Return the path of every value that the schema has as true or false."""
-    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-    return sorted(_booleans(schema, ()))
-
-
-def _booleans(schema: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    if schema.get("type") == "boolean":
-        yield ".".join(path)
-    for name, inner in (schema.get("properties") or {}).items():
-        yield from _booleans(inner, (*path, name))
 
 
 def flipped(values: Mapping[str, Any], defaults: Mapping[str, Any], path: str) -> dict[str, Any]:

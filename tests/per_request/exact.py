@@ -13,7 +13,7 @@ from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.per_request.record import DraftRecord, parse_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 #: What one step drafted, and how much of it was accepted.
 Step = tuple[int, int]
@@ -47,9 +47,3 @@ def steps(k: int = 5, *, least: int = 0, most: int = 40) -> st.SearchStrategy[li
 def real_records(scenario: str) -> tuple[DraftRecord, ...]:
     """What a real vLLM said of every request of a capture."""
     return tuple(parse_record(found["spec"]) for found in recorded(scenario))
-
-
-def ratios(observations: Iterable[Observation]) -> list[float]:
-    """The acceptance ratio of each request for which something was drafted."""
-    found = (o.record.acceptance_ratio for o in observations if o.record)
-    return [ratio for ratio in found if ratio is not None]

@@ -33,76 +33,48 @@ def fits(
 
 
 class TestRules:
-    @pytest.mark.parametrize(
-        ("text", "rule"),
-        [
-            ("code=model:*coder*", TypeRule("code", "model", "*coder*")),
-            ("tools=field:tools", TypeRule("tools", "field", "tools")),
-            ("rag=path:/rag/*", TypeRule("rag", "path", "/rag/*")),
-            ("batch=header.x-queue:bulk*", TypeRule("batch", "header.x-queue", "bulk*")),
-            ("batch=HEADER.X-Queue:bulk", TypeRule("batch", "header.x-queue", "bulk")),
-            (" batch = header.X-Queue : bulk* ", TypeRule("batch", "header.x-queue", "bulk*")),
-            ("a:b=model:m=1:2", TypeRule("a:b", "model", "m=1:2")),
-            ("a=header.x:[ab]?:c", TypeRule("a", "header.x", "[ab]?:c")),
-        ],
-    )
-    def test_reading(self, text: str, rule: TypeRule) -> None:
+    def test_reading(self) -> None:
         """A name, where to look, and a pattern that may hold colons; headers have no case."""
-        assert parse_rule(text) == rule
+        for text, *rule in (
+            ("code=model:*coder*", "code", "model", "*coder*"),
+            ("tools=field:tools", "tools", "field", "tools"),
+            ("rag=path:/rag/*", "rag", "path", "/rag/*"),
+            (" batch = HEADER.X-Queue : bulk* ", "batch", "header.x-queue", "bulk*"),
+            ("a:b=model:m=1:2", "a:b", "model", "m=1:2"),
+            ("a=header.x:[ab]?:c", "a", "header.x", "[ab]?:c"),
+        ):
+            assert parse_rule(text) == TypeRule(*rule)
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            "code",
-            "code=",
-            "code=model",
-            "code=model:",
-            "code=model: ",
-            "=model:x",
-            "code=body:x",
-            "code=header:x",
-            "code=header.:x",
-            "code=header.a b:x",
-            "code=models:x",
-            "model:x",
-        ],
-    )
-    def test_no_rules(self, text: str) -> None:
-        """What cannot be a rule is refused with what is allowed."""
-        with pytest.raises(ValueError, match="allowed") as error:
-            parse_rule(text)
-
-        assert str(error.value) == (
+    def test_no_rules(self) -> None:
+        """What cannot be a rule is refused with what is allowed; a type is a label, and needs such a name."""
+        form = (
             "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or header.NAME, such as "
             "code=model:*coder*"
         )
-
-    @pytest.mark.parametrize("name", ["my code", "é", "_x", "x" * 65, "a\nb", "{x}"])
-    def test_no_names(self, name: str) -> None:
-        """A type is a label, and what is wrong with its name is said."""
-        with pytest.raises(ValueError, match="NAME") as error:
-            parse_rule(f"{name}=model:x")
-
-        assert str(error.value) == (
+        name = (
             "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in "
             "code=model:*coder*"
         )
+        rules = ["", "code", "code=", "code=model", "code=model:", "code=model: ", "=model:x", "model:x"]
+        rules += [f"code={where}:x" for where in ("body", "header", "header.", "header.a b", "models")]
+        names = [f"{name}=model:x" for name in ("my code", "é", "_x", "x" * 65, "a\nb", "{x}")]
+        for message, texts in ((form, rules), (name, names)):
+            for text in texts:
+                with pytest.raises(ValueError, match="NAME") as error:
+                    parse_rule(text)
+                assert (text, str(error.value)) == (text, message)
 
-    @pytest.mark.parametrize(
-        ("rule", "model", "fitting"),
-        [
-            ("x=model:*coder*", "org/Qwen-coder-7b", True),
-            ("x=model:*coder*", "org/Qwen-Coder-7b", False),
-            ("x=model:*[Cc]oder*", "org/Qwen-Coder-7b", True),
-            ("x=model:m?", "m1", True),
-            ("x=model:m?", "m", False),
-            ("x=model:*", "", True),
-        ],
-    )
-    def test_by_model(self, rule: str, model: str, fitting: bool) -> None:
+    def test_by_model(self) -> None:
         """As in a shell, and with case."""
-        assert fits(rule, asked=Asked(model_name=model)) is fitting
+        for pattern, model, fitting in (
+            ("*coder*", "org/Qwen-coder-7b", True),
+            ("*coder*", "org/Qwen-Coder-7b", False),
+            ("*[Cc]oder*", "org/Qwen-Coder-7b", True),
+            ("m?", "m1", True),
+            ("m?", "m", False),
+            ("*", "", True),
+        ):
+            assert fits(f"x=model:{pattern}", asked=Asked(model_name=model)) is fitting
 
     def test_by_path(self) -> None:
         """Without its query."""
@@ -159,49 +131,23 @@ class TestType:
         assert 0 < len(found) <= 64
         assert set(found) <= NAME
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("chat", "chat"),
-            ("v1/rag:search_2.0-x", "v1/rag:search_2.0-x"),
-            ("x" * 64, "x" * 64),
-            ("x" * 65, OTHER),
-            ("", OTHER),
-            ("a b", OTHER),
-            ("a\n", OTHER),
-            ("-a", OTHER),
-            ('a"} 1', OTHER),
-            ("ａ", OTHER),
-            ("١", OTHER),
-        ],
-    )
-    def test_what_looks_like_a_type(self, text: str, expected: str) -> None:
-        """Letters, digits and a few signs of ASCII."""
-        assert clean_type(text) == expected
+    def test_what_looks_like_a_type(self) -> None:
+        """Letters, digits and a few signs of ASCII, up to 64."""
+        for text in ("chat", "v1/rag:search_2.0-x", "x" * 64):
+            assert clean_type(text) == text
+        for text in ("x" * 65, "", "a b", "a\n", "-a", 'a"} 1', "ａ", "١"):
+            assert clean_type(text) == OTHER
 
 
 class TestTenant:
     KNOWN = Classification(tenant_header="x-tenant", tenants=frozenset({"acme", "globex"}))
 
-    @pytest.mark.parametrize(
-        ("headers", "tenant"),
-        [
-            ({"x-tenant": "acme"}, "acme"),
-            ({"x-tenant": " acme "}, "acme"),
-            ({"x-tenant": "ACME"}, OTHER),
-            ({"x-tenant": "ada@example.org"}, OTHER),
-            ({"x-tenant": ""}, ""),
-            ({"x-tenant": "  "}, ""),
-            ({}, ""),
-            ({"x-user": "acme"}, ""),
-        ],
-    )
-    def test_only_known_tenants_are_named(self, headers: dict[str, str], tenant: str) -> None:
-        """Every other is `other`; a request that names none has none."""
-        assert self.KNOWN.tenant_of(headers) == tenant
+    def test_only_known_tenants_are_named(self) -> None:
+        """Every other is `other`; a request that names none has none; without a header none is told apart."""
+        named = {"acme": "acme", " acme ": "acme", "ACME": OTHER, "ada@example.org": OTHER, "": "", "  ": ""}
 
-    def test_without_a_header(self) -> None:
-        """Tenants are not told apart unless it was asked for."""
+        assert {name: self.KNOWN.tenant_of({"x-tenant": name}) for name in named} == named
+        assert [self.KNOWN.tenant_of(headers) for headers in ({}, {"x-user": "acme"})] == ["", ""]
         assert Classification(tenants=frozenset({"acme"})).tenant_of({"": "acme", "x-tenant": "acme"}) == ""
 
     @given(st.text(max_size=12))
@@ -210,15 +156,9 @@ class TestTenant:
         assert self.KNOWN.known_tenant(name) in {"acme", "globex", OTHER, ""}
 
 
-class TestModel:
-    @pytest.mark.parametrize(
-        "name", ["", "meta-llama/Llama-3.1-8B-Instruct", "/models/my model", "通义千问", "x" * 256]
-    )
-    def test_names_of_models(self, name: str) -> None:
-        """A server may call its model what it likes, by a path too."""
+def test_names_of_models() -> None:
+    """A server may call its model what it likes; text that breaks a label, a log or a page is not shown."""
+    for name in ("", "meta-llama/Llama-3.1-8B-Instruct", "/models/my model", "通义千问", "x" * 256):
         assert clean_model(name) == name
-
-    @pytest.mark.parametrize("name", ["x" * 257, "a\nb", "a\0b", "\x1b[31mred", "\u202egnp", "\ud800"])
-    def test_what_is_no_name(self, name: str) -> None:
-        """Text that breaks a label, a log or a page is not shown."""
+    for name in ("x" * 257, "a\nb", "a\0b", "\x1b[31mred", "\u202egnp", "\ud800"):
         assert clean_model(name) == OTHER

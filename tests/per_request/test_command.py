@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+from per_request.results import few
 from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
-from support.commands import Outcome, run, run_in_terminal
+from support.commands import Outcome, run, run_here, run_in_terminal, wrong_refusals
 from support.programs import COMMAND, clean_environment
-from vllm_specdec_exporter import cli, snapshot
+from vllm_specdec_exporter import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,10 +37,6 @@ def lines_of(entries: Iterable[Any]) -> str:
     return "".join(f"{json.dumps(entry)}\n" for entry in entries)
 
 
-def small(kind: Kind, requests: int) -> Kind:
-    return replace(kind, requests=requests)
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """60 % of the requests at an acceptance of 82 %, 40 % at one of 38 %."""
@@ -48,11 +45,13 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def called(capsys: pytest.CaptureFixture[str], *words: str) -> Outcome:
+def called(*words: str) -> Outcome:
     """Call the command within this process."""
-    code = cli.main(["requests", *words])
-    shown = capsys.readouterr()
-    return Outcome(code, shown.out, shown.err)
+    return run_here("requests", *words)
+
+
+def words_of(outcome: Outcome) -> str:
+    return " ".join(outcome.out.split())
 
 
 def models(outcome: Outcome) -> tuple[ModelRequests, ...]:
@@ -68,7 +67,7 @@ def test_a_mean_that_looks_healthy_hides_nothing(mixed: str) -> None:
     """65 % of all tokens are accepted; the report says who loses, and whom to send elsewhere."""
     outcome = run("requests", mixed, *TYPED)
     assert (outcome.code, outcome.err) == (1, "")
-    text = " ".join(outcome.out.split())
+    text = words_of(outcome)
     assert f"MIXED {MODEL}: 59.7% of 1,000 requests gain and 39.0% lose, while 64.5% of all" in text
     assert "problem: the workload is mixed: 60% of the requests gain and 39% lose; their mean of 65%" in text
     assert "looks healthy and describes neither" in text
@@ -78,56 +77,44 @@ def test_a_mean_that_looks_healthy_hides_nothing(mixed: str) -> None:
     assert re.search(r"^    1\+ +chat +400 +40% +38\.1% .* loses +98% +70%$", outcome.out, re.MULTILINE)
 
 
-def test_without_a_type_the_temperature_tells_them_apart(
-    mixed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All are chats by their route, so what loses is named by its temperature."""
-    text = " ".join(called(capsys, mixed).out.split())
-    assert "hint: requests at temperature 1+ lose: 40% of the requests" in text
-
-
 # --- exit codes
 
 CODES: dict[str, tuple[tuple[Kind, ...], tuple[str, ...], int, str]] = {
     "all gain": ((CODE,), (), 0, "GAINING"),
-    "near break-even": ((small(replace(CODE, chance=0.81), 200),), (), 0, "NEAR BREAK-EVEN"),
+    "near break-even": ((few(replace(CODE, chance=0.81), 200),), (), 0, "NEAR BREAK-EVEN"),
     "mixed": (MIXED, (), 1, "MIXED"),
     "all lose": ((CHAT,), (), 1, "LOSING"),
-    "some lose": ((CODE, small(CHAT, 90)), (), 1, "PARTLY LOSING"),
-    "few": ((small(CODE, 30),), (), 3, "UNKNOWN"),
-    "few are enough": ((small(CODE, 30),), ("--threshold", "minimum_requests=30"), 0, "GAINING"),
+    "some lose": ((CODE, few(CHAT, 90)), (), 1, "PARTLY LOSING"),
+    "few": ((few(CODE, 30),), (), 3, "UNKNOWN"),
+    "few are enough": ((few(CODE, 30),), ("--threshold", "minimum_requests=30"), 0, "GAINING"),
     "other thresholds": (
         (CHAT,),
         ("--threshold", "disable_acceptance_ratio=0.1", "--threshold", "poor_request_acceptance_ratio=0.1"),
         0,
         "NEAR BREAK-EVEN",
     ),
-    "one model of two": ((CODE, small(replace(CODE, model="b"), 10)), (), 3, "UNKNOWN"),
-    "the gravest of two": ((small(CODE, 10), replace(CHAT, model="b")), (), 1, "LOSING"),
+    "one model of two": ((CODE, few(replace(CODE, model="b"), 10)), (), 3, "UNKNOWN"),
+    "the gravest of two": ((few(CODE, 10), replace(CHAT, model="b")), (), 1, "LOSING"),
 }
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_the_exit_code_tells_a_script_how_it_stands(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_exit_code_tells_a_script_how_it_stands(name: str, tmp_path: Path) -> None:
     """0 nobody loses, 1 a part does, 3 it cannot be judged: of several models the gravest."""
     kinds, flags, code, word = CODES[name]
     path = tmp_path / "file"
     path.write_text(lines_of(pairs(kinds)))
-    outcome = called(capsys, str(path), *flags)
+    outcome = called(str(path), *flags)
     assert (outcome.code, outcome.err) == (code, "")
     assert f"\n  {word}  " in outcome.out
     assert ("    problem: " in outcome.out) == (code == 1)
 
 
-def test_too_few_requests_are_not_told_to_wait_for_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_few_requests_are_not_told_to_wait_for_more(tmp_path: Path) -> None:
     """A file has no window, and nobody is going to write more into it."""
     path = tmp_path / "file"
-    path.write_text(lines_of(pairs((small(CODE, 30),))))
-    text = " ".join(called(capsys, str(path)).out.split())
+    path.write_text(lines_of(pairs((few(CODE, 30),))))
+    text = " ".join(called(str(path)).out.split())
     assert "hint: 30 requests had something drafted, 50 are needed to judge them one by one" in text
     assert "Record more requests, or be content with less: --threshold minimum_requests=NUMBER." in text
     assert "window" not in text
@@ -138,32 +125,16 @@ def test_answers_without_records_cannot_be_judged() -> None:
     """The report says which flag of vLLM they need."""
     outcome = run("requests", NOSPEC)
     assert (outcome.code, outcome.err) == (3, "")
-    text = " ".join(outcome.out.split())
+    text = words_of(outcome)
     assert "127 entries records 127 none No answer tells of speculation." in text
     assert "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed." in text
 
 
-def test_totals_alone_tell_who_loses_but_nothing_of_positions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And the report says which records would."""
-    path = tmp_path / "file"
-    path.write_text(lines_of(pairs((replace(CODE, details=False),))))
-    outcome = called(capsys, str(path))
-    assert outcome.code == 0
-    text = " ".join(outcome.out.split())
-    assert "records 600 summary Positions, and what another K would give, need detailed records" in text
-    assert "position  accepted" not in outcome.out
-    assert "tokens a draft" not in outcome.out
-
-
-def test_a_file_with_nothing_to_use_cannot_be_judged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_with_nothing_to_use_cannot_be_judged(tmp_path: Path) -> None:
     """It says so, and why each of its lines is of no use."""
     path = tmp_path / "file"
     path.write_text('nothing\n{"messages": []}\n{"error": {"message": "x"}}\n')
-    outcome = called(capsys, str(path))
+    outcome = called(str(path))
     assert (outcome.code, outcome.err) == (3, "")
     assert outcome.out.splitlines() == [
         f"{path}: 3 entries",
@@ -174,43 +145,25 @@ def test_a_file_with_nothing_to_use_cannot_be_judged(
     ]
 
 
-USAGE = {
-    "no file": ((), "the following arguments are required: FILE"),
-    "a missing file": (("/nowhere",), '"/nowhere": cannot be read: No such file or directory'),
-    "a folder": (("/",), '"/": cannot be read: Is a directory'),
-    "standard input twice": (("-", "-"), "- given twice: standard input can be read once"),
-    "a batch of none": (("-", "--batch", "0"), '--batch "0": allowed: a number from 1 to 1,000,000'),
-    "no batch": (("-", "--batch", "nan"), '--batch "nan": allowed: a number from 1 to 1,000,000'),
-    "an unknown threshold": (("-", "--threshold", "x=1"), "unknown threshold 'x'; most like it: "),
-    "an unknown profile": (("-", "--cost.profile", "free"), '--cost.profile "free": no such profile'),
-    "a wrong rule": (("-", "--requests.type", "x"), '--requests.type "x": allowed: NAME=WHERE:PATTERN'),
-    "bad bounds": (
-        ("-", *(f"--requests.temperature-bound={bound}" for bound in (1, 0))),
-        "bounds must rise",
-    ),
-    "a window": (("-", "--requests.window", "5m"), "unrecognized arguments: --requests.window 5m"),
-    "an unknown flag": (("-", "--nonsense"), "unrecognized arguments: --nonsense"),
-}
+USAGE: tuple[tuple[tuple[str, ...], str], ...] = (
+    ((), "the following arguments are required: FILE"),
+    (("/nowhere",), '"/nowhere": cannot be read: No such file or directory'),
+    (("/",), '"/": cannot be read: Is a directory'),
+    (("-", "-"), "- given twice: standard input can be read once"),
+    (("-", "--batch", "0"), '--batch "0": allowed: a number from 1 to 1,000,000'),
+    (("-", "--batch", "nan"), '--batch "nan": allowed: a number from 1 to 1,000,000'),
+    (("-", "--threshold", "x=1"), "unknown threshold 'x'; most like it: "),
+    (("-", "--cost.profile", "free"), '--cost.profile "free": no such profile'),
+    (("-", "--requests.type", "x"), '--requests.type "x": allowed: NAME=WHERE:PATTERN'),
+    (("-", "--requests.temperature-bound=1", "--requests.temperature-bound=0"), "bounds must rise"),
+    (("-", "--requests.window", "5m"), "unrecognized arguments: --requests.window 5m"),
+    (("-", "--nonsense"), "unrecognized arguments: --nonsense"),
+)
 
 
-@pytest.mark.parametrize("name", USAGE)
-def test_bad_usage_ends_with_2_and_one_line(name: str) -> None:
+def test_bad_usage_ends_with_2_and_one_line() -> None:
     """The line names the flag or the file, and says what is allowed."""
-    flags, message = USAGE[name]
-    outcome = run("requests", *flags)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.startswith("vllm-specdec-exporter requests: error: ")
-    assert message in outcome.err
-    assert outcome.err.count("\n") == 1
-
-
-def test_a_damaged_archive_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Half of a file would be taken for all of it."""
-    path = tmp_path / "file.gz"
-    path.write_bytes(gzip.compress(lines_of(pairs((CODE,))).encode())[:-100])
-    outcome = called(capsys, str(path))
-    assert (outcome.code, outcome.out) == (2, "")
-    assert re.search(r"cannot be read: damaged behind line \d+: ", outcome.err)
+    assert wrong_refusals("requests", USAGE) == []
 
 
 # --- what is read
@@ -218,23 +171,22 @@ def test_a_damaged_archive_is_no_report(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_standard_input_and_gzip_are_read_alike(mixed: str) -> None:
     """However the same requests come, the report is the same."""
-    body = Path(mixed).read_bytes()
-    reports = []
-    for given in (body, gzip.compress(body)):
-        done = subprocess.run(
-            [COMMAND, "requests", "-"], input=given, capture_output=True, env=clean_environment(), timeout=60
-        )
-        assert (done.returncode, done.stderr) == (1, b"")
-        reports.append(done.stdout.decode())
-    assert reports[0].startswith("standard input: 1,000 entries\n")
-    assert reports[0] == reports[1]
-    whole = run("requests", mixed).out
-    assert reports[0].split("\n", 1)[1] == whole.split("\n", 1)[1]
+    done = subprocess.run(
+        [COMMAND, "requests", "-"],
+        input=gzip.compress(Path(mixed).read_bytes()),
+        capture_output=True,
+        env=clean_environment(),
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (1, b"")
+    head, _, report = done.stdout.decode().partition("\n")
+    assert head == "standard input: 1,000 entries"
+    assert report == called(mixed).out.split("\n", 1)[1]
 
 
-def test_several_files_are_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_files_are_one_report(tmp_path: Path) -> None:
     """The requests of a batch in one, its answers in another."""
-    entries = [*pairs((small(CODE, 60),))]
+    entries = [*pairs((few(CODE, 60),))]
     asked = [
         {"custom_id": str(n), "method": "POST", "url": "/v1/chat/completions", "body": e["request"]["body"]}
         for n, e in enumerate(entries)
@@ -245,7 +197,7 @@ def test_several_files_are_one_report(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
     (tmp_path / "in.jsonl").write_text(lines_of(asked))
     (tmp_path / "out.jsonl").write_text(lines_of([*done[1:], {"custom_id": "x", "response": None}]))
-    outcome = called(capsys, str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"))
+    outcome = called(str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"))
     assert outcome.code == 0
     head = " ".join(outcome.out.partition("\n  GAINING")[0].split())
     assert head.endswith(
@@ -257,22 +209,16 @@ def test_several_files_are_one_report(tmp_path: Path, capsys: pytest.CaptureFixt
     assert re.search(r"^    0 +chat +59 +100%", outcome.out, re.MULTILINE)
 
 
-def test_tenants_are_told_apart_where_they_are_known(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the header, and all others together."""
+def test_tenants_are_told_apart_where_they_are_known(mixed: str, tmp_path: Path) -> None:
+    """By the header, and all others together. A pushed request names its tenant without one."""
     flags = ("--requests.tenant-header", "x-tenant", "--requests.tenant", "acme")
-    rows = [line.split() for line in called(capsys, mixed, *flags).out.splitlines()]
+    rows = [line.split() for line in called(mixed, *flags).out.splitlines()]
     assert ["acme", MODEL, "600", "82.1%", "0%"] in rows
     assert ["other", MODEL, "400", "38.1%", "98%"] in rows
-
-
-def test_a_pushed_request_names_its_tenant_without_a_header(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """So no header need be configured for a file of such."""
     record = next(pairs((CODE,)))["response"]["metrics"]["speculative_decoding"]
     path = tmp_path / "file"
     path.write_text(lines_of({"model": "m", "tenant": "acme", "speculative_decoding": record} for _ in "abc"))
-    assert "    acme    m             3" in called(capsys, str(path), "--requests.tenant", "acme").out
+    assert "    acme    m             3" in called(str(path), "--requests.tenant", "acme").out
 
 
 def test_the_environment_of_the_exporter_counts(mixed: str) -> None:
@@ -281,7 +227,7 @@ def test_the_environment_of_the_exporter_counts(mixed: str) -> None:
         "VLLM_SPECDEC_EXPORTER_REQUESTS_TYPE_HEADER": "x-kind",
         "VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": "1h",
     }
-    assert run("requests", mixed, **environment).out == run("requests", mixed, *TYPED).out
+    assert run_here("requests", mixed, **environment).out == called(mixed, *TYPED).out
 
 
 # --- the numbers
@@ -292,6 +238,17 @@ def truth() -> list[dict[str, Any]]:
     """What a real vLLM told of each of its requests for which something was drafted."""
     records = [json.loads(line)["spec"] for line in gzip.decompress(Path(PHASES).read_bytes()).splitlines()]
     return [record for record in records if record["num_draft_tokens"]]
+
+
+@pytest.fixture(scope="module")
+def true_steps(truth: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Drafted and accepted tokens of each of their steps."""
+    return [
+        step
+        for record in truth
+        for step in zip(record["per_step_drafted"], record["per_step_accepted"], strict=True)
+        if step[0]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -315,67 +272,52 @@ def test_the_ratios_are_those_of_a_real_server(truth: list[dict[str, Any]], foun
     assert found.gaining_requests_ratio == sum(rate > Fraction(65, 100) for rate in rates) / len(rates)
 
 
-def test_every_smaller_k_is_exact(truth: list[dict[str, Any]], found: ModelRequests) -> None:
-    """Cutting off each step of each request gives what the report says of that K."""
-    steps = [
-        step
-        for record in truth
-        for step in zip(record["per_step_drafted"], record["per_step_accepted"], strict=True)
-        if step[0]
-    ]
-    outcome = run("requests", PHASES, "--batch", "4", "--cost.profile", "draft_model")
+def test_every_smaller_k_and_every_position_is_exact(
+    true_steps: list[tuple[int, int]], found: ModelRequests
+) -> None:
+    """Cutting off each step of each request gives what the report says of that K.
+
+    Positions are told by both ways of counting; the difference is what /metrics is off by.
+    """
+    steps, count = true_steps, len(true_steps)
+    outcome = called(PHASES, "--batch", "4", "--cost.profile", "draft_model")
     (table,) = re.findall(r"    K  drafted .*speedup at 4\n((?: +\d.*\n)+)", outcome.out)
     rows = [line.split() for line in table.splitlines()]
     assert [row[0] for row in rows] == ["1", "2", "3", "4"]
     for k, row in enumerate(rows, 1):
-        drafted = sum(min(step[0], k) for step in steps) / len(steps)
-        length = 1 + sum(min(step[1], k) for step in steps) / len(steps)
+        drafted = sum(min(step[0], k) for step in steps) / count
+        length = 1 + sum(min(step[1], k) for step in steps) / count
         speedup = length / PROFILE.step_cost(drafted, 4)
         assert row[1:] == [f"{drafted:.2f}", f"{length - 1:.2f}", f"{length:.2f}", f"{speedup:.2f}x"]
-    assert found.mean_draft_length_at[-1] == pytest.approx(sum(step[0] for step in steps) / len(steps))
+    assert found.mean_draft_length_at[-1] == pytest.approx(sum(step[0] for step in steps) / count)
 
-
-def test_positions_are_told_without_the_bias_of_short_drafts(truth: list[dict[str, Any]]) -> None:
-    """Both ways of counting, from each step; the difference is what /metrics is off by."""
-    steps = [
-        step
-        for record in truth
-        for step in zip(record["per_step_drafted"], record["per_step_accepted"], strict=True)
-        if step[0]
-    ]
-    out = run("requests", PHASES).out
-    rows = re.findall(r"^ +(\d) +([\d.]+)% +([\d.]+)% +(-?[\d.]+) points$", out, re.MULTILINE)
     expected = []
     for position in range(4):
         accepted = sum(step[1] > position for step in steps)
-        where = 100 * accepted / sum(step[0] > position for step in steps)
-        of_all = 100 * accepted / len(steps)
+        where, of_all = 100 * accepted / sum(step[0] > position for step in steps), 100 * accepted / count
         expected.append((str(position), f"{where:.1f}", f"{of_all:.1f}", f"{of_all - where + 0.0:.1f}"))
-    assert rows == expected
-    assert "position 3 looks 14.1 points worse than it is" in " ".join(out.split())
+    shape = r"^ +(\d) +([\d.]+)% +([\d.]+)% +(-?[\d.]+) points$"
+    assert re.findall(shape, outcome.out, re.MULTILINE) == expected
+    assert "position 3 looks 14.1 points worse than it is" in words_of(outcome)
 
 
-@pytest.mark.parametrize(("flags", "heads"), [((), ("1", "16", "64")), (("--batch", "30"), ("30",))])
-def test_speedups_are_told_for_the_batch_or_for_some(
-    mixed: str, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], heads: tuple[str, ...]
-) -> None:
+def test_speedups_are_told_for_the_batch_or_for_some(mixed: str) -> None:
     """Without one, none is told of groups: the load of the file is not known."""
-    out = called(capsys, mixed, *flags).out
-    assert re.findall(r"speedup at (\d+)", out) == list(heads)
-    assert bool(re.search(r"rejected  speedup$", out, re.MULTILINE)) == bool(flags)
-    assert "fastest by the cost profile unknown, by requests in the batch: K=" in " ".join(out.split())
+    for flags, heads in (((), ["1", "16", "64"]), (("--batch", "30"), ["30"])):
+        outcome = called(mixed, *flags)
+        assert re.findall(r"speedup at (\d+)", outcome.out) == heads
+        assert bool(re.search(r"rejected  speedup$", outcome.out, re.MULTILINE)) == bool(flags)
+        assert "fastest by the cost profile unknown, by requests in the batch: K=" in words_of(outcome)
 
 
-def test_requests_without_a_name_are_found_by_their_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requests_without_a_name_are_found_by_their_line(tmp_path: Path) -> None:
     """A name that a client may have given is not shown: the line is."""
-    entries = [*pairs((small(CODE, 50), small(CHAT, 1)))]
+    entries = [*pairs((few(CODE, 50), few(CHAT, 1)))]
     for entry in entries:
         entry["response"]["id"] = "somebody@example.com"
     path = tmp_path / "file"
     path.write_text(lines_of(entries))
-    out = called(capsys, str(path)).out
+    out = called(str(path)).out
     worst = out.partition("worst requests\n")[2].splitlines()
     assert worst[0].endswith("line 51")
     assert "somebody" not in out
@@ -384,11 +326,11 @@ def test_requests_without_a_name_are_found_by_their_line(
 # --- the output
 
 
-def test_json_is_the_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_snapshot(tmp_path: Path) -> None:
     """One line of JSON that the schema allows; what could not be used goes to standard error."""
     path = tmp_path / "file"
     path.write_text(lines_of(pairs(MIXED)) + "nothing\n")
-    outcome = called(capsys, str(path), "--json")
+    outcome = called(str(path), "--json")
     assert outcome.code == 1
     assert outcome.err == "entries   1 not used: not JSON (line 1001)\n"
     assert outcome.out.count("\n") == 1
@@ -413,7 +355,7 @@ def test_colours_are_for_terminals(mixed: str) -> None:
     assert "\x1b" in run("requests", mixed, "--color", "always").out
 
 
-def test_nothing_in_a_file_can_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_in_a_file_can_steer_the_terminal(tmp_path: Path) -> None:
     """Neither names of models, types and tenants, nor what errors repeat, nor the file's own name."""
     entries = [*pairs((replace(CODE, requests=60, model=MALICIOUS, request_type=MALICIOUS),))]
     record = entries[0]["response"]["metrics"]["speculative_decoding"]
@@ -421,7 +363,7 @@ def test_nothing_in_a_file_can_steer_the_terminal(tmp_path: Path, capsys: pytest
     path = tmp_path / "evil\x1b[31m"
     wrong = {"spec": {}, "temperature": MALICIOUS, MALICIOUS: MALICIOUS}
     path.write_text(lines_of([*entries, {**pushed, "speculative_decoding": record}, wrong]))
-    shown = called(capsys, str(path), "--requests.type-header", "x-kind").out
+    shown = called(str(path), "--requests.type-header", "x-kind").out
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert shown.startswith(f"{tmp_path}/evil\N{REPLACEMENT CHARACTER}[31m: 62 entries\n")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from per_request.exact import request
 from per_request.results import RESULTS
-from vllm_specdec_exporter.judgement.finding import Finding, Severity
+from vllm_specdec_exporter.judgement.finding import Severity
 from vllm_specdec_exporter.per_request.book import Book
 from vllm_specdec_exporter.per_request.grouping import MOST_MODELS, MOST_TYPES, Temperatures
 from vllm_specdec_exporter.per_request.lately import Lately, growth
@@ -43,46 +43,23 @@ def told(found: Book, time: float = 0.0, **unobserved: int) -> list[str]:
 
 
 class TestUnobserved:
-    def test_most_of_the_traffic(self) -> None:
-        """Gaining is what the few do that are seen: that they are few is said first, with what to mend."""
-        found = book(60).result(0.0, {}, TapResult(unobserved_total={"connection": 380, "encoded": 20}))
-
-        assert found.findings == (
-            Finding(
-                Severity.HINT,
-                "400 of 460 requests through the tap in the last 30m (87%) could not be observed (connection "
-                "380, encoded 20): what is said is of the others",
-                "To mend it, by reason: let clients speak HTTP/1.1, without pipelining or offering upgrades "
-                "such as h2c, and let answers tell their length or come in chunks (connection); let nothing "
-                "behind the tap compress answers (encoded).",
-            ),
-        )
-        assert found.models[0].findings == ()
-
-    @pytest.mark.parametrize(("unobserved", "said"), [(19, False), (20, True)])
-    def test_from_a_fifth_on(self, unobserved: int, said: bool) -> None:
-        """As of requests without a record."""
-        assert bool(told(book(80), connection=unobserved)) is said
-
-    def test_the_operators_share(self) -> None:
-        """It is the same threshold."""
+    def test_from_a_fifth_on(self) -> None:
+        """As of requests without a record, and by the same threshold of the operator."""
         half = Thresholds().with_values({"unrecorded_requests_ratio": 0.5})
-
-        assert told(book(80, thresholds=half), connection=79) == []
-        assert told(book(80, thresholds=half), connection=80) != []
-
-    def test_all_of_it(self) -> None:
-        """Then nothing is said of others."""
-        assert told(book(), too_large=2) == [
-            "2 of 2 requests through the tap in the last 30m (100%) could not be observed (too_large 2)"
-        ]
+        for thresholds, unobserved, said in (
+            (None, 19, False),
+            (None, 20, True),
+            (half, 79, False),
+            (half, 80, True),
+        ):
+            assert bool(told(book(80, thresholds=thresholds), connection=unobserved)) is said
 
     def test_what_says_nothing_of_the_tap(self) -> None:
         """Clients that leave, and requests that the server refuses."""
         assert told(book(1), aborted=1000, refused=1000) == []
 
     def test_every_other_reason_has_its_remedy(self) -> None:
-        """A new reason is to be thought of."""
+        """A new reason is to be thought of. Where nothing was observed, nothing is said of others."""
         for reason in set(UNOBSERVED) - {"aborted", "refused"}:
             finding = book().result(0.0, {}, TapResult(unobserved_total={reason: 3})).findings[-1]
             assert finding.text.endswith(f"could not be observed ({reason} 3)")
@@ -197,6 +174,8 @@ def test_the_last_minute_against_adding_up(added: list[tuple[str, int, float]]) 
         for earlier, number, at in log:
             expected[earlier] += number if int(at // (60.0 / SLICES)) > slices - SLICES else 0
         assert +lately.counts(now) == +expected
+        kept = [number for number, _ in lately._slices]
+        assert kept == sorted(set(kept)), "nothing piles up: a slice is there once"
 
 
 def test_growth() -> None:

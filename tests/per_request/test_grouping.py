@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,54 +22,36 @@ BOUNDS = st.lists(
 
 
 class TestTemperatures:
-    @pytest.mark.parametrize(
-        ("temperature", "bucket"),
-        [
-            (0, "0"),
-            (1e-9, "0-0.5"),
-            (0.5, "0-0.5"),
-            (math.nextafter(0.5, 1), "0.5-0.7"),
-            (0.7, "0.5-0.7"),
-            (0.8, "0.7-1"),
-            (1.0, "0.7-1"),
-            (math.nextafter(1, 2), "1+"),
-            (2, "1+"),
-            (1e300, "1+"),
-            (None, UNSET),
-        ],
-    )
-    def test_by_default(self, temperature: float | None, bucket: str) -> None:
+    def test_by_default(self) -> None:
         """Greedy requests are by themselves, and a bound belongs to the bucket below it."""
-        assert Temperatures().bucket(temperature) == bucket
+        for bucket, temperatures in {
+            "0": (0,),
+            "0-0.5": (1e-9, 0.5),
+            "0.5-0.7": (math.nextafter(0.5, 1), 0.7),
+            "0.7-1": (0.8, 1.0),
+            "1+": (math.nextafter(1, 2), 2, 1e300),
+            UNSET: (None,),
+        }.items():
+            assert [Temperatures().bucket(t) for t in temperatures] == [bucket] * len(temperatures)
 
-    @pytest.mark.parametrize(
-        ("default", "bucket"), [(0.0, "0"), (0.6, "0.5-0.7"), (1.0, "0.7-1"), (1.5, "1+")]
-    )
-    def test_the_servers_default(self, default: float, bucket: str) -> None:
+    def test_the_servers_default(self) -> None:
         """A request that names none is sampled with the server's; one that names one is not."""
-        buckets = Temperatures(default=default)
+        for default, bucket in ((0.0, "0"), (0.6, "0.5-0.7"), (1.5, "1+")):
+            buckets = Temperatures(default=default)
+            assert (buckets.bucket(None), buckets.bucket(0.1)) == (bucket, "0-0.5")
 
-        assert (buckets.bucket(None), buckets.bucket(0.1)) == (bucket, "0-0.5")
-
-    @pytest.mark.parametrize(
-        ("bounds", "names"),
-        [
-            ((0.0, 0.5, 0.7, 1.0), ("0", "0-0.5", "0.5-0.7", "0.7-1", "1+")),
-            ((0.5, 1.0), ("0-0.5", "0.5-1", "1+")),
-            ((0.0,), ("0", "0+")),
-            ((-0.0, 1.0), ("0", "0-1", "1+")),
-            ((1e-9,), ("0-1e-09", "1e-09+")),
-            ((1000000.0, 12345678.0), ("0-1000000", "1000000-12345678", "12345678+")),
-            ((1e300,), ("0-1e+300", "1e+300+")),
-            (
-                (0.1234567, 0.1234568, 0.1234569),
-                ("0-0.1234567", "0.1234567-0.1234568", "0.1234568-0.1234569", "0.1234569+"),
-            ),
-        ],
-    )
-    def test_every_bucket_has_a_name(self, bounds: tuple[float, ...], names: tuple[str, ...]) -> None:
+    def test_every_bucket_has_a_name(self) -> None:
         """The coolest first; bounds that are hard to tell apart are written out."""
-        assert Temperatures(bounds).names == (*names, UNSET)
+        for bounds, names in (
+            ((0.0, 0.5, 0.7, 1.0), "0 0-0.5 0.5-0.7 0.7-1 1+"),
+            ((0.5, 1.0), "0-0.5 0.5-1 1+"),
+            ((0.0,), "0 0+"),
+            ((-0.0, 1.0), "0 0-1 1+"),
+            ((1e-9,), "0-1e-09 1e-09+"),
+            ((1000000.0, 12345678.0), "0-1000000 1000000-12345678 12345678+"),
+            ((0.1234567, 0.1234568), "0-0.1234567 0.1234567-0.1234568 0.1234568+"),
+        ):
+            assert Temperatures(bounds).names == (*names.split(), UNSET)
 
     @given(BOUNDS)
     @example((0.1234567, 0.1234568, 0.1234569))
@@ -97,29 +78,21 @@ class TestTemperatures:
 
 
 class TestAdmission:
-    def test_the_first_have_a_name(self) -> None:
-        """Those that came first keep their name for good, all later ones share one."""
-        admission = Admission(2)
+    def test_who_has_a_name(self) -> None:
+        """Those that came first keep their name for good, all later ones share one.
 
-        assert [admission.admit(name) for name in "abcabd"] == ["a", "b", OTHER, "a", "b", OTHER]
-
-    def test_the_name_for_all_others_takes_no_place(self) -> None:
-        """A request of no known type must not keep a known one out."""
-        admission = Admission(1)
-
-        assert [admission.admit(name) for name in (OTHER, "a", OTHER, "b")] == [OTHER, "a", OTHER, OTHER]
-
-    def test_some_always_have_a_name(self) -> None:
-        """Those that the operator or the API gave take no place, and are kept out by nobody."""
-        admission = Admission(1, frozenset({"chat", "rag"}))
-
-        assert [admission.admit(name) for name in ("chat", "a", "b", "rag", "a")] == [
-            "chat",
-            "a",
-            OTHER,
-            "rag",
-            "a",
-        ]
+        That one takes no place; neither do those that the operator or the API gave, whom nobody keeps out.
+        """
+        for admission, names, shown in (
+            (Admission(2), "abcabd", ["a", "b", OTHER, "a", "b", OTHER]),
+            (Admission(1), (OTHER, "a", OTHER, "b"), [OTHER, "a", OTHER, OTHER]),
+            (
+                Admission(1, frozenset({"chat", "rag"})),
+                ("chat", "a", "b", "rag", "a"),
+                ["chat", "a", OTHER, "rag", "a"],
+            ),
+        ):
+            assert [admission.admit(name) for name in names] == shown
 
     def test_who_follows_another(self) -> None:
         """Names that were told apart before still are, and as many in all."""

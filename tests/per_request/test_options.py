@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,6 @@ import pytest
 import yaml
 
 from per_request.exact import request
-from per_request.traffic import CODE, pairs
-from support.commands import run
 from vllm_specdec_exporter import config
 from vllm_specdec_exporter.options import ConfigError
 from vllm_specdec_exporter.per_request.answer import Asked
@@ -39,80 +36,56 @@ def written(path: Path, document: object) -> str:
     return str(file)
 
 
-class TestNoTypeHeader:
-    def kind(self, found: Config) -> str:
-        """The type of a chat whose client names one."""
-        return found.requests.classification.type_of(CHATS, {"x-request-type": "ada@home"[:3]}, Asked())
+def test_no_type_header(tmp_path: Path) -> None:
+    """An empty one, unlike other empty settings, says that clients name no types: the route is the type.
 
-    def test_it_is_there_by_default(self) -> None:
-        """Clients name types where nothing is said."""
-        assert self.kind(load()) == "ada"
+    A flag beats the environment, which beats the file. Rules go on, also where they look into that header.
+    """
 
-    @pytest.mark.parametrize("text", ["", " "])
-    def test_an_empty_flag(self, text: str) -> None:
-        """Then they name none, and the route is the type."""
-        assert self.kind(load({"requests.type-header": text})) == "chat"
+    def kind(found: Config) -> str:
+        return found.requests.classification.type_of(CHATS, {"x-request-type": "ada"}, Asked())
 
-    def test_an_empty_variable(self) -> None:
-        """It says as much, unlike that of other settings; and a flag beats it."""
-        assert self.kind(load({}, {VARIABLE: ""})) == "chat"
-        assert self.kind(load({"requests.type-header": "X-Request-Type"}, {VARIABLE: ""})) == "ada"
-        assert load({}, {"VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": ""}).requests.window_seconds == 1800
-
-    @pytest.mark.parametrize("value", ["", None])
-    def test_in_the_file(self, value: str | None, tmp_path: Path) -> None:
-        """As text, or as nothing behind the colon; the environment beats it."""
-        file = written(tmp_path, {"requests": {"type_header": value}})
-
-        assert self.kind(load({}, {}, file)) == "chat"
-        assert self.kind(load({}, {VARIABLE: "X-Request-Type"}, file)) == "ada"
-
-    def test_rules_go_on(self) -> None:
-        """They are the operator's, also where they look into that header."""
-        found = load({"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]})
-
-        assert self.kind(found) == "mine"
-
-    def test_what_is_shown(self) -> None:
-        """The page of settings says that there is none."""
-        assert load({"requests.type-header": ""}).shown["requests.type_header"] == ""
-
-    def test_other_settings_that_are_nothing(self, tmp_path: Path) -> None:
-        """`null` in the file still leaves the default of those that cannot be empty."""
-        assert load({}, {}, written(tmp_path, {"requests": {"window": None}})).requests.window_seconds == 1800
+    named = {"requests.type-header": "X-Request-Type"}
+    assert kind(load()) == "ada"
+    for text in ("", " "):
+        assert kind(load({"requests.type-header": text})) == "chat"
+    assert kind(load({}, {VARIABLE: ""})) == "chat"
+    assert kind(load(named, {VARIABLE: ""})) == "ada"
+    for value in ("", None):
+        file = written(tmp_path, {"requests": {"type_header": value, "window": None}})
+        assert kind(load({}, {}, file)) == "chat"
+        assert kind(load({}, {VARIABLE: "X-Request-Type"}, file)) == "ada"
+        assert load({}, {"VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": ""}, file).requests.window_seconds == 1800
+    found = load({"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]})
+    assert (kind(found), found.shown["requests.type_header"]) == ("mine", "")
 
 
 class TestWithoutEffect:
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
+    def test_of_a_tap_that_is_not_there(self, tmp_path: Path) -> None:
+        """Wherever it is said: somebody takes the tap for switched on, and is told what is missing."""
+        for name, value in (
             ("tap.upstream", "http://127.0.0.1:8001"),
             ("tap.ask-for-usage", "true"),
             ("tap.drain-timeout", "10s"),
             ("tap.cert-file", __file__),
             ("tap.key-file", __file__),
-        ],
-    )
-    def test_of_a_tap_that_is_not_there(self, name: str, value: str, tmp_path: Path) -> None:
-        """Wherever it is said: somebody takes the tap for switched on, and is told what is missing."""
-        message = f"--{name} needs --tap.listen-address, such as :9852: without it there is no tap"
-        key = name.removeprefix("tap.").replace("-", "_")
-        variable = f"VLLM_SPECDEC_EXPORTER_TAP_{key.upper()}"
-        for flags, environment, file in (
-            ({name: value}, {}, ""),
-            ({}, {variable: value}, ""),
-            ({}, {}, written(tmp_path, {"tap": {key: value}})),
         ):
-            with pytest.raises(ConfigError) as error:
-                load(flags, environment, file)
-            assert str(error.value) == message
+            key = name.removeprefix("tap.").replace("-", "_")
+            variable = f"VLLM_SPECDEC_EXPORTER_TAP_{key.upper()}"
+            for flags, environment, file in (
+                ({name: value}, {}, ""),
+                ({}, {variable: value}, ""),
+                ({}, {}, written(tmp_path, {"tap": {key: value}})),
+            ):
+                with pytest.raises(ConfigError) as error:
+                    load(flags, environment, file)
+                assert str(error.value) == (
+                    f"--{name} needs --tap.listen-address, such as :9852: without it there is no tap"
+                )
 
-    @pytest.mark.parametrize(
-        ("name", "value"), [("tap.ask-for-usage", "false"), ("tap.drain-timeout", "25s")]
-    )
-    def test_what_says_the_default(self, name: str, value: str) -> None:
+    def test_what_says_the_default(self) -> None:
         """It changes nothing, with a tap or without."""
-        assert load({name: value}).tap is None
+        assert load({"tap.ask-for-usage": "false", "tap.drain-timeout": "25s"}).tap is None
 
     def test_a_header_for_no_tenant(self) -> None:
         """All tenants would be one."""
@@ -122,13 +95,6 @@ class TestWithoutEffect:
             "--requests.tenant-header needs --requests.tenant: the tenants to tell apart, all others are one"
         )
         assert load({"requests.tenant-header": "X-Team", "requests.tenant": ["a"]}).requests is not None
-
-    def test_the_process_says_so(self) -> None:
-        """With the exit code of bad usage, before anything listens."""
-        outcome = run("serve", "--tap.upstream", "http://127.0.0.1:8001", "--config.check")
-
-        assert (outcome.code, outcome.out) == (2, "")
-        assert "--tap.upstream needs --tap.listen-address" in outcome.err
 
 
 class TestRoom:
@@ -193,25 +159,3 @@ class TestZones:
         assert cheap.poor_request_acceptance_ratio == cheap.disable_acceptance_ratio < 0.3
         spec = {"spec.config": self.NGRAM}
         assert self.limit(("disable_acceptance_ratio", 0.01), **spec) == 0.01
-
-    def test_requests_that_gain_by_them(self, tmp_path: Path) -> None:
-        """One of 500 that loses is no problem, neither in words nor for a script."""
-        path = tmp_path / "file"
-        entries = list(pairs((CODE,)))[:500]
-        for place, entry in enumerate(entries):
-            counts = {"num_spec_steps": 20, "num_draft_tokens": 60}
-            counts["num_accepted_draft_tokens"] = 27 if place else 10
-            entry["response"]["metrics"]["speculative_decoding"] = counts
-        path.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
-        zones = (
-            "--threshold",
-            "disable_acceptance_ratio=0.3",
-            "--threshold",
-            "break_even_acceptance_ratio=0.4",
-        )
-        outcome = run("requests", str(path), *zones)
-
-        assert (outcome.code, outcome.err) == (0, "")
-        assert "\n  GAINING  " in outcome.out
-        assert "problem" not in outcome.out
-        assert run("requests", str(path)).code == 1

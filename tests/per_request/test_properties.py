@@ -177,7 +177,7 @@ class Reloading(RuleBasedStateMachine):
 
 
 TestReloading = Reloading.TestCase
-TestReloading.settings = settings(max_examples=40, stateful_step_count=25)
+TestReloading.settings = settings(stateful_step_count=25)
 
 
 def sizes(book: Book) -> dict[str, int]:

@@ -46,14 +46,6 @@ def window_of(*times: float) -> Window:
 
 
 class TestEdges:
-    @pytest.mark.parametrize("begin", [0.0, 3 * SLICE, 12.3, 1e9])
-    def test_when_a_request_is_forgotten(self, begin: float) -> None:
-        """It is held for all but one slice of the window at the least, and never longer than the window."""
-        for age in (0.0, SLICE, LENGTH / 2, LENGTH - SLICE):
-            assert held(window_of(begin).whole(begin + age)) == 1
-        for age in (LENGTH, LENGTH + SLICE, 2 * LENGTH, 1e12):
-            assert held(window_of(begin).whole(begin + age)) == 0
-
     @given(st.lists(st.floats(0, 3 * LENGTH)), st.floats(0, 3 * LENGTH))
     def test_against_all_times(self, times: list[float], now: float) -> None:
         """Just the requests of the last slices are held, the present one among them."""
@@ -82,12 +74,6 @@ class TestEdges:
         assert every.shape(now) == left.shape(now)
         assert every.whole(now + LENGTH) == Slice()
 
-    def test_asking_changes_nothing(self) -> None:
-        """What is held does not depend on how often it was asked for."""
-        window = window_of(0.0, SLICE)
-
-        assert held(window.whole(SLICE)) == held(window.whole(SLICE)) == 2
-
     def test_requests_that_told_nothing(self) -> None:
         """Those without a record are counted, and fall off as the others do."""
         window = window_of()
@@ -96,12 +82,6 @@ class TestEdges:
 
         assert [window.whole(time).unrecorded for time in (SLICE, LENGTH, LENGTH + SLICE)] == [3, 1, 0]
         assert held(window.whole(SLICE)) == 0
-
-    def test_a_clock_that_leaps_forward(self) -> None:
-        """After a machine slept for a day nothing of before is left."""
-        window = window_of(0.0, SLICE, 86_400.0)
-
-        assert held(window.whole(86_400.0)) == 1
 
     @given(st.lists(st.floats(0, 2 * LENGTH), min_size=1))
     @example([0.0, SLICE] * 100)
@@ -113,43 +93,6 @@ class TestEdges:
         assert len(window._slices) <= SLICES
         assert held(window.whole(now)) >= sum(time // SLICE > now // SLICE - SLICES for time in times)
         assert held(window.whole(now + LENGTH)) == 0
-
-    def test_it_does_not_grow_with_requests(self) -> None:
-        """As many slices as the window has, however long it goes on."""
-        window = window_of(*(number * SLICE / 3 for number in range(10_000)))
-
-        assert len(window._slices) == SLICES
-
-
-class TestContents:
-    def test_by_group(self) -> None:
-        """Each group of each slice is counted, and merged under its own key."""
-        window = Window(LENGTH)
-        other = GroupKey("m", "1+", "rag")
-        for number, key in enumerate((KEY, other, KEY)):
-            add(window, request(40 * number), number * SLICE, key)
-        whole = window.whole(3 * SLICE)
-
-        assert {key: group.count for key, group in whole.groups.items()} == {KEY: 2, other: 1}
-        assert whole.groups[KEY].accepted_tokens == 80
-
-    def test_positions(self) -> None:
-        """Steps of detailed records are counted, and records of totals alone add none."""
-        window = Window(LENGTH)
-        add(window, request(0, record=record([(4, 2), (2, 2)])))
-        add(window, request(50))
-        add(window, request(0, record=record([(3, 0)])), SLICE)
-
-        assert window.whole(SLICE).positions.steps == {(4, 2): 1, (2, 2): 1, (3, 0): 1}
-        assert window.shape(SLICE).mean_lengths == (1, 2, 8 / 3, 3)
-
-    def test_a_request_without_drafts(self) -> None:
-        """Nothing is to be judged of it."""
-        found = Slice()
-        found.add(KEY, request(0, record=None), outcome_of(0.0, Thresholds()))  # type: ignore[arg-type]
-        found.add(KEY, request(0, record=totals(0, 0, 3)), outcome_of(0.0, Thresholds()))  # type: ignore[arg-type]
-
-        assert not found.groups
 
 
 class TestWorst:

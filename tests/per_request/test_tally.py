@@ -1,10 +1,10 @@
-"""Tallies: histograms in both forms, totals since the start, and quantiles of a part of the window."""
+"""Tallies: outcomes, histograms in both forms, totals since the start, quantiles of a part of the window."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import fields, replace
+from dataclasses import fields
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from per_request.exact import request, totals
 from support.native_buckets import bound_of
+from vllm_specdec_exporter.economics import BUILTIN
+from vllm_specdec_exporter.economics.criteria import thresholds_for
 from vllm_specdec_exporter.per_request.native import ZERO_THRESHOLD
 from vllm_specdec_exporter.per_request.outcome import outcome_of
 from vllm_specdec_exporter.per_request.record import DraftRecord
@@ -70,27 +72,16 @@ class TestHistograms:
         """Times of a group that never streams do not exist; they are not zero."""
         assert counted([None, None], (1.0,)) is None
 
-    @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
-    def test_what_cannot_be_is_not_counted_by_halves(self, value: float) -> None:
+    def test_what_cannot_be_is_not_counted_by_halves(self) -> None:
         """A value without a bucket is refused before anything is counted."""
         found = Counted((1.0,))
-        with pytest.raises(ValueError, match="has no bucket"):
-            found.add(value)
-
+        for value in (-0.1, math.nan, math.inf):
+            with pytest.raises(ValueError, match="has no bucket"):
+                found.add(value)
         assert found.observed() is None
 
-    @pytest.mark.parametrize(
-        ("ratio", "bound"), [((3, 5), 0.6), ((13, 20), 0.65), ((1, 2), 0.5), ((19, 20), 0.95)]
-    )
-    def test_a_ratio_on_a_bound(self, ratio: tuple[int, int], bound: float) -> None:
-        """A ratio that is a bound lies below it, and in the same zone as its outcome says."""
-        bounds = Bounds().acceptance_ratio
-        found = counted([ratio[0] / ratio[1]], bounds)
-
-        assert found is not None
-        assert found.classic.counts.index(1.0) == bounds.index(bound)
-
     @given(st.lists(TOKENS, min_size=1))
+    @example([(13, 20), (1, 2), (3, 5), (19, 20)])
     def test_gaining_requests_are_those_above_the_bound(self, requests: list[tuple[int, int]]) -> None:
         """The published zones can be read off the classic histogram, to the request."""
         bounds = Bounds().acceptance_ratio
@@ -119,70 +110,21 @@ class TestTotal:
             found = getattr(total, name).observed()
             assert (found.classic.count, found.classic.sum) == (1, value)
 
-    @pytest.mark.parametrize("record", [None, DraftRecord(0, 0, 0)])
-    def test_a_request_without_drafts(self, record: DraftRecord | None) -> None:
-        """It has times, and nothing else: it neither gains nor loses."""
-        total = Total(Bounds())
-        total.add(request(0, record=record, completion_tokens=9, ttft_seconds=0.2), None)
-
-        assert not total.outcomes.total()
-        assert not total.tokens.total()
-        assert total.acceptance_ratio.observed() is None
-        assert total.time_to_first_token.observed() is not None
-
-    @pytest.mark.parametrize("changed", [item.name for item in fields(Bounds)])
-    def test_other_bounds(self, changed: str) -> None:
-        """A histogram whose bounds change begins anew; the others, and every counter, go on."""
-        before = Total(Bounds())
-        before.add(request(82, completion_tokens=102, ttft_seconds=0.2, tpot_seconds=0.01), Outcome.GAINS)
-        bounds = replace(Bounds(), **{changed: (0.25, 0.75)})
-        before.rebound(bounds)
-        kept = {item.name for item in fields(Bounds) if getattr(before, item.name).observed() is not None}
-
-        assert kept == {item.name for item in fields(Bounds)} - {changed}
-        assert (before.drafts, before.draft_tokens, before.accepted_tokens) == (20, 100, 82)
-        assert (before.outcomes.total(), before.tokens.total()) == (1, 102)
-
-        before.add(request(50, completion_tokens=1, ttft_seconds=0.5, tpot_seconds=0.5), Outcome.BREAK_EVEN)
-        after = getattr(before, changed).observed()
-        assert (after.classic.bounds, after.classic.count) == ((0.25, 0.75), 1)
-
 
 class TestQuantiles:
-    @pytest.mark.parametrize(
-        ("accepted", "expected"),
-        [
+    def test_by_hand(self) -> None:
+        """The smallest ratio seen that a share of at least q does not exceed: no value in between."""
+        for accepted, expected in (
             ([50], (0.5, 0.5, 0.5)),
             ([10, 20], (0.1, 0.1, 0.2)),
-            ([10, 20, 30], (0.1, 0.2, 0.3)),
-            (range(1, 11), (0.01, 0.05, 0.09)),
             (range(1, 101), (0.10, 0.50, 0.90)),
-            ([38] * 4 + [82] * 6, (0.38, 0.82, 0.82)),
             ([38] + [82] * 9, (0.38, 0.82, 0.82)),
             ([38] + [82] * 10, (0.82, 0.82, 0.82)),
             ([38] * 9 + [82], (0.38, 0.38, 0.38)),
-            ([0, 100], (0.0, 0.0, 1.0)),
-        ],
-    )
-    def test_by_hand(self, accepted: Iterable[int], expected: tuple[float, float, float]) -> None:
-        """The smallest ratio seen that a share of at least q does not exceed: no value in between."""
-        found = recent((each, 100) for each in accepted)
-
-        assert (found.quantile(0.1), found.quantile(0.5), found.quantile(0.9)) == expected
-
-    @pytest.mark.parametrize("percent", range(1, 101))
-    def test_every_percent(self, percent: int) -> None:
-        """Of a hundred different ratios each percentile is one of them, whatever floats make of q."""
-        assert recent((each, 100) for each in range(1, 101)).quantile(percent / 100) == percent / 100
-
-    def test_without_requests(self) -> None:
-        """Nothing is known of nothing."""
-        assert (Recent().quantile(0.1), Recent().acceptance_ratio, Recent().share(Outcome.LOSES)) == (
-            None,
-            None,
-            None,
-        )
-        assert Recent().token_share(Outcome.LOSES) is None
+            ([], (None, None, None)),
+        ):
+            found = recent((each, 100) for each in accepted)
+            assert (found.quantile(0.1), found.quantile(0.5), found.quantile(0.9)) == expected
 
     @given(st.lists(TOKENS, min_size=1), st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)]))
     @example([(0, 1)] * 3 + [(1, 1)] * 27, Fraction(1, 10))
@@ -207,15 +149,6 @@ class TestQuantiles:
 
 
 class TestParts:
-    @given(st.lists(st.lists(TOKENS, max_size=8), max_size=5))
-    def test_parts_together_are_the_whole(self, parts: list[list[tuple[int, int]]]) -> None:
-        """Requests counted apart and merged are the same as counted at once."""
-        merged = Recent()
-        for part in parts:
-            merged.merge(recent(part))
-
-        assert merged == recent([each for part in parts for each in part])
-
     @given(st.lists(TOKENS, min_size=1))
     def test_shares(self, requests: list[tuple[int, int]]) -> None:
         """By request and by generated token, each against its own total; all together are the whole."""
@@ -236,17 +169,6 @@ class TestParts:
 
         assert found.token_share(Outcome.GAINS) is None
 
-    @given(st.lists(TOKENS), st.lists(TOKENS))
-    def test_a_part_is_taken_away_again(
-        self, some: list[tuple[int, int]], others: list[tuple[int, int]]
-    ) -> None:
-        """What is left is what the others alone are, without zeros that would pile up."""
-        found = recent([*some, *others])
-        found.take(recent(some))
-
-        assert found == recent(others)
-        assert 0 not in found.ratios.values()
-
     def test_what_it_holds_is_bounded(self) -> None:
         """As many counts as there are steps of the resolution, however many requests come."""
         found = recent((n % 20_011, 20_011) for n in range(50_000))
@@ -263,3 +185,47 @@ def test_the_default_bounds_have_the_zones() -> None:
     for item in fields(Bounds):
         found = getattr(Bounds(), item.name)
         assert list(found) == sorted(set(found))
+
+
+# --- outcomes: the zones of acceptance, as published and as the operator moves them
+
+LOSES, BREAK_EVEN, GAINS = Outcome.LOSES, Outcome.BREAK_EVEN, Outcome.GAINS
+
+
+def test_the_published_zones() -> None:
+    """Below 0.50 a request loses, up to 0.65 it is near break-even, above it gains."""
+    for outcome, ratios in {
+        LOSES: (0.0, 0.38, 0.4999),
+        BREAK_EVEN: (0.5, 0.65),
+        GAINS: (0.6501, 0.82, 1.0),
+        None: (None,),
+    }.items():
+        assert [outcome_of(ratio, Thresholds()) for ratio in ratios] == [outcome] * len(ratios)
+
+
+def test_cheap_drafters_have_their_own() -> None:
+    """What loses with a draft model may gain with a drafter that costs little: its break-even counts.
+
+    Where its gaining zone begins, a request alone runs at the beneficial speedup.
+    """
+    wrong = []
+    for profile in (profile for profile in BUILTIN.values() if profile.cheap):
+        for k in (1, 2, 4, 8):
+            thresholds = thresholds_for(profile, k)
+            even, gaining = profile.break_even_ratio(k, 1), thresholds.break_even_acceptance_ratio
+            speedup = (1 + gaining * k) / profile.step_cost(k, 1)
+            zones = [outcome_of(ratio, thresholds) for ratio in (even * 0.9 - 2e-4, even + 2e-4)]
+            if zones != [LOSES, BREAK_EVEN] or abs(speedup - thresholds.beneficial_speedup) > 1e-3:
+                wrong.append((profile.name, k, zones, speedup))
+    assert wrong == []
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_more_acceptance_is_never_worse(one: float, other: float, low: float, high: float) -> None:
+    """Wherever the operator puts the zones, also in one place, they follow one another."""
+    edges = {"disable_acceptance_ratio": min(low, high), "break_even_acceptance_ratio": max(low, high)}
+    thresholds = Thresholds().with_values(edges)
+    zones = [list(Outcome).index(outcome_of(r, thresholds) or LOSES) for r in sorted((one, other))]
+
+    assert zones == sorted(zones)
+    assert [outcome_of(edge, thresholds) for edge in edges.values()] == [BREAK_EVEN, BREAK_EVEN]

@@ -138,9 +138,7 @@ def known(
     *,
     batch: float | None = 8.0,
     tap: TapResult | None = None,
-    settings: RequestSettings | None = None,
     more: Iterable[Observation] = (),
-    sources: tuple[Source, ...] = (Source.TAP, Source.PUSH),
     later: float = 0.0,
 ) -> RequestsResult:
     """Return what an exporter knows of these requests.
@@ -149,15 +147,13 @@ def known(
         kinds: what passed through the tap.
         batch: requests in the batch, None where that is not known.
         tap: its state.
-        settings: how requests are grouped.
         more: other observations, that were pushed.
-        sources: who may tell of requests.
         later: seconds since they ended.
     """
-    settings = settings or RequestSettings()
-    tenants = {kind.tenant for kind in kinds if kind.tenant}
-    settings = replace(settings, classification=replace(settings.classification, tenants=frozenset(tenants)))
-    book = Book(settings, Thresholds(), sources)
+    tenants = frozenset(kind.tenant for kind in kinds if kind.tenant)
+    classification = replace(RequestSettings().classification, tenants=tenants)
+    settings = RequestSettings(classification=classification)
+    book = Book(settings, Thresholds(), (Source.TAP, Source.PUSH))
     for observation in observations(kinds):
         book.add(observation, Source.TAP, 0.0)
     for observation in more:

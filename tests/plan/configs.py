@@ -23,14 +23,6 @@ LLAMA_70B = {
     "num_hidden_layers": 80,
     "num_attention_heads": 64,
 }
-LLAMA_1B = {
-    **LLAMA_8B,
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
-    "head_dim": 64,
-    "tie_word_embeddings": True,
-}
 QWEN_7B: dict[str, Any] = {
     "model_type": "qwen2",
     "hidden_size": 3584,
@@ -129,16 +121,6 @@ QWEN15_MOE = {
     "num_experts_per_tok": 4,
     "decoder_sparse_step": 1,
 }
-QWEN3_8B = {
-    "model_type": "qwen3",
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 151936,
-}
 DEEPSEEK_V3: dict[str, Any] = {
     "model_type": "deepseek_v3",
     "hidden_size": 7168,
@@ -212,11 +194,9 @@ OPT_125M = {
 PUBLISHED: dict[str, tuple[dict[str, Any], int, float]] = {
     "Llama-3.1-8B": (LLAMA_8B, 8_030_261_248, 8.03),
     "Llama-3.1-70B": (LLAMA_70B, 70_553_706_496, 70.55),
-    "Llama-3.2-1B": (LLAMA_1B, 1_235_814_400, 1.24),
     "Qwen2.5-7B": (QWEN_7B, 7_615_616_512, 7.62),
     "Qwen2.5-0.5B": (QWEN_HALF_B, 494_032_768, 0.49),
     "Qwen1.5-MoE-A2.7B": (QWEN15_MOE, 14_315_784_192, 2.69),
-    "Qwen3-8B": (QWEN3_8B, 8_190_735_360, 8.19),
     "Qwen3-30B-A3B": (QWEN3_30B_MOE, 30_532_122_624, 3.35),
     "Mistral-7B-v0.1": (MISTRAL_7B, 7_241_732_096, 7.24),
     "Mixtral-8x7B": (MIXTRAL, 46_702_792_704, 12.88),

@@ -117,12 +117,6 @@ def test_a_prompt_larger_than_the_cache_does_not_block_the_engine() -> None:
     assert engine.finished_requests > 3
 
 
-def test_an_idle_engine_does_nothing() -> None:
-    engine = run(3600, clients=0)
-    assert engine.measurements.get("generation_tokens") == 0
-    assert engine.now == pytest.approx(3600)
-
-
 def test_time_passes_in_any_portions() -> None:
     for step in (0.01, 0.13, 7.0):
         engine = Engine(EngineConfig(), 4, Random(1))

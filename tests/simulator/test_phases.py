@@ -4,7 +4,6 @@ import pytest
 
 from support.exporter import Metrics
 from vllm_specdec_exporter.simulator import (
-    PHASES,
     ServerDownError,
     Simulation,
     SimulationConfig,
@@ -153,10 +152,3 @@ def test_off_and_on_again(simulation: Simulation) -> None:
     simulation.advance(30)
     assert simulation.num_speculative_tokens == 4
     assert "spec_decode" in simulation.render().decode()
-
-
-def test_every_phase_documents_its_parameters() -> None:
-    for kind in PHASES.values():
-        assert kind.help
-        assert all(parameter.help for parameter in kind.parameters.values())
-        kind.parse({})

@@ -149,9 +149,3 @@ async def test_phases_are_announced_once_each() -> None:
         for seconds in (100, 10, 50, 200):
             await server.advance(seconds)
     assert names == ["healthy", "collapse", "healthy"]
-
-
-async def test_a_taken_port_is_an_error() -> None:
-    async with SimulatorServer(Simulation(seed=1), speed=0) as server:
-        with pytest.raises(OSError, match="in use"):
-            await SimulatorServer(Simulation(seed=1), port=server.port).start()

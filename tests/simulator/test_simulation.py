@@ -9,7 +9,6 @@ from vllm_specdec_exporter.simulator import (
     SCENARIOS,
     Simulation,
     SimulationConfig,
-    make_phase,
     parse_scenario,
 )
 
@@ -118,9 +117,3 @@ def test_the_same_seed_gives_the_same_answer() -> None:
         simulation.advance(20)
         answers.append(simulation.render())
     assert answers[0] == answers[1] != answers[2]
-
-
-def test_a_phase_can_be_made_ready_and_reused() -> None:
-    phase = make_phase("collapse", {"clients": 3}, 20)
-    assert phase.parameters.count("clients") == 3
-    assert phase.seconds == 20

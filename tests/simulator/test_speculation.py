@@ -43,17 +43,6 @@ def test_counts_follow_vllm_semantics(
         assert accepted == sum(totals.accepted_per_draft[position + 1 :])
 
 
-def test_each_position_is_accepted_at_its_conditional_rate() -> None:
-    acceptance = (0.9, 0.6, 0.8, 0.3)
-    totals = sample_drafts(Random(8), 200_000, DraftModel(acceptance), 4)
-    assert totals.drafts == 200_000
-    assert totals.draft_tokens == 800_000
-    reached = totals.drafts
-    for accepted, chance in zip(totals.accepted_per_position, acceptance, strict=True):
-        assert within(accepted, reached, chance)
-        reached = accepted
-
-
 def test_drafts_sampled_together_are_distributed_like_drafts_sampled_one_by_one() -> None:
     acceptance = (0.8, 0.7, 0.5)
     rng = Random(4)

@@ -19,7 +19,6 @@ from support.closing import clean_up
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
-    from types import TracebackType
 
 K = 4
 NO_TEMPLATE = (
@@ -97,12 +96,7 @@ class FakeServer:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:

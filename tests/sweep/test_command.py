@@ -20,6 +20,7 @@ from vllm_specdec_exporter import plots
 from vllm_specdec_exporter.options import ConfigError
 from vllm_specdec_exporter.simulator.server import SimulatorServer
 from vllm_specdec_exporter.sweep import SweepPlan, arguments, load_record
+from vllm_specdec_exporter.sweep.prompts import BUILTIN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,8 +71,9 @@ USAGE = [
     (["--api", "grpc"], "argument --api: invalid choice: 'grpc'"),
     (["--api-key-file", "/no/such"], 'argument --api-key-file: "/no/such" cannot be read: No such file'),
     (["--header", "broken"], 'argument --header: <secret>: allowed: Name: value'),
-    (["--prompts", "poetry"], '--prompts "poetry": cannot be read: No such file or directory; built in'),
-    (["--prompts", "code", "--prompts", "code"], '--prompts: "code" is there twice'),
+    (["--prompts", "poetry"],
+     f'--prompts "poetry": cannot be read: No such file or directory; built in: {", ".join(BUILTIN)}, all'),
+    (["--prompts", "code", "--prompts", "all"], '--prompts: "code" is there twice'),
     (["--zone-disable-below", "0.7"], "--zone-disable-below 0.7 and --zone-benefit-above 0.65: allowed"),
     (["--zone-benefit-above", "7"], 'argument --zone-benefit-above: "7": allowed: a number from 0 to 1'),
     (["--vllm.insecure-skip-verify", "maybe"], '--vllm.insecure-skip-verify "maybe": allowed: true'),

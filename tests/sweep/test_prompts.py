@@ -79,10 +79,3 @@ def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
         assert f'--prompts "{file}"' in told
         assert words in told, content
         assert "\n" not in told
-
-
-def test_names_that_are_neither_set_nor_file_or_there_twice_are_refused() -> None:
-    with pytest.raises(ConfigError, match="built in: code, extraction, chat, creative, all"):
-        load_prompts(["poetry"])
-    with pytest.raises(ConfigError, match='"code" is there twice'):
-        load_prompts(["code", "all"])

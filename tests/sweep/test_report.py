@@ -59,7 +59,7 @@ CONCLUSIONS: dict[tuple[float | None, ...], str] = {
     (0.8, 0.7, 0.4, 0.3): (
         f"falls from .80 at 0.0 to .30 at 1.0; at 0.8 it leaves the zone of {BENEFIT} for that of {DISABLE}"
     ),
-    # Failed cells take no part.
+    # Cells without acceptance take no part.
     (1.0, None, None, None): f"is 1.00 at 0.0, in the zone of {BENEFIT}",
 }
 
@@ -89,11 +89,6 @@ def test_each_set_and_load_has_a_conclusion_of_its_own() -> None:
         "chat, concurrency 1",
         "chat, concurrency 8",
     ]
-
-
-def test_a_failed_cell_takes_no_part_in_the_conclusion() -> None:
-    found = record(result(0.0, 0.81), result(1.0, None, status=Status.FAILED, reasons=("no",)))
-    assert conclusions(found, ZONES) == ("acceptance is .81 at 0.0, in the zone of likely benefit",)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))

@@ -432,38 +432,6 @@ async def test_another_server_that_came_back_ends_the_sweep(server: FakeServer) 
 # --- going on ---
 
 
-async def test_a_finished_sweep_is_not_measured_again(server: FakeServer, tmp_path: Path) -> None:
-    first = await sweep(server, tmp_path)
-    sent = len(server.bodies)
-    second = await sweep(server, tmp_path)
-    assert second == first
-    assert len(server.bodies) == sent
-
-
-async def test_a_cancelled_sweep_goes_on_where_it_ended(server: FakeServer, tmp_path: Path) -> None:
-    reached = asyncio.Event()
-
-    async def hang() -> None:
-        reached.set()
-        await asyncio.sleep(60)
-
-    server.on_request = nth(6, hang)
-    task = asyncio.create_task(sweep(server, tmp_path))
-    await reached.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    kept = load_record(tmp_path)
-    assert kept is not None
-    assert [cell.temperature for cell in kept.cells] == [0.0]
-    server.on_request = None
-    before = len(server.measured)
-    outcome = await sweep(server, tmp_path)
-    assert outcome.clean
-    assert outcome.record.cells[0] == kept.cells[0]
-    assert {body["temperature"] for body in server.measured[before:]} == {0.8}
-
-
 @pytest.mark.full
 async def test_the_time_that_a_sweep_may_take_is_kept(server: FakeServer, tmp_path: Path) -> None:
     server.delay = 0.2

@@ -43,47 +43,43 @@ def test_times_are_of_tokens_not_of_the_role_that_comes_first() -> None:
     assert answer.finish_reason == "length"
 
 
-def test_a_token_counts_when_it_comes_though_its_text_is_held_back() -> None:
-    """A letter of several bytes may be several tokens: the server sends its text with the last of them."""
-    answer = read(
-        (100.1, chunk(role="assistant")),
-        (100.5, chunk("")),
-        (101.0, chunk("")),
-        (101.5, chunk("\u4e2d", "length")),
-        (101.6, usage(3)),
-    )
-    assert answer.ttft_seconds == pytest.approx(0.5)
-    assert answer.tpot_seconds == pytest.approx(0.5)
+ROLE = (100.1, chunk(role="assistant"))
+TEXTS = ({"text": "a", "finish_reason": None}, {"text": "", "finish_reason": "x"})
+#: Events, and the seconds to the first token and from one token to the next.
+TIMES: dict[str, tuple[tuple[tuple[float, dict[str, Any]], ...], tuple[float, float | None]]] = {
+    # A letter of several bytes may be several tokens: the server sends its text with the last of them.
+    "text is held back": (
+        (ROLE, (100.5, chunk()), (101.0, chunk()), (101.5, chunk("\u4e2d", "length")), (101.6, usage(3))),
+        (0.5, 0.5),
+    ),
+    "every event names the role": (
+        (
+            ROLE,
+            (100.5, chunk("a", role="assistant")),
+            (101.5, chunk("b", "stop", role="assistant")),
+            (101.6, usage(2)),
+        ),
+        (0.5, 1.0),
+    ),
+    "a single token": (((100.5, chunk("a", "stop")), (101.0, usage(1))), (0.5, None)),
+    **{
+        f"thoughts come first, as {key}": (
+            ((100.2, chunk("", **{key: "hm"})), (101.2, chunk("a", "stop")), (101.3, usage(3))),
+            (0.2, 0.5),
+        )
+        for key in ("reasoning", "reasoning_content")
+    },
+    "completions have their text elsewhere": (
+        ((100.2, {"choices": [TEXTS[0]]}), (100.4, {"choices": [TEXTS[1]]}), (100.5, usage(2))),
+        (0.2, 0.2),
+    ),
+}
 
 
-def test_a_server_that_names_the_role_in_every_event_is_read_too() -> None:
-    answer = read(
-        (100.1, chunk(role="assistant")),
-        (100.5, chunk("a", role="assistant")),
-        (101.5, chunk("b", "stop", role="assistant")),
-        (101.6, usage(2)),
-    )
-    assert (answer.ttft_seconds, answer.tpot_seconds) == pytest.approx((0.5, 1.0))
-
-
-def test_a_single_token_has_no_time_per_output_token() -> None:
-    answer = read((100.5, chunk("a", "stop")), (101.0, usage(1)))
-    assert answer.ttft_seconds == pytest.approx(0.5)
-    assert answer.tpot_seconds is None
-
-
-def test_a_model_that_thinks_first_has_its_first_token_in_its_thoughts() -> None:
-    for key in ("reasoning", "reasoning_content"):
-        answer = read((100.2, chunk("", **{key: "hm"})), (101.2, chunk("a", "stop")), (101.3, usage(3)))
-        assert (answer.ttft_seconds, answer.tpot_seconds) == pytest.approx((0.2, 0.5))
-
-
-def test_completions_have_their_text_elsewhere() -> None:
-    events = [
-        {"choices": [{"text": text, "finish_reason": finish}]} for text, finish in (("a", None), ("", "x"))
-    ]
-    answer = read((100.2, events[0]), (100.4, events[1]), (100.5, usage(2)))
-    assert (answer.ttft_seconds, answer.tpot_seconds) == pytest.approx((0.2, 0.2))
+def test_a_token_counts_when_it_comes() -> None:
+    found = {name: read(*events) for name, (events, _) in TIMES.items()}
+    times = {name: (answer.ttft_seconds, answer.tpot_seconds) for name, answer in found.items()}
+    assert times == {name: pytest.approx(seconds) for name, (_, seconds) in TIMES.items()}
 
 
 def test_comments_and_other_fields_of_the_stream_are_passed_over() -> None:

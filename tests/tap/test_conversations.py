@@ -135,7 +135,7 @@ _CONVERSATIONS: dict[str, Conversation] = {
 
 @each_way
 async def test_each_part_arrives_before_the_next(way: str) -> None:
-    """Whatever is said. What waits for the end of a request, as a tap that asks does, is no part by itself."""
+    """Whatever is said. A tap that asks for usage waits for the end of a request."""
     wrong = []
     async with road(way) as built:
         for name, conversation in _CONVERSATIONS.items():

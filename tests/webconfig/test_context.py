@@ -93,7 +93,7 @@ def test_whose_order_counts(pki: Pki, prefer: str, spoken: str) -> None:
 
 @pytest.mark.parametrize("name", CURVES)
 def test_curve(pki: Pki, name: str) -> None:
-    """The key exchange is on this curve, or there is none. One that Python lacks (3.11.2: X25519) is refused."""
+    """The key exchange is on this curve, or there is none. What Python lacks (3.11.2: X25519) is refused."""
     client, other = client_context(pki), client_context(pki)
     try:
         client.set_ecdh_curve(CURVES[name])

@@ -4,8 +4,7 @@ Each check is a function of one rule and of the bundle; it returns its complaint
 well. `CHECKS` and `ALERT_CHECKS` have them by name; `EXCUSES` has what stands in spite of a check, with the
 reason. `complaints` runs a check over a bundle.
 
-What labels a series has is worked out from the expression (`Shape`); the level in a recorded name only has
-to agree with it.
+What labels a series has is worked out from the expression (`Shape`).
 """
 
 from .bundle import ROOT, RULES, RUNBOOKS, Bundle, Rule, read_bundle, read_groups, records

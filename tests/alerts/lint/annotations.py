@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .metrics import query_complaints
 from .shapes import Shape, shape
-from .templating import queries, template_complaints
+from .templating import template_complaints
 
 if TYPE_CHECKING:
     from .bundle import Bundle, Rule
@@ -21,17 +20,6 @@ def summary(rule: Rule, bundle: Bundle) -> list[str]:
     if not re.fullmatch(r"(?:[A-Z]|vLLM)[^.!?]*\.", text):
         return [f"the summary is not one sentence with a full stop: {text!r}"]
     return []
-
-
-def description(rule: Rule, bundle: Bundle) -> list[str]:
-    """The description names a value or whom it is about, where the alert has either."""
-    text = rule.annotations.get("description", "")
-    if not text:
-        return ["no description"]
-    anonymous = shape(rule.tree, bundle) == Shape()
-    if anonymous or re.search(r"\$(value|labels\.)", text):
-        return []
-    return ["the description names no value and nobody"]
 
 
 def links(rule: Rule, bundle: Bundle) -> list[str]:
@@ -50,14 +38,4 @@ def templates(rule: Rule, bundle: Bundle) -> list[str]:
         f"{name}: {words}"
         for name, text in rule.annotations.items()
         for words in template_complaints(text, labels)
-    ]
-
-
-def template_queries(rule: Rule, bundle: Bundle) -> list[str]:
-    """Queries in templates parse, and ask for what exists."""
-    return [
-        f"{name}: {words}"
-        for name, text in rule.annotations.items()
-        for query in queries(text)
-        for words in query_complaints(query, bundle)
     ]

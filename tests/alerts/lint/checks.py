@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .alerts import alert_labels, decision, judgement, steadiness
-from .annotations import description, links, summary, template_queries, templates
+from .annotations import links, summary, templates
 from .joins import matching, regex_matcher
 from .metrics import known_metrics, orphan
-from .naming import alert_level, recorded_name, same_name
 from .quotients import averaged_ratio, clamped_denominator, denominator
 from .rates import bare_gauge, counters, offset, rate_of_sum, short_range
 
@@ -24,14 +23,13 @@ CHECKS: Mapping[str, Check] = {
     check.__name__: check
     for check in (
         averaged_ratio, counters, bare_gauge, rate_of_sum, matching, regex_matcher, denominator,
-        clamped_denominator, short_range, offset, recorded_name, known_metrics, orphan, same_name,
+        clamped_denominator, short_range, offset, known_metrics, orphan,
     )
 }  # fmt: skip
 #: Checks of alerts only.
 ALERT_CHECKS: Mapping[str, Check] = {
     check.__name__: check
     for check in (
-        alert_labels, alert_level, summary, description, links, steadiness, judgement, decision, templates,
-        template_queries,
+        alert_labels, summary, links, steadiness, judgement, decision, templates,
     )
 }  # fmt: skip

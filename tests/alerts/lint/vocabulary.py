@@ -6,7 +6,6 @@ from itertools import product
 
 PREFIX = "VLLMSpecDecode"
 LEVELS = ("engine", "instance", "model")
-MODEL = frozenset({"cluster", "namespace", "model_name"})
 #: What Prometheus attaches to a target, as far as the rules may name it.
 TARGET = frozenset({"cluster", "namespace", "job", "instance", "pod"})
 SEVERITIES = ("critical", "warning", "info", "none")

@@ -135,30 +135,20 @@ def seeds() -> Iterator[bytes]:
         "seconds": 60,
         "generation_tokens": 600,
         "requests": 4,
-        "latencies": {
-            "time_per_output_token": histogram,
-            "end_to_end": None,
-            "time_to_first_token": histogram,
-        },
+        "latencies": dict.fromkeys(("time_per_output_token", "time_to_first_token"), histogram)
+        | {"end_to_end": None},
     }
     names = ("model_name", "upstream_version", "dialect", "recorded_at")
     recorded = {"format": "vllm-specdec-baseline/1", **dict.fromkeys(names, "x"), "buckets": [bucket]}
     yield b"2" + json.dumps(recorded).encode()
     yield b"2" + json.dumps({**recorded, "buckets": [bucket, {**bucket, "requests_running": 3}]}).encode()
     keys = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "intermediate_size")
-    sizes: dict[str, object] = dict.fromkeys(keys, 64) | {
-        "max_position_embeddings": 512,
-        "torch_dtype": "bfloat16",
-    }
-    latent = dict.fromkeys(
-        ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "q_lora_rank"), 8
-    )
-    experts = {
-        "n_routed_experts": 8,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16,
-        "mlp_only_layers": [0],
-    }
+    sizes: dict[str, object] = dict.fromkeys(keys, 64)
+    sizes |= {"max_position_embeddings": 512, "torch_dtype": "bfloat16"}
+    ranks = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "q_lora_rank")
+    latent = dict.fromkeys(ranks, 8)
+    experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [0]}
+    experts["moe_intermediate_size"] = 16
     for family in FAMILIES:
         yield b"3" + json.dumps({"model_type": family, **sizes}).encode()
     yield (
@@ -183,4 +173,4 @@ def dictionary() -> list[bytes]:
         "phases:",
     ]
     web = ["basic_auth_users:", "tls_server_config:", "http_server_config:", "headers:", _HASH, "$2y$31$"]
-    return [text.encode() for text in (*syntax, "9" * 400, *keys, "phases:", *web, *list(BUILTIN)[:4])]
+    return [text.encode() for text in (*syntax, "9" * 400, *keys, *web, *list(BUILTIN)[:4])]

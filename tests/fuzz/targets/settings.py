@@ -211,33 +211,7 @@ def seeds() -> Iterator[bytes]:
 def dictionary() -> list[bytes]:
     """Return tokens that a mutator may put in."""
     words = [part for option in _TABLE for part in (option.name + "\x1f", *option.key.split("."))]
-    syntax = [
-        "!!bool ",
-        "!!int ",
-        "!!binary ",
-        "&a ",
-        "*a",
-        "<<: ",
-        "? ",
-        "- |\n",
-        "---\n",
-        "%YAML 1.1\n",
-        "\\u2028",
-    ]
-    more = [
-        "unix:/",
-        "://",
-        "@",
-        "%40",
-        "[::1]",
-        "1e400",
-        ".inf",
-        ".nan",
-        "\x1e",
-        "0x",
-        "ms",
-        "GiB",
-        "=",
-        "\ud7ff",
-    ]
+    syntax = ["!!bool ", "!!int ", "!!binary ", "? ", "- |\n", "---\n", "%YAML 1.1\n", "&a ", "*a", "<<: "]
+    more = ["\\u2028", "unix:/", "://", "@", "%40", "[::1]", "\x1e", "\ud7ff", "="]
+    more += ["1e400", ".inf", ".nan", "0x", "ms", "GiB"]
     return [text.encode() for text in (*dict.fromkeys(words), *syntax, *more)]
