@@ -1,4 +1,4 @@
-"""Write `alerts/rules/*.yml` and `docs/alerts.md` from `alert_rules`, or check that they are current.
+"""Write `alerts/rules/*.yml` and `docs/reference/alerts.md` from `alert_rules`, or check them.
 
 python alerts/generate.py [--check] [--out FOLDER] [--runbooks URL] [--grafana URL]
 """
@@ -14,7 +14,7 @@ from alert_rules.catalogue import catalogue
 from alert_rules.yaml_text import GRAFANA, RUNBOOKS, document
 
 RULES = Path(__file__).parent / "rules"
-CATALOGUE = Path(__file__).parent.parent / "docs" / "alerts.md"
+CATALOGUE = Path(__file__).parent.parent / "docs" / "reference" / "alerts.md"
 
 #: What each file holds.
 FILES = {

@@ -17,10 +17,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from memory import POLL_SECONDS
 from processes import resident_bytes
-from vllm_specdec_exporter import config, serve  # `serve`: what the real process imports
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.exporter import Exporter
-from vllm_specdec_exporter.server import create_app
+from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.serve import command as serve
+from vllm_specdec_exporter.serve import configuration as config  # `serve`: what the real process imports
+from vllm_specdec_exporter.serve.endpoints import create_app
+from vllm_specdec_exporter.serve.exporter import Exporter
 
 
 def held() -> dict[str, int]:

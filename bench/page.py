@@ -1,4 +1,4 @@
-"""Writes docs/performance.md from the record of what was measured last, section by section.
+"""Writes docs/reference/performance.md from the record of what was measured last, section by section.
 
 A section that was not measured this time stays as it was, with its date.
 """

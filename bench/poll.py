@@ -15,16 +15,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from answers import BODIES, body, growing
 from page import table
 from section import Goal, Section, beside
-from vllm_specdec_exporter import dialects, pipeline
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.result import ExporterResult, TargetResult
+from vllm_specdec_exporter import engines as dialects
+from vllm_specdec_exporter.observe import pipeline
+from vllm_specdec_exporter.observe.result import ExporterResult, TargetResult
+from vllm_specdec_exporter.publish.collector import ResultCollector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from vllm_specdec_exporter.pipeline import EngineState
-    from vllm_specdec_exporter.reading import EngineKey
+    from vllm_specdec_exporter.engines.reading import EngineKey
+    from vllm_specdec_exporter.observe.pipeline import EngineState
 
     States = dict[EngineKey, EngineState]
 

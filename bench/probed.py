@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from vllm_specdec_exporter import cli
-from vllm_specdec_exporter.exporter import Exporter
+from vllm_specdec_exporter.serve.exporter import Exporter
 
 #: Seconds between two looks.
 EVERY = 0.005

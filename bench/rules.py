@@ -20,9 +20,9 @@ import yaml
 from page import table
 from prometheus_process import ask, prometheus
 from section import Goal, Section, beside
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

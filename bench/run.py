@@ -1,4 +1,4 @@
-"""Measures speed and memory, compares the ratios with those expected, and writes docs/performance.md.
+"""Measures speed and memory, compares ratios with the expected, writes docs/reference/performance.md.
 
 Speed is given as ratios between things measured in turn within one run, so that the machine matters little.
 By default everything is measured that ends within some minutes. Exits with 1 where a goal is missed or a
@@ -45,7 +45,7 @@ from section import Section
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "reference" / "performance.md"
 RESULTS, EXPECTED = (Path(__file__).with_name(f"{name}.json") for name in ("results", "expected"))
 #: Sections in the order of the page, those that take long apart.
 ORDER = ("poll", "start", "memory", "soak", "load", "targets", "peers", "tap", "rules")

@@ -15,10 +15,10 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
-from vllm_specdec_exporter import config
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.exporter import Exporter
-from vllm_specdec_exporter.simulator import Simulation, SimulationConfig, SimulatorServer
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
+from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.serve.exporter import Exporter
 
 #: What is recorded: a scrape every fifteen seconds over two hours, as a block of Prometheus holds it.
 FRAMES, INTERVAL_SECONDS, POLL_SECONDS = 480, 15.0, 5.0

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 from aiohttp.test_utils import make_mocked_request
 
 from answers import BODIES, ONE_ENGINE, body, growing
-from vllm_specdec_exporter import config, dialects, pipeline
-from vllm_specdec_exporter.metrics_endpoint import make_handler
-from vllm_specdec_exporter.per_request.book import Book
-from vllm_specdec_exporter.per_request.observation import Observation, Source
-from vllm_specdec_exporter.per_request.record import parse_record
-from vllm_specdec_exporter.result import ExporterResult, TargetResult
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter import engines as dialects
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.observe import pipeline
+from vllm_specdec_exporter.observe.result import ExporterResult, TargetResult
+from vllm_specdec_exporter.requests.aggregation import RequestAggregator
+from vllm_specdec_exporter.requests.observation import Observation, Source, parse_record
+from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.serve.endpoints import make_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aiohttp.typedefs import Handler
 
-    from vllm_specdec_exporter.reading import EngineKey
+    from vllm_specdec_exporter.engines.reading import EngineKey
 
 #: Requests in the window, and the types of request among them: each comes with six temperatures.
 REQUESTS, TYPES = 20_000, (1, 4, 20)
@@ -48,7 +49,7 @@ def held_up() -> Iterator[tuple[str, ...]]:
         book = _filled(types)
         now = [_WINDOW_SECONDS]
 
-        def judge(book: Book = book, now: list[float] = now) -> None:
+        def judge(book: RequestAggregator = book, now: list[float] = now) -> None:
             now[0] += 2.0  # a judgement is kept for a second
             book.result(now[0], {})
 
@@ -63,11 +64,11 @@ def held_up() -> Iterator[tuple[str, ...]]:
         yield "its longest piece without a pause", groups, _milliseconds([max(each) for each in steps])
 
 
-def _filled(types: int) -> Book:
+def _filled(types: int) -> RequestAggregator:
     """Return a book whose window is full."""
     chance = random.Random(1)
     settings = config.load({"vllm.url": ["http://server"]}, {}).requests
-    book = Book(settings, Thresholds(), [Source.TAP])
+    book = RequestAggregator(settings, Thresholds(), [Source.TAP])
     for n in range(REQUESTS):
         drafts = chance.randint(10, 200)
         accepted = [chance.randint(0, 4) for _ in range(drafts)]

@@ -27,7 +27,7 @@ from grafana_panels.promql import (
 from grafana_panels.target import buckets, now, over_time
 from grafana_panels.tiles import DRAFTS, LENGTH, MOST_BARS, NOTHING, RATIO
 from grafana_panels.variables import MODELS
-from vllm_specdec_exporter.measures import FULL_DRAFT_SHARE
+from vllm_specdec_exporter.measures.measures import FULL_DRAFT_SHARE
 
 FLOW = Flow()
 #: Half the least width of the usual band, as a share.

@@ -25,7 +25,7 @@ from grafana_panels.promql import (
 from grafana_panels.table import Column, joined
 from grafana_panels.target import now, over_time
 from grafana_panels.tiles import LENGTH, MOST_BARS, NOTHING, TIMES
-from vllm_specdec_exporter.metrics import SCHEDULED_BATCHES
+from vllm_specdec_exporter.publish.metrics import SCHEDULED_BATCHES
 
 FLOW = Flow()
 GENERATED = windowed("generation_tokens_per_second")

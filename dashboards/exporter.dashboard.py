@@ -142,7 +142,7 @@ polls: list[Panel] = [
         title="Why do polls fail?",
         description=(
             "Failed polls a minute by reason, from `vllm_specdec_poll_errors_total`. refused: vLLM loads or is gone; timeout: it is overloaded; malformed or unrecognized: "
-            "a version the exporter does not know; tls, credentials: its configuration. The reasons are listed in docs/metrics.md."
+            "a version the exporter does not know; tls, credentials: its configuration. The reasons are listed in docs/reference/metrics.md."
         ),
         targets=[over_time(f"60 * ({rate_of('poll_errors_total', 'reason')} > 0)", "{{reason}}")],
         **A_MINUTE,
@@ -331,7 +331,7 @@ tables: list[Panel] = [
         "Thresholds in force",
         (
             "Every threshold that exporters judge by, from `vllm_specdec_threshold`: the lowest and the highest where exporters differ. "
-            "Change one with --threshold NAME=NUMBER; the meanings are in docs/metrics.md."
+            "Change one with --threshold NAME=NUMBER; the meanings are in docs/reference/metrics.md."
         ),
         {"name": "Threshold"},
         [

@@ -1,4 +1,4 @@
-"""Write `dashboards/json/*.json` and `docs/panels.md` from `*.dashboard.py`, or check that they are current.
+"""Write `dashboards/json/*.json` and `docs/reference/panels.md` from `*.dashboard.py`, or check that they are current.
 
 python dashboards/generate.py [--check] [--out FOLDER]
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 JSON = HERE / "json"
-CATALOGUE = HERE.parent / "docs" / "panels.md"
+CATALOGUE = HERE.parent / "docs" / "reference" / "panels.md"
 
 
 def dashboards() -> Iterator[Dashboard]:

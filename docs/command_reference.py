@@ -1,7 +1,7 @@
 """The command reference: what every command's parser takes, and what its help says of it.
 
 The parsers are the only source: metavars, defaults, environment variables and exit codes are those of
-`--help`. Settings of `serve` that other commands take as well are named only; docs/configuration.md has them.
+`--help`. Settings of `serve` that other commands take as well are named only: configuration.md has them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
-from vllm_specdec_exporter.option_table import OPTIONS
-from vllm_specdec_exporter.options import ENVIRONMENT_PREFIX, Parser
+from vllm_specdec_exporter.config.options import ENVIRONMENT_PREFIX, Parser
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
 
 from .rule import EXPORTER_JOB, IN, LOOK_BACK, PLACE, TARGET, Alert, Group
 

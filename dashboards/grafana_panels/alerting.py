@@ -1,6 +1,6 @@
 """Where the alert rules and their runbooks are."""
 
-from vllm_specdec_exporter.grafana.bundle import RUNBOOKS
+from vllm_specdec_exporter.commands.dashboards.files import RUNBOOKS
 
 __all__ = ["RUNBOOKS", "WATCHDOG"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.grafana.bundle import ORDER
+from vllm_specdec_exporter.commands.dashboards.files import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

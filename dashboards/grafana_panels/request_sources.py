@@ -88,7 +88,7 @@ observed: list[Panel] = [
         title="Why is a request not observed?",
         description=(
             "Requests a minute that the tap passed on without looking at them, by reason (`vllm_specdec_tap_unobserved_total`), and pushed observations that could not be used (`vllm_specdec_push_rejected_total`). "
-            "The reasons are listed in docs/metrics.md. If pushes are rejected, see what the gateway was answered."
+            "The reasons are listed in docs/reference/metrics.md. If pushes are rejected, see what the gateway was answered."
         ),
         targets=[
             over_time(f"60 * ({of_exporter('tap_unobserved_total', 'reason')} > 0)", "{{reason}}"),
@@ -130,7 +130,7 @@ observed: list[Panel] = [
         title="Why do connections to vLLM fail?",
         description=(
             "Connections of the tap to vLLM that failed, a minute, by reason (`vllm_specdec_tap_upstream_errors_total`); their clients got a 502. refused: vLLM loads or is gone; unreachable: see --tap.upstream; "
-            "timeout: it is overloaded. The reasons are listed in docs/metrics.md."
+            "timeout: it is overloaded. The reasons are listed in docs/reference/metrics.md."
         ),
         targets=[over_time(f"60 * ({of_exporter('tap_upstream_errors_total', 'reason')} > 0)", "{{reason}}")],
         **A_MINUTE,

@@ -11,7 +11,7 @@ import os
 from litellm.integrations.custom_logger import CustomLogger
 
 from vllm_specdec_exporter.client import Reporter
-from vllm_specdec_exporter.per_request.push import PushedRequest
+from vllm_specdec_exporter.requests.push_schema import PushedRequest
 
 reporter = Reporter(
     os.environ.get("SPECDEC_PUSH_URL", "http://127.0.0.1:9850"),

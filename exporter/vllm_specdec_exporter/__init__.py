@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .api import SnapshotError, get_metrics
-    from .result import EngineResult, ExporterResult, TargetResult
+    from .client.api import SnapshotError, get_metrics
+    from .observe.result import EngineResult, ExporterResult, TargetResult
 
 __version__ = "0.1.0"
 
@@ -19,7 +19,8 @@ __all__ = ["EngineResult", "ExporterResult", "SnapshotError", "TargetResult", "_
 def __getattr__(name: str) -> object:
     """Import what is asked for: a health check every few seconds needs none of it."""
     if name in __all__:
-        from . import api, result
+        from .client import api
+        from .observe import result
 
         return getattr(api if hasattr(api, name) else result, name)
     msg = f"module {__name__!r} has no attribute {name!r}"

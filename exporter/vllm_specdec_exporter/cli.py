@@ -6,6 +6,7 @@ called, so that the sidecar carries nothing else.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import signal
@@ -14,27 +15,34 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from . import __version__
-from .options import ConfigError, Parser
+from .config.options import ConfigError, Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROGRAM = "vllm-specdec-exporter"
 
-#: Subcommands: their module, and what they do.
+#: Commands: their module, and what they do.
 COMMANDS = {
-    "serve": ("serve", "poll vLLM and serve derived metrics (the default)"),
-    "health": ("health", "tell whether the exporter on this machine is alive, for health checks"),
-    "check": ("check", "diagnose a server once, in the terminal"),
-    "requests": ("per_request.command", "what recorded answers tell of single requests, in the terminal"),
-    "baseline": ("baseline.command", "record how fast the server is without speculation"),
-    "compare": ("compare.command", "two or more servers, or recorded snapshots, side by side"),
-    "sweep": ("sweep.command", "send requests at chosen temperatures and loads, and measure acceptance"),
-    "plan": ("plan.command", "does a draft model fit, and what may it gain: pre-flight on paper"),
-    "dashboards": ("grafana.command", "the Grafana dashboards: list, write as files, push to a Grafana"),
-    "act": ("act.command", "receive Alertmanager's action alerts, and turn them into something safe"),
-    "simulate": ("simulator.command", "serve the /metrics of a vLLM that does not exist"),
-    "demo": ("demo", "simulator and exporter, with Prometheus and Alertmanager where installed"),
+    "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
+    "demo": ("commands.demo.command", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
+    "health": ("serve.health", "tell whether the exporter on this machine is alive"),
+    "dashboards": ("commands.dashboards.command", "list, write or push the Grafana dashboards"),
+    "act": ("commands.act.command", "receive Alertmanager's decisions, and carry them out safely"),
+    "check": ("commands.check", "diagnose a server once, in the terminal"),
+    "compare": ("commands.compare.command", "servers or recorded snapshots, side by side"),
+    "requests": ("commands.requests.command", "acceptance of single requests, from recorded answers"),
+    "baseline": ("commands.baseline.command", "record how fast a server is without speculation"),
+    "plan": ("commands.plan.command", "does a draft model fit, and what may it gain"),
+    "sweep": ("commands.sweep.command", "measure acceptance at chosen temperatures and loads"),
+    "simulate": ("commands.simulate.command", "serve the /metrics of a simulated vLLM"),
+}
+
+#: The commands as `--help` shows them.
+GROUPS = {
+    "Run": ("serve", "demo", "health", "dashboards", "act"),
+    "Diagnose": ("check", "compare", "requests", "baseline"),
+    "Plan": ("plan", "sweep", "simulate"),
 }
 
 
@@ -46,10 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = "serve"
     if words and not words[0].startswith("-"):
         name = words.pop(0)
+    elif words[:1] in (["-h"], ["--help"]):
+        print(_overview(), end="")
+        return 0
     if name not in COMMANDS:
-        known = ", ".join(COMMANDS)
-        hint = f" (a server is given with --vllm.url, or as {PROGRAM} check URL)" if "://" in name else ""
-        print(f"{PROGRAM}: error: unknown command {name!r}; known: {known}{hint}", file=sys.stderr)
+        print(f"{PROGRAM}: error: unknown command {name!r}; {_hint(name)}", file=sys.stderr)
         return 2
     if name == "serve" and argv is None:
         # The first process of a container has no defaults for signals: SIGTERM while it imports would be
@@ -58,11 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     module_name, summary = COMMANDS[name]
     module = importlib.import_module(f".{module_name}", __package__)
-    parser = Parser(
-        prog=PROGRAM if name == "serve" else f"{PROGRAM} {name}",
-        description=f"{name}: {summary}.",
-        epilog=_epilog() if name == "serve" else None,
-    )
+    command = f"{PROGRAM} {name}"
+    parser = Parser(PROGRAM if name == "serve" else command, f"{name}: {summary}.", shown_by=command)
     module.add_arguments(parser)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     try:
@@ -75,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(code)
         return int(module.run(args))
     except ConfigError as error:
-        from .wording import printable  # here, so that `health` starts fast
+        from .publish.wording import printable  # here, so that `health` starts fast
 
         print(f"{parser.prog}: error: {printable(str(error))}", file=sys.stderr)
         return 2
@@ -87,6 +93,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _epilog() -> str:
-    commands = "; ".join(f"{name}: {summary}" for name, (_, summary) in COMMANDS.items())
-    return f"Other commands, each with its own --help: {commands}."
+def _overview() -> str:
+    """Return the help of the program: one screen of 80 columns and 24 lines."""
+    lines = [
+        f"usage: {PROGRAM} [COMMAND] [FLAG ...]",
+        "",
+        "Is speculative decoding paying off right now, and if not, what should I change?",
+    ]
+    for title, names in GROUPS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<12}{COMMANDS[name][1]}" for name in names]
+    lines += [
+        "",
+        f"Example: {PROGRAM} check http://127.0.0.1:8000",
+        f"Flags of a command: {PROGRAM} COMMAND --help",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _hint(name: str) -> str:
+    """Return what may have been meant by a word that is no command."""
+    if "://" in name:
+        return f"a server is given with --vllm.url, or as {PROGRAM} check URL"
+    near = difflib.get_close_matches(name, COMMANDS, 1)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(COMMANDS)}"

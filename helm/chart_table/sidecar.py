@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter.option_table import OPTIONS
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 from .value import (
     BOOLEAN,

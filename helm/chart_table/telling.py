@@ -136,7 +136,7 @@ MONITORS = Section(
 
 RULES = Section(
     "Rules",
-    "[Recording rules and alerts](../../docs/alerts.md) as PrometheusRule. Their thresholds are series of the exporter: change "
+    "[Recording rules and alerts](../../docs/reference/alerts.md) as PrometheusRule. Their thresholds are series of the exporter: change "
     "them by `exporter.thresholds`.",
     (
         Value("prometheusRule.enabled", False, BOOLEAN, "Whether to install them."),

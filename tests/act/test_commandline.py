@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from act.webhook import alert_document, alert_of, calls_in, decision_of, recorder
-from vllm_specdec_exporter.act import (
+from vllm_specdec_exporter.commands.act import (
     Decision,
     EventKind,
     Invocation,
@@ -19,7 +19,7 @@ from vllm_specdec_exporter.act import (
     Workload,
     decide,
 )
-from vllm_specdec_exporter.act.process import run
+from vllm_specdec_exporter.commands.act.process import run
 
 WORKLOAD = Workload("prod", "deployment", "vllm-llama")
 PREFIX = "vllm-specdec-exporter/"

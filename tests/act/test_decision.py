@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from act.webhook import alert_document, alert_of, body_of, decision_of
-from vllm_specdec_exporter.act import Action, Decision, EventKind, Note, decide, decode, read
+from vllm_specdec_exporter.commands.act import Action, Decision, EventKind, Note, decide, decode, read
 
 
 def test_every_shipped_action_is_understood() -> None:

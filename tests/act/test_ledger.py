@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from vllm_specdec_exporter.act import Key, Ledger, Limits, State, statefile
-from vllm_specdec_exporter.act.ledger import (
+from vllm_specdec_exporter.commands.act import Key, Ledger, Limits, State
+from vllm_specdec_exporter.commands.act import ledger as statefile
+from vllm_specdec_exporter.commands.act.ledger import (
     FORGET_AFTER,
     HOUR,
     MOST_ENTRIES,

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.act import Key, Ledger, State, StateError, statefile
-from vllm_specdec_exporter.act.ledger import Entry, Outcome
+from vllm_specdec_exporter.commands.act import Key, Ledger, State, StateError
+from vllm_specdec_exporter.commands.act import ledger as statefile
+from vllm_specdec_exporter.commands.act.ledger import Entry, Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.per_request.result import Outcome
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.requests.result import Outcome
 
 from .fleet import END, ENGINES, LLAMA_1, QWEN_1, REQUESTS, SERVERS, TINY, Engine
 from .per_request import outcome

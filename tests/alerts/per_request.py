@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.per_request.result import Outcome
-from vllm_specdec_exporter.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.requests.result import Outcome
+from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 
 from .world import JOB, MISSING, MODEL, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vllm_specdec_exporter.thresholds import Thresholds
+    from vllm_specdec_exporter.config.thresholds import Thresholds
 
 #: Upper bounds of the buckets of the acceptance ratio.
 BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from alerts import lint
 from support.programs import find_program
-from vllm_specdec_exporter.act.decision import WITH_K, Action
+from vllm_specdec_exporter.commands.act.decision import WITH_K, Action
 from vllm_specdec_exporter.judgement import advice
 
 if TYPE_CHECKING:

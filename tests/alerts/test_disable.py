@@ -14,7 +14,7 @@ import pytest
 
 from alerts.promtool import History, Query, verify
 from alerts.world import Phase, World
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from pathlib import Path

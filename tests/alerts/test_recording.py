@@ -10,7 +10,7 @@ from alerts.formulas import all_values, text
 from alerts.lint import read_bundle, records
 from alerts.promtool import History, Query, verify
 from alerts.world import MODEL, Phase, World, idle
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,12 +8,12 @@ from alerts.cases_requests import HOUR, built
 from alerts.per_request import RequestPhase
 from alerts.promtool import History, Query, verify
 from per_request.exact import request
-from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN
-from vllm_specdec_exporter.per_request.book import Book
-from vllm_specdec_exporter.per_request.observation import Source
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.requests.aggregation import RequestAggregator
+from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.observation import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ ROWS: tuple[tuple[str, Thresholds, Mapping[float, float], bool], ...] = (
 
 def exporter_says_so(requests: Mapping[float, float], thresholds: Thresholds) -> bool:
     """Return whether the exporter finds that requests lose, if so many of a hundred have each ratio."""
-    book = Book(RequestSettings(), thresholds, (Source.TAP,))
+    book = RequestAggregator(RequestSettings(), thresholds, (Source.TAP,))
     for ratio, percent in requests.items():
         for _ in range(round(percent)):
             book.add(request(round(ratio * DRAFTED), drafted=DRAFTED), Source.TAP, 0.0)

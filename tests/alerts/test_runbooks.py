@@ -32,7 +32,7 @@ from support.ports import free_port
 from support.programs import find_program, simulator
 from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.cli import COMMANDS
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

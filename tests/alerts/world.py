@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
-from vllm_specdec_exporter.result import REASONS
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.observe.result import REASONS
 
 from .server import ServerPhase as ServerPhase
 from .server import counters

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from support.builders import series
-from vllm_specdec_exporter.baseline import Baseline, LoadBucket, Recorder
-from vllm_specdec_exporter.baseline.document import FORMAT
-from vllm_specdec_exporter.dialects import read
-from vllm_specdec_exporter.histogram import Histogram
-from vllm_specdec_exporter.history import Sample
-from vllm_specdec_exporter.reading import Latencies
+from vllm_specdec_exporter.commands.baseline.recorder import Recorder
+from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, LoadBucket
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines.reading import Latencies
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.measures.history import Sample
 
 BOUNDS = (0.1, 0.2, 0.4, 0.8)
 

@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baseline.recordings import baseline, bucket, histogram, record, samples
-from vllm_specdec_exporter.baseline import Baseline, BaselineError, LoadBucket, decode, encode, load
-from vllm_specdec_exporter.baseline.document import FORMAT
-from vllm_specdec_exporter.reading import Latencies
+from vllm_specdec_exporter.economics.baseline import (
+    FORMAT,
+    Baseline,
+    BaselineError,
+    LoadBucket,
+    decode,
+    encode,
+)
+from vllm_specdec_exporter.engines.reading import Latencies
+from vllm_specdec_exporter.serve.configuration import load_baseline as load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from baseline.recordings import BOUNDS, baseline, bucket, histogram
 from economics.servers import settings_for
 from support.builders import counters
-from vllm_specdec_exporter.baseline import LatencyRatio, LoadBucket, Match, Measured, compare
 from vllm_specdec_exporter.economics import BUILTIN
-from vllm_specdec_exporter.histogram import Histogram
+from vllm_specdec_exporter.economics.baseline import LoadBucket
+from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Match, Measured, compare
+from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Latencies, Load, Reading
+from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
-from vllm_specdec_exporter.pipeline import EngineState, observe
-from vllm_specdec_exporter.reading import EngineKey, EngineReading, Latencies, Load, Reading
+from vllm_specdec_exporter.observe.pipeline import EngineState, observe
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 
 def finished(*seconds_per_token: float) -> Latencies:

@@ -9,9 +9,10 @@ import pytest
 
 from baseline.recordings import bucket, histogram, record, samples
 from support.builders import counters, requests
-from vllm_specdec_exporter.baseline import BaselineError, Recorder
-from vllm_specdec_exporter.history import Sample
-from vllm_specdec_exporter.reading import Counters, Latencies
+from vllm_specdec_exporter.commands.baseline.recorder import Recorder
+from vllm_specdec_exporter.economics.baseline import BaselineError
+from vllm_specdec_exporter.engines.reading import Counters, Latencies
+from vllm_specdec_exporter.measures.history import Sample
 
 
 def sample(

@@ -18,7 +18,8 @@ from prometheus.replay import ReplayServer, Reply, series
 from support.commands import Outcome, run, run_here
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, eventually, simulator
-from vllm_specdec_exporter import baseline
+from vllm_specdec_exporter.economics import baseline
+from vllm_specdec_exporter.serve.configuration import load_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,9 +58,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     none = ("--num-speculative-tokens", "0", "--speed", "20", "--seed", "1")
     with simulator(*none) as busy_one, simulator(*none, "--scenario.file", str(calm)) as calm_one:
         first = run_here("baseline", busy_one, *flags)
-        once = baseline.load(str(path))
+        once = load_baseline(str(path))
         second = run_here("baseline", calm_one, "--append", *flags)
-    return Recorded(first, once, second, baseline.load(str(path)), path)
+    return Recorded(first, once, second, load_baseline(str(path)), path)
 
 
 def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_file(recorded: Recorded) -> None:
@@ -114,7 +115,7 @@ def test_an_interrupted_recording_keeps_what_there_is(number: signal.Signals, tm
     code, said, err = _interrupted(ReplayServer(BUSY), out, 12, number)
     assert (code, err) == (0, "")
     assert "tiny-llama without speculation" in said
-    assert sum(bucket.requests for bucket in baseline.load(str(out)).buckets) > 0
+    assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
 
     code, said, err = _interrupted(ReplayServer(PHASES[68:69]), none, 2, number)
     assert (code, said, err.count("\n")) == (1, "", 1)
@@ -275,7 +276,7 @@ def test_one_of_several_models_can_be_chosen(tmp_path: Path) -> None:
     with ReplayServer(_twins(BUSY[:25])) as server:
         outcome = run_here("baseline", server.url, "--model", "other", "--out", str(out), *SHORT)
     assert (outcome.code, outcome.err) == (0, "")
-    assert baseline.load(str(out)).model_name == "other"
+    assert load_baseline(str(out)).model_name == "other"
 
 
 def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
     with ReplayServer((*PHASES[3:6], *_without_drafts())) as server:
         outcome = run_here("baseline", server.url, *words)
     assert (outcome.code, outcome.err) == (0, DRAFTS)
-    assert sum(bucket.requests for bucket in baseline.load(str(out)).buckets) > 0
+    assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
 
 
 def _without_drafts() -> Iterator[bytes]:

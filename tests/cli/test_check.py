@@ -18,8 +18,10 @@ from support.commands import Outcome, run, run_here, run_in_terminal, wrong_refu
 from support.exporter import running_exporter
 from support.ports import free_port
 from support.programs import COMMAND, eventually
-from vllm_specdec_exporter import ExporterResult, get_metrics, report, snapshot
-from vllm_specdec_exporter.check import exit_code
+from vllm_specdec_exporter import ExporterResult, get_metrics
+from vllm_specdec_exporter.commands.check import exit_code
+from vllm_specdec_exporter.publish import snapshot
+from vllm_specdec_exporter.publish import terminal_report as report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,8 +21,10 @@ from support.commands import run_here, wrong_refusals
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, Request, answer
 from support.ports import free_port
-from vllm_specdec_exporter import get_metrics, report, snapshot
-from vllm_specdec_exporter.check import exit_code
+from vllm_specdec_exporter import get_metrics
+from vllm_specdec_exporter.commands.check import exit_code
+from vllm_specdec_exporter.publish import snapshot
+from vllm_specdec_exporter.publish import terminal_report as report
 
 if TYPE_CHECKING:
     import ssl

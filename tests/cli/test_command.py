@@ -18,6 +18,7 @@ from prometheus.replay import ReplayServer, series
 from support.commands import Outcome, run, run_here
 from support.exporter import running_exporter
 from support.programs import COMMAND, Program, answers, clean_environment, eventually, simulator
+from vllm_specdec_exporter import cli
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(vllm_specdec_exporter.__file__).parent
@@ -50,15 +51,24 @@ def test_every_command_explains_itself_and_has_a_version() -> None:
     assert run_here("--log.level", "debug", "--version") == Outcome(0, VERSION)
 
 
-def test_help_and_the_error_of_an_unknown_command_name_every_command() -> None:
-    """Whoever asks the program for help, or is wrong, learns which commands there are."""
-    for flag in ("--help", "-h"):
-        outcome = run_here(flag)
-        text = " ".join(outcome.out.split())
-        assert (outcome.code, [name for name in COMMANDS if f"{name}:" not in text]) == (0, [])
-    known = ", ".join(COMMANDS)
-    said = f"vllm-specdec-exporter: error: unknown command 'chekc'; known: {known}\n"
-    assert run_here("chekc") == Outcome(2, "", said)
+def test_help_shows_every_command_on_one_screen() -> None:
+    """24 lines of 80 columns: what it is, each command once, an example."""
+    outcome = run_here("--help")
+    assert (outcome.code, outcome.err, run_here("-h")) == (0, "", outcome)
+    lines = outcome.out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert sorted(re.findall(r"^  (\w+)", outcome.out, re.MULTILINE)) == sorted(COMMANDS)
+
+
+def test_a_mistyped_command_or_flag_is_told_which_was_likely_meant() -> None:
+    """Where nothing is alike, the commands that there are."""
+    start = "vllm-specdec-exporter: error: unknown command"
+    assert run_here("chekc") == Outcome(2, "", f"{start} 'chekc'; did you mean check?\n")
+    assert run_here("xyz") == Outcome(2, "", f"{start} 'xyz'; known: {', '.join(cli.COMMANDS)}\n")
+    error = run_here("--vlm.url", "x").err
+    assert "did you mean --vllm.url? (see vllm-specdec-exporter serve --help)" in error
+    assert "did you mean --json? (see vllm-specdec-exporter check --help)" in run_here("check", "--jsn").err
 
 
 def test_serve_is_the_default() -> None:
@@ -130,7 +140,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         "entry_points.txt",
         "licenses/LICENSE",
     } == {name.partition("/")[2] for name in described}
-    for data in ("py.typed", "statuspage/statuspage.css", "simulator/data/vllm.json"):
+    for data in ("py.typed", "publish/status_page/status_page.css", "commands/simulate/data/vllm.json"):
         assert f"vllm_specdec_exporter/{data}" in names
 
 

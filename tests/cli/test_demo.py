@@ -219,7 +219,7 @@ def test_a_program_that_dies_ends_the_demo(tmp_path: Path) -> None:
 
 _INTERRUPTED = """
 import os, signal, time
-from vllm_specdec_exporter.ending import Interruption
+from vllm_specdec_exporter.serve.shutdown import Interruption
 
 interruption, said = Interruption(), []
 interruption.listen()
@@ -254,6 +254,6 @@ def test_bad_usage_ends_with_2_and_one_line() -> None:
         (("--every", "x"), '--every "x": a duration needs a unit'),
         (("--every", "0s"), '--every "0s": at least 0.5s is needed'),
         (("--every", "499ms"), '--every "499ms": at least 0.5s is needed'),
-        (("--scenario", "nonsense"), "unknown scenario 'nonsense'; the scenarios are tour, "),
+        (("--scenario", "nonsense"), "invalid choice: 'nonsense' (choose from 'tour', "),
     ]
     assert wrong_refusals("demo", [(("--for", "2s", *words), why) for words, why in table]) == []

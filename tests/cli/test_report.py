@@ -17,11 +17,11 @@ import pytest
 
 from golden.cases import CASES, run
 from statuspage.examples import HOSTILE_TEXT, PAGES, engine, page_of, target
-from vllm_specdec_exporter import report
-from vllm_specdec_exporter.judgement.rules import Rule
+from vllm_specdec_exporter.judgement.payoff import Rule
+from vllm_specdec_exporter.publish import terminal_report as report
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.result import ExporterResult
+    from vllm_specdec_exporter.observe.result import ExporterResult
 
 HERE = Path(__file__).parent / "golden"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")

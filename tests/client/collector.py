@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter.per_request.push import read_push
+from vllm_specdec_exporter.requests.push_schema import read_push
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
     from types import TracebackType
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from client.fake_vllm import CANARIES, MODEL, RECORD, events, whole
 from support.programs import eventually
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.asgi import RequestObservation, VLLMRequestObservation
-from vllm_specdec_exporter.client.environment import VARIABLES
-from vllm_specdec_exporter.per_request.record import parse_record
+from vllm_specdec_exporter.client.watch import VARIABLES
+from vllm_specdec_exporter.requests.observation import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, MutableMapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.websockets import WebSocket
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
     Message = MutableMapping[str, Any]
 

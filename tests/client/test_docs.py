@@ -23,10 +23,9 @@ from client.fake_vllm import CANARIES, MODEL, RECORD, FakeVLLM, Script, whole
 from support.exporter import running_exporter
 from support.programs import clean_environment
 from vllm_specdec_exporter.client import asgi
-from vllm_specdec_exporter.client.environment import VARIABLES
-from vllm_specdec_exporter.client.watch import Labels
-from vllm_specdec_exporter.per_request.push import MOST_REQUESTS
-from vllm_specdec_exporter.per_request.record import parse_record
+from vllm_specdec_exporter.client.watch import VARIABLES, Labels
+from vllm_specdec_exporter.requests.observation import parse_record
+from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +37,7 @@ pytestmark = pytest.mark.full
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "push.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"^```(?:python|yaml|sh)\n# (\S+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
-SCHEMA = json.loads((DOCS / "push.schema.json").read_text("utf-8"))
+SCHEMA = json.loads((DOCS / "reference" / "push.schema.json").read_text("utf-8"))
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "litellm_calls.json").read_text("utf-8"))
 EXPORTER = "http://127.0.0.1:9850"
 REQUEST = {"model": MODEL, "messages": [{"role": "user", "content": "CANARY-PROMPT"}], "tools": [{"x": 1}]}

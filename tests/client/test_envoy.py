@@ -16,12 +16,12 @@ from client.collector import Collector
 from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
 from support.ports import free_port
 from support.programs import clean_environment, eventually
-from vllm_specdec_exporter.per_request.record import parse_record
+from vllm_specdec_exporter.requests.observation import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 pytestmark = pytest.mark.full
 

@@ -15,17 +15,13 @@ import pytest
 from client.collector import Collector
 from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
 from vllm_specdec_exporter.client import Reporter
-from vllm_specdec_exporter.client.httpx_transport import (
-    AsyncObservingTransport,
-    ObservingTransport,
-    observe,
-)
-from vllm_specdec_exporter.per_request.record import parse_record
+from vllm_specdec_exporter.client.httpx_transport import AsyncObservingTransport, ObservingTransport, observe
+from vllm_specdec_exporter.requests.observation import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 BODY: dict[str, Any] = {
     "model": MODEL,
@@ -479,7 +475,7 @@ class TestOwnHooksAndTransports:
 
         for name in ("request_end", "answer_head", "answer_data", "finish", "concerns"):
             with monkeypatch.context() as patch, httpx2.Client() as client:
-                patch.setattr(f"vllm_specdec_exporter.per_request.exchange.Exchange.{name}", broken)
+                patch.setattr(f"vllm_specdec_exporter.requests.exchange.Exchange.{name}", broken)
                 observe(client, reporter)
                 assert client.post(vllm.url + PATH, json=BODY).json() == whole()
         assert observed(reporter, collector) == []

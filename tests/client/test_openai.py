@@ -18,12 +18,12 @@ from support.programs import clean_environment
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.httpx_transport import observe
 from vllm_specdec_exporter.client.openai import observed
-from vllm_specdec_exporter.per_request.record import parse_record
+from vllm_specdec_exporter.requests.observation import parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 MESSAGES: Any = [{"role": "user", "content": "CANARY-PROMPT"}]
 ASKED: Any = {"model": MODEL, "messages": MESSAGES, "temperature": 0.3, "user": "CANARY-USER"}

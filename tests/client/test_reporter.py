@@ -16,11 +16,11 @@ import pytest
 from client.collector import Collector, Push, Reply, taken
 from client.fake_vllm import RECORD
 from support.programs import clean_environment, eventually
-from vllm_specdec_exporter.client import Reporter, reporter, wire
+from vllm_specdec_exporter.client import Reporter, reporter
 from vllm_specdec_exporter.client.delivery import PATH
-from vllm_specdec_exporter.per_request.observation import Observation
-from vllm_specdec_exporter.per_request.push import PushedRequest
-from vllm_specdec_exporter.per_request.record import DraftRecord, parse_record
+from vllm_specdec_exporter.requests import push_schema as wire
+from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, parse_record
+from vllm_specdec_exporter.requests.push_schema import PushedRequest
 from webconfig.pki import Pki
 
 if TYPE_CHECKING:
@@ -342,6 +342,12 @@ class TestFaults:
         assert "a push failed" in caplog.text
 
 
+def observations_held() -> int:
+    """Return how many observations there are in this process."""
+    gc.collect()
+    return sum(isinstance(thing, Observation) for thing in gc.get_objects())
+
+
 class TestQueue:
     def test_the_oldest_give_way(self, collector: Collector) -> None:
         """While nothing can be pushed, the newest are kept, and what gave way is counted."""
@@ -412,14 +418,13 @@ class TestQueue:
                 reporter.report(ONE)
                 assert reporter.flush(10)
         eventually(lambda: threading.active_count() <= before + 1)
+        held = observations_held()
         with reporting(collector.url) as reporter:
             for _ in range(10):
                 for _ in range(100):
                     reporter.report(replace(ONE))
                 assert reporter.flush(10)
-            gc.collect()
-            kept = [thing for thing in gc.get_objects() if isinstance(thing, Observation)]
-            assert len(kept) < 50
+            assert observations_held() < held + 50
 
 
 class TestEnd:
@@ -459,7 +464,7 @@ class TestEnd:
         """A program that just ends has pushed what it reported."""
         code = (
             "from vllm_specdec_exporter.client import Reporter\n"
-            "from vllm_specdec_exporter.per_request.observation import Observation\n"
+            "from vllm_specdec_exporter.requests.observation import Observation\n"
             f"reporter = Reporter({collector.url!r}, token='t', interval=3600)\n"
             "reporter.report(Observation(0.0, 'llama'))\n" + ending
         )
@@ -473,7 +478,7 @@ class TestEnd:
         code = (
             "import os\n"
             "from vllm_specdec_exporter.client import Reporter\n"
-            "from vllm_specdec_exporter.per_request.observation import Observation\n"
+            "from vllm_specdec_exporter.requests.observation import Observation\n"
             f"reporter = Reporter({collector.url!r}, token='t', interval=3600)\n"
             "reporter.report(Observation(0.0, 'parent'))\n"
             "with reporter._changed:\n"  # a lock that nobody in the child will ever release

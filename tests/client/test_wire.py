@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.fake_vllm import CANARIES, RECORD
-from vllm_specdec_exporter.client import wire
-from vllm_specdec_exporter.per_request.observation import Observation, RecordState
-from vllm_specdec_exporter.per_request.push import PushedRequest, read_push
-from vllm_specdec_exporter.per_request.record import DraftRecord, parse_record
+from vllm_specdec_exporter.requests import push_schema as wire
+from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, RecordState, parse_record
+from vllm_specdec_exporter.requests.push_schema import PushedRequest, read_push
 
 WALL = 1_700_000_000.0
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from vllm_specdec_exporter.compare import Side, side_of
-from vllm_specdec_exporter.economics.estimate import Estimate
+from vllm_specdec_exporter.commands.compare import Side, side_of
+from vllm_specdec_exporter.economics.speedup import Estimate
+from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.latency import Latency
-from vllm_specdec_exporter.measures import Measures, derive
-from vllm_specdec_exporter.reading import Load
-from vllm_specdec_exporter.result import Deployment, EngineResult, ExporterResult, TargetResult
-from vllm_specdec_exporter.window import Delta
+from vllm_specdec_exporter.measures.measures import Measures, derive
+from vllm_specdec_exporter.measures.window import Delta, Latency
+from vllm_specdec_exporter.observe.result import Deployment, EngineResult, ExporterResult, TargetResult
 
 END = 1_795_000_000.0
 SPAN = 30.0

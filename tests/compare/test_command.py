@@ -14,8 +14,8 @@ from prometheus.replay import ReplayServer, Reply, series
 from support.commands import Outcome, run_here, wrong_refusals
 from support.ports import free_port
 from support.programs import simulator
-from vllm_specdec_exporter import snapshot
-from vllm_specdec_exporter.result import ExporterResult, PollFailure, TargetResult
+from vllm_specdec_exporter.observe.result import ExporterResult, PollFailure, TargetResult
+from vllm_specdec_exporter.publish import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from compare.sides import DRAFTING, END, side
-from vllm_specdec_exporter.compare import FORMAT, compare, render
-from vllm_specdec_exporter.compare.page import render_page
+from vllm_specdec_exporter.commands.compare import FORMAT, compare, render
+from vllm_specdec_exporter.commands.compare.report import render_page
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.compare import Comparison, Side
+    from vllm_specdec_exporter.commands.compare import Comparison, Side
 
 HERE = Path(__file__).parent / "golden"
 

@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
-from vllm_specdec_exporter.compare import SideError, side_of
-from vllm_specdec_exporter.compare.pooling import pool, pool_latencies
+from vllm_specdec_exporter.commands.compare import SideError, side_of
+from vllm_specdec_exporter.commands.compare.pooling import pool, pool_latencies
+from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
-from vllm_specdec_exporter.latency import Latency
-from vllm_specdec_exporter.measures import Measures
-from vllm_specdec_exporter.reading import Load
-from vllm_specdec_exporter.result import ExporterResult
+from vllm_specdec_exporter.measures.measures import Measures
+from vllm_specdec_exporter.measures.window import Latency
+from vllm_specdec_exporter.observe.result import ExporterResult
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.compare import Side
+    from vllm_specdec_exporter.commands.compare import Side
 
 
 def read(*engines: Any, model: str = "", **more: Any) -> Side:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.compare.statistics import (
+from vllm_specdec_exporter.commands.compare.statistics import (
     MINIMUM_REQUESTS,
     Acceptance,
     Interval,
@@ -21,9 +21,9 @@ from vllm_specdec_exporter.compare.statistics import (
     ratio_of_means,
 )
 from vllm_specdec_exporter.economics.choice import CLUSTERING
-from vllm_specdec_exporter.histogram import Histogram
-from vllm_specdec_exporter.latency import Latency, summarise
-from vllm_specdec_exporter.reading import Latencies
+from vllm_specdec_exporter.engines.reading import Latencies
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.measures.window import Latency, summarise
 
 _POSITIVE = st.floats(1e-4, 1e3)
 

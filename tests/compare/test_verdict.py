@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, side
-from vllm_specdec_exporter.compare import (
+from vllm_specdec_exporter.commands.compare import (
     ClaimOutcome,
     Outcome,
     compare_load,
@@ -18,7 +18,7 @@ from vllm_specdec_exporter.compare import (
     judge_gain,
     judge_speed,
 )
-from vllm_specdec_exporter.latency import Latency
+from vllm_specdec_exporter.measures.window import Latency
 
 
 def speed_of(per_token: float, **more: Any) -> Any:

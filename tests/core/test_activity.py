@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.builders import increase
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, judge_activity
-from vllm_specdec_exporter.thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.window import Delta
+    from vllm_specdec_exporter.measures.window import Delta
 
 OFF, IDLE, BYPASSED, WARMING_UP, ACTIVE = ActivityState
 

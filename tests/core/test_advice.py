@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from economics.servers import Server, expected, judged, settings_for, survival_of
-from vllm_specdec_exporter.baseline import Measured
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile, Estimate, for_method
+from vllm_specdec_exporter.economics.baseline_match import Measured
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
-from vllm_specdec_exporter.economics.schedule import ScheduleRow
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice, correction
 from vllm_specdec_exporter.judgement.payoff import Basis, Payoff, PayoffVerdict, judge_payoff
-from vllm_specdec_exporter.measures import Measures
-from vllm_specdec_exporter.pipeline import Speculation
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.measures.measures import Measures
+from vllm_specdec_exporter.observe.pipeline import Speculation
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 EAGLE = for_method("eagle")
 

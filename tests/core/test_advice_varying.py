@@ -13,20 +13,21 @@ from hypothesis import strategies as st
 
 from economics.servers import KEY, settings_for
 from support.builders import count
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.engines.reading import EngineReading, Load, Reading
 from vllm_specdec_exporter.judgement.advice import Action, Advice
-from vllm_specdec_exporter.per_request.positions import DraftShape, Positions
-from vllm_specdec_exporter.pipeline import observe
-from vllm_specdec_exporter.reading import EngineReading, Load, Reading
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.measures.measures import DraftShape
+from vllm_specdec_exporter.observe.pipeline import observe
+from vllm_specdec_exporter.requests.tally import Positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from support.builders import Draft
     from vllm_specdec_exporter.economics import CostProfile
-    from vllm_specdec_exporter.pipeline import Settings
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.pipeline import Settings
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 NGRAM, DRAFT_MODEL, EAGLE = for_method("ngram"), for_method("draft_model"), for_method("eagle3")
 BATCH = 8.0

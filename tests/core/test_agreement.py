@@ -10,13 +10,12 @@ import pytest
 from economics.servers import expected, judged, settings_for, survival_of
 from vllm_specdec_exporter.economics import BUILTIN, for_method
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.finding import Severity
-from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.judgement.findings import Severity
+from vllm_specdec_exporter.judgement.payoff import DISABLE, LOWER_K, RAISE_K, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
-from vllm_specdec_exporter.judgement.rules import DISABLE, LOWER_K, RAISE_K
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 DRAFTS = 10_000
 

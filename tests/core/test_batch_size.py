@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from economics.servers import Server, settings_for
 from support.builders import counters
-from vllm_specdec_exporter.baseline import Match
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.histogram import Histogram
-from vllm_specdec_exporter.history import History, Sample, running_between
-from vllm_specdec_exporter.reading import Latencies
-from vllm_specdec_exporter.window import Window, look_back
+from vllm_specdec_exporter.economics.baseline_match import Match
+from vllm_specdec_exporter.engines.reading import Latencies
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.measures.history import History, Sample, running_between
+from vllm_specdec_exporter.measures.window import Window, look_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

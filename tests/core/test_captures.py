@@ -18,20 +18,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.builders import final_answer, requests, series, vllm_log
-from vllm_specdec_exporter.dialects import read
-from vllm_specdec_exporter.distribution import recover
-from vllm_specdec_exporter.economics.estimate import of_all
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.speedup import of_all
+from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.judgement.activity import ActivityState
-from vllm_specdec_exporter.judgement.finding import Severity
+from vllm_specdec_exporter.judgement.findings import Severity
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
-from vllm_specdec_exporter.pipeline import EngineState, Settings, observe
-from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.window import Window
+from vllm_specdec_exporter.measures.measures import recover
+from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, observe
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.reading import Counters, EngineKey
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.engines.reading import Counters, EngineKey
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 SETTINGS = Settings(
     windows=(Window(10), Window(30)),

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.builders import refusal
-from vllm_specdec_exporter.config import Config, UpstreamConfig, load
-from vllm_specdec_exporter.listen_address import format_address, parse_listen_address
-from vllm_specdec_exporter.option_table import OPTIONS
-from vllm_specdec_exporter.options import ConfigError
-from vllm_specdec_exporter.pipeline import Settings, Speculation
-from vllm_specdec_exporter.target import Target
-from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.values import parse_speculation
-from vllm_specdec_exporter.window import Window
+from vllm_specdec_exporter.config.addresses import Target, format_address, parse_listen_address
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.speculative_config import parse_speculation
+from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
+from vllm_specdec_exporter.serve.configuration import Config, load
+from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.serve.settings import UpstreamConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,18 +9,18 @@ import pytest
 
 from baseline.recordings import baseline, bucket
 from support.builders import refusal
-from vllm_specdec_exporter.baseline import encode
-from vllm_specdec_exporter.config import load
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
-from vllm_specdec_exporter.economics.criteria import thresholds_for
+from vllm_specdec_exporter.economics.baseline import encode
+from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import fit
-from vllm_specdec_exporter.options import ConfigError
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.serve.configuration import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.pipeline import Settings
+    from vllm_specdec_exporter.observe.pipeline import Settings
 
 ONE = "profiles: {mine: {target: {fixed: 7.0}, draft: {per_position: 1.0}}}\n"
 TWO = """

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from economics.servers import expected, judged, settings_for, survival_of
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.speculative_config import Speculation
+from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Case
-from vllm_specdec_exporter.judgement.counsel import Counsel, consult
-from vllm_specdec_exporter.reading import Counters
-from vllm_specdec_exporter.speculation import Speculation
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.judgement.current_advice import CurrentAdvice, update_advice
 
 SPECULATION = Speculation(True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}')
 DRAFTS = 5_000.0
@@ -35,8 +35,8 @@ def case(*conditional: float, batch: float = 8.0) -> Case:
     )
 
 
-def counsel(found: Case) -> Counsel:
-    return consult(Counsel(), found, SPECULATION, 300.0, 300.0)
+def counsel(found: Case) -> CurrentAdvice:
+    return update_advice(CurrentAdvice(), found, SPECULATION, 300.0, 300.0)
 
 
 STEADY, SHALLOW, RISING = (0.9, 0.8, 0.7, 0.55), (0.9, 0.7, 0.1, 0.1), (0.95, 0.95, 0.95, 0.95)

@@ -22,10 +22,10 @@ from support.builders import (
     vllm_lines,
     vllm_text,
 )
-from vllm_specdec_exporter.dialects import DIALECTS, Dialect, Unrecognized, read
-from vllm_specdec_exporter.dialects._dialect import MAX_ENGINES, MAX_POSITIONS, normalise
-from vllm_specdec_exporter.exposition import MalformedExposition, Selection
-from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Lifetime, Load, Reading
+from vllm_specdec_exporter.engines import DIALECTS, Dialect, Unrecognized, read
+from vllm_specdec_exporter.engines.dialect import MAX_ENGINES, MAX_POSITIONS, normalise
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Lifetime, Load, Reading
+from vllm_specdec_exporter.exposition.text import MalformedExposition, Selection
 
 QWEN = EngineKey("Qwen/Qwen3-8B", "0")
 LLAMA = EngineKey("meta-llama/Llama-3.3-70B-Instruct", "0")
@@ -377,13 +377,13 @@ class TestAddingADialect:
         """A module with a DIALECT among the dialects is found and tried, without a word elsewhere."""
         package = Path(vllm_specdec_exporter.__file__).parent
         copy = tmp_path / package.name
-        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("simulator", "__pycache__"))
-        (copy / "dialects" / "newcomer.py").write_text(
-            "from ._dialect import Dialect\n"
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("commands", "__pycache__"))
+        (copy / "engines" / "newcomer.py").write_text(
+            "from .dialect import Dialect\n"
             'DIALECT = Dialect(name="newcomer", prefixes=("new_",), series={"drafts": ("rounds",)})\n'
         )
         script = (
-            "from vllm_specdec_exporter.dialects import read\n"
+            "from vllm_specdec_exporter.engines import read\n"
             "reading = read(b'new_rounds 7\\n')\n"
             "print(reading.dialect, reading.engines[0].counters.drafts)\n"
         )

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import Draft, count, counters, drafts_of, torn_lives
-from vllm_specdec_exporter.distribution import Distribution, recover
-from vllm_specdec_exporter.reading import Counters
+from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.measures.measures import Distribution, recover
 
 many_drafts = st.integers(1, 6).flatmap(lambda k: st.tuples(st.just(k), drafts_of(k)))
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import refusal
-from vllm_specdec_exporter.duration import format_duration, parse_duration
+from vllm_specdec_exporter.config.values import format_duration, parse_duration
 
 #: The shortest form, with the greatest units first.
 DURATIONS = {

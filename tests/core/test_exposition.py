@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import labels, lines, refusal
-from vllm_specdec_exporter.exposition import Line, MalformedExposition, Selection, parse_labels
+from vllm_specdec_exporter.exposition.text import Line, MalformedExposition, Selection, parse_labels
 
 SELECTION = Selection({"x_total"})
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.builders import increase
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
 from vllm_specdec_exporter.judgement.quality import Quality, judge_quality
-from vllm_specdec_exporter.measures import Measures, derive
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.measures.measures import Measures, derive
 
 ACTIVE = Activity(ActivityState.ACTIVE, "1000 drafts in the last 5m")
 PROBLEM, HINT = Severity

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.histogram import Histogram
-from vllm_specdec_exporter.latency import Latency, summarise
-from vllm_specdec_exporter.reading import Latencies
+from vllm_specdec_exporter.engines.reading import Latencies
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.measures.window import Latency, summarise
 
 BOUNDS = (0.1, 0.5, 1.0, 5.0)
 

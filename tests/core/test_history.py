@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import counters, lives, sample
-from vllm_specdec_exporter.history import History, Sample, started_anew
-from vllm_specdec_exporter.reading import Counters
+from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.measures.history import History, Sample, started_anew
 
 KEEP = 300.0
 

@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.builders import final_answer, lines, requests, series, upstream
-from vllm_specdec_exporter.dialects import read
-from vllm_specdec_exporter.exposition import MalformedExposition
-from vllm_specdec_exporter.histogram import Histogram
-from vllm_specdec_exporter.reading import EngineKey, Latencies
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines.reading import EngineKey, Latencies
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.exposition.text import MalformedExposition
 
 NAMES = {
     "time_to_first_token": "vllm:time_to_first_token_seconds",

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import Draft, count, drafts_of, increase, torn_lives
-from vllm_specdec_exporter.history import Sample
-from vllm_specdec_exporter.measures import Measures, derive, derive_lifetime
-from vllm_specdec_exporter.reading import Counters
-from vllm_specdec_exporter.window import Delta, delta
+from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.measures.history import Sample
+from vllm_specdec_exporter.measures.measures import Measures, derive, derive_lifetime
+from vllm_specdec_exporter.measures.window import Delta, delta
 
 #: What drafts of K tokens were accepted, and K.
 some_drafts = st.integers(1, 6).flatmap(lambda k: st.tuples(st.just(k), drafts_of(k, least=1)))

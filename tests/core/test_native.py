@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.native_buckets import bound_of, holds
-from vllm_specdec_exporter.per_request.native import SCHEMA, ZERO_THRESHOLD, index_of
+from vllm_specdec_exporter.exposition.histogram import SCHEMA, ZERO_THRESHOLD, index_of
 
 VALUES = st.floats(ZERO_THRESHOLD, 1e300, exclude_min=True)
 INDICES = st.integers(-111, 8000)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.builders import refusal
-from vllm_specdec_exporter.options import (
+from vllm_specdec_exporter.config.options import (
     ConfigError,
     Option,
     Parser,

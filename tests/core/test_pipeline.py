@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.builders import OPENMETRICS, counters, upstream
-from vllm_specdec_exporter.dialects import read
-from vllm_specdec_exporter.distribution import Distribution
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Advice
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.quality import QualityLevel
-from vllm_specdec_exporter.measures import Measures
-from vllm_specdec_exporter.pipeline import EngineState, Settings, Speculation, interrupt, observe
-from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Load, Reading
-from vllm_specdec_exporter.result import Deployment, EngineResult
-from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.window import Window
+from vllm_specdec_exporter.measures.measures import Distribution, Measures
+from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, interrupt, observe
+from vllm_specdec_exporter.observe.result import Deployment, EngineResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,17 +20,17 @@ from support.builders import (
     upstream,
     vllm_lines,
 )
-from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.judgement.activity import ActivityState
-from vllm_specdec_exporter.pipeline import EngineState, Settings, observe
-from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Reading
-from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.window import Window
+from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, observe
 
 if TYPE_CHECKING:
     from random import Random
 
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 SETTINGS = Settings(
     windows=(Window(12), Window(60)), judged=Window(60), thresholds=Thresholds(minimum_drafts=5)

@@ -37,19 +37,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from golden.cases import CASES, run
 from support.observed import observed
 from support.protobuf_families import decode, samples, series
-from vllm_specdec_exporter import exposed_histogram
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.distribution import Distribution
-from vllm_specdec_exporter.histogram import Histogram
-from vllm_specdec_exporter.per_request import native
-from vllm_specdec_exporter.per_request.result import GroupResult, Observed, RequestsResult
-from vllm_specdec_exporter.protobuf_exposition import accepts, encode
+from vllm_specdec_exporter.exposition import histogram as native
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.exposition.protobuf import accepts, encode
+from vllm_specdec_exporter.measures.measures import Distribution
+from vllm_specdec_exporter.publish import collector
+from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.requests.result import GroupResult, Observed, RequestsResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from vllm_specdec_exporter.result import ExporterResult
+    from vllm_specdec_exporter.observe.result import ExporterResult
 
 
 class Families:
@@ -166,7 +166,7 @@ def families(draw: st.DrawFn) -> list[Metric]:
 def exposed(bound: float) -> str:
     """A bound as `exposed_histogram` writes it."""
     family = HistogramMetricFamily("any", "")
-    exposed_histogram.add(family, (), Observed(Histogram((bound,), (0.0,), 0.0, 0.0)), native=False)
+    collector.add_histogram(family, (), Observed(Histogram((bound,), (0.0,), 0.0, 0.0)), native=False)
     return family.samples[0].labels["le"]
 
 
@@ -198,7 +198,7 @@ def test_timestamps_of_samples_are_milliseconds(milliseconds: int) -> None:
 
 def family_of(found: Observed | Distribution | None, *, with_native: bool, **labels: str) -> Metric:
     family = HistogramMetricFamily("x", "Spreads.")
-    exposed_histogram.add(family, tuple(labels.items()), found, with_native)
+    collector.add_histogram(family, tuple(labels.items()), found, with_native)
     return family
 
 

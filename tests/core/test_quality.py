@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import increase
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.quality import Criterion, Quality, QualityLevel, judge_quality
-from vllm_specdec_exporter.measures import Measures, derive
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.measures.measures import Measures, derive
 
 POOR, FAIR, HEALTHY, OPTIMAL = QualityLevel
 

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.builders import counters, lines
-from vllm_specdec_exporter import dialects, exposition
-from vllm_specdec_exporter.exposition import MalformedExposition
+from vllm_specdec_exporter import engines as dialects
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.exposition import text as exposition
+from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.quality import judge_quality
-from vllm_specdec_exporter.measures import Measures
-from vllm_specdec_exporter.pipeline import EngineState, Settings, Speculation, interrupt, observe
-from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Load, Reading
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.measures.measures import Measures
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, interrupt, observe
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 KEY = EngineKey("m", "0")
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import refusal
-from vllm_specdec_exporter.economics.schedule import ScheduleRow
-from vllm_specdec_exporter.speculation import Speculation, parse_schedule
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, parse_schedule
 
 ROWS = [[1, 64, 3], [65, 128, 1], [129, 512, 0]]
 

@@ -12,9 +12,9 @@ import pytest
 from per_request.results import RESULTS
 from per_request.traffic import MODEL
 from statuspage.examples import PAGES, page_of
-from vllm_specdec_exporter import snapshot
-from vllm_specdec_exporter.metric import Scope
-from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.publish import snapshot
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import Scope
 
 SCOPES = (Scope.REQUESTS, Scope.GROUP, Scope.TENANT, Scope.MODEL, Scope.RECENT)
 ROWS = [row for row in METRICS if row.scope in SCOPES]

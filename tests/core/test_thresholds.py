@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from support.builders import refusal
-from vllm_specdec_exporter.thresholds import Thresholds, describe
+from vllm_specdec_exporter.config.thresholds import Thresholds, describe
 
 RUBRIC = {
     "minimum_drafts": 100,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import counters, sample
-from vllm_specdec_exporter.history import History, Sample
-from vllm_specdec_exporter.reading import Counters
-from vllm_specdec_exporter.window import Delta, Window, delta, look_back
+from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.measures.history import History, Sample
+from vllm_specdec_exporter.measures.window import Delta, Window, delta, look_back
 
 SLACK = 2.5
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_specdec_exporter.webconfig import yamltext
-from vllm_specdec_exporter.webconfig.fields import WebConfigError
-from vllm_specdec_exporter.yaml_file import YAMLFileError, read_yaml
+from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
+from vllm_specdec_exporter.serve.web_config import fields
+from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 
 #: Texts that PyYAML fails on, or takes for what nobody can mean; and why each is refused.
 REFUSED = {
@@ -27,7 +27,7 @@ def test_refused(text: str, why: str) -> None:
     with pytest.raises(YAMLFileError) as settings:
         read_yaml(text)
     with pytest.raises(WebConfigError) as web:
-        yamltext.read(text.encode())
+        fields.parse_yaml(text.encode())
 
     assert str(settings.value) == why
     assert str(web.value) == f"not YAML: {why}"
@@ -38,4 +38,4 @@ def test_two_halves() -> None:
     text = '{"name": "\\ud83d\\ude00 \\u00e4"}'
 
     assert read_yaml(text) == {"name": "😀 ä"}
-    assert yamltext.read(text.encode()) == {"name": "😀 ä"}
+    assert fields.parse_yaml(text.encode()) == {"name": "😀 ä"}

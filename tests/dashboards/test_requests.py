@@ -21,7 +21,7 @@ from dashboards.worlds_requests import ADAPTER, KINDS, RECORDED
 from support.exporter import running_exporter
 from support.programs import simulator
 from support.prometheus import PrometheusServer
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dashboards.grafana import Value
-    from vllm_specdec_exporter.result import TargetResult
+    from vllm_specdec_exporter.observe.result import TargetResult
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboards.worlds_traffic import TICK, Phase, answer, count, traffic
-from vllm_specdec_exporter.baseline import Baseline, Recorder
-from vllm_specdec_exporter.baseline.document import FORMAT, encode
-from vllm_specdec_exporter.dialects import read
-from vllm_specdec_exporter.history import Sample
+from vllm_specdec_exporter.commands.baseline.recorder import Recorder
+from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.measures.history import Sample
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,11 +16,11 @@ import numpy as np
 from dashboards.worlds_requests import RequestTraffic, Seen
 from dashboards.worlds_traffic import TICK, Counts, Key, Labels, Phase, answer, count, together
 from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.config import load
-from vllm_specdec_exporter.poller import Poller
-from vllm_specdec_exporter.result import ExporterResult, Reload
-from vllm_specdec_exporter.upstream import Answer, PollError
+from vllm_specdec_exporter.observe.result import ExporterResult, Reload
+from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.serve.configuration import load
+from vllm_specdec_exporter.serve.poller import Poller
+from vllm_specdec_exporter.serve.upstream import Answer, PollError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vllm_specdec_exporter.per_request.book import Book
-from vllm_specdec_exporter.per_request.classification import Classification
-from vllm_specdec_exporter.per_request.observation import Observation, Source
-from vllm_specdec_exporter.per_request.record import DraftRecord
-from vllm_specdec_exporter.per_request.result import RequestsResult, TapResult
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.tap.observer import UNOBSERVED
-from vllm_specdec_exporter.tap.relay import ERRORS
+from vllm_specdec_exporter.requests.aggregation import RequestAggregator
+from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, Source
+from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
+from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.serve.tap.relay import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from vllm_specdec_exporter.thresholds import Thresholds
+    from vllm_specdec_exporter.config.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Seen:
 
     def __init__(self, traffic: RequestTraffic, model: str, thresholds: Thresholds) -> None:
         tenants = Classification(tenant_header="x-tenant", tenants=_TENANTS)
-        self.book = Book(RequestSettings(classification=tenants), thresholds)
+        self.book = RequestAggregator(RequestSettings(classification=tenants), thresholds)
         self._traffic, self._model = traffic, model
         self._random = np.random.default_rng(traffic.seed)
         self._steps = _steps(traffic.lengths)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vllm_specdec_exporter.exposition import parse_labels
-from vllm_specdec_exporter.simulator.conditions import EngineConfig
-from vllm_specdec_exporter.simulator.scenario import Scenario, make_phase
-from vllm_specdec_exporter.simulator.simulation import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.scenario import Scenario, make_phase
+from vllm_specdec_exporter.commands.simulate.simulation import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.speculation import EngineConfig
+from vllm_specdec_exporter.exposition.text import parse_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

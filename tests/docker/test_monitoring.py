@@ -12,7 +12,7 @@ from docker.compose import mounts, names, services, value_of
 from docker.dockerfile import ROOT
 from docker.test_compose import PORTS
 from support.alertmanager import amtool
-from vllm_specdec_exporter.grafana.bundle import HOME
+from vllm_specdec_exporter.commands.dashboards.files import HOME
 
 pytestmark = pytest.mark.full
 

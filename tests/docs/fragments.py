@@ -15,8 +15,8 @@ from docs.inventory import ROOT
 from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
 from support.programs import COMMAND, clean_environment, find_program, simulator
-from vllm_specdec_exporter.act import decode
-from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.commands.act import decode
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

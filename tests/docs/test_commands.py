@@ -1,4 +1,4 @@
-"""docs/commands.md: the reference is what the parsers say, and what they say is what happens."""
+"""docs/reference/commands.md: the reference is what the parsers say, and what they say is what happens."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from docs.inventory import ROOT
 from support.commands import run_here
 from vllm_specdec_exporter.cli import COMMANDS
-from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-TEXT = (ROOT / "docs" / "commands.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
 
 
 @cache

@@ -14,7 +14,7 @@ from docs.fragments import READERS, reader_of
 from docs.ways import Way, of
 from support.programs import COMMAND, find_program
 from systemd.unit import UNIT, only
-from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -64,10 +64,10 @@ def test_what_is_broken_is_told(tmp_path: Path) -> None:
     text = "[a](b.md#c) `[no](x)` ![d](e.png)\n\n[f](https://example.com) [`g`](#h)\n\n    [i](j)\n"
     assert links(text) == ["b.md#c", "e.png", "#h"]
     readme = ROOT / "README.md"
-    assert broken(readme, "docs/metrics.md") == ""
+    assert broken(readme, "docs/reference/metrics.md") == ""
     assert broken(readme, "docs/payoff.md#measured") == ""
     assert "no such file" in broken(readme, "docs/metric.md")
-    assert "no such heading" in broken(readme, "docs/metrics.md#nothing")
+    assert "no such heading" in broken(readme, "docs/reference/metrics.md#nothing")
     assert "leads out" in broken(readme, "..")
     page = tmp_path / "page.md"
     page.write_text("# A `b`: c, d\n\n## A\n\n## A\n")

@@ -192,7 +192,7 @@ def test_what_the_pages_name_exists(kind: str) -> None:
         ("dashboards", "`vllm-specdec-pay` `vllm-specdec-payoff` vllm-specdec-none", 1),
         ("flags", "`--no-such` ``--vllm.url=a`` `plan --vllm.url` `helm --nothing`", 2),
         ("commands", f"`{PROGRAM} chek` `{PROGRAM} check` `make tests` `make test`", 2),
-        ("files", "`docs/nothing.md` `docs/{metrics,none*}.md` `tests/docs/*.py`", 1),
+        ("files", "`docs/nothing.md` `docs/{concepts,none*}.md` `tests/docs/*.py`", 1),
         ("expressions", "`sum(vllm_specdec_up` `vllm_specdec_activity{verdict}` `vllm_specdec_up == 1`", 2),
     ],
 )

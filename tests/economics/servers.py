@@ -8,17 +8,17 @@ from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter.economics.criteria import thresholds_for
-from vllm_specdec_exporter.pipeline import EngineState, Settings, Speculation, observe
-from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Load, Reading
-from vllm_specdec_exporter.simulator.sampling import binomial
+from vllm_specdec_exporter.commands.simulate.speculation import binomial
+from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, observe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
     from vllm_specdec_exporter.economics import CostProfile
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 KEY = EngineKey("m", "0")
 

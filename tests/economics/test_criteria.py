@@ -6,10 +6,9 @@ from itertools import product
 
 import pytest
 
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile
-from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
-from vllm_specdec_exporter.economics.criteria import OPTIMAL_SPEEDUP, basis, thresholds_for
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.economics.cost import OPTIMAL_SPEEDUP, DraftCost, TargetCost, basis, thresholds_for
 
 CHEAP = {name: profile for name, profile in BUILTIN.items() if profile.cheap}
 

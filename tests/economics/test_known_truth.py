@@ -26,13 +26,13 @@ from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.choice import choose
 from vllm_specdec_exporter.economics.profiles import fit
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.window import Window
+from vllm_specdec_exporter.measures.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vllm_specdec_exporter.economics import CostProfile
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 PROFILES = {
     name: fit(BUILTIN[name], None)

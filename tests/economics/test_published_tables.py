@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from economics.servers import expected, judged, settings_for
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile, estimate, expected_tokens
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.rules import apply_rules
-from vllm_specdec_exporter.measures import Measures
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.judgement.payoff import apply_rules
+from vllm_specdec_exporter.measures.measures import Measures
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.judgement.rules import Rule
+    from vllm_specdec_exporter.judgement.payoff import Rule
 
 
 def test_leviathan_theorem_3_8() -> None:

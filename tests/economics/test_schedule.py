@@ -12,7 +12,7 @@ from economics.servers import expected, judged, settings_for, survival_of
 from economics.test_cost import profiles
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
-from vllm_specdec_exporter.economics.schedule import LARGEST_BATCH, ScheduleRow, make_schedule
+from vllm_specdec_exporter.economics.speculative_config import LARGEST_BATCH, ScheduleRow, make_schedule
 
 OFF = (ScheduleRow(1, LARGEST_BATCH, 0),)
 #: Mean acceptance lengths for K = 1, 2, ... of any acceptance.

@@ -13,7 +13,7 @@ from support.builders import vllm_lines
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, answer, replay
 from support.programs import eventually
-from vllm_specdec_exporter.reading import Counters
+from vllm_specdec_exporter.engines.reading import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

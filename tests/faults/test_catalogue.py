@@ -1,4 +1,4 @@
-"""The catalogue is whole: every fault has its test, every test its fault, and docs/faults.md says so."""
+"""The catalogue is whole: every fault has its test, every test its fault, and faults.md says so."""
 
 from __future__ import annotations
 

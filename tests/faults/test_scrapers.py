@@ -14,7 +14,7 @@ from faults.rig import PROMPT, Rig, assert_alive, connect, get, memory, read_ans
 from support.exporter import request
 from support.faulty_server import answer
 from support.programs import eventually
-from vllm_specdec_exporter.admission import MOST_CONNECTIONS, REQUEST_SECONDS
+from vllm_specdec_exporter.serve.connection_limits import MOST_CONNECTIONS, REQUEST_SECONDS
 
 if TYPE_CHECKING:
     import socket

@@ -23,7 +23,7 @@ from support.faulty_server import (
     status,
 )
 from support.programs import eventually
-from vllm_specdec_exporter.reading import Counters
+from vllm_specdec_exporter.engines.reading import Counters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

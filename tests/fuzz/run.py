@@ -2,7 +2,7 @@
 
 Needs atheris, of the extra ``fuzz``. Inputs grow from the target's seeds; the first one that breaks a
 promise is written to the folder of finds, and ends the run with exit code 1. What libFuzzer prints passes
-through, and the last line sums it up as one row of the table in docs/fuzzing.md.
+through, and the last line sums it up as one row of the table in tests/fuzz/README.md.
 """
 
 from __future__ import annotations

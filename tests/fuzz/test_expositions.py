@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.targets import exposition
-from vllm_specdec_exporter.dialects import read
-from vllm_specdec_exporter.exposition import Selection
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.exposition.text import Selection
 
 NAMES = sorted(exposition._COUNTED)
 
@@ -117,8 +117,8 @@ HOSTILE = {
 
 _READ = """
 import contextlib, pickle, sys
-from vllm_specdec_exporter.dialects import Unrecognized, read
-from vllm_specdec_exporter.exposition import MalformedExposition
+from vllm_specdec_exporter.engines import Unrecognized, read
+from vllm_specdec_exporter.exposition.text import MalformedExposition
 for name, text in pickle.load(sys.stdin.buffer):
     with contextlib.suppress(MalformedExposition, Unrecognized):
         read(text, latencies=True)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fuzz.seeds import fenced
 from fuzz.targets import documents, push, settings
 from tap.streams import RECORD
-from vllm_specdec_exporter.config import load
-from vllm_specdec_exporter.options import ConfigError
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.serve.configuration import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,11 @@ def test_secrets_and_hashes_are_hidden(before: str, left: str, right: str, behin
     documents.check("\x1e".join(["5" + before, left, behind]).encode())
 
 
-EXAMPLES = [("0", "cost-profiles.md"), ("1", "web-configuration.md"), ("4", "simulator.md")]
+EXAMPLES = [
+    ("0", "reference/cost-profiles.md"),
+    ("1", "web-configuration.md"),
+    ("4", "reference/simulator.md"),
+]
 
 
 @given(

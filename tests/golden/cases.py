@@ -14,32 +14,33 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter import dialects, pipeline
-from vllm_specdec_exporter.baseline import Baseline, Recorder
-from vllm_specdec_exporter.baseline.document import FORMAT
+from vllm_specdec_exporter import engines as dialects
+from vllm_specdec_exporter.commands.baseline.recorder import Recorder
+from vllm_specdec_exporter.commands.requests.recorded import EntryReader
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.economics.criteria import thresholds_for
-from vllm_specdec_exporter.economics.schedule import ScheduleRow
-from vllm_specdec_exporter.history import Sample
-from vllm_specdec_exporter.per_request.book import Book
-from vllm_specdec_exporter.per_request.classification import Classification
-from vllm_specdec_exporter.per_request.observation import Source
-from vllm_specdec_exporter.per_request.recorded import EntryReader
-from vllm_specdec_exporter.per_request.result import RequestsResult, TapResult
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.pipeline import Settings, Speculation
-from vllm_specdec_exporter.requests import loads_of
-from vllm_specdec_exporter.result import REASONS, ExporterResult, PollFailure, Reload, TargetResult
-from vllm_specdec_exporter.tap.observer import UNOBSERVED
-from vllm_specdec_exporter.tap.relay import ERRORS
-from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.window import Window
+from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
+from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.measures.history import Sample
+from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.observe import pipeline
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
+from vllm_specdec_exporter.observe.result import REASONS, ExporterResult, PollFailure, Reload, TargetResult
+from vllm_specdec_exporter.requests.aggregation import RequestAggregator
+from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.observation import Source
+from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
+from vllm_specdec_exporter.serve.request_intake import loads_of
+from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.serve.tap.relay import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vllm_specdec_exporter.pipeline import EngineState
-    from vllm_specdec_exporter.reading import EngineKey
+    from vllm_specdec_exporter.engines.reading import EngineKey
+    from vllm_specdec_exporter.observe.pipeline import EngineState
 
 DATA = Path(__file__).parents[1] / "data"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -144,7 +145,7 @@ def run(case: Case) -> ExporterResult:
 def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> RequestsResult:
     """What a tap knows of the recorded requests; every fifth is of a tenant, and was pushed."""
     grouping = RequestSettings(classification=Classification(tenants=frozenset({"acme"})))
-    book = Book(grouping, settings.thresholds, (Source.TAP, Source.PUSH))
+    book = RequestAggregator(grouping, settings.thresholds, (Source.TAP, Source.PUSH))
     reader = EntryReader(grouping.classification)
     for number, line in enumerate(recorded("captures/ngram-phases/requests.jsonl.gz").splitlines()):
         (found,) = reader.read(line)

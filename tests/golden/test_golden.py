@@ -21,9 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_cla
 
 from golden.cases import CASES, Case, run
 from support.programs import find_program
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.metric import PREFIX, Kind, Scope
-from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import PREFIX, Kind, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,8 @@ import yaml
 
 from grafana.pusher import ALL, COST, PAYOFF, REQUESTS, TITLE, dashboard, write_dashboards
 from support.commands import Outcome, run, run_here, wrong_refusals
-from vllm_specdec_exporter.grafana import bundle, files
+from vllm_specdec_exporter.commands.dashboards import files
+from vllm_specdec_exporter.commands.dashboards import files as bundle
 
 ROOT = Path(__file__).parents[2]
 JSON = ROOT / "dashboards" / "json"

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from vllm_specdec_exporter.duration import parse_duration
-from vllm_specdec_exporter.grafana import files
-from vllm_specdec_exporter.grafana.bundle import HOME
+from vllm_specdec_exporter.commands.dashboards import files
+from vllm_specdec_exporter.commands.dashboards.files import HOME
+from vllm_specdec_exporter.config.values import parse_duration
 
 DASHBOARDS = Path(__file__).parents[2] / "dashboards"
 README = DASHBOARDS / "README.md"

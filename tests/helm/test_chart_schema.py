@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 from .charts import CHART, ROOT, RenderError, render, render_helm3
 from .value_cases import CASES, EVERYTHING_ALONE, EVERYTHING_BESIDE, flipped, merged

@@ -17,7 +17,7 @@ from injection.kubectl_program import kustomize
 from injection.pods import DOWNLOAD, VLLM
 from injection.rendered_policy import sidecar
 from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 pytestmark = pytest.mark.full
 

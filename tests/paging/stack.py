@@ -20,7 +20,7 @@ from support.alertmanager import AlertmanagerServer
 from support.exporter import RunningExporter, running_exporter
 from support.programs import COMMAND, Program, clean_environment
 from support.prometheus import PrometheusServer
-from vllm_specdec_exporter.timescale import rules, scaled
+from vllm_specdec_exporter.commands.demo.rules import rules, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

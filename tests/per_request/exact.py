@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from support.builders import requests as recorded
-from vllm_specdec_exporter.per_request.observation import Observation
-from vllm_specdec_exporter.per_request.record import DraftRecord, parse_record
+from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from per_request.traffic import CHAT, CODE, NOW, Kind, known
-from vllm_specdec_exporter.judgement.finding import Finding, Severity
-from vllm_specdec_exporter.per_request.observation import Observation
-from vllm_specdec_exporter.per_request.record import DraftRecord
-from vllm_specdec_exporter.per_request.result import RequestsResult, TapResult
-from vllm_specdec_exporter.tap.observer import UNOBSERVED
-from vllm_specdec_exporter.tap.relay import ERRORS
+from vllm_specdec_exporter.judgement.findings import Finding, Severity
+from vllm_specdec_exporter.requests.observation import DraftRecord, Observation
+from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
+from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.serve.tap.relay import ERRORS
 
 #: What a label may hold where nobody looked at it before.
 HOSTILE = "<script>alert(1)</script>\x1b[31m\n\u202e&\"'"

@@ -9,29 +9,36 @@ import pytest
 
 from per_request.exact import real_records, record, request, totals
 from support.builders import final_answer, requests
-from vllm_specdec_exporter.dialects import read
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.per_request.answer import ROUTES
-from vllm_specdec_exporter.per_request.book import LINGER, Book
-from vllm_specdec_exporter.per_request.classification import OTHER, Classification, parse_rule
-from vllm_specdec_exporter.per_request.grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, Temperatures
-from vllm_specdec_exporter.per_request.judgement import Load
-from vllm_specdec_exporter.per_request.observation import RecordState, Source
-from vllm_specdec_exporter.per_request.record import DraftRecord
-from vllm_specdec_exporter.per_request.result import ObservationCount, TapResult
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.per_request.tally import Bounds
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.requests.aggregation import LINGER, RequestAggregator
+from vllm_specdec_exporter.requests.grouping import (
+    MOST_GROUPS,
+    MOST_MODELS,
+    MOST_TYPES,
+    OTHER,
+    Classification,
+    Temperatures,
+    parse_rule,
+)
+from vllm_specdec_exporter.requests.judgement import Load, RequestSettings
+from vllm_specdec_exporter.requests.observation import DraftRecord, RecordState, Source
+from vllm_specdec_exporter.requests.openai_api import ROUTES
+from vllm_specdec_exporter.requests.result import ObservationCount, TapResult
+from vllm_specdec_exporter.requests.tally import Bounds
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.per_request.observation import Observation
-    from vllm_specdec_exporter.per_request.result import RequestsResult
+    from vllm_specdec_exporter.requests.observation import Observation
+    from vllm_specdec_exporter.requests.result import RequestsResult
 
 TENANTS = RequestSettings(classification=Classification(tenants=frozenset({"acme", "globex"})))
 
 
-def book(*observations: Observation, settings: RequestSettings = TENANTS, time: float = 0.0) -> Book:
-    found = Book(settings, Thresholds(), (Source.TAP,))
+def book(
+    *observations: Observation, settings: RequestSettings = TENANTS, time: float = 0.0
+) -> RequestAggregator:
+    found = RequestAggregator(settings, Thresholds(), (Source.TAP,))
     for observation in observations:
         found.add(observation, Source.TAP, time)
     return found
@@ -44,7 +51,7 @@ def result(*observations: Observation, settings: RequestSettings = TENANTS) -> R
 class TestCounting:
     def test_by_what_answers_told(self) -> None:
         """Each request is counted once, by its source and record; what may come is there from 0 on."""
-        found = Book(TENANTS, Thresholds(), (Source.TAP, Source.PUSH))
+        found = RequestAggregator(TENANTS, Thresholds(), (Source.TAP, Source.PUSH))
         detailed = request(0, record=record([(4, 2)]))
         for observation in (detailed, detailed, request(50), request(0, record=None)):
             found.add(observation, Source.TAP, 0.0)
@@ -203,7 +210,7 @@ class TestNames:
         assert {(bucket, kind) for bucket in Temperatures().names for kind in own} <= groups
         assert {kind for _, kind in groups} <= {OTHER, *own, *(f"junk{n}" for n in range(MOST_TYPES))}
 
-        after = Book(ruled, Thresholds(), (Source.TAP,))
+        after = RequestAggregator(ruled, Thresholds(), (Source.TAP,))
         after.adopt(book(*junk))
         after.add(named[0], Source.TAP, 0.0)
         assert "code" in {group.request_type for group in after.result(0.0, {}).groups}
@@ -335,7 +342,7 @@ class TestReload:
         before = book(*self.SEEN)
         before.push_rejected_total = 4
         expected = counters(before.result(0.0, {}))
-        after = Book(CHANGES[change], Thresholds(), (Source.TAP,))
+        after = RequestAggregator(CHANGES[change], Thresholds(), (Source.TAP,))
         after.adopt(before)
         (model,) = after.result(0.0, {}).models
 
@@ -355,7 +362,9 @@ class TestReload:
             (2, {"minimum_requests": 2, "poor_request_acceptance_ratio": 0.2, "mixed_requests_ratio": 0.4}),
         ):
             for threshold, value in thresholds.items():
-                after = Book(TENANTS, Thresholds().with_values({threshold: value}), (Source.TAP,))
+                after = RequestAggregator(
+                    TENANTS, Thresholds().with_values({threshold: value}), (Source.TAP,)
+                )
                 after.adopt(book(*self.SEEN))
                 assert [model.window_requests for model in after.result(0.0, {}).models] == [kept], threshold
 
@@ -368,7 +377,7 @@ class TestReload:
             "time_to_first_token": "time_to_first_token_seconds",
             "time_per_output_token": "time_per_output_token_seconds",
         }
-        after = Book(CHANGES[f"bounds of {changed}"], Thresholds(), (Source.TAP,))
+        after = RequestAggregator(CHANGES[f"bounds of {changed}"], Thresholds(), (Source.TAP,))
         after.adopt(book(*self.SEEN))
         group = after.result(0.0, {}).groups[0]
 
@@ -383,7 +392,9 @@ class TestReload:
         heats = (0.0, 0.3, 0.6, 0.9, 1.5)
         many = [request(82, request_type=f"t{n}", temperature=t) for n in range(15) for t in heats]
         before = book(*many)
-        after = Book(replace(TENANTS, temperatures=Temperatures((0.1, 0.4, 0.8, 1.2))), Thresholds())
+        after = RequestAggregator(
+            replace(TENANTS, temperatures=Temperatures((0.1, 0.4, 0.8, 1.2))), Thresholds()
+        )
         after.adopt(before)
         crowded = [after.add(observation, Source.TAP, 1.0) for observation in many]
         found = after.result(1.0, {}).groups
@@ -393,7 +404,7 @@ class TestReload:
 
     def test_groups_of_earlier_settings_end(self) -> None:
         """An hour after their last request: nobody can add to them, and each reload might leave some more."""
-        after = Book(CHANGES["temperatures"], Thresholds(), (Source.TAP,))
+        after = RequestAggregator(CHANGES["temperatures"], Thresholds(), (Source.TAP,))
         after.adopt(book(request(82, temperature=0.6), request(82, temperature=0.0), time=100.0))
         after.add(request(82, temperature=0.0), Source.TAP, 100.0)
 
@@ -403,7 +414,7 @@ class TestReload:
 
     def test_groups_of_settings_that_are_taken_back(self) -> None:
         """Within the hour their counters go on where they were, and no longer end."""
-        between, back = Book(CHANGES["temperatures"], Thresholds()), book()
+        between, back = RequestAggregator(CHANGES["temperatures"], Thresholds()), book()
         between.adopt(book(request(82, temperature=0.6)))
         back.adopt(between)
         back.add(request(82, temperature=0.6), Source.TAP, 5.0)
@@ -424,7 +435,7 @@ class TestReload:
 
 def test_observations_of_a_source_that_was_not_announced() -> None:
     """They are counted all the same: a file has no source in a configuration."""
-    found = Book(TENANTS, Thresholds())
+    found = RequestAggregator(TENANTS, Thresholds())
     found.add(request(82), Source.FILE, 0.0)
 
     assert found.result(0.0, {}).observations == (ObservationCount("file", "summary", 1),)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.per_request.answer import ROUTES, Asked
-from vllm_specdec_exporter.per_request.classification import (
+from vllm_specdec_exporter.requests.grouping import (
     OTHER,
     Classification,
     TypeRule,
@@ -18,6 +17,7 @@ from vllm_specdec_exporter.per_request.classification import (
     clean_type,
     parse_rule,
 )
+from vllm_specdec_exporter.requests.openai_api import ROUTES, Asked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,12 +19,12 @@ from per_request.results import few
 from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
 from support.commands import Outcome, run, run_here, run_in_terminal, wrong_refusals
 from support.programs import COMMAND, clean_environment
-from vllm_specdec_exporter import snapshot
+from vllm_specdec_exporter.publish import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vllm_specdec_exporter.per_request.result import ModelRequests
+    from vllm_specdec_exporter.requests.result import ModelRequests
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 PHASES = str(CAPTURES / "ngram-phases" / "requests.jsonl.gz")

@@ -12,29 +12,30 @@ from hypothesis import strategies as st
 
 from per_request.exact import request
 from per_request.results import RESULTS
-from vllm_specdec_exporter.judgement.finding import Severity
-from vllm_specdec_exporter.per_request.book import Book
-from vllm_specdec_exporter.per_request.grouping import MOST_MODELS, MOST_TYPES, Temperatures
-from vllm_specdec_exporter.per_request.lately import Lately, growth
-from vllm_specdec_exporter.per_request.observation import Source
-from vllm_specdec_exporter.per_request.recent import SLICES
-from vllm_specdec_exporter.per_request.result import TapResult
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.statuspage.requests import requests as render_requests
-from vllm_specdec_exporter.tap.observer import UNOBSERVED
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.judgement.findings import Severity
+from vllm_specdec_exporter.publish.status_page.requests import requests as render_requests
+from vllm_specdec_exporter.requests.aggregation import RequestAggregator
+from vllm_specdec_exporter.requests.grouping import MOST_MODELS, MOST_TYPES, Temperatures
+from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.observation import Source
+from vllm_specdec_exporter.requests.recent_window import SLICES, RecentCounts, growth
+from vllm_specdec_exporter.requests.result import TapResult
+from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 
 WINDOW = RequestSettings().window_seconds
 
 
-def book(observed: int = 0, source: Source = Source.TAP, thresholds: Thresholds | None = None) -> Book:
-    found = Book(RequestSettings(), thresholds or Thresholds(), (source,))
+def book(
+    observed: int = 0, source: Source = Source.TAP, thresholds: Thresholds | None = None
+) -> RequestAggregator:
+    found = RequestAggregator(RequestSettings(), thresholds or Thresholds(), (source,))
     for _ in range(observed):
         found.add(request(82), source, 0.0)
     return found
 
 
-def told(found: Book, time: float = 0.0, **unobserved: int) -> list[str]:
+def told(found: RequestAggregator, time: float = 0.0, **unobserved: int) -> list[str]:
     result = found.result(
         time, {}, TapResult(unobserved_total={**dict.fromkeys(UNOBSERVED, 0), **unobserved})
     )
@@ -94,7 +95,9 @@ class TestUnobserved:
         """What was told before is told once; a new window begins anew with the rest of judgement."""
         before = book(10)
         first = told(before, connection=90)
-        after = Book(replace(RequestSettings(), window_seconds=seconds), Thresholds(), (Source.TAP,))
+        after = RequestAggregator(
+            replace(RequestSettings(), window_seconds=seconds), Thresholds(), (Source.TAP,)
+        )
         after.adopt(before)
 
         assert told(after, connection=90) == (first if seconds == WINDOW else [])
@@ -146,7 +149,7 @@ class TestCrowded:
     def test_fewer_models_where_each_has_many_groups(self) -> None:
         """So that each that has a name has all its groups: 5 types in 26 buckets leave room for four."""
         fine = replace(RequestSettings(), temperatures=Temperatures(tuple(n / 10 for n in range(24))))
-        found = Book(fine, Thresholds())
+        found = RequestAggregator(fine, Thresholds())
         crowded = [found.add(request(82, model_name=f"m{n}"), Source.PUSH, 0.0) for n in range(6)]
 
         assert crowded == [(), (), (), (), ("model",), ("model",)]
@@ -163,7 +166,7 @@ class TestCrowded:
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.floats(0, 30)), max_size=30))
 def test_the_last_minute_against_adding_up(added: list[tuple[str, int, float]]) -> None:
     """Whatever comes when: what is younger than the window is in it, to within one of its slices."""
-    lately, now = Lately(60.0), 0.0
+    lately, now = RecentCounts(60.0), 0.0
     log: list[tuple[str, int, float]] = []
     for name, count, wait in added:
         now += wait

@@ -8,8 +8,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.per_request.classification import OTHER
-from vllm_specdec_exporter.per_request.grouping import UNSET, Admission, Temperatures
+from vllm_specdec_exporter.requests.grouping import OTHER, UNSET, Admission, Temperatures
 
 #: Any bounds that the options let through, also such as differ only in their last digit.
 BOUNDS = st.lists(

@@ -11,22 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from per_request.exact import record, request
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.economics.criteria import thresholds_for
-from vllm_specdec_exporter.judgement.finding import Finding, Severity
-from vllm_specdec_exporter.per_request.book import Book
-from vllm_specdec_exporter.per_request.classification import OTHER
-from vllm_specdec_exporter.per_request.judgement import Load
-from vllm_specdec_exporter.per_request.observation import Source
-from vllm_specdec_exporter.per_request.result import Outcome
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.judgement.findings import Finding, Severity
+from vllm_specdec_exporter.requests.aggregation import RequestAggregator
+from vllm_specdec_exporter.requests.grouping import OTHER
+from vllm_specdec_exporter.requests.judgement import Load, RequestSettings
+from vllm_specdec_exporter.requests.observation import Source
+from vllm_specdec_exporter.requests.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vllm_specdec_exporter.per_request.observation import Observation
-    from vllm_specdec_exporter.per_request.result import ModelRequests, Routing
+    from vllm_specdec_exporter.requests.observation import Observation
+    from vllm_specdec_exporter.requests.result import ModelRequests, Routing
 
 PROFILE = for_method("draft_model")
 #: 25 drafts of four tokens each: 82, and 38, of the hundred are accepted.
@@ -39,7 +38,7 @@ def judged(
     thresholds: Thresholds = Thresholds(),  # noqa: B008 - it is frozen
     batch: float | None = None,
 ) -> ModelRequests:
-    book = Book(RequestSettings(), thresholds, (Source.TAP,))
+    book = RequestAggregator(RequestSettings(), thresholds, (Source.TAP,))
     for observation in requests:
         book.add(observation, Source.TAP, 0.0)
     (model,) = book.result(0.0, {} if batch is None else {"m": Load(batch, PROFILE)}).models

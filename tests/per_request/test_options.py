@@ -9,16 +9,16 @@ import pytest
 import yaml
 
 from per_request.exact import request
-from vllm_specdec_exporter import config
-from vllm_specdec_exporter.options import ConfigError
-from vllm_specdec_exporter.per_request.answer import Asked
-from vllm_specdec_exporter.per_request.observation import Source
-from vllm_specdec_exporter.requests import Requests
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.requests.observation import Source
+from vllm_specdec_exporter.requests.openai_api import Asked
+from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.serve.request_intake import Requests
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.config import Config
+    from vllm_specdec_exporter.serve.configuration import Config
 
 VARIABLE = "VLLM_SPECDEC_EXPORTER_REQUESTS_TYPE_HEADER"
 CHATS = "/v1/chat/completions"

@@ -9,10 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from per_request.exact import Step, record, steps
-from vllm_specdec_exporter.per_request.positions import DraftShape, Positions
+from vllm_specdec_exporter.measures.measures import DraftShape
+from vllm_specdec_exporter.requests.tally import Positions
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.per_request.record import DraftRecord
+    from vllm_specdec_exporter.requests.observation import DraftRecord
 
 
 def positions(*records: DraftRecord) -> Positions:

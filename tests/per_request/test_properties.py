@@ -12,29 +12,30 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from per_request.exact import record, request, steps, totals
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.metric import Kind
-from vllm_specdec_exporter.metrics import METRICS
-from vllm_specdec_exporter.per_request.answer import ROUTES
-from vllm_specdec_exporter.per_request.book import LINGER, Book
-from vllm_specdec_exporter.per_request.classification import OTHER, Classification
-from vllm_specdec_exporter.per_request.grouping import (
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.observe.result import ExporterResult
+from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import Kind
+from vllm_specdec_exporter.requests.aggregation import LINGER, RequestAggregator
+from vllm_specdec_exporter.requests.grouping import (
     MOST_GROUPS,
     MOST_MODELS,
     MOST_OWN_GROUPS,
     MOST_TYPES,
+    OTHER,
+    Classification,
     GroupKey,
     Temperatures,
 )
-from vllm_specdec_exporter.per_request.observation import Source
-from vllm_specdec_exporter.per_request.recent import MOST_WORST, SLICES
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.per_request.tally import Bounds
-from vllm_specdec_exporter.result import ExporterResult
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.observation import Source
+from vllm_specdec_exporter.requests.openai_api import ROUTES
+from vllm_specdec_exporter.requests.recent_window import MOST_WORST, SLICES
+from vllm_specdec_exporter.requests.tally import Bounds
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.per_request.result import RequestsResult
+    from vllm_specdec_exporter.requests.result import RequestsResult
 
 #: Names as clients send them: of a few, of ever new ones, and of such as break labels.
 NAMES = (
@@ -98,7 +99,7 @@ class Reloading(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.time = 0.0
-        self.book = Book(RequestSettings(), Thresholds(), (Source.TAP,))
+        self.book = RequestAggregator(RequestSettings(), Thresholds(), (Source.TAP,))
         self.before: dict[str, dict[Any, float]] = {}
         self.seen = 0
         self.tenants = {OTHER}
@@ -125,7 +126,7 @@ class Reloading(RuleBasedStateMachine):
 
     @rule(new=SETTINGS, thresholds=THRESHOLDS)
     def reload(self, new: RequestSettings, thresholds: Thresholds) -> None:
-        after = Book(new, thresholds, (Source.TAP,))
+        after = RequestAggregator(new, thresholds, (Source.TAP,))
         after.adopt(self.book)
         self.book = after
         self.tenants |= new.classification.tenants
@@ -180,7 +181,7 @@ TestReloading = Reloading.TestCase
 TestReloading.settings = settings(stateful_step_count=25)
 
 
-def sizes(book: Book) -> dict[str, int]:
+def sizes(book: RequestAggregator) -> dict[str, int]:
     """How much of everything a book holds."""
     windows = [part for window in book._windows.values() for _, part in window._slices]
     return {
@@ -199,7 +200,7 @@ def sizes(book: Book) -> dict[str, int]:
 def test_it_holds_no_more_of_more_requests() -> None:
     """Once every group was seen in every slice, further requests and further names take no room."""
     settings = RequestSettings(classification=Classification(tenants=frozenset(TENANTS)))
-    book = Book(settings, Thresholds(), (Source.TAP,))
+    book = RequestAggregator(settings, Thresholds(), (Source.TAP,))
     # After so many requests everything below has come round, slices of the window too.
     period = 97 * 60
     kept = []
@@ -229,7 +230,7 @@ def test_it_holds_no_more_of_more_requests() -> None:
 @given(st.lists(OBSERVATIONS, max_size=30))
 def test_all_of_it_can_be_exposed(observations: list[Any]) -> None:
     """Whatever names came in: the text that Prometheus reads says just that again."""
-    book = Book(RequestSettings(), Thresholds(), (Source.TAP,))
+    book = RequestAggregator(RequestSettings(), Thresholds(), (Source.TAP,))
     for observation in observations:
         book.add(observation, Source.TAP, 0.0)
     found = book.result(0.0, {})

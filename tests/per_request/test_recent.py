@@ -10,13 +10,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from per_request.exact import record, request, totals
-from vllm_specdec_exporter.per_request.grouping import GroupKey
-from vllm_specdec_exporter.per_request.outcome import outcome_of
-from vllm_specdec_exporter.per_request.recent import LEAST_DRAFTS, MOST_WORST, SLICES, Slice, Window, badness
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.requests.grouping import GroupKey
+from vllm_specdec_exporter.requests.recent_window import (
+    LEAST_DRAFTS,
+    MOST_WORST,
+    SLICES,
+    Slice,
+    Window,
+    badness,
+)
+from vllm_specdec_exporter.requests.result import outcome_of
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 KEY = GroupKey("m", "0", "chat")
 LENGTH = 1800.0

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 from per_request.exact import Step, steps
 from per_request.traffic import record_of
 from support.builders import requests as recorded
-from vllm_specdec_exporter.per_request.observation import Observation, RecordState
-from vllm_specdec_exporter.per_request.record import DraftRecord, RecordError, parse_record
+from vllm_specdec_exporter.requests.observation import (
+    DraftRecord,
+    Observation,
+    RecordError,
+    RecordState,
+    parse_record,
+)
 
 STEPS: list[Step] = [(4, 4), (4, 1), (2, 0), (0, 0)]
 #: As vLLM writes it, with `detailed`: the last step's drafted tokens were all struck out by a grammar.

@@ -15,11 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from per_request.traffic import CODE, record_of, steps_of
-from vllm_specdec_exporter.per_request.classification import Classification, parse_rule
-from vllm_specdec_exporter.per_request.entries import Recording, entries, lines
-from vllm_specdec_exporter.per_request.observation import Observation, RecordState
-from vllm_specdec_exporter.per_request.record import parse_record
-from vllm_specdec_exporter.per_request.recorded import EntryError, EntryReader
+from vllm_specdec_exporter.commands.requests.entries import Recording, entries, lines
+from vllm_specdec_exporter.commands.requests.recorded import EntryError, EntryReader
+from vllm_specdec_exporter.requests.grouping import Classification, parse_rule
+from vllm_specdec_exporter.requests.observation import Observation, RecordState, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -383,7 +382,7 @@ def test_texts_may_hold_what_ends_a_document(text: str, indent: int | None) -> N
 
 def test_a_document_too_large_is_read_by_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded by what is held until its end comes; a line too long is in no document."""
-    monkeypatch.setattr("vllm_specdec_exporter.per_request.entries.MAX_DOCUMENT", 8)
+    monkeypatch.setattr("vllm_specdec_exporter.commands.requests.entries.MAX_DOCUMENT", 8)
     assert split(b'{\n"a":\n1234\n}\n{"b":\n2}') == [
         ("line 1", b"{"),
         ("line 2", b'"a":'),
@@ -391,7 +390,7 @@ def test_a_document_too_large_is_read_by_lines(monkeypatch: pytest.MonkeyPatch) 
         ("line 4", b"}"),
         ("line 5", b'{"b":\n2}'),
     ]
-    monkeypatch.setattr("vllm_specdec_exporter.per_request.entries.MAX_LINE", 6)
+    monkeypatch.setattr("vllm_specdec_exporter.commands.requests.entries.MAX_LINE", 6)
     assert split(b'{\n"a":1234567\n}') == [("line 1", b"{"), ("line 2", None), ("line 3", b"}")]
     assert split(b"{}\n" + b"x" * 50 + b"\n{}") == [("line 1", b"{}"), ("line 2", None), ("line 3", b"{}")]
 

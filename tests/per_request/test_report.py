@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from per_request.results import RESULTS
 from per_request.traffic import MODEL, PROFILE, Kind, known
 from statuspage.examples import PAGES, page_of
-from vllm_specdec_exporter import report
-from vllm_specdec_exporter.per_request.report import Costs, render
-from vllm_specdec_exporter.per_request.smaller_k import choice_at, every_k
+from vllm_specdec_exporter.publish import terminal_report as report
+from vllm_specdec_exporter.publish.request_report import Costs, render
+from vllm_specdec_exporter.requests.judgement import choice_at, every_k
 
 HERE = Path(__file__).parent / "golden"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from per_request.exact import request, totals
 from support.native_buckets import bound_of
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
-from vllm_specdec_exporter.economics.criteria import thresholds_for
-from vllm_specdec_exporter.per_request.native import ZERO_THRESHOLD
-from vllm_specdec_exporter.per_request.outcome import outcome_of
-from vllm_specdec_exporter.per_request.record import DraftRecord
-from vllm_specdec_exporter.per_request.result import Observed, Outcome
-from vllm_specdec_exporter.per_request.tally import RESOLUTION, Bounds, Counted, Recent, Total
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.exposition.histogram import ZERO_THRESHOLD
+from vllm_specdec_exporter.requests.observation import DraftRecord
+from vllm_specdec_exporter.requests.result import Observed, Outcome, outcome_of
+from vllm_specdec_exporter.requests.tally import RESOLUTION, Bounds, Counted, Recent, Total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.per_request.usage import Hider, ask
+from vllm_specdec_exporter.requests.stream_usage import UsageEventFilter, ask
 
 CHAT = "/v1/chat/completions"
 
@@ -54,7 +54,7 @@ def streams(draw: st.DrawFn) -> tuple[bytes, bytes, list[int]]:
 def test_nothing_else_is_hidden(stream: tuple[bytes, bytes, list[int]]) -> None:
     """Wherever a stream is cut, just the one event is missing from it."""
     whole, without, cuts = stream
-    hider = Hider()
+    hider = UsageEventFilter()
     edges = [0, *cuts, len(whole)]
     passed = [hider.feed(whole[a:b]) for a, b in pairwise(edges)]
 

@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.per_request.book import Book
-from vllm_specdec_exporter.per_request.judgement import Load
-from vllm_specdec_exporter.per_request.observation import Observation, Source
-from vllm_specdec_exporter.per_request.record import DraftRecord
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.requests.aggregation import RequestAggregator
+from vllm_specdec_exporter.requests.judgement import Load, RequestSettings
+from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from vllm_specdec_exporter.per_request.result import RequestsResult, TapResult
+    from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 NOW = 1_790_000_000.0
@@ -153,7 +151,7 @@ def known(
     tenants = frozenset(kind.tenant for kind in kinds if kind.tenant)
     classification = replace(RequestSettings().classification, tenants=tenants)
     settings = RequestSettings(classification=classification)
-    book = Book(settings, Thresholds(), (Source.TAP, Source.PUSH))
+    book = RequestAggregator(settings, Thresholds(), (Source.TAP, Source.PUSH))
     for observation in observations(kinds):
         book.add(observation, Source.TAP, 0.0)
     for observation in more:

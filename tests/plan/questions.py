@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plan.configs import LLAMA_8B, LLAMA_70B
-from vllm_specdec_exporter.plan import (
+from vllm_specdec_exporter.commands.plan import (
     METHODS,
     PRECISIONS,
     Check,

@@ -14,8 +14,8 @@ import pytest
 
 from plan.configs import DEEPSEEK_V3, GEMMA2_9B, LLAMA_8B, LLAMA_70B, MIXTRAL
 from vllm_specdec_exporter import cli
-from vllm_specdec_exporter import plan as package
-from vllm_specdec_exporter.values import parse_speculation
+from vllm_specdec_exporter.commands import plan as package
+from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

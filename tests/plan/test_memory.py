@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
-from vllm_specdec_exporter.plan import (
+from vllm_specdec_exporter.commands.plan import (
     METHODS,
     PRECISIONS,
     Drafter,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, MIXTRAL, QWEN_7B, QWEN_HALF_B
 from plan.questions import BF16, GOOD, GOOD_FACTS, check, leave_off, use
-from vllm_specdec_exporter.plan import (
+from vllm_specdec_exporter.commands.plan import (
     METHODS,
     PRECISIONS,
     Answer,

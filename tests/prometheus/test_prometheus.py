@@ -27,9 +27,9 @@ from prometheus.replay import ReplayServer, series
 from support.exporter import running_exporter
 from support.programs import eventually
 from support.prometheus import PrometheusServer
-from vllm_specdec_exporter.baseline import encode
-from vllm_specdec_exporter.metric import Kind, Scope
-from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.economics.baseline import encode
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

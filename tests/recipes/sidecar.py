@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from helm.api_rules import containers_of
 from injection import rendered_policy
-from vllm_specdec_exporter import config, serve
+from vllm_specdec_exporter.serve import command as serve
+from vllm_specdec_exporter.serve import configuration as config
 
 if TYPE_CHECKING:
     from recipes.stacks import Pod

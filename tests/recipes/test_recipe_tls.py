@@ -16,7 +16,7 @@ from recipes.sidecar import loaded, sidecar_of
 from recipes.stacks import Pod, llm_inference_service, load
 from support.certificates import server_side
 from support.faulty_server import FaultyServer, answer
-from vllm_specdec_exporter.upstream import PollError, Upstream
+from vllm_specdec_exporter.serve.upstream import PollError, Upstream
 
 if TYPE_CHECKING:
     from pathlib import Path

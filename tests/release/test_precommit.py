@@ -66,7 +66,7 @@ DIRT = (
     ("ruff", CHECKED, '"""New."""\n\nimport os\n', ""),
     ("ruff", CHECKED, '"""New."""\n\nprint(undefined)\n', "F821"),
     ("ruff-format", CHECKED, '"""New."""\n\nONE = {\'a\' : 1}\n', "reformatted"),
-    ("generated", "docs/metrics.md", "Not generated.\n", "not current"),
+    ("generated", "docs/reference/metrics.md", "Not generated.\n", "not current"),
     ("end-of-file", "docs/new.md", "One.", "Fixing"),
     ("trailing-whitespace", "docs/new.md", "One. \n", "Fixing"),
     ("merge-conflict", "docs/new.md", "<<<<<<< HEAD\nOne.\n=======\n", "conflict"),

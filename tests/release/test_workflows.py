@@ -98,8 +98,8 @@ def test_every_action_is_pinned() -> None:
 
 
 def test_the_versions_are_in_the_document() -> None:
-    """docs/releasing.md lists the actions that others wrote, and no more."""
-    text = (ROOT / "docs" / "releasing.md").read_text("utf-8")
+    """release/README.md lists the actions that others wrote, and no more."""
+    text = (ROOT / "release" / "README.md").read_text("utf-8")
     listed = set(re.findall(r"^\| `([\w./-]+)` \|", text, re.MULTILINE))
     assert listed == {what.partition("@")[0] for what, _ in uses() if not what.startswith("./")}
 

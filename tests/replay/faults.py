@@ -14,10 +14,10 @@ import numpy as np
 
 from replay.scrape import Replica, Storage, settings
 from replay.traffic import Conditions, healthy, shifted, wandering
-from vllm_specdec_exporter.economics.schedule import ScheduleRow
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.pipeline import Settings
+    from vllm_specdec_exporter.observe.pipeline import Settings
 
 MODEL = "meta-llama/Llama-3.3-70B-Instruct"
 #: Minute at which the fault begins, in the short and in the long world, and minutes that it lasts.

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replay.traffic import Conditions, Engine
-from vllm_specdec_exporter import pipeline
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.economics.criteria import thresholds_for
-from vllm_specdec_exporter.metric import Metric, Scope
-from vllm_specdec_exporter.metrics import METRICS
-from vllm_specdec_exporter.pipeline import Settings, Speculation
-from vllm_specdec_exporter.reading import EngineKey, Reading
-from vllm_specdec_exporter.window import Window
+from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.engines.reading import EngineKey, Reading
+from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.observe import pipeline
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import Metric, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

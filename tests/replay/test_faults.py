@@ -1,6 +1,6 @@
 """Injected faults: each is found by the right alert, and in the time that the documentation promises.
 
-`UPDATE_GOLDEN=1 pytest tests/replay/test_faults.py` writes docs/detection.md anew.
+`UPDATE_GOLDEN=1 pytest tests/replay/test_faults.py` writes docs/reference/detection.md anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
-_DOCUMENT = Path(__file__).parents[2] / "docs" / "detection.md"
+_DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "detection.md"
 
 #: Alert, severity, and minutes from the fault until it fired.
 Firing = tuple[str, str, int]
@@ -127,7 +127,7 @@ def document() -> Iterator[str]:
 
 
 def test_the_documented_times_are_these() -> None:
-    """docs/detection.md holds what was measured: the simulation draws from fixed seeds."""
+    """docs/reference/detection.md holds what was measured: the simulation draws from fixed seeds."""
     text = "\n".join(document()) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         _DOCUMENT.write_text(text, encoding="utf-8")

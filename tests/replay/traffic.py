@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.economics.choice import CLUSTERING
-from vllm_specdec_exporter.reading import Counters, EngineKey, EngineReading, Load
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.baseline.match import QUANTILES
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.baseline_match import QUANTILES
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
-from vllm_specdec_exporter.metric import Kind, Metric, Scope
-from vllm_specdec_exporter.metrics import METRICS, SCHEDULED_BATCHES
-from vllm_specdec_exporter.per_request.judgement import QUANTILES as REQUEST_QUANTILES
-from vllm_specdec_exporter.per_request.observation import RecordState
-from vllm_specdec_exporter.per_request.result import Outcome
-from vllm_specdec_exporter.per_request.tally import Bounds
-from vllm_specdec_exporter.result import REASONS
-from vllm_specdec_exporter.tap.observer import UNOBSERVED
-from vllm_specdec_exporter.tap.relay import ERRORS
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.observe.result import REASONS
+from vllm_specdec_exporter.publish.metrics import METRICS, SCHEDULED_BATCHES
+from vllm_specdec_exporter.publish.metrics.metric import Kind, Metric, Scope
+from vllm_specdec_exporter.requests.judgement import QUANTILES as REQUEST_QUANTILES
+from vllm_specdec_exporter.requests.observation import RecordState
+from vllm_specdec_exporter.requests.result import Outcome
+from vllm_specdec_exporter.requests.tally import Bounds
+from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
+from vllm_specdec_exporter.serve.tap.relay import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

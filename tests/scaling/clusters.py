@@ -19,7 +19,7 @@ import yaml
 from alerts.promtool import RULES
 from support.exporter import RunningExporter, running_exporter
 from support.programs import simulator
-from vllm_specdec_exporter.timescale import rules
+from vllm_specdec_exporter.commands.demo.rules import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,19 +28,19 @@ from scaling.budget import (
     total,
 )
 from scaling.clusters import ROOT, SAMPLES
-from vllm_specdec_exporter import config
-from vllm_specdec_exporter.baseline import Baseline, Recorder
-from vllm_specdec_exporter.baseline.document import FORMAT, encode
-from vllm_specdec_exporter.dialects import read
-from vllm_specdec_exporter.exporter import Exporter
-from vllm_specdec_exporter.history import Sample
-from vllm_specdec_exporter.metric import Kind as MetricKind
-from vllm_specdec_exporter.metric import Scope
-from vllm_specdec_exporter.metrics import METRICS
-from vllm_specdec_exporter.per_request.observation import Source
-from vllm_specdec_exporter.server import create_app
-from vllm_specdec_exporter.simulator import Simulation, SimulationConfig, SimulatorServer
-from vllm_specdec_exporter.tap.tap import Tap
+from vllm_specdec_exporter.commands.baseline.recorder import Recorder
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
+from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.measures.history import Sample
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import Kind as MetricKind
+from vllm_specdec_exporter.publish.metrics.metric import Scope
+from vllm_specdec_exporter.requests.observation import Source
+from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.serve.endpoints import create_app
+from vllm_specdec_exporter.serve.exporter import Exporter
+from vllm_specdec_exporter.serve.tap.tap import Tap
 
 if TYPE_CHECKING:
     from pathlib import Path

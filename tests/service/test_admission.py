@@ -16,9 +16,9 @@ from aiohttp import web
 
 from support.exporter import request, running_exporter
 from support.programs import eventually
-from vllm_specdec_exporter import admission as module
-from vllm_specdec_exporter.admission import MOST_CONNECTIONS, Admission
-from vllm_specdec_exporter.listener import Listener
+from vllm_specdec_exporter.serve import connection_limits as module
+from vllm_specdec_exporter.serve.connection_limits import MOST_CONNECTIONS, ConnectionLimiter
+from vllm_specdec_exporter.serve.listener import Listener
 from webconfig.pki import Pki
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_one_client_leaves_room_for_others(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Admission, int]]:
+async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
     """An application with a large answer, behind admission with short limits."""
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(module, "MOST_CONNECTIONS", 3)
@@ -121,7 +121,7 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Admissi
 
     app = web.Application()
     app.router.add_get("/answer", answer)
-    admission = Admission(0)
+    admission = ConnectionLimiter(0)
     runner = await admission.set_up(app)
     listener = await Listener.open("127.0.0.1", 0)
     listener.serve(admission)
@@ -139,7 +139,7 @@ async def _ended(reader: asyncio.StreamReader) -> bool:
 
 
 async def test_an_answer_that_nobody_takes(
-    served: tuple[Admission, int], monkeypatch: pytest.MonkeyPatch
+    served: tuple[ConnectionLimiter, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection ends, and does not count as being answered any more."""
     monkeypatch.setattr(module, "ANSWER_SECONDS", 1.0)
@@ -153,7 +153,7 @@ async def test_an_answer_that_nobody_takes(
     del reader
 
 
-async def test_an_answer_that_is_taken(served: tuple[Admission, int]) -> None:
+async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) -> None:
     """All of it comes, and the connection stays for the next request."""
     _, port = served
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -167,7 +167,7 @@ async def test_an_answer_that_is_taken(served: tuple[Admission, int]) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /answer HT", REQUEST[:-2]])
-async def test_a_request_that_does_not_come(served: tuple[Admission, int], said: bytes) -> None:
+async def test_a_request_that_does_not_come(served: tuple[ConnectionLimiter, int], said: bytes) -> None:
     """Who connects and does not finish the head of a request is cut off."""
     _, port = served
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -176,7 +176,7 @@ async def test_a_request_that_does_not_come(served: tuple[Admission, int], said:
     writer.close()
 
 
-async def test_all_are_busy(served: tuple[Admission, int]) -> None:
+async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
     """Where every connection is being answered, a further one is refused rather than one of them."""
     admission, port = served
     busy = [await asyncio.open_connection("127.0.0.1", port, limit=1024) for _ in range(3)]
@@ -196,7 +196,7 @@ async def test_handshakes(tmp_path: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pki.folder / "server.pem", pki.folder / "server.key")
     app = web.Application()
-    admission = Admission(0)
+    admission = ConnectionLimiter(0)
     runner = await admission.set_up(app)
     listener = await Listener.open("127.0.0.1", 0, most_handshakes=3)
     listener.serve(admission, context, 30)
@@ -219,7 +219,7 @@ async def test_handshakes(tmp_path: Path) -> None:
 async def test_many_that_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit on connections holds also where many handshakes end in the same moment."""
     monkeypatch.setattr(module, "MOST_CONNECTIONS", 5)
-    admission = Admission(0)
+    admission = ConnectionLimiter(0)
     runner = await admission.set_up(web.Application())
     transports = [_Made() for _ in range(40)]
     for made in transports:

@@ -16,8 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_cla
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, replay, status
 from support.programs import eventually
-from vllm_specdec_exporter import SnapshotError, __version__, get_metrics, snapshot
-from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter import SnapshotError, __version__, get_metrics
+from vllm_specdec_exporter.publish import snapshot
+from vllm_specdec_exporter.publish.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

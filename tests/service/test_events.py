@@ -10,12 +10,12 @@ import pytest
 from per_request.results import RESULTS
 from per_request.traffic import MODEL
 from statuspage.examples import IDLE, POOR, SHALLOW, engine, old_engine, page_of, target
-from vllm_specdec_exporter.events import aggregate, changes
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Basis, Payoff, PayoffVerdict
+from vllm_specdec_exporter.publish.events import aggregate, changes
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.result import EngineResult
+    from vllm_specdec_exporter.observe.result import EngineResult
 
 GOOD, BAD, BETTER = engine(), engine(POOR), engine(SHALLOW)
 

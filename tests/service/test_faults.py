@@ -26,8 +26,8 @@ from support.faulty_server import (
     status,
 )
 from support.programs import eventually
-from vllm_specdec_exporter.reading import Counters
-from vllm_specdec_exporter.result import REASONS
+from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.observe.result import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

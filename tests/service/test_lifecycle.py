@@ -19,9 +19,9 @@ from support.exporter import Metrics, parse_logfmt, running_exporter
 from support.faulty_server import FaultyServer, answer, capture, hang, replay, sequence
 from support.ports import free_port
 from support.programs import eventually
-from vllm_specdec_exporter import config
-from vllm_specdec_exporter.exporter import Exporter
-from vllm_specdec_exporter.reading import Counters
+from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.serve.exporter import Exporter
 
 if TYPE_CHECKING:
     from support.exporter import RunningExporter

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WRITES = """
 import logging, resource, sys
-from vllm_specdec_exporter.log_stream import LineHandler
+from vllm_specdec_exporter.serve.logs import LineHandler
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

@@ -16,8 +16,8 @@ from prometheus_client.registry import Collector
 
 from golden.cases import CASES, Case, run
 from golden.test_golden import ACCEPT
-from vllm_specdec_exporter.collector import ResultCollector
-from vllm_specdec_exporter.metrics_endpoint import negotiate
+from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.serve.endpoints import negotiate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

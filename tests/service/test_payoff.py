@@ -15,12 +15,14 @@ from support.commands import run
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, sequence
 from support.programs import eventually, simulator
-from vllm_specdec_exporter import dialects, get_metrics, snapshot
+from vllm_specdec_exporter import engines as dialects
+from vllm_specdec_exporter import get_metrics
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.scenario import parse_scenario
+from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
-from vllm_specdec_exporter.reading import Counters
-from vllm_specdec_exporter.simulator import Simulation, SimulationConfig
-from vllm_specdec_exporter.simulator.scenario import parse_scenario
+from vllm_specdec_exporter.publish import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

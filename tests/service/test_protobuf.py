@@ -25,10 +25,10 @@ from support.observed import observed
 from support.ports import free_port
 from support.prometheus import PrometheusServer, labels_of
 from support.protobuf_families import decode, samples, series
-from vllm_specdec_exporter import exposed_histogram
-from vllm_specdec_exporter.distribution import Distribution
-from vllm_specdec_exporter.metrics_endpoint import negotiate
-from vllm_specdec_exporter.per_request.native import ZERO_THRESHOLD, index_of
+from vllm_specdec_exporter.exposition.histogram import ZERO_THRESHOLD, index_of
+from vllm_specdec_exporter.measures.measures import Distribution
+from vllm_specdec_exporter.publish import collector
+from vllm_specdec_exporter.serve.endpoints import negotiate
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -153,13 +153,13 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         ratios = HistogramMetricFamily("ratio", "By request.")
-        exposed_histogram.add(
+        collector.add_histogram(
             ratios, (("model_name", "größer"),), observed(self.requests.ratios), self.native
         )
-        exposed_histogram.add(ratios, (("model_name", "idle"),), observed([]), self.native)
+        collector.add_histogram(ratios, (("model_name", "idle"),), observed([]), self.native)
         yield ratios
         accepted = HistogramMetricFamily("accepted", "By draft.")
-        exposed_histogram.add(accepted, (), Distribution((3.0, 7.0, 9.0), 9.0, 8.0), self.native)
+        collector.add_histogram(accepted, (), Distribution((3.0, 7.0, 9.0), 9.0, 8.0), self.native)
         yield accepted
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from support.exporter import Answer, Metrics, running_exporter
 from support.programs import eventually
-from vllm_specdec_exporter.per_request.push import MOST_REQUESTS
+from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS
 from webconfig.https import basic, guarded
 from webconfig.pki import Pki
 from webconfig.test_docs import BLOCKS

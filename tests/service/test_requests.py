@@ -15,29 +15,28 @@ from support.builders import count, lines, refusal, vllm_lines
 from support.certificates import Authority
 from support.faulty_server import FaultyServer, answer
 from tap import streams
-from vllm_specdec_exporter import config
+from vllm_specdec_exporter.config.addresses import Target, parse_target
+from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.exporter import Exporter
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.option_table import OPTIONS
-from vllm_specdec_exporter.options import ConfigError
-from vllm_specdec_exporter.per_request.classification import TypeRule
-from vllm_specdec_exporter.per_request.grouping import TEMPERATURE_BOUNDS
-from vllm_specdec_exporter.per_request.observation import RecordState, Source
-from vllm_specdec_exporter.per_request.settings import RequestSettings
-from vllm_specdec_exporter.request_options import MOST_TENANTS, REQUEST_OPTIONS
-from vllm_specdec_exporter.requests import loads_of
-from vllm_specdec_exporter.result import TargetResult
-from vllm_specdec_exporter.tap.config import TapConfig
-from vllm_specdec_exporter.tap.observer import Observer
-from vllm_specdec_exporter.tap.tap import Tap
-from vllm_specdec_exporter.target import Target, parse_target
+from vllm_specdec_exporter.observe.result import TargetResult
+from vllm_specdec_exporter.requests.grouping import TEMPERATURE_BOUNDS, TypeRule
+from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.observation import RecordState, Source
+from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.serve.exporter import Exporter
+from vllm_specdec_exporter.serve.option_table import OPTIONS
+from vllm_specdec_exporter.serve.request_intake import loads_of
+from vllm_specdec_exporter.serve.request_options import MOST_TENANTS, REQUEST_OPTIONS
+from vllm_specdec_exporter.serve.settings import TapConfig
+from vllm_specdec_exporter.serve.tap.observer import Observer
+from vllm_specdec_exporter.serve.tap.tap import Tap
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.config import Config
-    from vllm_specdec_exporter.per_request.result import ModelRequests, RequestsResult
+    from vllm_specdec_exporter.requests.result import ModelRequests, RequestsResult
+    from vllm_specdec_exporter.serve.configuration import Config
 
 REFUSING = "http://127.0.0.1:1"
 TAP = {"tap.listen-address": "127.0.0.1:0"}

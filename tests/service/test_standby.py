@@ -19,8 +19,9 @@ from support.exporter import Metrics, request, running_exporter
 from support.faulty_server import FaultyServer, answer
 from support.ports import free_port
 from support.programs import COMMAND, answers, clean_environment, eventually
-from vllm_specdec_exporter import config, serve
-from vllm_specdec_exporter.options import ConfigError
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.serve import command as serve
+from vllm_specdec_exporter.serve import configuration as config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

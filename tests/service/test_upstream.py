@@ -29,18 +29,18 @@ from support.faulty_server import (
     status,
 )
 from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.config import UpstreamConfig
-from vllm_specdec_exporter.pipeline import Settings
-from vllm_specdec_exporter.poller import Poller
-from vllm_specdec_exporter.target import parse_target
-from vllm_specdec_exporter.upstream import MAX_BODY, PollError, Upstream
-from vllm_specdec_exporter.upstream_tls import UpstreamTLS
+from vllm_specdec_exporter.config.addresses import parse_target
+from vllm_specdec_exporter.observe.pipeline import Settings
+from vllm_specdec_exporter.serve.poller import Poller
+from vllm_specdec_exporter.serve.settings import UpstreamConfig
+from vllm_specdec_exporter.serve.tls import UpstreamTLS
+from vllm_specdec_exporter.serve.upstream import MAX_BODY, PollError, Upstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from support.faulty_server import Peer
-    from vllm_specdec_exporter.result import TargetResult
+    from vllm_specdec_exporter.observe.result import TargetResult
 
 BODY = capture()
 SETTINGS = Settings()

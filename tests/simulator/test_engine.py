@@ -4,14 +4,9 @@ from random import Random
 
 import pytest
 
-from vllm_specdec_exporter.simulator import (
-    Conditions,
-    EngineConfig,
-    Load,
-    StepCost,
-)
-from vllm_specdec_exporter.simulator.engine import Engine
-from vllm_specdec_exporter.simulator.speculation import DraftModel
+from vllm_specdec_exporter.commands.simulate import Conditions, EngineConfig, Load, StepCost
+from vllm_specdec_exporter.commands.simulate.engine import Engine
+from vllm_specdec_exporter.commands.simulate.speculation import DraftModel
 
 GOOD = (0.92, 0.85, 0.78, 0.72)
 

@@ -3,12 +3,7 @@
 import pytest
 
 from support.exporter import Metrics
-from vllm_specdec_exporter.simulator import (
-    ServerDownError,
-    Simulation,
-    SimulationConfig,
-    Truth,
-)
+from vllm_specdec_exporter.commands.simulate import ServerDownError, Simulation, SimulationConfig, Truth
 
 
 def change(simulation: Simulation, seconds: float) -> Truth:

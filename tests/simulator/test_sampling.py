@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.simulator.sampling import binomial, multinomial
+from vllm_specdec_exporter.commands.simulate.speculation import binomial, multinomial
 
 
 def probability(trials: int, chance: float, successes: int) -> float:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from support.builders import refusal
-from vllm_specdec_exporter.simulator import (
+from vllm_specdec_exporter.commands.simulate import (
     PHASES,
     SCENARIOS,
     ScenarioError,

@@ -8,12 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from vllm_specdec_exporter.simulator import (
-    SCENARIOS,
-    Simulation,
-    SimulationConfig,
-    SimulatorServer,
-)
+from vllm_specdec_exporter.commands.simulate import SCENARIOS, Simulation, SimulationConfig, SimulatorServer
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:

@@ -5,12 +5,7 @@ import itertools
 import pytest
 
 from support.exporter import Metrics
-from vllm_specdec_exporter.simulator import (
-    SCENARIOS,
-    Simulation,
-    SimulationConfig,
-    parse_scenario,
-)
+from vllm_specdec_exporter.commands.simulate import SCENARIOS, Simulation, SimulationConfig, parse_scenario
 
 
 def published(simulation: Simulation) -> Metrics:

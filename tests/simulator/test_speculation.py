@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.simulator.speculation import DraftModel, DraftTotals, sample_drafts
+from vllm_specdec_exporter.commands.simulate.speculation import DraftModel, DraftTotals, sample_drafts
 
 
 def within(successes: int, trials: int, chance: float) -> bool:

@@ -6,13 +6,12 @@ import json
 from dataclasses import replace
 
 from per_request.results import RESULTS
-from vllm_specdec_exporter.baseline import Baseline, LoadBucket
-from vllm_specdec_exporter.baseline.document import FORMAT
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.economics.criteria import thresholds_for
-from vllm_specdec_exporter.histogram import Histogram
-from vllm_specdec_exporter.pipeline import Settings, Speculation, observe
-from vllm_specdec_exporter.reading import (
+from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, LoadBucket
+from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.economics.speculative_config import parse_speculation
+from vllm_specdec_exporter.engines.reading import (
     Counters,
     EngineKey,
     EngineReading,
@@ -21,9 +20,9 @@ from vllm_specdec_exporter.reading import (
     Load,
     Reading,
 )
-from vllm_specdec_exporter.result import EngineResult, ExporterResult, PollFailure, TargetResult
-from vllm_specdec_exporter.thresholds import Thresholds
-from vllm_specdec_exporter.values import parse_speculation
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation, observe
+from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, PollFailure, TargetResult
 
 NOW = 1_790_000_000.0
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"

@@ -13,12 +13,12 @@ from aiohttp import web
 from statuspage.examples import NOW, PAGES, engine, page_of, target
 from support.browser import Browser, BrowserError
 from support.closing import clean_up
-from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
+from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_refresh, render
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from vllm_specdec_exporter.result import ExporterResult
+    from vllm_specdec_exporter.observe.result import ExporterResult
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]
 

@@ -25,21 +25,21 @@ from statuspage.examples import (
     page_of,
     target,
 )
-from vllm_specdec_exporter.baseline import LatencyRatio, Measured
+from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Measured
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
-from vllm_specdec_exporter.judgement.rules import Rule
-from vllm_specdec_exporter.markup import count, duration, length, percent, rate
-from vllm_specdec_exporter.measures import Measures
-from vllm_specdec_exporter.per_request.smaller_k import every_k, positions
-from vllm_specdec_exporter.result import REASONS, EngineResult, ExporterResult, Reload, TargetResult
-from vllm_specdec_exporter.statuspage import CONTENT_SECURITY_POLICY, parse_refresh, render
+from vllm_specdec_exporter.judgement.payoff import Rule
+from vllm_specdec_exporter.measures.measures import Measures
+from vllm_specdec_exporter.observe.result import REASONS, EngineResult, ExporterResult, Reload, TargetResult
+from vllm_specdec_exporter.publish.markup import count, duration, length, percent, rate
+from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_refresh, render
+from vllm_specdec_exporter.requests.judgement import every_k, positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vllm_specdec_exporter.per_request.result import RequestsResult
+    from vllm_specdec_exporter.requests.result import RequestsResult
 
 
 def show(result: ExporterResult) -> Element:

@@ -10,12 +10,12 @@ from per_request.traffic import CHAT, CODE, known
 from statuspage.document import Element, read
 from statuspage.examples import FLEET, NOW, PAGES, page_of
 from statuspage.test_render import NASTY, panel, rows
-from vllm_specdec_exporter.judgement.finding import Finding, Severity
-from vllm_specdec_exporter.per_request.observation import Observation
-from vllm_specdec_exporter.statuspage import render
+from vllm_specdec_exporter.judgement.findings import Finding, Severity
+from vllm_specdec_exporter.publish.status_page import render
+from vllm_specdec_exporter.requests.observation import Observation
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.per_request.result import RequestsResult
+    from vllm_specdec_exporter.requests.result import RequestsResult
 
 
 def show(requests: RequestsResult) -> Element:

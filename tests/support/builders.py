@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.history import Sample
-from vllm_specdec_exporter.reading import Counters
-from vllm_specdec_exporter.window import Delta
+from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.measures.history import Sample
+from vllm_specdec_exporter.measures.window import Delta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

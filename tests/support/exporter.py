@@ -20,8 +20,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.programs import COMMAND, answers, clean_environment, eventually
-from vllm_specdec_exporter.metric import Kind, Scope
-from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

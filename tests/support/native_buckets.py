@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from functools import cache
 
-from vllm_specdec_exporter.per_request.native import SCHEMA
+from vllm_specdec_exporter.exposition.histogram import SCHEMA
 
 
 def holds(index: int, value: float) -> bool:

@@ -6,9 +6,8 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.histogram import Histogram
-from vllm_specdec_exporter.per_request.native import index_of
-from vllm_specdec_exporter.per_request.result import Observed
+from vllm_specdec_exporter.exposition.histogram import Histogram, index_of
+from vllm_specdec_exporter.requests.result import Observed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

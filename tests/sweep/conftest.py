@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sweep.fake import FakeServer
-from vllm_specdec_exporter.sweep import counters, runner
+from vllm_specdec_exporter.commands.sweep import counters, runner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

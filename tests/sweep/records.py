@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.sweep import (
+from vllm_specdec_exporter.commands.sweep import (
     CellResult,
     Distribution,
     Interval,
@@ -13,7 +13,7 @@ from vllm_specdec_exporter.sweep import (
     Status,
     SweepRecord,
 )
-from vllm_specdec_exporter.sweep.record import Acceptance
+from vllm_specdec_exporter.commands.sweep.record import Acceptance
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter import plots
-from vllm_specdec_exporter.options import ConfigError
-from vllm_specdec_exporter.plots import Band, Bar, Point, Series, bars_with_intervals, lines
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.publish import plots
+from vllm_specdec_exporter.publish.plots import Band, Bar, Point, Series, bars_with_intervals, lines
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.markup import Html
+    from vllm_specdec_exporter.publish.markup import Html
 
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = (

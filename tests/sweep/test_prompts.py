@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vllm_specdec_exporter.options import ConfigError
-from vllm_specdec_exporter.sweep import Message, Prompt, SweepPlan, load_prompts
-from vllm_specdec_exporter.sweep.prompts import BUILTIN
+from vllm_specdec_exporter.commands.sweep import Message, Prompt, SweepPlan, load_prompts
+from vllm_specdec_exporter.commands.sweep.grid import BUILTIN
+from vllm_specdec_exporter.config.options import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

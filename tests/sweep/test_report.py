@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.records import PUBLISHED, published, record, result
-from vllm_specdec_exporter.sweep import Status, Zone, Zones, conclusions, report
+from vllm_specdec_exporter.commands.sweep import Status, Zone, Zones, conclusions, report
 
 GOLDEN = Path(__file__).parent / "golden"
 ZONES = Zones()

@@ -12,8 +12,7 @@ from aiohttp import web
 
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
-from vllm_specdec_exporter.options import ConfigError
-from vllm_specdec_exporter.sweep import (
+from vllm_specdec_exporter.commands.sweep import (
     Message,
     OtherTraffic,
     Progress,
@@ -27,11 +26,12 @@ from vllm_specdec_exporter.sweep import (
     run_sweep,
     runner,
 )
+from vllm_specdec_exporter.config.options import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.sweep import CellResult, Outcome
+    from vllm_specdec_exporter.commands.sweep import CellResult, Outcome
 
 PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))
 PLAN = SweepPlan(

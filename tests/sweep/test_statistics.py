@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.economics.choice import CLUSTERING
-from vllm_specdec_exporter.sweep.statistics import (
+from vllm_specdec_exporter.commands.sweep.statistics import (
     Distribution,
     acceptance_interval,
     cluster_interval,
@@ -20,8 +19,9 @@ from vllm_specdec_exporter.sweep.statistics import (
     pooled,
     t_quantile,
 )
-from vllm_specdec_exporter.sweep.stream import Answer, DraftRecord
-from vllm_specdec_exporter.window import Delta
+from vllm_specdec_exporter.commands.sweep.stream import Answer, DraftRecord
+from vllm_specdec_exporter.economics.choice import CLUSTERING
+from vllm_specdec_exporter.measures.window import Delta
 
 TIMES = st.lists(st.floats(0, 1e3), min_size=1, max_size=50)
 CLUSTERS = st.lists(

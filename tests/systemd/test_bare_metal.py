@@ -16,7 +16,7 @@ from support.exporter import running_exporter
 from support.programs import simulator
 from systemd.unit import ENVIRONMENT, UNIT, only
 from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 

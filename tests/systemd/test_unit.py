@@ -15,7 +15,7 @@ from support.commands import run, run_here
 from support.exporter import running_exporter
 from support.programs import COMMAND, find_program, simulator
 from systemd.unit import ENVIRONMENT, UNIT, environment, offered, only, settings
-from vllm_specdec_exporter.option_table import OPTIONS
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 pytestmark = pytest.mark.full
 

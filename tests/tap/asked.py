@@ -16,7 +16,7 @@ from tap.streams import (
     split,
     usage_chunk,
 )
-from vllm_specdec_exporter.tap.asking import Asking
+from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,12 +31,12 @@ WITHOUT = events([*DOCUMENTS, DONE])
 WITH = events([*DOCUMENTS, usage_chunk(record=RECORD), DONE])
 
 
-def requests(asking: Asking, parts: Iterable[bytes], *, alone: bool = True) -> bytes:
+def requests(asking: UsageRequests, parts: Iterable[bytes], *, alone: bool = True) -> bytes:
     """What the server gets."""
     return b"".join(asking.request(part, alone=alone) for part in parts)
 
 
-def answers(asking: Asking, parts: Iterable[bytes]) -> bytes:
+def answers(asking: UsageRequests, parts: Iterable[bytes]) -> bytes:
     """What the client gets."""
     return b"".join(asking.answer(part) for part in parts)
 
@@ -52,9 +52,9 @@ def with_question(sent: bytes) -> bytes:
     return first + body.replace(b"{", b"{" + ADDED, 1)
 
 
-def after_asking() -> Asking:
+def after_asking() -> UsageRequests:
     """One that has just asked."""
-    asking = Asking()
+    asking = UsageRequests()
     assert asking.request(STREAM) == with_question(STREAM)
     return asking
 

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.closing import stop_accepting
-from vllm_specdec_exporter.listener import Listener
-from vllm_specdec_exporter.per_request.classification import Classification
-from vllm_specdec_exporter.tap.config import TapConfig
-from vllm_specdec_exporter.tap.tap import Tap
-from vllm_specdec_exporter.target import parse_target
+from vllm_specdec_exporter.config.addresses import parse_target
+from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.serve.listener import Listener
+from vllm_specdec_exporter.serve.settings import TapConfig
+from vllm_specdec_exporter.serve.tap.tap import Tap
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable
 
-    from vllm_specdec_exporter.per_request.observation import Observation
-    from vllm_specdec_exporter.per_request.result import TapResult
+    from vllm_specdec_exporter.requests.observation import Observation
+    from vllm_specdec_exporter.requests.result import TapResult
 
 #: Longer than anything here takes on a busy machine.
 PATIENCE = 30.0

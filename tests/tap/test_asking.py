@@ -1,4 +1,4 @@
-"""Asking: streams are asked for their usage, and no other byte of what clients send changes."""
+"""UsageRequests: streams are asked for their usage, and no other byte of what clients send changes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tap.streams import (
     streamed,
     unchunk,
 )
-from vllm_specdec_exporter.tap import question
-from vllm_specdec_exporter.tap.asking import Asking
-from vllm_specdec_exporter.tap.heads import MAX_HEAD
+from vllm_specdec_exporter.serve.tap import usage_request as question
+from vllm_specdec_exporter.serve.tap.http_framing import MAX_HEAD
+from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
 
 
 def test_a_stream_is_asked_whatever_the_pieces() -> None:
@@ -44,7 +44,7 @@ def test_a_stream_is_asked_whatever_the_pieces() -> None:
         **chat_request(stream=True),
     }
     for parts in cuts(STREAM):
-        assert requests(Asking(), parts) == expected, parts[0]
+        assert requests(UsageRequests(), parts) == expected, parts[0]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_stream_is_asked_whatever_the_pieces() -> None:
 )
 def test_what_is_asked(sent: bytes) -> None:
     """Whatever the route, the white space and the other headers are."""
-    assert requests(Asking(), [sent]) == with_question(sent)
+    assert requests(UsageRequests(), [sent]) == with_question(sent)
 
 
 _BODY = dump(chat_request(stream=True)).encode()
@@ -158,10 +158,10 @@ def test_what_is_not_asked_passes_byte_for_byte(name: str) -> None:
     sent = _NOT_ASKED[name]
     all_cuts = cuts(sent) if len(sent) < 5000 else [[sent], cut_at(sent, range(0, len(sent), 997))]
     for parts in all_cuts:
-        asking = Asking()
+        asking = UsageRequests()
         assert requests(asking, parts) == sent, parts[0]
         assert answers(asking, [streamed(WITH)]) == streamed(WITH)
-    asking = Asking()
+    asking = UsageRequests()
     requests(asking, [sent])
     assert requests(asking, [request(method="GET")]) == request(method="GET")
 
@@ -172,7 +172,7 @@ _AT_ONCE = [name for name in _NOT_ASKED if not _NOT_ASKED[name].startswith(b"POS
 @pytest.mark.parametrize("name", [*_AT_ONCE, "lines ended by LF", "one line ended by LF"])
 def test_what_cannot_be_asked_does_not_wait(name: str) -> None:
     """Whoever waits for its answer would wait in vain: each byte passes as it comes."""
-    asking, sent = Asking(), _NOT_ASKED[name]
+    asking, sent = UsageRequests(), _NOT_ASKED[name]
     begin = 0
     if name == "lines ended by LF":
         begin = sent.index(b"\n") + 1
@@ -189,7 +189,7 @@ def test_what_cannot_be_asked_does_not_wait(name: str) -> None:
 def test_bodies_that_are_not_asked_do_not_wait() -> None:
     """Only what may be a stream is held back until it is whole."""
     head, body = split(request({"input": "x" * 100}, "/v1/embeddings"))
-    asking = Asking()
+    asking = UsageRequests()
     assert asking.request(head) == head
     for byte in body:
         assert asking.request(bytes((byte,))) == bytes((byte,))
@@ -199,9 +199,9 @@ def test_a_large_request_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It passes as it comes."""
     head, body = split(STREAM)
     monkeypatch.setattr(question, "MAX_ASKED", len(body))
-    assert requests(Asking(), [STREAM]) == with_question(STREAM)
+    assert requests(UsageRequests(), [STREAM]) == with_question(STREAM)
     monkeypatch.setattr(question, "MAX_ASKED", len(body) - 1)
-    asking = Asking()
+    asking = UsageRequests()
     assert asking.request(head + body[:3]) == head + body[:3]
     assert asking.request(body[3:]) == body[3:]
 
@@ -209,7 +209,7 @@ def test_a_large_request_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("place", [*range(1, len(STREAM), 7), len(STREAM) - 1])
 def test_what_is_held_back_can_be_released(place: int) -> None:
     """The client sends no more, or too much is held: what came of the request passes without a question."""
-    asking = Asking()
+    asking = UsageRequests()
     out = asking.request(STREAM[:place]) + asking.release()
     assert out == STREAM[:place]
     assert (asking.held, asking.waits) == (0, False)
@@ -218,7 +218,7 @@ def test_what_is_held_back_can_be_released(place: int) -> None:
 
 
 def test_what_is_held_back_is_told() -> None:
-    asking, (head, body) = Asking(), split(STREAM)
+    asking, (head, body) = UsageRequests(), split(STREAM)
     asking.request(head)
     assert (asking.held, asking.waits) == (0, True)
     asking.request(body[:-1])
@@ -228,7 +228,7 @@ def test_what_is_held_back_is_told() -> None:
 
 
 def test_the_request_after_a_released_one_is_asked() -> None:
-    asking, (head, body) = Asking(), split(STREAM)
+    asking, (head, body) = UsageRequests(), split(STREAM)
     asking.request(head + body[:5])
     asking.release()
     assert asking.request(body[5:]) == body[5:]
@@ -243,7 +243,7 @@ _CHUNKED = request(b"", Transfer_Encoding="chunked") + chunks(
 def test_the_request_after_one_in_chunks_is_asked_whatever_the_pieces() -> None:
     """Only the one in chunks passes as it is: where it ends is known."""
     for parts in cuts(_CHUNKED):
-        asking = Asking()
+        asking = UsageRequests()
         for _ in range(2):
             assert requests(asking, parts) == _CHUNKED, parts[0]
             assert asking.answer(streamed(WITH)) == streamed(WITH)
@@ -254,7 +254,7 @@ def test_the_request_after_one_in_chunks_is_asked_whatever_the_pieces() -> None:
 def test_a_request_in_chunks_does_not_wait() -> None:
     """Its bytes pass as they come, once it is known that it is in chunks."""
     head, body = split(_CHUNKED)
-    asking = Asking()
+    asking = UsageRequests()
     assert asking.request(head) == head
     for byte in body:
         assert asking.request(bytes((byte,))) == bytes((byte,))
@@ -285,7 +285,7 @@ def test_after_chunks_that_leave_room_for_doubt_nothing_is_asked(name: str) -> N
     sent = request(b"", Transfer_Encoding="chunked") + _DOUBTFUL[name] + STREAM
     all_cuts = cuts(sent) if len(sent) < 3000 else [[sent], cut_at(sent, range(0, len(sent), 997))]
     for parts in all_cuts:
-        asking = Asking()
+        asking = UsageRequests()
         assert requests(asking, parts) == sent, parts[0]
         assert asking.request(STREAM) == STREAM
 
@@ -295,7 +295,7 @@ def test_after_chunks_that_leave_room_for_doubt_nothing_is_asked(name: str) -> N
     ["chunks twice", "chunks of another coding", "chunks, and another length", "two lengths", "HTTP/1.0"],
 )
 def test_after_a_head_that_leaves_room_for_doubt_nothing_is_asked(name: str) -> None:
-    asking = Asking()
+    asking = UsageRequests()
     assert asking.request(_NOT_ASKED[name]) == _NOT_ASKED[name]
     assert asking.request(STREAM) == STREAM
 
@@ -310,7 +310,7 @@ def test_any_body_in_chunks_passes_and_the_next_request_is_asked(
 ) -> None:
     """Also one that holds requests and ends of chunks."""
     sent = request(b"", Transfer_Encoding="Chunked") + chunks(cut_at(body, sizes))
-    asking = Asking()
+    asking = UsageRequests()
     assert requests(asking, cut_at(sent, places)) == sent
     assert asking.request(STREAM) == with_question(STREAM)
 
@@ -335,7 +335,7 @@ def test_any_body_in_chunks_passes_and_the_next_request_is_asked(
 def test_options_that_are_null_are_none(body: bytes, asked: bytes) -> None:
     """They give way to the question, in their place: a second field of that name might not be read."""
     for parts in cuts(request(body)):
-        assert requests(Asking(), parts) == request(asked), parts[0]
+        assert requests(UsageRequests(), parts) == request(asked), parts[0]
 
 
 def test_an_asked_request_asks_for_no_compressed_answer() -> None:
@@ -344,9 +344,9 @@ def test_an_asked_request_asks_for_no_compressed_answer() -> None:
     sent = request(chat_request(stream=True), **codings)
     plain = sent.replace(b"gzip, deflate", b"identity").replace(b"br;q=0.5", b"identity")
     for parts in cuts(sent):
-        assert requests(Asking(), parts) == with_question(plain), parts[0]
+        assert requests(UsageRequests(), parts) == with_question(plain), parts[0]
     other = request(chat_request(), **codings)
-    assert Asking().request(other) == other
+    assert UsageRequests().request(other) == other
 
 
 @pytest.mark.parametrize("first", [request(method="GET"), request(chat_request()), STREAM])
@@ -355,7 +355,7 @@ def test_a_request_before_the_last_answer_is_not_asked(first: bytes) -> None:
     before = with_question(first) if first is STREAM else first
     together = first + STREAM
     for parts in ([together], [first, STREAM], [bytes((byte,)) for byte in together]):
-        asking, out, sent = Asking(), b"", b""
+        asking, out, sent = UsageRequests(), b"", b""
         for part in parts:
             out += asking.request(part, alone=len(sent) < len(first))
             sent += part
@@ -373,7 +373,7 @@ def test_no_request_is_asked_while_an_asked_stream_goes_on() -> None:
 def test_a_client_that_asks_itself_keeps_what_it_gets() -> None:
     """Also where the request after it is asked."""
     own = request(chat_request(stream=True, stream_options={"include_usage": True}))
-    asking = Asking()
+    asking = UsageRequests()
     assert asking.request(own) == own
     assert asking.answer(streamed(WITH)) == streamed(WITH)
     assert asking.request(STREAM) == with_question(STREAM)
@@ -383,7 +383,7 @@ def test_a_client_that_asks_itself_keeps_what_it_gets() -> None:
 
 def test_many_streams_on_one_connection() -> None:
     """Each is asked once its predecessor is answered, and what is between passes."""
-    asking = Asking()
+    asking = UsageRequests()
     between = request(method="GET", path="/health")
     for number in range(5):
         sent = request(chat_request(stream=True, user=str(number)))
@@ -399,5 +399,5 @@ def test_many_streams_on_one_connection() -> None:
 @given(BYTES, st.lists(st.integers(0, 300), max_size=10))
 def test_any_bytes_without_a_stream_pass(data: bytes, places: list[int]) -> None:
     """Every byte in order, in whatever pieces, once the client is at its end."""
-    asking = Asking()
+    asking = UsageRequests()
     assert requests(asking, cut_at(data, places)) + asking.release() == data

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tap.ends import PATIENCE, connect, eventually, late, passes, road
 from tap.streams import ASKED, BEGUN, REST, answer, chat_answer, chat_request, request, split
-from vllm_specdec_exporter.tap import observer
-from vllm_specdec_exporter.tap import relay as module
+from vllm_specdec_exporter.serve.tap import observer
+from vllm_specdec_exporter.serve.tap import relay as module
 
 if TYPE_CHECKING:
     import pytest

@@ -14,11 +14,11 @@ import pytest
 from support.closing import stop_accepting
 from tap.chaos import MOST, Client, Server, expected, plan
 from tap.ends import HOST, eventually, tapping
-from vllm_specdec_exporter.per_request import exchange
-from vllm_specdec_exporter.per_request.observation import RecordState
+from vllm_specdec_exporter.requests import exchange
+from vllm_specdec_exporter.requests.observation import RecordState
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 pytestmark = pytest.mark.full
 

@@ -20,7 +20,7 @@ from tap.streams import (
     split,
     stream_head,
 )
-from vllm_specdec_exporter.tap import relay as module
+from vllm_specdec_exporter.serve.tap import relay as module
 
 _UNTIL_THE_END = {"transfer-encoding": None, "connection": "close"}
 

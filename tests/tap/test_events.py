@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tap.streams import DONE, chat_documents, chat_stream, cut_at, cuts, dump, events, usage_chunk
-from vllm_specdec_exporter.per_request.sse import EventSplitter, EventTooLargeError, data_of
+from vllm_specdec_exporter.requests.exchange import EventSplitter, EventTooLargeError, data_of
 
 _MIXED = (
     b": a comment\n\n"

@@ -22,9 +22,9 @@ from tap.streams import (
     split,
     stream_head,
 )
-from vllm_specdec_exporter.tap import relay as module
-from vllm_specdec_exporter.tap import tap as tap_module
-from vllm_specdec_exporter.tap.relay import ERRORS
+from vllm_specdec_exporter.serve.tap import relay as module
+from vllm_specdec_exporter.serve.tap import tap as tap_module
+from vllm_specdec_exporter.serve.tap.relay import ERRORS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,15 +33,15 @@ from tap.streams import (
     usage_chunk,
 )
 from tap.watching import Watched, observe
-from vllm_specdec_exporter.per_request import exchange
-from vllm_specdec_exporter.per_request.classification import Classification, parse_rule
-from vllm_specdec_exporter.per_request.observation import RecordState
-from vllm_specdec_exporter.tap import observer
+from vllm_specdec_exporter.requests import exchange
+from vllm_specdec_exporter.requests.grouping import Classification, parse_rule
+from vllm_specdec_exporter.requests.observation import RecordState
+from vllm_specdec_exporter.serve.tap import observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 _ASKED = {"include_usage": True}
 _STREAM = request(chat_request(stream=True, stream_options=_ASKED))

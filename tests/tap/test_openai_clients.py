@@ -27,7 +27,7 @@ from tap.streams import (
     events,
     usage_chunk,
 )
-from vllm_specdec_exporter.per_request.observation import RecordState
+from vllm_specdec_exporter.requests.observation import RecordState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

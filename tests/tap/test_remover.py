@@ -32,9 +32,9 @@ from tap.streams import (
     unchunk,
     usage_chunk,
 )
-from vllm_specdec_exporter.per_request import usage
-from vllm_specdec_exporter.tap.asking import Asking
-from vllm_specdec_exporter.tap.heads import MAX_HEAD
+from vllm_specdec_exporter.requests import stream_usage as usage
+from vllm_specdec_exporter.serve.tap.http_framing import MAX_HEAD
+from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
 
 _STREAMS = {
     "as vLLM writes": streamed(WITH),
@@ -296,7 +296,7 @@ def test_a_defect_in_the_reading_passes_traffic_on(monkeypatch: pytest.MonkeyPat
     out = asking.answer(streamed(WITH))
     assert unchunk(split(out)[1])[0] == b"".join(WITH)
     monkeypatch.setattr(usage, "_wishes", _fails)
-    assert Asking().request(STREAM) == STREAM
+    assert UsageRequests().request(STREAM) == STREAM
 
 
 @given(BYTES, st.lists(st.integers(0, 300), max_size=10))

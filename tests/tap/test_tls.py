@@ -25,18 +25,17 @@ from tap.streams import (
     chat_request,
     request,
 )
-from vllm_specdec_exporter.config import UpstreamConfig
-from vllm_specdec_exporter.options import ConfigError
-from vllm_specdec_exporter.per_request.classification import Classification
-from vllm_specdec_exporter.tap.config import TapConfig
-from vllm_specdec_exporter.tap.service import ClientTLS, TapService
-from vllm_specdec_exporter.target import parse_target
-from vllm_specdec_exporter.tls import CertificateFiles
+from vllm_specdec_exporter.config.addresses import parse_target
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.serve.settings import TapConfig, UpstreamConfig
+from vllm_specdec_exporter.serve.tap.tap import ClientTLS, TapService
+from vllm_specdec_exporter.serve.tls import CertificateFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 
 @pytest.fixture(scope="module")

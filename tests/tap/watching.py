@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.per_request.classification import Classification
-from vllm_specdec_exporter.tap.observer import Observer, Watch, look
+from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.serve.tap.observer import Observer, Watch, look
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 
 @dataclass

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 K = 4
-#: What docs/detection.md promises, and Alertmanager's group_wait, in minutes of production.
+#: What docs/reference/detection.md promises, and Alertmanager's group_wait, in minutes of production.
 PROMISED = 12.5
 # A tiny server on a shared CPU drafts little in the five seconds that are five minutes here.
 THRESHOLDS = ("minimum_drafts=30", "advice_minimum_drafts=60")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.programs import COMMAND, clean_environment
-from vllm_specdec_exporter.baseline import load
+from vllm_specdec_exporter.serve.configuration import load_baseline as load
 
 from .conftest import exporter, scrape_when
 from .server import Told, VllmServer, drive, truth

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from vllm_specdec_exporter.webconfig.ciphers import CIPHERS, CURVES
-from vllm_specdec_exporter.webconfig.context import alternative_names, make_context
-from vllm_specdec_exporter.webconfig.document import parse
-from vllm_specdec_exporter.webconfig.fields import WebConfigError
+from vllm_specdec_exporter.serve.web_config.document import parse
+from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
+from vllm_specdec_exporter.serve.web_config.tls import CIPHERS, CURVES, alternative_names, make_context
 from webconfig.https import MUTUAL, TLS, client_context
 from webconfig.pki import NAMES, Pki
 

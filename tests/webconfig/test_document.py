@@ -12,13 +12,12 @@ import pytest
 from support.builders import refusal
 from support.commands import Outcome, run_here
 from support.programs import find_program
-from vllm_specdec_exporter.webconfig.document import WebConfig, parse
-from vllm_specdec_exporter.webconfig.fields import WebConfigError
-from vllm_specdec_exporter.webconfig.source import Source
+from vllm_specdec_exporter.serve.web_config.document import Source, WebConfig, parse
+from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from webconfig.pki import Pki
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.webconfig.source import Loaded
+    from vllm_specdec_exporter.serve.web_config.document import Loaded
 
 CORPUS = Path(__file__).with_name("corpus")
 GOOD = sorted(path.name for path in CORPUS.glob("*.good.yml"))

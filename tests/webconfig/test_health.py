@@ -15,8 +15,8 @@ from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, drip, hang, head, raw
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment
-from vllm_specdec_exporter import health
-from vllm_specdec_exporter.listen_address import loopback_hosts
+from vllm_specdec_exporter.config.addresses import loopback_hosts
+from vllm_specdec_exporter.serve import health
 from webconfig.https import MUTUAL, NO_SERVER, TLS, address_of, guarded, write
 from webconfig.pki import hashed
 

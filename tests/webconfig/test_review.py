@@ -17,17 +17,21 @@ from aiohttp import web
 
 from support.builders import refusal
 from support.programs import eventually
-from vllm_specdec_exporter.admission import Admission, peer_of
-from vllm_specdec_exporter.listener import Listener
-from vllm_specdec_exporter.webconfig import guard as guard_module
-from vllm_specdec_exporter.webconfig import yamltext
-from vllm_specdec_exporter.webconfig.authentication import Authenticator, TooBusyError
-from vllm_specdec_exporter.webconfig.document import WebConfig, parse
-from vllm_specdec_exporter.webconfig.fields import WebConfigError
-from vllm_specdec_exporter.webconfig.guard import Guard
-from vllm_specdec_exporter.webconfig.source import Source
-from vllm_specdec_exporter.webconfig.turns import MAX_OF_ONE_PEER, MAX_WAITING, Turns
-from vllm_specdec_exporter.webconfig.worker import Worker
+from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter, peer_of
+from vllm_specdec_exporter.serve.listener import Listener
+from vllm_specdec_exporter.serve.web_config import fields
+from vllm_specdec_exporter.serve.web_config import middleware as guard_module
+from vllm_specdec_exporter.serve.web_config.basic_auth import (
+    MAX_OF_ONE_PEER,
+    MAX_WAITING,
+    Authenticator,
+    BackgroundThread,
+    FairQueue,
+    TooBusyError,
+)
+from vllm_specdec_exporter.serve.web_config.document import Source, WebConfig, parse
+from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
+from vllm_specdec_exporter.serve.web_config.middleware import WebConfigMiddleware
 from webconfig.https import MUTUAL, TLS, address_of, basic, guarded, write
 from webconfig.pki import hashed
 
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from support.exporter import RunningExporter
-    from vllm_specdec_exporter.result import Reload
+    from vllm_specdec_exporter.observe.result import Reload
     from webconfig.pki import Pki
 
 
@@ -50,10 +54,10 @@ class TestFollowing:
         path = write(pki.folder / "web.yml", {"basic_auth_users": {"alice": hashed("one")}})
         told: list[Reload] = []
         source = Source(str(path))
-        guard = Guard(source, source.load(), told.append)
+        guard = WebConfigMiddleware(source, source.load(), told.append)
         app = web.Application()
         guard.attach(app)
-        admission = Admission(0)
+        admission = ConnectionLimiter(0)
         runner = await admission.set_up(app)
         listener = await Listener.open("127.0.0.1", 0)
         await guard.start(listener, admission)
@@ -132,7 +136,7 @@ class TestFiles:
         def seconds(count: int) -> float:
             text = "".join(f"u{n}: x\n" for n in range(count)).encode()
             begin = time.process_time()
-            assert len(yamltext.read(text)) == count  # type: ignore[arg-type]
+            assert len(fields.parse_yaml(text)) == count  # type: ignore[arg-type]
             return time.process_time() - begin
 
         seconds(100)
@@ -141,18 +145,20 @@ class TestFiles:
     def test_twice(self) -> None:
         """The key that is there twice is named, in whichever mapping."""
         with pytest.raises(WebConfigError, match="'b' is given twice"):
-            yamltext.read(b"x: {a: 1, b: 2, 'b': 3}")
+            fields.parse_yaml(b"x: {a: 1, b: 2, 'b': 3}")
 
     def test_null(self) -> None:
         """Nothing, in any of YAML's words, is the same as left out; in quotes, or as a name, it is a word."""
         for null in ("~", "null", "Null", "NULL", ""):
             text = f"tls_server_config: {null}\nhttp_server_config: {null}\nbasic_auth_users: {null}\n"
-            assert parse(yamltext.read(text.encode())) == WebConfig()
-            assert parse(yamltext.read(null.encode())) == WebConfig()
+            assert parse(fields.parse_yaml(text.encode())) == WebConfig()
+            assert parse(fields.parse_yaml(null.encode())) == WebConfig()
         with pytest.raises(WebConfigError, match=r"^tls_server_config: settings are expected"):
-            parse(yamltext.read(b"tls_server_config: '~'"))
+            parse(fields.parse_yaml(b"tls_server_config: '~'"))
         one = hashed("x")
-        assert parse(yamltext.read(f"basic_auth_users: {{null: {one}}}".encode())).users == (("null", one),)
+        assert parse(fields.parse_yaml(f"basic_auth_users: {{null: {one}}}".encode())).users == (
+            ("null", one),
+        )
 
     def test_null_lets_nobody_in(self) -> None:
         """A list of names that was emptied, and left as a null, is no leave for everybody."""
@@ -161,7 +167,7 @@ class TestFiles:
             b"client_auth_type: RequireAndVerifyClientCert, client_allowed_sans: ~}"
         )
         with pytest.raises(WebConfigError, match="client_allowed_sans: empty"):
-            parse(yamltext.read(text))
+            parse(fields.parse_yaml(text))
 
 
 class TestWorker:
@@ -174,7 +180,7 @@ class TestWorker:
         def panics(error: BaseException) -> None:
             raise error
 
-        worker = Worker("test")
+        worker = BackgroundThread("test")
         for error in (PanicError("oops"), SystemExit(3), KeyboardInterrupt(), StopIteration()):
             with pytest.raises(RuntimeError, match=type(error).__name__) as caught:
                 await asyncio.wait_for(worker.run(panics, error), 5)
@@ -186,7 +192,7 @@ class TestWorker:
 class TestTurns:
     def test_one_peer_after_the_other(self) -> None:
         """Who asked much waits behind who asked once; who asks too much is turned away, and no other."""
-        turns = Turns[str]()
+        turns = FairQueue[str]()
         for item in ("a1", "a2", "b1", "c1", "c2"):
             assert turns.put(item[0], item) is None
         assert [turns.next() for _ in range(6)] == ["a1", "b1", "c1", "a2", "c2", None]
@@ -199,7 +205,7 @@ class TestTurns:
 
     def test_full(self) -> None:
         """Who has none waiting takes the place of one who has more, and of nobody else."""
-        turns = Turns[str]()
+        turns = FairQueue[str]()
         for number in range(MAX_WAITING // 2):
             turns.put(f"{number}", f"first {number}")
             turns.put(f"{number}", f"second {number}")
@@ -257,7 +263,7 @@ class TestFlood:
 
     async def test_clients_that_have_gone(self) -> None:
         """Nothing is computed for who does not wait any more; who brought the same and waits is answered."""
-        known = Authenticator(Worker("test"))
+        known = Authenticator(BackgroundThread("test"))
         known.use([("alice", hashed("right", 9))])
         checked: list[bytes] = []
         matches = known._matches
@@ -280,7 +286,7 @@ class TestFlood:
 
     async def test_an_error_ends_nothing(self) -> None:
         """A check that fails in a way nobody thought of is told, and the next is served."""
-        known = Authenticator(Worker("test"))
+        known = Authenticator(BackgroundThread("test"))
         known.use([("alice", hashed("x"))])
         known._users[b"bob"] = b"no hash at all"
         found = await asyncio.gather(

@@ -19,8 +19,8 @@ import yaml
 
 from support.exporter import Metrics, running_exporter
 from support.programs import eventually
-from vllm_specdec_exporter.webconfig.fields import WebConfigError
-from vllm_specdec_exporter.webconfig.source import Source
+from vllm_specdec_exporter.serve.web_config.document import Source
+from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from webconfig.https import MUTUAL, TLS, address_of, ask, basic, client_context, connect, guarded, write
 from webconfig.pki import Pki, hashed, serial_of
 from webconfig.test_connections import REFUSED

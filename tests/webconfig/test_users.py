@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vllm_specdec_exporter.webconfig.authentication import (
+from vllm_specdec_exporter.serve.web_config.basic_auth import (
     MAX_REMEMBERED,
     MAX_WAITING,
     Authenticator,
+    BackgroundThread,
     TooBusyError,
     parse_header,
 )
-from vllm_specdec_exporter.webconfig.worker import Worker
 from webconfig.https import ask, basic, connect, guarded
 from webconfig.pki import Pki, hashed
 
@@ -133,7 +133,7 @@ class TestCost:
 class TestAuthenticator:
     async def test_users_change(self) -> None:
         """A user who was removed, or whose password changed, is let in no more, however well known."""
-        known = Authenticator(Worker("test"))
+        known = Authenticator(BackgroundThread("test"))
         known.use([("alice", hashed("one")), ("bob", hashed("two"))])
         before = [await known.allows(basic(*who)) for who in (("alice", "one"), ("bob", "two"))]
         known.use([("alice", hashed("other"))])
@@ -145,7 +145,7 @@ class TestAuthenticator:
 
     async def test_users_change_while_a_hash_is_computed(self) -> None:
         """Who was removed meanwhile is not let in."""
-        known = Authenticator(Worker("test"))
+        known = Authenticator(BackgroundThread("test"))
         known.use([("alice", hashed("one", 13))])
         check = asyncio.create_task(known.allows(basic("alice", "one")))
         await asyncio.sleep(0.005)
@@ -158,7 +158,7 @@ class TestAuthenticator:
     async def test_many_users_are_remembered_within_bounds(self) -> None:
         """However many users there are, the memory of them has an end; all are still let in."""
         names = [f"user{n}" for n in range(MAX_REMEMBERED + 20)]
-        known = Authenticator(Worker("test"))
+        known = Authenticator(BackgroundThread("test"))
         one = hashed("x")
         known.use([(name, one) for name in names])
         found = [await known.allows(basic(name, "x")) for name in names]
@@ -169,7 +169,7 @@ class TestAuthenticator:
 
     async def test_the_same_at_once_is_one_hash(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ten scrapes that begin together cost one hash, not ten."""
-        known = Authenticator(Worker("test"))
+        known = Authenticator(BackgroundThread("test"))
         known.use([("alice", hashed("x", 9))])
         checked, matches = list[bytes](), known._matches
 
@@ -185,7 +185,7 @@ class TestAuthenticator:
 
     async def test_too_busy(self) -> None:
         """No more than so many wait; those who do not wait take no place."""
-        known = Authenticator(Worker("test"))
+        known = Authenticator(BackgroundThread("test"))
         known.use([("alice", hashed("x", 9))])
         guesses = [known.allows(basic("alice", f"{n}"), f"{n}") for n in range(MAX_WAITING + 3)]
         found = await asyncio.gather(*guesses, return_exceptions=True)

@@ -1,14 +1,15 @@
-"""Without the tap: Python programs that see requests report them to the exporter themselves.
+"""The library for other programs: the snapshot of an exporter, and a reporter of requests that they see.
 
 ::
 
-    reporter         queues observations, and pushes them from a thread of its own
+    api              `get_metrics`: the snapshot of a running exporter
+    reporter         queues observations, and pushes them from its own thread
     httpx_transport  observes a client of httpx, or wraps one of its transports
     openai           observes a client of openai
     asgi             observes a server: a gateway, or vLLM itself
 
-They need `msgspec` of the exporter's dependencies, and none of the others. What they send are counts, times
-and names; no prompt and no answer enters an observation, so none can leave with one.
+Of the exporter's dependencies it needs only `msgspec`. It sends counts, times and names. No prompt and no
+answer enters an observation.
 """
 
 from __future__ import annotations

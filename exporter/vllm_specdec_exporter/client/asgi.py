@@ -15,8 +15,7 @@ import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from .environment import labels_from, reporter_from
-from .watch import Watcher, harmless
+from .watch import Watcher, harmless, labels_from, reporter_from
 
 if TYPE_CHECKING:
     from typing import Unpack

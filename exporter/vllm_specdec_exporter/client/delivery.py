@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from .. import __version__
-from ..per_request.push import PATH
+from ..requests.push_schema import PATH
 
 #: Bytes of an answer that are read; the exporter's have far fewer.
 _MOST_ANSWER = 64 * 1024
@@ -29,7 +29,7 @@ _UNTOLD = {
 }
 
 
-class Fate(Enum):
+class DeliveryOutcome(Enum):
     """What became of a push."""
 
     TAKEN = auto()
@@ -49,7 +49,7 @@ class Delivered:
         why: what stood in its way, empty where nothing did.
     """
 
-    fate: Fate
+    fate: DeliveryOutcome
     rejected: int = 0
     why: str = ""
 
@@ -104,9 +104,9 @@ class Address:
         try:
             token = self._token or Path(self._token_file).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            return Delivered(Fate.LATER, why=f"the token file cannot be read: {error}")
+            return Delivered(DeliveryOutcome.LATER, why=f"the token file cannot be read: {error}")
         if not token.isprintable() or not token.isascii() or not token:
-            return Delivered(Fate.LATER, why="the token is empty, or holds what a header cannot")
+            return Delivered(DeliveryOutcome.LATER, why="the token is empty, or holds what a header cannot")
         connection = self._connect()
         try:
             return self._send(connection, body, count, token)
@@ -130,17 +130,17 @@ class Address:
         try:
             connection.request("POST", self._path, body, headers)
         except OSError as error:
-            return Delivered(Fate.LATER, why=f"cannot be reached: {error}")
+            return Delivered(DeliveryOutcome.LATER, why=f"cannot be reached: {error}")
         try:
             answer = connection.getresponse()
             return _judge(answer.status, answer.read(_MOST_ANSWER), count)
         except TimeoutError:
-            return Delivered(Fate.LOST, why="no answer in time")
+            return Delivered(DeliveryOutcome.LOST, why="no answer in time")
         except (OSError, http.client.RemoteDisconnected) as error:
             # A proxy in between may have ended it after the exporter had counted.
-            return Delivered(Fate.LOST, why=f"the connection ended: {error}")
+            return Delivered(DeliveryOutcome.LOST, why=f"the connection ended: {error}")
         except http.client.HTTPException as error:
-            return Delivered(Fate.LOST, why=f"no answer of HTTP: {error!r}")
+            return Delivered(DeliveryOutcome.LOST, why=f"no answer of HTTP: {error!r}")
 
 
 def _judge(status: int, body: bytes, count: int) -> Delivered:
@@ -153,9 +153,9 @@ def _judge(status: int, body: bytes, count: int) -> Delivered:
     if status in (200, 400) and isinstance(rejected, int) and 0 <= rejected <= count:
         errors = document.get("errors")
         why = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
-        return Delivered(Fate.TAKEN, rejected, why[:_MOST_TOLD])
+        return Delivered(DeliveryOutcome.TAKEN, rejected, why[:_MOST_TOLD])
     told = str(document.get("error") or _UNTOLD.get(status, ""))[:_MOST_TOLD]
     why = f"answered {status}{': ' if told else ''}{told}"
     if status == 400 and "error" in document:
-        return Delivered(Fate.TAKEN, count, why)
-    return Delivered(Fate.LATER if status in _LATER else Fate.LOST, why=why)
+        return Delivered(DeliveryOutcome.TAKEN, count, why)
+    return Delivered(DeliveryOutcome.LATER if status in _LATER else DeliveryOutcome.LOST, why=why)

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..per_request.usage import Hider, ask
+from ..requests.stream_usage import UsageEventFilter, ask
 from .watch import Watcher, harmless
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class _Eyes:
             request.stream = library.ByteStream(asked)
             request.headers["Content-Length"] = str(len(asked))
             request.headers["Accept-Encoding"] = "identity"
-            hider = Hider()
+            hider = UsageEventFilter()
         watch.request_data(body)
         watch.request_end()
         request.extensions = {**request.extensions, _EXTENSION: (watch, hider)}
@@ -242,7 +242,7 @@ def _library(thing: object) -> Any:
 class _Watched:
     """The body of an answer that is looked at while it is read."""
 
-    def __init__(self, stream: Any, watch: Watch, hider: Hider | None) -> None:
+    def __init__(self, stream: Any, watch: Watch, hider: UsageEventFilter | None) -> None:
         self._stream = stream
         self._watch = watch
         self._hider = hider

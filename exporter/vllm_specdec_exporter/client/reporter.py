@@ -11,17 +11,16 @@ import weakref
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from ..per_request.push import MOST_REQUESTS
-from .delivery import Address, Delivered, Fate
-from .wire import MAX_PUSH, encode, join
+from ..requests.push_schema import MAX_PUSH, MOST_REQUESTS, encode, join
+from .delivery import Address, Delivered, DeliveryOutcome
 
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
     from typing import Self
 
-    from ..per_request.observation import Observation
-    from ..per_request.push import PushedRequest
+    from ..requests.observation import Observation
+    from ..requests.push_schema import PushedRequest
 
 _LOG = logging.getLogger(__package__)
 
@@ -223,7 +222,7 @@ class Reporter:
         body, count, pause = join(requests), len(requests), _FIRST_PAUSE
         while True:
             done = self._address.push(body, count)
-            if done.fate is not Fate.LATER or self._deadline is not None:
+            if done.fate is not DeliveryOutcome.LATER or self._deadline is not None:
                 break
             if time.monotonic() + pause > until:
                 break
@@ -235,7 +234,7 @@ class Reporter:
 
     def _settle(self, done: Delivered, count: int) -> None:
         self._say(done.why)
-        if done.fate is Fate.TAKEN:
+        if done.fate is DeliveryOutcome.TAKEN:
             self._count(sent=count - done.rejected, rejected=done.rejected)
         else:
             self._count(failed=count)

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import logging
 import re
+import ssl
 import time
 import zlib
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar
 
-from ..per_request.answer import ROUTES, route_of
-from ..per_request.classification import TYPE_HEADER, Classification, TypeRule, clean_type, parse_rule
-from ..per_request.exchange import MAX_BODY, Exchange
+from ..requests.exchange import MAX_BODY, Exchange
+from ..requests.grouping import TYPE_HEADER, Classification, TypeRule, clean_type, parse_rule
+from ..requests.openai_api import ROUTES, route_of
+from .reporter import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from .reporter import Reporter
 
 _LOG = logging.getLogger(__package__)
 
@@ -216,3 +217,54 @@ def _as_served(path: str) -> str:
         if bare.endswith(end):
             return f"{bare.removesuffix(end)}{route}{question}{query}"
     return path
+
+
+#: The variables, and what each means.
+VARIABLES = {
+    "SPECDEC_PUSH_URL": "address of the exporter, such as `http://127.0.0.1:9850`; needed",
+    "SPECDEC_PUSH_TOKEN_FILE": "file with the bearer token, read anew for every push; needed",
+    "SPECDEC_PUSH_CA_FILE": "certificates that vouch for the exporter's, PEM; by default those of the system",
+    "SPECDEC_PUSH_TYPE_HEADER": "request header with the type; by default `X-Request-Type`, empty for none",
+    "SPECDEC_PUSH_TYPES": "rules for requests without that header, one a line, as in `--requests.type`",
+    "SPECDEC_PUSH_TENANT_HEADER": "request header that names the tenant",
+    "SPECDEC_PUSH_TENANTS": "tenants that are named to the exporter, between commas; every other is `other`",
+}
+
+
+def reporter_from(environ: Mapping[str, str]) -> Reporter:
+    """Return the reporter that the environment describes.
+
+    Raises:
+        ValueError: a variable is missing, or means nothing; the message names it.
+    """
+    for name in ("SPECDEC_PUSH_URL", "SPECDEC_PUSH_TOKEN_FILE"):
+        if not environ.get(name):
+            msg = f"the environment variable {name} is needed: {VARIABLES[name]}"
+            raise ValueError(msg)
+    tls = None
+    if ca_file := environ.get("SPECDEC_PUSH_CA_FILE"):
+        try:
+            tls = ssl.create_default_context(cafile=ca_file)
+        except OSError as error:
+            msg = f"SPECDEC_PUSH_CA_FILE: {ca_file} cannot be used: {error}"
+            raise ValueError(msg) from error
+    url = environ["SPECDEC_PUSH_URL"]
+    try:
+        return Reporter(url, token_file=environ["SPECDEC_PUSH_TOKEN_FILE"], tls=tls)
+    except ValueError as error:
+        msg = f"SPECDEC_PUSH_URL: {error}"
+        raise ValueError(msg) from error
+
+
+def labels_from(environ: Mapping[str, str]) -> Labels:
+    """Return how the environment says that requests are classified."""
+    labels: Labels = {}
+    if (type_header := environ.get("SPECDEC_PUSH_TYPE_HEADER")) is not None:
+        labels["type_header"] = type_header
+    if rules := environ.get("SPECDEC_PUSH_TYPES"):
+        labels["types"] = [line.strip() for line in rules.splitlines() if line.strip()]
+    if header := environ.get("SPECDEC_PUSH_TENANT_HEADER"):
+        labels["tenant_header"] = header
+    if tenants := environ.get("SPECDEC_PUSH_TENANTS"):
+        labels["tenants"] = [name.strip() for name in tenants.split(",") if name.strip()]
+    return labels

@@ -1,20 +1,17 @@
 """Economics: what speculation costs, and so what it gains.
 
-* `formulas`: the published theory, for acceptance that is the same at every position.
-* `cost`: what a step with drafts costs, relative to one without.
+* `cost`: what a step with drafts costs, relative to one without; the thresholds that fit a method.
 * `profiles`: named costs, shipped as data with their provenance, or from the operator's file.
-* `estimate`: the speedup that a measured acceptance gives under a cost, and where it breaks even.
-* `criteria`: the thresholds that fit a method: published, or from its break-even.
+* `speedup`: the published theory, the speedup that a measured acceptance gives under a cost, its break-even,
+  and the published return on speculation.
 * `choice`: which K pays best, and how sure that is.
-* `schedule`: which K pays best at which batch size, as vLLM takes it.
-* `returns`: the published return on speculation.
+* `speculative_config`: vLLM's ``--speculative-config``, and the K schedule by batch size.
+* `baseline`, `baseline_match`: how fast the server is without speculation, and the comparison with it.
 """
 
 from .cost import CostProfile
-from .estimate import Estimate, estimate
-from .formulas import expected_tokens
 from .profiles import BUILTIN, ProfileError, for_method, parse_profiles
-from .returns import return_on_speculation
+from .speedup import Estimate, estimate, expected_tokens, return_on_speculation
 
 __all__ = [
     "BUILTIN",

@@ -1,6 +1,7 @@
 """Named cost profiles: those shipped as data, and the operator's own.
 
-A file of profiles has one mapping, `profiles`, from names to profiles; docs/cost-profiles.md shows one.
+A file of profiles has one mapping, `profiles`, from names to profiles; an example is in
+docs/reference/cost-profiles.md.
 """
 
 from __future__ import annotations

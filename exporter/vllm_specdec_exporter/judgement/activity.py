@@ -17,8 +17,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..thresholds import Thresholds
-    from ..window import Delta
+    from ..config.thresholds import Thresholds
+    from ..measures.window import Delta
 
 
 class ActivityState(StrEnum):

@@ -2,7 +2,7 @@
 
 The K with the highest speedup is advised (`economics.choice`), if it is likely to be better than the present
 one, and by enough to be worth a restart. Advice once given stands until another is certain to be better
-(`stance`).
+(`advised`).
 
 The published rules of thumb are reported beside it, with the reason where they say something else.
 """
@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
 from ..economics.choice import Choice, Option, Z
-from ..economics.estimate import of_drafts
-from ..economics.schedule import ScheduleRow
+from ..economics.speculative_config import ScheduleRow
+from ..economics.speedup import of_drafts
 from .activity import ActivityState
-from .rules import Rule, apply_rules
-from .stance import Evidence, Stance, Standing, stand
+from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
+from .payoff import Rule, apply_rules
 
 if TYPE_CHECKING:
+    from ..config.thresholds import Thresholds
     from ..economics.cost import CostProfile
-    from ..measures import Measures
-    from ..per_request.positions import DraftShape
-    from ..reading import Counters
-    from ..thresholds import Thresholds
+    from ..engines.reading import Counters
+    from ..measures.measures import DraftShape, Measures
     from .activity import Activity
 
 
@@ -112,20 +111,20 @@ class Case:
 
 
 def advise(
-    case: Case, standing: Standing | None = None, time: float = 0.0, hold: float = 0.0
-) -> tuple[Advice, Standing | None]:
+    case: Case, state: HysteresisState | None = None, time: float = 0.0, hold: float = 0.0
+) -> tuple[Advice, HysteresisState | None]:
     """Return the advice, and what to hand in again next time.
 
     Args:
         case: what it is drawn from.
-        standing: what came back last time of the same life and the same K.
+        state: what came back last time of the same life and the same K.
         time: now, in seconds.
         hold: how long the data must have argued for another at the least before the advice changes.
     """
-    refusal = _refuse(case, standing)
+    refusal = _refuse(case, state)
     measures = case.measures
     if refusal or measures is None:
-        return Advice(reason=refusal), standing
+        return Advice(reason=refusal), state
     batch = measures.estimate.batch_size or 1.0
     survival = measures.position_acceptance_ratio
     shape = _shape(case, measures)
@@ -146,11 +145,11 @@ def advise(
         varying=varying,
         thresholds=case.thresholds,
     )
-    standing = stand(evidence, standing, time, hold)
+    state = apply_hysteresis(evidence, state, time, hold)
     rules = apply_rules(measures, case.profile, case.thresholds)
-    if varying and standing.stance.k != 0:
-        return Advice(reason=_why_varying(measures, case.shape), rules=rules), standing
-    return _advice(evidence.in_window(Z), standing, case, rules, batch), standing
+    if varying and state.advised.k != 0:
+        return Advice(reason=_why_varying(measures, case.shape), rules=rules), state
+    return _advice(evidence.in_window(Z), state, case, rules, batch), state
 
 
 def _shape(case: Case, measures: Measures) -> DraftShape | None:
@@ -165,10 +164,10 @@ def _shape(case: Case, measures: Measures) -> DraftShape | None:
     return shape.of(k) if enough and abs(shape.mean_length / length - 1) <= _ALIKE else None
 
 
-def _refuse(case: Case, standing: Standing | None) -> str:
+def _refuse(case: Case, state: HysteresisState | None) -> str:
     """Say why no advice can be given; empty where it can."""
-    state, measures = case.activity.state, case.measures
-    if state is not ActivityState.ACTIVE or measures is None:
+    measures = case.measures
+    if case.activity.state is not ActivityState.ACTIVE or measures is None:
         return f"no advice: {case.activity.reason}"
     if measures.estimate.speedup is None:
         return "no advice: without the number of running requests, the cost of a step is not known"
@@ -176,7 +175,7 @@ def _refuse(case: Case, standing: Standing | None) -> str:
         return "no advice: the server has no usable counters by position"
     drafts = measures.drafts or 0.0
     # Advice once given is not taken back when traffic wanes a little.
-    least = case.thresholds.advice_minimum_drafts / (2 if standing else 1)
+    least = case.thresholds.advice_minimum_drafts / (2 if state else 1)
     if drafts < least:
         return f"no advice on K: {drafts:,.0f} drafts in the window, {least:,.0f} are needed"
     return ""
@@ -197,12 +196,14 @@ def correction(measures: Measures) -> float:
     return max(0.0, measures.mean_acceptance_length / measured - 1) / (estimate.step_cost - 1)
 
 
-def _advice(choice: Choice, standing: Standing, case: Case, rules: tuple[Rule, ...], batch: float) -> Advice:
-    present, stance = choice.drafted, standing.stance
-    k = stance.k
+def _advice(
+    choice: Choice, state: HysteresisState, case: Case, rules: tuple[Rule, ...], batch: float
+) -> Advice:
+    present, advised = choice.drafted, state.advised
+    k = advised.k
     if k == 0:
         action = Action.DISABLE
-    elif stance.switch:
+    elif advised.switch:
         action = Action.SWITCH_METHOD
     elif k > present:
         action = Action.INCREASE_K
@@ -213,8 +214,8 @@ def _advice(choice: Choice, standing: Standing, case: Case, rules: tuple[Rule, .
     return Advice(
         action=action,
         num_speculative_tokens=k,
-        reason=_reason(action, choice, k, case, batch) + _doubt(choice, standing),
-        doubted=standing.doubt is not None,
+        reason=_reason(action, choice, k, case, batch) + _doubt(choice, state),
+        doubted=state.pending is not None,
         rules=rules,
         options=choice.options,
     )
@@ -257,14 +258,14 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     return f"{words}: positions {k} to {present - 1} cost more than they give"
 
 
-def _doubt(choice: Choice, standing: Standing) -> str:
+def _doubt(choice: Choice, state: HysteresisState) -> str:
     """Say what else the data argue for, or that they argue for nothing else."""
-    if standing.doubt is None:
-        return ", and no other K is sure to gain more" if standing.stance == Stance(choice.drafted) else ""
+    if state.pending is None:
+        return ", and no other K is sure to gain more" if state.advised == AdvisedK(choice.drafted) else ""
     best = choice.best
-    if best.extrapolated and standing.stance.k > choice.drafted:
+    if best.extrapolated and state.advised.k > choice.drafted:
         return ""  # how far beyond is found out by trying
-    if best.num_speculative_tokens == standing.stance.k:
+    if best.num_speculative_tokens == state.advised.k:
         return "; lately another advice seems better, and follows once that is certain"
     other = f"K={best.num_speculative_tokens}" if best.num_speculative_tokens else "no speculation"
     return f"; lately {other} seems better, and advice follows once that is certain"

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..measures import Measures
-    from ..thresholds import Thresholds
+    from ..config.thresholds import Thresholds
+    from ..measures.measures import Measures
 
 
 class QualityLevel(StrEnum):

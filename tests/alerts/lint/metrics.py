@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import promql_parser as promql
 
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
 
 from .bundle import Bundle, Rule, records
 from .expressions import names, nodes, parse, selector_name, short

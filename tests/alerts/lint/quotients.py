@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import promql_parser as promql
 
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.config.thresholds import Thresholds
 
 from .bundle import Bundle, Rule, records
 from .expressions import (

@@ -9,15 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter.baseline.match import QUANTILES
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.baseline_match import QUANTILES
+from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.judgement.payoff import Basis
-from vllm_specdec_exporter.metric import Kind, Scope
-from vllm_specdec_exporter.metrics import METRICS
-from vllm_specdec_exporter.per_request.observation import RecordState, Source
-from vllm_specdec_exporter.per_request.result import Outcome
-from vllm_specdec_exporter.reading import Latencies
-from vllm_specdec_exporter.result import REASONS
-from vllm_specdec_exporter.thresholds import Thresholds
+from vllm_specdec_exporter.observe.result import REASONS
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
+from vllm_specdec_exporter.requests.observation import RecordState, Source
+from vllm_specdec_exporter.requests.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import promql_parser as promql
 
 from alerts.lint.expressions import COMPARISONS, bare, number, operator, selector_name
-from vllm_specdec_exporter.metric import PREFIX
-from vllm_specdec_exporter.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics.metric import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter.settings import DEFAULT_WINDOWS
+from vllm_specdec_exporter.observe.state import DEFAULT_WINDOWS
 
 from .document import leaves
 from .queries import asked, asked_label, variables_in

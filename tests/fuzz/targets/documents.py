@@ -11,35 +11,34 @@ import json
 from typing import TYPE_CHECKING
 
 from fuzz.seeds import fenced
-from vllm_specdec_exporter.baseline.document import BaselineError, decode, encode
+from vllm_specdec_exporter.commands.plan.architecture import ArchitectureError, read_architecture
+from vllm_specdec_exporter.commands.plan.model import from_architecture
+from vllm_specdec_exporter.commands.plan.sizes import FAMILIES, PRECISIONS
+from vllm_specdec_exporter.commands.simulate.scenario import ScenarioError, parse_scenario
+from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
+from vllm_specdec_exporter.economics.baseline import BaselineError, decode, encode
 from vllm_specdec_exporter.economics.profiles import BUILTIN, ProfileError, parse_profiles
-from vllm_specdec_exporter.plan.architecture import ArchitectureError, read_architecture
-from vllm_specdec_exporter.plan.families import FAMILIES
-from vllm_specdec_exporter.plan.model import from_architecture
-from vllm_specdec_exporter.plan.size import PRECISIONS
-from vllm_specdec_exporter.simulator.scenario import ScenarioError, parse_scenario
-from vllm_specdec_exporter.webconfig import document as web_document
-from vllm_specdec_exporter.webconfig.fields import WebConfigError
-from vllm_specdec_exporter.webconfig.yamltext import read as read_texts
-from vllm_specdec_exporter.yaml_file import YAMLFileError, read_yaml
+from vllm_specdec_exporter.serve.web_config import document as web_document
+from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
+from vllm_specdec_exporter.serve.web_config.fields import parse_yaml as read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Modules whose branches guide the fuzzer.
 INSTRUMENTED = (
-    "vllm_specdec_exporter.baseline.document",
+    "vllm_specdec_exporter.economics.baseline",
     "vllm_specdec_exporter.economics.cost",
     "vllm_specdec_exporter.economics.profiles",
-    "vllm_specdec_exporter.plan.architecture",
-    "vllm_specdec_exporter.plan.quantization",
-    "vllm_specdec_exporter.plan.parameters",
-    "vllm_specdec_exporter.simulator.scenario",
-    "vllm_specdec_exporter.webconfig.document",
-    "vllm_specdec_exporter.webconfig.fields",
-    "vllm_specdec_exporter.webconfig.tlssection",
-    "vllm_specdec_exporter.webconfig.yamltext",
-    "vllm_specdec_exporter.yaml_file",
+    "vllm_specdec_exporter.commands.plan.architecture",
+    "vllm_specdec_exporter.commands.plan.sizes",
+    "vllm_specdec_exporter.commands.plan.model",
+    "vllm_specdec_exporter.commands.simulate.scenario",
+    "vllm_specdec_exporter.serve.web_config.document",
+    "vllm_specdec_exporter.serve.web_config.fields",
+    "vllm_specdec_exporter.serve.web_config.tls",
+    "vllm_specdec_exporter.serve.web_config.fields",
+    "vllm_specdec_exporter.config.files",
 )
 
 #: Of a whole bcrypt hash, which is a secret of a kind.
@@ -116,7 +115,11 @@ _KINDS = {
 
 def seeds() -> Iterator[bytes]:
     """Yield the examples of the documentation, and one of each kind that uses every key."""
-    for name, kind in (("cost-profiles.md", b"0"), ("web-configuration.md", b"1"), ("simulator.md", b"4")):
+    for name, kind in (
+        ("reference/cost-profiles.md", b"0"),
+        ("web-configuration.md", b"1"),
+        ("reference/simulator.md", b"4"),
+    ):
         yield from (kind + example for example in fenced(name, "yaml"))
     yield from (kind + b"{[" for kind in _KINDS)
     yield b"5alice\x1e$2y$10$\x1e"

@@ -26,22 +26,22 @@ from typing import TYPE_CHECKING
 from prometheus_client.parser import text_string_to_metric_families
 
 from fuzz.seeds import DATA
-from vllm_specdec_exporter.dialects import DIALECTS, Unrecognized, read
-from vllm_specdec_exporter.dialects._dialect import (
+from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
+from vllm_specdec_exporter.engines.dialect import (
     MAX_DEFECTS,
     MAX_ENGINES,
     MAX_LABEL,
     MAX_POSITIONS,
     MAX_VALUE,
+    histogram_names,
 )
-from vllm_specdec_exporter.dialects._latencies import histogram_names
-from vllm_specdec_exporter.exposition import MAX_LINE, MAX_LINES, Line, MalformedExposition, Selection
-from vllm_specdec_exporter.reading import EngineReading
+from vllm_specdec_exporter.engines.reading import EngineReading
+from vllm_specdec_exporter.exposition.text import MAX_LINE, MAX_LINES, Line, MalformedExposition, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vllm_specdec_exporter.reading import Reading
+    from vllm_specdec_exporter.engines.reading import Reading
 
 #: What the first byte of an input says, as bits of its number; ``0`` to ``7`` say it in plain sight.
 LATENCIES, OPENMETRICS, COMPACT = 1, 2, 4
@@ -52,10 +52,10 @@ MAX_MESSAGE = 3000
 
 #: Modules whose branches guide the fuzzer.
 INSTRUMENTED = (
-    "vllm_specdec_exporter.exposition",
-    "vllm_specdec_exporter.dialects",
-    "vllm_specdec_exporter.dialects._dialect",
-    "vllm_specdec_exporter.dialects._latencies",
+    "vllm_specdec_exporter.exposition.text",
+    "vllm_specdec_exporter.engines",
+    "vllm_specdec_exporter.engines.dialect",
+    "vllm_specdec_exporter.engines.dialect",
 )
 
 _COUNTED = {name for dialect in DIALECTS for name in dialect.names()}

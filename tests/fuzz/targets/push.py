@@ -12,15 +12,15 @@ import math
 from typing import TYPE_CHECKING
 
 from tap.streams import RECORD
-from vllm_specdec_exporter.per_request.push import MOST_REQUESTS, PushError, read_push
+from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS, PushError, read_push
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Modules whose branches guide the fuzzer.
 INSTRUMENTED = (
-    "vllm_specdec_exporter.per_request.push",
-    "vllm_specdec_exporter.per_request.record",
+    "vllm_specdec_exporter.requests.push_schema",
+    "vllm_specdec_exporter.requests.observation",
 )
 
 #: Stands for a prompt, a user, a key: for what is nobody's business.

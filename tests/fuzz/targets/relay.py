@@ -5,9 +5,9 @@ promised:
 
 - `EventSplitter`: the same events as a plain reading of the standard finds, and no byte lost; no event above
   the limit.
-- `Remover`: to a client, the answer is the same whatever the pieces; one without usage is what came.
-- `Hider`: likewise, of the events alone.
-- `Asking`: what is sent is what came, but for the question, the length that it changes, and compression.
+- `UsageEventRemover`: to a client, the answer is the same whatever the pieces.
+- `UsageEventFilter`: likewise, of the events alone.
+- `UsageRequests`: what is sent is what came, but for the question, its length, and compression.
 - `Observer`: no exception, the same observations and counts whatever the pieces, and nothing held at the end.
 """
 
@@ -30,33 +30,38 @@ from tap.streams import (
     request,
     stream_head,
 )
-from vllm_specdec_exporter.per_request.classification import Classification
-from vllm_specdec_exporter.per_request.exchange import MAX_BODY, MAX_EVENT
-from vllm_specdec_exporter.per_request.sse import EventSplitter, EventTooLargeError, data_of
-from vllm_specdec_exporter.per_request.usage import Hider
-from vllm_specdec_exporter.tap.asking import Asking
-from vllm_specdec_exporter.tap.observer import UNOBSERVED, Observer, Watch
-from vllm_specdec_exporter.tap.remover import Remover
+from vllm_specdec_exporter.requests.exchange import (
+    MAX_BODY,
+    MAX_EVENT,
+    EventSplitter,
+    EventTooLargeError,
+    data_of,
+)
+from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.requests.stream_usage import UsageEventFilter
+from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED, Observer, Watch
+from vllm_specdec_exporter.serve.tap.usage_removal import UsageEventRemover
+from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from vllm_specdec_exporter.per_request.observation import Observation
+    from vllm_specdec_exporter.requests.observation import Observation
 
 #: Modules whose branches guide the fuzzer.
 INSTRUMENTED = (
-    "vllm_specdec_exporter.per_request.answer",
-    "vllm_specdec_exporter.per_request.exchange",
-    "vllm_specdec_exporter.per_request.record",
-    "vllm_specdec_exporter.per_request.sse",
-    "vllm_specdec_exporter.per_request.usage",
-    "vllm_specdec_exporter.tap.asking",
-    "vllm_specdec_exporter.tap.chunked",
-    "vllm_specdec_exporter.tap.heads",
-    "vllm_specdec_exporter.tap.messages",
-    "vllm_specdec_exporter.tap.observer",
-    "vllm_specdec_exporter.tap.question",
-    "vllm_specdec_exporter.tap.remover",
+    "vllm_specdec_exporter.requests.openai_api",
+    "vllm_specdec_exporter.requests.exchange",
+    "vllm_specdec_exporter.requests.observation",
+    "vllm_specdec_exporter.requests.exchange",
+    "vllm_specdec_exporter.requests.stream_usage",
+    "vllm_specdec_exporter.serve.tap.usage_request",
+    "vllm_specdec_exporter.serve.tap.http_framing",
+    "vllm_specdec_exporter.serve.tap.http_framing",
+    "vllm_specdec_exporter.serve.tap.observer",
+    "vllm_specdec_exporter.serve.tap.observer",
+    "vllm_specdec_exporter.serve.tap.usage_request",
+    "vllm_specdec_exporter.serve.tap.usage_removal",
 )
 
 #: Between what the client sends and what the server sends.
@@ -151,7 +156,7 @@ def _two_ends(data: bytes, start: int, end: int) -> bool:
 
 
 def _check_remover(data: bytes, way: int) -> None:
-    whole, cut = Remover(), Remover()
+    whole, cut = UsageEventRemover(), UsageEventRemover()
     at_once = whole.feed(data) + whole.end()
     in_pieces = b"".join(map(cut.feed, pieces(data, way))) + cut.end()
     assert _as_read(at_once) == _as_read(in_pieces), f"{at_once!r} or {in_pieces!r}"
@@ -204,7 +209,7 @@ def _as_read(data: bytes) -> bytes:
 def _check_asking(data: bytes, way: int) -> None:
     if _WANTED in data:
         return
-    asking = Asking()
+    asking = UsageRequests()
     sent = b"".join(asking.request(piece, alone=way < 128) for piece in pieces(data, way)) + asking.release()
     if _WANTED not in sent:
         assert sent == data, f"{sent!r} instead of {data!r}"
@@ -262,7 +267,7 @@ def _watch(data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool) -> t
 
 
 def _check_hider(data: bytes, way: int) -> None:
-    whole, cut = Hider(), Hider()
+    whole, cut = UsageEventFilter(), UsageEventFilter()
     at_once = whole.feed(data) + whole.rest()
     in_pieces = b"".join(map(cut.feed, pieces(data, way))) + cut.rest()
     assert at_once == in_pieces, f"{at_once!r} or {in_pieces!r}"

@@ -16,31 +16,30 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter.config import build
-from vllm_specdec_exporter.duration import format_duration, parse_duration
-from vllm_specdec_exporter.option_table import OPTIONS
-from vllm_specdec_exporter.options import ConfigError, gather
-from vllm_specdec_exporter.target import parse_target
-from vllm_specdec_exporter.values import file
-from vllm_specdec_exporter.yaml_file import YAMLFileError, read_yaml
+from vllm_specdec_exporter.config.addresses import parse_target
+from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
+from vllm_specdec_exporter.config.options import ConfigError, gather
+from vllm_specdec_exporter.config.values import file, format_duration, parse_duration
+from vllm_specdec_exporter.serve.configuration import build
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 #: Modules whose branches guide the fuzzer.
 INSTRUMENTED = (
-    "vllm_specdec_exporter.config",
-    "vllm_specdec_exporter.duration",
-    "vllm_specdec_exporter.listen_address",
-    "vllm_specdec_exporter.options",
-    "vllm_specdec_exporter.request_options",
-    "vllm_specdec_exporter.speculation",
-    "vllm_specdec_exporter.target",
-    "vllm_specdec_exporter.thresholds",
-    "vllm_specdec_exporter.values",
-    "vllm_specdec_exporter.yaml_file",
-    "vllm_specdec_exporter.per_request.classification",
-    "vllm_specdec_exporter.per_request.grouping",
+    "vllm_specdec_exporter.serve.configuration",
+    "vllm_specdec_exporter.config.values",
+    "vllm_specdec_exporter.config.addresses",
+    "vllm_specdec_exporter.config.options",
+    "vllm_specdec_exporter.serve.request_options",
+    "vllm_specdec_exporter.economics.speculative_config",
+    "vllm_specdec_exporter.config.addresses",
+    "vllm_specdec_exporter.config.thresholds",
+    "vllm_specdec_exporter.config.values",
+    "vllm_specdec_exporter.config.files",
+    "vllm_specdec_exporter.requests.grouping",
+    "vllm_specdec_exporter.requests.grouping",
 )
 
 SECRET = "s3cr3t"

@@ -1,0 +1,84 @@
+"""The snapshot for Python programs: `get_metrics()` asks a running exporter and returns typed objects."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING
+
+from ..publish import snapshot
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping, Sequence
+
+    from ..observe.result import ExporterResult
+
+
+class SnapshotError(Exception):
+    """No snapshot could be had. The message says why."""
+
+
+def get_metrics(
+    url: str = "http://127.0.0.1:9850",
+    *,
+    model_name: str = "",
+    engine: str = "",
+    window: str = "",
+    metric: Sequence[str] = (),
+    timeout: float = 5.0,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> ExporterResult:
+    """Return the latest result of a running exporter.
+
+    Args:
+        url: the exporter's address.
+        model_name: only engines with this label.
+        engine: only engines with this label.
+        window: only the window of this name, such as ``5m``.
+        metric: only these metrics, with or without the prefix; other fields have their defaults.
+        timeout: seconds to wait for an answer.
+        headers: further request headers, such as an Authorization.
+        tls: TLS settings for an https address.
+
+    Raises:
+        SnapshotError: the exporter cannot be reached, refuses a filter, or its answer is no snapshot.
+    """
+    query = [
+        (name, value)
+        for name, value in (("model_name", model_name), ("engine", engine), ("window", window))
+        if value
+    ]
+    query += [("metric", name) for name in metric]
+    address = f"{url.rstrip('/')}/api/v1/snapshot?{urllib.parse.urlencode(query)}"
+    if not address.startswith(("http://", "https://")):
+        msg = f"{url!r} is not an http or https address"
+        raise SnapshotError(msg)
+    # The exporter is near: no proxy of the environment stands between.
+    handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
+    try:
+        request = urllib.request.Request(address, headers=dict(headers or {}))  # noqa: S310 - checked above
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
+            body = answer.read()
+    except urllib.error.HTTPError as error:
+        msg = f"{url} answered {error.code}: {_reason(error.read())}"
+        raise SnapshotError(msg) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        msg = f"{url} cannot be reached: {getattr(error, 'reason', error)}"
+        raise SnapshotError(msg) from error
+    try:
+        return snapshot.decode(body)
+    except ValueError as error:
+        msg = f"{url} did not answer with a snapshot: {error}"
+        raise SnapshotError(msg) from error
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace").strip()

@@ -1,0 +1,313 @@
+"""The flags of `act`: what they mean, and what is checked before anything listens."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...config import files
+from ...config.addresses import parse_listen_address
+from ...config.options import ConfigError
+from ...config.values import format_duration, parse_duration
+from .decision import problem_of
+from .ledger import FORGET_AFTER, Limits, State, StateError
+from .ledger import load as load_state
+from .process import Executor, Kubernetes, Script, Workload
+from .runner import Settings
+from .server import TokenError, TokenFile, is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_KINDS = ("deployment", "statefulset")
+#: Names of Kubernetes objects: RFC 1123 subdomains; of namespaces: RFC 1123 labels.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that `act` was told, checked.
+
+    Attributes:
+        settings: of the runner.
+        state: what outlived the last process.
+        listen: host and port.
+        token: who may send alerts; ``None`` for everybody who can reach the server.
+        log_file: where events go; ``None`` for standard output.
+    """
+
+    settings: Settings
+    state: State
+    listen: tuple[str, int]
+    token: TokenFile | None
+    log_file: Path | None
+
+
+def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `act`."""
+    group = parser.add_argument_group("what to do")
+    group.add_argument(
+        "--execute",
+        action="store_true",
+        help="Really do it, with --script or --kubernetes.workload. Default: dry-run, which only tells.",
+    )
+    group.add_argument(
+        "--script",
+        dest="script",
+        metavar="PATH",
+        help="Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER, with "
+        "the alert as JSON on standard input.",
+    )
+    group.add_argument(
+        "--script.timeout",
+        dest="script_timeout",
+        type=_duration(0.1, 3600.0),
+        default=60.0,
+        metavar="DURATION",
+        help="Time that the program (or kubectl) may take before it is killed. Default: 60s.",
+    )
+    group.add_argument(
+        "--kubernetes.workload",
+        dest="workloads",
+        type=_workload,
+        action="append",
+        default=[],
+        metavar="MODEL=NAMESPACE/KIND/NAME",
+        help="Workload that serves a model, to annotate with kubectl; KIND is deployment or statefulset; "
+        "repeatable.",
+    )
+    group.add_argument(
+        "--kubernetes.context",
+        dest="context",
+        type=_context,
+        metavar="NAME",
+        help="Context of the kubeconfig. Default: its current one.",
+    )
+    group.add_argument(
+        "--kubernetes.restart",
+        dest="restart",
+        action="store_true",
+        help="Annotate the pod template instead, which replaces all pods (a rollout).",
+    )
+    _add_limits(parser)
+    _add_web(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how often, and what is remembered")
+    group.add_argument(
+        "--limit.per-model",
+        dest="per_model",
+        type=_duration(0.0, FORGET_AFTER),
+        default=Limits().per_model,
+        metavar="DURATION",
+        help="Least time between two actions on one model. Default: 1h.",
+    )
+    group.add_argument(
+        "--limit.per-hour",
+        dest="per_hour",
+        type=_count,
+        default=Limits().per_hour,
+        metavar="N",
+        help="Most actions in an hour, over all models. Default: 4.",
+    )
+    group.add_argument(
+        "--state.file",
+        dest="state_file",
+        type=Path,
+        metavar="FILE",
+        help="File that remembers across restarts what was done. Default: none.",
+    )
+    group.add_argument(
+        "--log.file",
+        dest="log_file",
+        type=Path,
+        metavar="FILE",
+        help="File that gets the events, one JSON line each. Default: standard output.",
+    )
+
+
+def _add_web(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("who may send alerts")
+    group.add_argument(
+        "--web.listen-address",
+        dest="listen_address",
+        default="127.0.0.1:9851",
+        metavar="ADDRESS",
+        help="Address to listen on. Default: 127.0.0.1:9851.",
+    )
+    group.add_argument(
+        "--web.token-file",
+        dest="token_file",
+        type=Path,
+        metavar="FILE",
+        help="File with the bearer token that Alertmanager sends; read anew when it changes.",
+    )
+    group.add_argument(
+        "--web.insecure",
+        dest="insecure",
+        action="store_true",
+        help="Take alerts from anybody who can reach an address other than loopback.",
+    )
+
+
+def read_config(args: argparse.Namespace) -> Config:
+    """Return what the flags ask for.
+
+    Raises:
+        ConfigError: something in them cannot be used.
+    """
+    settings = Settings(
+        execute=args.execute,
+        executor=_executor(args),
+        timeout=args.script_timeout,
+        limits=Limits(args.per_model, args.per_hour),
+        state_file=args.state_file,
+    )
+    if settings.execute and settings.executor is None:
+        msg = "--execute: needs --script or --kubernetes.workload to say what is done"
+        raise ConfigError(msg)
+    state = _state(args.state_file)
+    _check_log(args.log_file)
+    token = _token(args.token_file)
+    return Config(settings, state, _listen(args, secured=token is not None), token, args.log_file)
+
+
+def _executor(args: argparse.Namespace) -> Executor | None:
+    if args.script is not None and args.workloads:
+        msg = "--script and --kubernetes.workload: give one of them"
+        raise ConfigError(msg)
+    if not args.workloads and (args.context or args.restart):
+        flag = "--kubernetes.context" if args.context else "--kubernetes.restart"
+        msg = f"{flag}: needs --kubernetes.workload"
+        raise ConfigError(msg)
+    if args.script is not None:
+        return Script(_program(args.script))
+    if args.workloads:
+        if args.execute and shutil.which("kubectl") is None:
+            msg = "--kubernetes.workload: there is no kubectl on PATH"
+            raise ConfigError(msg)
+        return Kubernetes(_by_model(args.workloads), args.context or "", args.restart)
+    return None
+
+
+def _program(text: str) -> str:
+    path = Path(text).absolute()  # no search in PATH, and no matter of the working directory
+    if not path.is_file():
+        msg = f"--script {json.dumps(text)}: is no file"
+        raise ConfigError(msg)
+    if not os.access(path, os.X_OK):
+        msg = f"--script {json.dumps(text)}: is not executable"
+        raise ConfigError(msg)
+    return str(path)
+
+
+def _by_model(pairs: Sequence[tuple[str, Workload]]) -> dict[str, Workload]:
+    found: dict[str, Workload] = {}
+    for model, workload in pairs:
+        if model in found:
+            msg = f"--kubernetes.workload: model {json.dumps(model)} is given twice; each has one workload"
+            raise ConfigError(msg)
+        found[model] = workload
+    return found
+
+
+def _state(path: Path | None) -> State:
+    if path is None:
+        return State()
+    flag = f"--state.file {json.dumps(str(path))}"
+    try:
+        state = load_state(path)
+        files.try_to_write(path)
+    except StateError as error:
+        msg = f"{flag}: {error}; remove the file to begin anew, and what was done is forgotten"
+        raise ConfigError(msg) from error
+    except OSError as error:
+        msg = f"{flag}: cannot be written: {error.strerror}"
+        raise ConfigError(msg) from error
+    return state
+
+
+def _check_log(path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        with path.open("a"):
+            pass
+    except OSError as error:
+        msg = f"--log.file {json.dumps(str(path))}: cannot be written: {error.strerror}"
+        raise ConfigError(msg) from error
+
+
+def _token(path: Path | None) -> TokenFile | None:
+    try:
+        return None if path is None else TokenFile(path)
+    except TokenError as error:
+        msg = f"--web.token-file {json.dumps(str(path))}: {error}"
+        raise ConfigError(msg) from error
+
+
+def _listen(args: argparse.Namespace, *, secured: bool) -> tuple[str, int]:
+    flag = f"--web.listen-address {json.dumps(args.listen_address)}"
+    try:
+        host, port = parse_listen_address(args.listen_address)
+    except ValueError as error:
+        msg = f"{flag}: {error}"
+        raise ConfigError(msg) from error
+    if secured and args.insecure:
+        msg = "--web.insecure and --web.token-file: give one of them"
+        raise ConfigError(msg)
+    if not (secured or args.insecure or is_loopback(host)):
+        msg = f"{flag}: others can reach it: give --web.token-file, or a loopback address, or --web.insecure"
+        raise ConfigError(msg)
+    return host, port
+
+
+def _duration(least: float, most: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            raise _refused(text, str(error)) from error
+        if not least <= seconds <= most:
+            raise _refused(text, f"allowed: from {format_duration(least)} to {format_duration(most)}")
+        return seconds
+
+    return parse
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 5 and 1 <= int(text) <= 1000):
+        raise _refused(text, "allowed: a whole number from 1 to 1000")
+    return int(text)
+
+
+def _workload(text: str) -> tuple[str, Workload]:
+    model, _, place = text.rpartition("=")
+    parts = place.split("/")
+    if not model or len(parts) != 3:
+        raise _refused(text, "allowed: MODEL=NAMESPACE/KIND/NAME")
+    namespace, kind, name = parts
+    if kind not in _KINDS:
+        raise _refused(text, f"KIND is {' or '.join(_KINDS)}")
+    if not (_LABEL.fullmatch(namespace) and _NAME.fullmatch(name)):
+        raise _refused(text, "NAMESPACE and NAME are names of Kubernetes: a-z, 0-9, - and, in NAME, dots")
+    return model, Workload(namespace, kind, name)
+
+
+def _context(text: str) -> str:
+    problem = problem_of(text) or ("" if text else "is empty")
+    if problem:
+        raise _refused(text, f"{problem}; allowed: a name of the kubeconfig")
+    return text
+
+
+def _refused(text: Any, why: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"{json.dumps(text, ensure_ascii=False)}: {why}")

@@ -1,0 +1,1 @@
+"""`baseline`: record how fast a server is without speculation."""

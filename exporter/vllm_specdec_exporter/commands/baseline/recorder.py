@@ -1,0 +1,152 @@
+"""Recording a baseline: what finished between two samples belongs to the load between them.
+
+Only time without drafts counts. A server that speculates by a K schedule has such times too, its K=0 phases;
+what finishes soon after the last draft was partly speculated for, and is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from ...economics.baseline import LOADS, BaselineError, LoadBucket
+from ...economics.baseline_match import increase
+from ...engines.reading import Latencies
+from ...measures.history import running_between, started_anew
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...exposition.histogram import Histogram
+    from ...measures.history import Sample
+
+
+@dataclass(slots=True)
+class _Sums:
+    load: float = 0.0
+    seconds: float = 0.0
+    generation_tokens: float = 0.0
+    latencies: Latencies = Latencies()
+
+
+class Recorder:
+    """Sorts the increases between samples of one engine into load buckets.
+
+    Args:
+        settle: seconds behind the last draft that are left out.
+
+    Attributes:
+        speculating_seconds: time that was left out because of drafts.
+        idle_seconds: time in which nothing was generated.
+    """
+
+    def __init__(self, settle: float = 30.0) -> None:
+        self._settle = settle
+        self._buckets: dict[int, _Sums] = {}
+        self._previous: Sample | None = None
+        self._drafted_at: float | None = None
+        self.speculating_seconds = 0.0
+        self.idle_seconds = 0.0
+
+    def observe(self, sample: Sample) -> None:
+        """Take in the next sample."""
+        previous, self._previous = self._previous, sample
+        if previous is None or sample.time <= previous.time:
+            return
+        if started_anew(previous.counters, sample.counters):
+            return
+        seconds = sample.time - previous.time
+        if (sample.counters.drafts or 0.0) > (previous.counters.drafts or 0.0):
+            self._drafted_at = sample.time
+        if self._drafted_at is not None and previous.time < self._drafted_at + self._settle:
+            self.speculating_seconds += seconds
+            return
+        tokens = (sample.counters.generation_tokens or 0.0) - (previous.counters.generation_tokens or 0.0)
+        load = running_between(previous, sample)
+        if tokens <= 0 or load is None:
+            self.idle_seconds += seconds
+            return
+        found = increase(previous.latencies, sample.latencies)
+        if found is None:
+            return
+        sums = self._buckets.setdefault(_place(load), _Sums())
+        sums.load += load * seconds
+        sums.seconds += seconds
+        sums.generation_tokens += tokens
+        sums.latencies = _plus(sums.latencies, found)
+
+    def interrupt(self) -> None:
+        """Note that a sample was missed: another process may answer next."""
+        self._previous = None
+
+    def include(self, buckets: Iterable[LoadBucket]) -> None:
+        """Add what was recorded elsewhere: by another engine of the model, or at another time.
+
+        Raises:
+            BaselineError: its histograms have other buckets.
+        """
+        for bucket in buckets:
+            sums = self._buckets.setdefault(_place(bucket.requests_running), _Sums())
+            try:
+                latencies = _plus(sums.latencies, bucket.latencies)
+            except ValueError as error:
+                msg = f"recorded with other histogram buckets, so it cannot be added to ({error})"
+                raise BaselineError(msg) from error
+            sums.load += bucket.requests_running * bucket.seconds
+            sums.seconds += bucket.seconds
+            sums.generation_tokens += bucket.generation_tokens
+            sums.latencies = latencies
+
+    @property
+    def requests(self) -> float:
+        """Requests recorded so far."""
+        return sum(_finished(sums.latencies) for sums in self._buckets.values())
+
+    def buckets(self) -> tuple[LoadBucket, ...]:
+        """Return what was recorded, by rising load; loads at which nothing finished are left out.
+
+        Raises:
+            BaselineError: nothing was; the message says why.
+        """
+        buckets = tuple(
+            LoadBucket(
+                requests_running=sums.load / sums.seconds,
+                seconds=sums.seconds,
+                generation_tokens=sums.generation_tokens,
+                requests=_finished(sums.latencies),
+                latencies=sums.latencies,
+            )
+            for _, sums in sorted(self._buckets.items())
+            if _finished(sums.latencies)
+        )
+        if not buckets:
+            raise BaselineError(self._why_empty())
+        return buckets
+
+    def _why_empty(self) -> str:
+        if self.speculating_seconds > self.idle_seconds:
+            return (
+                "the server speculated nearly all the time: record a server without "
+                "--speculative-config, or longer phases with K=0"
+            )
+        if self._buckets:
+            return "no request finished: record for longer"
+        return "nothing was generated: send it the usual traffic meanwhile"
+
+
+def _place(load: float) -> int:
+    """Return the index of the load bucket that a load belongs to."""
+    return next((i for i, most in enumerate(LOADS) if load <= most), len(LOADS) - 1)
+
+
+def _finished(latencies: Latencies) -> float:
+    found = latencies.time_per_output_token
+    return found.count if found else 0.0
+
+
+def _plus(sums: Latencies, found: Latencies) -> Latencies:
+    together: dict[str, Histogram | None] = {}
+    for item in fields(Latencies):
+        before, more = getattr(sums, item.name), getattr(found, item.name)
+        together[item.name] = before.plus(more) if before and more else (more or before)
+    return Latencies(**together)

@@ -1,0 +1,77 @@
+"""Comparing servers: speculation on against off, method against method, K against K.
+
+Each side is the snapshot of one server over a period, from `check --json`, from a running exporter or watched
+by `watch`; `compare` puts any number of them beside the first::
+
+    from vllm_specdec_exporter.commands import compare
+
+    plain, drafting = (compare.side_of(snapshot, name) for name, snapshot in snapshots.items())
+    comparison = compare.compare([plain, drafting], claim=1.5)
+    print(comparison.pairs[0].speed.text)
+
+* `side`, `pooling`: what a server did over its period, its engines taken together.
+* `statistics`: means, ratios and differences with their intervals.
+* `verdict`: were they equally busy? Faster, slower, no difference or unknown; what speculation gains.
+* `comparison`: the whole. `rows`, `report`: as a table, as text and as an HTML report.
+* `sources`: where sides come from: servers and files.
+"""
+
+from .comparison import FORMAT, Comparison, LatencyComparison, Pair, compare
+from .report import render
+from .side import Side, SideError, side_of
+from .sources import Source, parse_source, parse_sources, read, watch
+from .statistics import (
+    Acceptance,
+    Interval,
+    SampleMean,
+    difference_of_lengths,
+    difference_of_means,
+    difference_of_ratios,
+    ratio_of_means,
+)
+from .verdict import (
+    Claim,
+    ClaimOutcome,
+    Gain,
+    LoadComparison,
+    Outcome,
+    Speed,
+    compare_load,
+    judge_claim,
+    judge_gain,
+    judge_speed,
+)
+
+__all__ = [
+    "FORMAT",
+    "Acceptance",
+    "Claim",
+    "ClaimOutcome",
+    "Comparison",
+    "Gain",
+    "Interval",
+    "LatencyComparison",
+    "LoadComparison",
+    "Outcome",
+    "Pair",
+    "SampleMean",
+    "Side",
+    "SideError",
+    "Source",
+    "Speed",
+    "compare",
+    "compare_load",
+    "difference_of_lengths",
+    "difference_of_means",
+    "difference_of_ratios",
+    "judge_claim",
+    "judge_gain",
+    "judge_speed",
+    "parse_source",
+    "parse_sources",
+    "ratio_of_means",
+    "read",
+    "render",
+    "side_of",
+    "watch",
+]

@@ -1,0 +1,215 @@
+"""`compare`: two or more servers, or recorded snapshots of them, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...config import files
+from ...config.options import ConfigError, add_flags, gather
+from ...config.values import format_duration
+from ...measures.window import Window
+from ...publish import snapshot
+from ...serve import configuration as config
+from ...serve.option_table import OPTIONS as ALL_OPTIONS
+from ..arguments import seconds_of
+from .comparison import Comparison, compare
+from .report import render
+from .side import Side, SideError, side_of
+from .sources import Source, parse_sources, read, watch
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from ...observe.result import ExporterResult
+
+# Exit codes.
+COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
+
+#: The options of `serve` that mean the same here, for every side. The servers are arguments.
+OPTIONS = tuple(
+    option
+    for option in ALL_OPTIONS
+    if option.name in ("cost.profile", "cost.file", "threshold")
+    or (option.name.startswith("vllm.") and option.name != "vllm.url")
+)
+_SAMPLES = 6
+_SHORTEST, _LONGEST = 1.0, 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `compare`."""
+    parser.epilog = (
+        f"Exit codes: {COMPARED} compared; {INCONCLUSIVE} compared, but nothing can be said of the speed; "
+        f"{USAGE} bad usage; {UNREACHABLE} a side cannot be reached or read."
+    )
+    parser.add_argument(
+        "sides",
+        nargs="+",
+        metavar="SIDE",
+        help="[NAME=]URL of a server to watch, or [NAME=]FILE with a snapshot as check --json, --save and "
+        "/api/v1/snapshot give it; FILE#ADDRESS picks one of several servers in it. "
+        "The first is the reference.",
+    )
+    parser.add_argument(
+        "--for", dest="duration", default="30s", metavar="DURATION", help="How long to watch. Default: 30s."
+    )
+    parser.add_argument(
+        "--model", default="", metavar="NAME", help="Compare this model, where a side has several."
+    )
+    parser.add_argument(
+        "--claim",
+        metavar="SPEEDUP",
+        help="Check a claimed speedup, such as 1.5: of speculation where one side has none, else of each "
+        "further side over the first.",
+    )
+    parser.add_argument("--json", action="store_true", help="Print the comparison as JSON instead.")
+    parser.add_argument("--html", metavar="FILE", help="Write a report with plots as well.")
+    parser.add_argument(
+        "--save",
+        metavar="FILE",
+        help="Write what was seen of the servers watched, to be a side later. With several: FILE#ADDRESS.",
+    )
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
+    )
+    add_flags(parser, OPTIONS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare the sides and return the exit code."""
+    sources = parse_sources(args.sides)
+    duration, claim = seconds_of("--for", args.duration, _SHORTEST, _LONGEST), _claim(args.claim)
+    live = [source for source in sources if source.target is not None]
+    if args.save and not live:
+        msg = f"--save {json.dumps(args.save)}: no side is watched, so there is nothing to save"
+        raise ConfigError(msg)
+    for flag, path in (("--save", args.save), ("--html", args.html)):
+        _check_writable(flag, path)
+    if args.html:
+        _require_plots()
+    try:
+        found = {source.name: read(source) for source in sources if source.target is None}
+        _sides(found, sources, args.model)  # before a long watch, not after it
+        if live:
+            found |= _watch(live, duration, args)
+        sides = _sides(found, sources, args.model)
+    except SideError as error:
+        print(f"vllm-specdec-exporter compare: error: {error}", file=sys.stderr)
+        return UNREACHABLE
+    if args.save:
+        _write("--save", args.save, snapshot.encode(_together([found[source.name] for source in live])))
+    comparison = compare(sides, claim)
+    if args.html:
+        from .report import render_page  # with all of HTML behind it, for this flag alone
+
+        _write("--html", args.html, render_page(comparison).encode())
+    _show(comparison, args)
+    return COMPARED if comparison.conclusive else INCONCLUSIVE
+
+
+def _show(comparison: Comparison, args: argparse.Namespace) -> None:
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode())
+    else:
+        wanted = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        print(render(comparison, colour=wanted or args.color == "always"))
+    sys.stdout.flush()
+
+
+def _watch(live: Sequence[Source], duration: float, args: argparse.Namespace) -> dict[str, ExporterResult]:
+    values, _ = gather(OPTIONS, vars(args), os.environ, None)
+    # What is not an option here has the value of one that was not given.
+    values = {option.name: None for option in ALL_OPTIONS} | values
+    values["vllm.url"] = tuple(source.target for source in live)
+    upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
+    window = Window(duration)
+    settings = replace(
+        config.build_settings(values, (window,), judged=window, slack=duration), latencies=True
+    )
+    # One look first: what is wrong with a side is said now.
+    _sides(_by_name(live, asyncio.run(watch(live, upstream, settings, 0.0))), live, args.model)
+    if sys.stderr.isatty():
+        names = ", ".join(source.name for source in live)
+        print(f"watching {names} for {format_duration(duration)} ...", file=sys.stderr)
+    return _by_name(live, asyncio.run(watch(live, upstream, settings, duration)))
+
+
+def _by_name(sources: Sequence[Source], results: Sequence[ExporterResult]) -> dict[str, ExporterResult]:
+    return {source.name: result for source, result in zip(sources, results, strict=True)}
+
+
+def _sides(found: Mapping[str, ExporterResult], sources: Sequence[Source], model: str) -> list[Side]:
+    """Return the sides of those sources that were read."""
+    sides = []
+    for source in sources:
+        if source.name not in found:
+            continue
+        try:
+            side = side_of(
+                found[source.name],
+                source.name,
+                source=source.shown,
+                live=source.target is not None,
+                model=model,
+            )
+        except SideError as error:
+            msg = f"side {source.name} ({source.shown}): {error}"
+            raise SideError(msg) from error
+        sides.append(side)
+    return sides
+
+
+def _together(results: Sequence[ExporterResult]) -> ExporterResult:
+    """Return one snapshot of all servers."""
+    return replace(
+        results[0],
+        timestamp_seconds=max(result.timestamp_seconds for result in results),
+        targets=tuple(target for result in results for target in result.targets),
+    )
+
+
+def _claim(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        claim = float(text.removesuffix("x"))
+    except ValueError:
+        claim = math.nan
+    if not 0 < claim < math.inf:
+        msg = f'--claim "{text}": allowed: a speedup above 0, such as 1.5'
+        raise ConfigError(msg)
+    return claim
+
+
+def _require_plots() -> None:
+    """Fail before the watch where the report could not be drawn after it."""
+    from ...publish import plots
+
+    plots.require()
+
+
+def _check_writable(flag: str, path: str | None) -> None:
+    if path is None:
+        return
+    parent = Path(path).parent
+    if not path or Path(path).is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK):
+        msg = f"{flag} {json.dumps(path)}: cannot be written; a file in a directory that exists is needed"
+        raise ConfigError(msg)
+
+
+def _write(flag: str, path: str, content: bytes) -> None:
+    try:
+        files.write(Path(path), content)
+    except (OSError, ValueError) as error:
+        msg = f"{flag} {json.dumps(path)}: cannot be written: {getattr(error, 'strerror', error)}"
+        raise ConfigError(msg) from error

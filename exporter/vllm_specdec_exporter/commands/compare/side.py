@@ -1,0 +1,297 @@
+"""A side: what one server, or one snapshot of it, says over its period, summed up over its engines. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...config.options import ConfigError
+from ...config.thresholds import Thresholds
+from ...engines.reading import sum_known
+from ...judgement.activity import ActivityState
+from ...measures.measures import LIFETIME, Measures
+from .pooling import pool
+from .statistics import Acceptance, Interval, SampleMean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...measures.window import Latency
+    from ...observe.result import EngineResult, ExporterResult, TargetResult
+
+#: The latency that decides on speed, and the one whose sum counts requests at a time.
+PER_TOKEN, END_TO_END = "time_per_output_token", "end_to_end"
+
+
+class SideError(Exception):
+    """A side that cannot be reached or read. The message says which server, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison. ``None`` or an empty tuple: cannot be known.
+
+    Attributes:
+        name: what it is called.
+        source: the server's address, or the file.
+        live: whether it was watched, instead of read from a file.
+        models: the names it serves its model under, as asked for.
+        engines: engines that generated something.
+        dialect: how the server writes its metrics.
+        version: what the server says on ``/version``.
+        method: how drafts are made, where the snapshot says.
+        cost_profile: what the estimate takes steps to cost.
+        ended_seconds: Unix time of the last sample.
+        span_seconds: length of the period, back from there.
+        restarts: how often its counters were seen to start anew.
+        speculating: whether it drafted; ``None`` where it generated nothing.
+        num_speculative_tokens: K.
+        drafts: drafts in the period.
+        acceptance_ratio: accepted over draft tokens, 0 to 1, with its interval.
+        mean_acceptance_length: tokens emitted per draft, from 1 up, with its interval.
+        position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
+        mean_draft_length: draft tokens per draft.
+        coverage_ratio: share of the generated tokens that came out of drafts, 0 to 1.
+        drafts_per_second: drafts, per second.
+        rejected_tokens_per_second: draft tokens that were verified in vain, per second.
+        generation_tokens_per_second: tokens generated, per second.
+        requests_per_second: requests finished, per second.
+        requests_at_a_time: requests in the server, averaged over the period, by Little's law: finished per
+            second times their mean time end to end. Those that waited count as well.
+        tokens_per_request: tokens generated per request finished.
+        requests_running: in the batch, at the end of the period.
+        requests_waiting: in the queue, at the end of the period.
+        latencies: how long the requests took that finished.
+        estimated_speedup: what drafts gain by the cost profile; its interval is the profile's uncertainty.
+        quality: how good acceptance is, of each engine; empty unless active.
+        payoff: whether speculation is worth it, likewise.
+        advice: what to do about K, likewise.
+        disagreement_ratio: from this relative difference on, an estimate does not fit a measurement.
+        why_no_latencies: why nothing can be said of its speed, empty where something can.
+    """
+
+    name: str
+    source: str = ""
+    live: bool = False
+    models: tuple[str, ...] = ()
+    engines: int = 0
+    dialect: str = ""
+    version: str = ""
+    method: str = ""
+    cost_profile: str = ""
+    ended_seconds: float | None = None
+    span_seconds: float | None = None
+    restarts: int = 0
+    speculating: bool | None = None
+    num_speculative_tokens: int | None = None
+    drafts: float | None = None
+    acceptance_ratio: Interval | None = None
+    mean_acceptance_length: Interval | None = None
+    position_acceptance_ratio: tuple[float, ...] = ()
+    mean_draft_length: float | None = None
+    coverage_ratio: float | None = None
+    drafts_per_second: float | None = None
+    rejected_tokens_per_second: float | None = None
+    generation_tokens_per_second: float | None = None
+    requests_per_second: float | None = None
+    requests_at_a_time: float | None = None
+    tokens_per_request: float | None = None
+    requests_running: float | None = None
+    requests_waiting: float | None = None
+    latencies: tuple[Latency, ...] = ()
+    estimated_speedup: Interval | None = None
+    quality: str = ""
+    payoff: str = ""
+    advice: str = ""
+    disagreement_ratio: float = Thresholds().disagreement_ratio
+    why_no_latencies: str = ""
+
+    def latency(self, name: str) -> Latency | None:
+        """Return the latency called `name`, where it was measured."""
+        return next((latency for latency in self.latencies if latency.name == name), None)
+
+    def mean(self, name: str) -> SampleMean | None:
+        """Return the mean of the latency called `name` as a sample, where it was measured."""
+        found = self.latency(name)
+        if found is None:
+            return None
+        return SampleMean(found.mean_seconds, found.deviation_seconds, found.requests)
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """Its drafts, to compare them."""
+        ratio, length = self.acceptance_ratio, self.mean_acceptance_length
+        return Acceptance(
+            self.position_acceptance_ratio,
+            self.drafts or 0.0,
+            None if ratio is None else ratio.value,
+            None if length is None else length.value,
+            self.mean_draft_length,
+        )
+
+
+def side_of(
+    result: ExporterResult, name: str, *, source: str = "", live: bool = False, model: str = ""
+) -> Side:
+    """Return what a snapshot says of the one server in it.
+
+    Args:
+        result: the snapshot.
+        name: what the side is to be called.
+        source: the server's address or the file, to show.
+        live: whether it was watched just now.
+        model: only engines of this model.
+
+    Raises:
+        SideError: there is no server in it, or it could not be polled.
+        ConfigError: it has several servers or models, or not the one asked for.
+    """
+    target = the_target(result, name)
+    engines = _of_model(target.engines, name, model)
+    judged = [(engine, _judged(engine)) for engine in engines]
+    known = [(engine, measures) for engine, measures in judged if measures is not None]
+    busy = [(e, m) for e, m in known if m.generation_tokens_per_second or m.drafts or m.latencies]
+    measures = pool([m for _, m in busy or known]) if known else Measures("")
+    at_work = [engine for engine, _ in busy or judged]
+    acceptance = Acceptance(
+        measures.position_acceptance_ratio,
+        measures.drafts or 0.0,
+        measures.acceptance_ratio,
+        measures.mean_acceptance_length,
+        measures.mean_draft_length,
+    )
+    requests, at_a_time = _requests(measures)
+    generated, span = measures.generation_tokens_per_second, measures.span_seconds
+    drafted, accepted = measures.draft_tokens_per_second, measures.accepted_tokens_per_second
+    estimate = measures.estimate
+    return Side(
+        name=name,
+        source=source or target.target,
+        live=live,
+        models=_distinct(engine.model_name for engine in engines),
+        engines=len(busy),
+        dialect=", ".join(_distinct(engine.deployment.dialect for engine in engines)),
+        version=", ".join(_distinct(engine.deployment.upstream_version for engine in engines)),
+        method=", ".join(_distinct(engine.deployment.method for engine in engines)),
+        cost_profile=", ".join(_distinct(engine.deployment.cost_profile for engine in engines)),
+        ended_seconds=target.last_success_timestamp_seconds or result.timestamp_seconds,
+        span_seconds=span,
+        restarts=sum(engine.engine_resets_total for engine in engines),
+        speculating=_speculating(at_work, measures),
+        num_speculative_tokens=max((e.num_speculative_tokens or 0 for e in engines), default=0) or None,
+        drafts=measures.drafts,
+        acceptance_ratio=acceptance.ratio_interval,
+        mean_acceptance_length=acceptance.length_interval,
+        position_acceptance_ratio=measures.position_acceptance_ratio,
+        mean_draft_length=measures.mean_draft_length,
+        coverage_ratio=measures.coverage_ratio,
+        drafts_per_second=measures.drafts_per_second,
+        rejected_tokens_per_second=None
+        if drafted is None or accepted is None
+        else max(0.0, drafted - accepted),
+        generation_tokens_per_second=generated,
+        requests_per_second=requests,
+        requests_at_a_time=at_a_time,
+        tokens_per_request=generated / requests if generated and requests else None,
+        requests_running=sum_known(engine.load.requests_running for engine in engines),
+        requests_waiting=sum_known(engine.load.requests_waiting for engine in engines),
+        latencies=measures.latencies,
+        estimated_speedup=None
+        if estimate.speedup is None
+        else Interval(estimate.speedup, estimate.speedup_low, estimate.speedup_high),
+        quality=", ".join(_distinct(str(e.quality.level or "") for e in at_work)),
+        payoff=", ".join(_distinct(str(e.payoff.verdict or "") for e in at_work)),
+        advice=", ".join(_distinct(_advice(e) for e in at_work if e.payoff.verdict)),
+        disagreement_ratio=result.thresholds.get("disagreement_ratio", Thresholds().disagreement_ratio),
+        why_no_latencies="" if measures.latencies else _why_none(measures, live=live),
+    )
+
+
+def the_target(result: ExporterResult, name: str) -> TargetResult:
+    """Return the one server of a snapshot.
+
+    Raises:
+        SideError: there is none, or it could not be polled.
+        ConfigError: there are several.
+    """
+    if len(result.targets) > 1:
+        known = ", ".join(target.target for target in result.targets)
+        msg = (
+            f"side {name}: the snapshot holds {len(result.targets)} servers; "
+            f"write FILE#ADDRESS with one of {known}"
+        )
+        raise ConfigError(msg)
+    if not result.targets:
+        msg = "the snapshot holds no server"
+        raise SideError(msg)
+    (target,) = result.targets
+    if not target.up:
+        why = f"{target.failure.reason}: {target.failure.message}" if target.failure else "it was not polled"
+        raise SideError(why)
+    return target
+
+
+def _of_model(engines: tuple[EngineResult, ...], name: str, model: str) -> tuple[EngineResult, ...]:
+    served = _distinct(engine.model_name for engine in engines)
+    if model:
+        chosen = tuple(engine for engine in engines if engine.model_name == model)
+        if not chosen:
+            known = ", ".join(served) or "no named model"
+            msg = f'--model "{model}": side {name} does not serve it; it serves {known}'
+            raise ConfigError(msg)
+        return chosen
+    if len(served) > 1:
+        msg = f"side {name} serves several models; choose one with --model: {', '.join(served)}"
+        raise ConfigError(msg)
+    return engines
+
+
+def _judged(engine: EngineResult) -> Measures | None:
+    """Return the judged window; where a snapshot lacks it, the longest that it has."""
+    windows = [measures for measures in engine.windows if measures.window != LIFETIME]
+    return engine.window(engine.judged_window) or max(
+        windows, key=lambda measures: measures.span_seconds or 0.0, default=None
+    )
+
+
+def _requests(measures: Measures) -> tuple[float | None, float | None]:
+    """Return requests finished per second, and requests at a time by Little's law."""
+    whole = next((latency for latency in measures.latencies if latency.name == END_TO_END), None)
+    any_of_them = whole or next(iter(measures.latencies), None)
+    if any_of_them is None or not measures.span_seconds:
+        return None, None
+    rate = any_of_them.requests / measures.span_seconds
+    return rate, None if whole is None else rate * whole.mean_seconds
+
+
+def _speculating(engines: list[EngineResult], measures: Measures) -> bool | None:
+    if measures.drafts:
+        return True
+    states = {engine.activity.state for engine in engines}
+    if measures.generation_tokens_per_second and states <= {ActivityState.OFF, ActivityState.BYPASSED}:
+        return False
+    return None
+
+
+def _why_none(measures: Measures, *, live: bool) -> str:
+    if measures.span_seconds is None:
+        return "there are no two samples of it"
+    period = f"in its {measures.span_seconds:.0f} s"
+    if not measures.generation_tokens_per_second:
+        return f"it generated nothing {period}"
+    if live:
+        return f"no request finished {period}, or its metrics have no latencies"
+    return (
+        f"no request finished {period}, or the snapshot was taken without latencies (check --json has them)"
+    )
+
+
+def _advice(engine: EngineResult) -> str:
+    action = str(engine.advice.action).replace("_", " ")
+    k = engine.advice.num_speculative_tokens
+    return f"{action} to {k}" if k and engine.advice.action in ("increase_k", "decrease_k") else action
+
+
+def _distinct(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the words that are not empty, each once, fit to be shown."""
+    return tuple(dict.fromkeys("".join(c if c.isprintable() else "�" for c in w) for w in words if w))

@@ -1,0 +1,201 @@
+"""Sources: where the sides come from. Servers are watched, all at the same time; files are read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...config.addresses import Target, parse_target
+from ...config.options import ConfigError
+from ...config.values import mask_url
+from ...publish import snapshot
+from ..check import Watch, observe
+from .side import SideError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...observe.result import ExporterResult
+    from ...observe.state import Settings
+    from ...serve.settings import UpstreamConfig
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
+_LONGEST_NAME = 24
+_MOST = 26
+_MAX_FILE = 64 * 1024 * 1024
+#: Seconds in which other servers that are gone as well may turn up, so that all are named.
+_GRACE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a side comes from.
+
+    Attributes:
+        name: what the side is called.
+        target: the server to watch, ``None`` for a file.
+        path: the file.
+        server: which of several servers in the file, by its address; empty for the only one.
+    """
+
+    name: str
+    target: Target | None = None
+    path: str = ""
+    server: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The address or the file, without secrets."""
+        if self.target is not None:
+            return self.target.name
+        return f"{self.path}#{self.server}" if self.server else self.path
+
+
+def parse_sources(words: Sequence[str]) -> tuple[Source, ...]:
+    """Return the sources that words name: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
+
+    Raises:
+        ConfigError: too few or too many, a bad address or name, or one given twice.
+    """
+    if not 2 <= len(words) <= _MOST:
+        msg = f"{len(words)} sides given; allowed: 2 to {_MOST}, each a server's address or a snapshot's file"
+        raise ConfigError(msg)
+    sources = tuple(parse_source(word, chr(ord("A") + place)) for place, word in enumerate(words))
+    for place, source in enumerate(sources):
+        for other in sources[:place]:
+            if source.name == other.name:
+                msg = f'two sides are called "{source.name}"; give them names of their own: NAME=URL-or-FILE'
+                raise ConfigError(msg)
+            if source.shown == other.shown:
+                msg = f"sides {other.name} and {source.name} are the same: {source.shown}"
+                raise ConfigError(msg)
+    return sources
+
+
+def parse_source(text: str, name: str) -> Source:
+    """Return the source that one word names.
+
+    Args:
+        text: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
+        name: what the side is called unless the word says so.
+
+    Raises:
+        ConfigError: a bad address or name.
+    """
+    before, equals, behind = text.partition("=")
+    if equals and not set(before) & set("/:?#") and not _exists(text):
+        if not 0 < len(before.strip()) <= _LONGEST_NAME or not before.isprintable():
+            shown = json.dumps(mask_url(text), ensure_ascii=False)
+            msg = f"side {shown}: a name has 1 to {_LONGEST_NAME} characters: NAME=URL-or-FILE"
+            raise ConfigError(msg)
+        name, text = before.strip(), behind
+    if _ADDRESS.match(text):
+        try:
+            return Source(name, target=parse_target(text))
+        except ValueError as error:
+            msg = f'side {name}, URL "{mask_url(text)}": {error}'
+            raise ConfigError(msg) from error
+    path, hash_, server = text.rpartition("#")
+    if hash_ and not _exists(text):
+        return Source(name, path=path, server=server)
+    return Source(name, path=text)
+
+
+def read(source: Source) -> ExporterResult:
+    """Return the snapshot that a file holds.
+
+    Raises:
+        SideError: the file cannot be read, or holds no snapshot.
+        ConfigError: it does not hold the server asked for.
+    """
+    what = f"side {source.name} ({json.dumps(source.path, ensure_ascii=False)})"
+    try:
+        with Path(source.path).open("rb") as file:
+            body = file.read(_MAX_FILE + 1)
+    except OSError as error:
+        msg = f"{what}: cannot be read: {error.strerror}"
+        if isinstance(error, FileNotFoundError):
+            msg += "; an address would begin with http://, https:// or unix:"
+        raise SideError(msg) from error
+    except ValueError as error:  # a NUL in the name
+        msg = f"{what}: cannot be read: {error}"
+        raise SideError(msg) from error
+    if len(body) > _MAX_FILE:
+        msg = f"{what}: larger than {_MAX_FILE // 1024**2} MiB"
+        raise SideError(msg)
+    try:
+        result = snapshot.decode(body)
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        msg = f"{what}: not a snapshot as check --json and compare --save write it: {reason}"
+        raise SideError(msg) from error
+    if not source.server:
+        return result
+    chosen = tuple(target for target in result.targets if target.target == source.server)
+    if len(chosen) != 1:
+        known = ", ".join(target.target for target in result.targets) or "none"
+        msg = f"side {source.name}: {source.path} has no server {json.dumps(source.server)}; it has {known}"
+        raise ConfigError(msg)
+    return replace(result, targets=chosen)
+
+
+async def watch(
+    sources: Sequence[Source], upstream: UpstreamConfig, settings: Settings, seconds: float
+) -> list[ExporterResult]:
+    """Watch servers, all at the same time, and return what each did.
+
+    Args:
+        sources: the servers.
+        upstream: how to talk to them.
+        settings: what the pipeline needs; its window is as long as the watch.
+        seconds: how long; with 0 each is asked just once.
+
+    Raises:
+        SideError: one or more cannot be polled; the message names each of them. The others are left at once.
+    """
+    tasks = {
+        asyncio.ensure_future(
+            observe(Watch(replace(upstream, targets=(source.target,)), settings, seconds))
+        ): source
+        for source in sources
+        if source.target is not None
+    }
+    pending = set(tasks)
+    try:
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            if any(not _up(task.result()) for task in done):
+                await asyncio.wait(tasks, timeout=_GRACE)
+                break
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    down = [
+        f"side {source.name} ({source.shown}): {_why(task.result())}"
+        for task, source in tasks.items()
+        if not task.cancelled() and not _up(task.result())
+    ]
+    if down:
+        raise SideError("; ".join(down))
+    return [task.result() for task in tasks]
+
+
+def _up(result: ExporterResult) -> bool:
+    return all(target.up for target in result.targets)
+
+
+def _why(result: ExporterResult) -> str:
+    failures = (target.failure for target in result.targets)
+    return "; ".join(f"{failure.reason}: {failure.message}" for failure in failures if failure)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,314 @@
+"""Load: whether two sides were under the same one, and how far a difference can mislead. Pure.
+
+What is compared is requests at a time and engine (Little 1961: finished per second times mean time end to
+end). A step takes longer with a larger batch, but at most in proportion to it, because it has a fixed part.
+So a side with twice the requests can look up to twice as slow as it would be at the other's load, and never
+more: that bounds what the difference explains, without a model of the hardware.
+
+A faster side has fewer requests at a time even where both are sent the very same. So sides that finish about
+as many requests a second, of about as many tokens, count as equally loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ...economics.speedup import of_all
+from .side import PER_TOKEN
+from .statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
+
+if TYPE_CHECKING:
+    from .side import Side
+
+
+#: Sides whose loads differ by more than this factor are not at the same load.
+TOLERANCE = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class LoadComparison:
+    """The load of a side over that of the reference.
+
+    Attributes:
+        basis: what was compared, in words; empty where nothing could be.
+        side: requests at a time and engine of the side, or what else the basis says.
+        reference: the same of the reference.
+        same: whether they count as equally loaded; ``None`` where that cannot be told.
+        same_requests: whether the same requests arrive, though more of them are in the server at a time.
+        overstated: by which factor the side's speed may be overstated at the most, from 1 up.
+        understated: by which factor it may be understated at the most, from 1 up.
+    """
+
+    basis: str = ""
+    side: float | None = None
+    reference: float | None = None
+    same: bool | None = None
+    same_requests: bool = False
+    overstated: float = 1.0
+    understated: float = 1.0
+
+
+def compare_load(side: Side, reference: Side) -> LoadComparison:
+    """Return how the load of `side` compares to that of `reference`."""
+    here, there = (
+        _per_engine(side.requests_at_a_time, side),
+        _per_engine(reference.requests_at_a_time, reference),
+    )
+    if here and there:
+        same = _near(here, there)
+        steady = _near(side.requests_per_second, reference.requests_per_second) and _near(
+            side.tokens_per_request, reference.tokens_per_request
+        )
+        apart = not same and not steady
+        return LoadComparison(
+            "requests at a time" + (" and engine" if max(side.engines, reference.engines) > 1 else ""),
+            here,
+            there,
+            same=same or steady,
+            same_requests=steady and not same,
+            overstated=max(1.0, there / here) if apart else 1.0,
+            understated=max(1.0, here / there) if apart else 1.0,
+        )
+    for basis, one, other in (
+        ("requests running at the end", side.requests_running, reference.requests_running),
+        ("generated tokens/s", side.generation_tokens_per_second, reference.generation_tokens_per_second),
+    ):
+        if one and other:
+            return LoadComparison(basis, one, other, same=_near(one, other))
+    return LoadComparison()
+
+
+def _per_engine(value: float | None, side: Side) -> float | None:
+    return value / max(1, side.engines) if value else None
+
+
+def _near(one: float | None, other: float | None) -> bool:
+    if not one or not other:
+        return False
+    # The same both ways round, whatever floats make of a ratio and its inverse.
+    return max(one, other) <= TOLERANCE * min(one, other)
+
+
+class Outcome(StrEnum):
+    """How a side compares to the reference in speed."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_DIFFERENCE = "no_difference"
+    UNKNOWN = "unknown"
+
+
+class ClaimOutcome(StrEnum):
+    """What became of a claimed speedup."""
+
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How fast a side is against the reference.
+
+    Attributes:
+        outcome: faster, slower, no difference that the sample supports, or not to be told.
+        speedup: mean time per output token of the reference over the side's: above 1, the side is faster.
+        low: what it is at the least, with 95 % confidence, the difference in load allowed for.
+        high: what it is at the most, likewise.
+        text: the verdict in words.
+    """
+
+    outcome: Outcome
+    speedup: Interval | None
+    low: float | None
+    high: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What speculation gains, where one side speculates and the other does not.
+
+    Attributes:
+        speculating: the side that does.
+        speedup: times as fast per output token as without.
+        low: at the least, the difference in load allowed for.
+        high: at the most, likewise.
+        estimated: what the cost profile says for the whole of the side, tokens without drafts included.
+        agrees: whether that fits what was measured; ``None`` where there is no estimate.
+        text: the same in words.
+    """
+
+    speculating: str
+    speedup: Interval
+    low: float | None
+    high: float | None
+    estimated: float | None
+    agrees: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claimed speedup against the measured one.
+
+    Attributes:
+        speedup: what is claimed.
+        outcome: confirmed, refuted, or not decided by the interval.
+        text: the same in words.
+    """
+
+    speedup: float
+    outcome: ClaimOutcome
+    text: str
+
+
+def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None) -> Speed:
+    """Return how fast `side` is against `reference`, by the mean time per output token.
+
+    Args:
+        side: the side to judge.
+        reference: the side to judge it against.
+        load: how their loads compare, where that is known already.
+    """
+    load = load or compare_load(side, reference)
+    why = [reason for one in (reference, side) if (reason := _why_unknown(one))]
+    here, there = side.mean(PER_TOKEN), reference.mean(PER_TOKEN)
+    speedup = ratio_of_means(there, here) if here and there else None
+    if speedup is None or speedup.low is None or speedup.high is None:
+        reasons = "; ".join(why) or "the spread of the latencies is not known"
+        text = f"{side.name} against {reference.name}: cannot be told: {reasons}"
+        return Speed(Outcome.UNKNOWN, speedup, None, None, text)
+    low, high = speedup.low / load.overstated, speedup.high * load.understated
+    outcome = (
+        Outcome.FASTER
+        if low > 1
+        else Outcome.SLOWER
+        if high < 1
+        else Outcome.UNKNOWN
+        if max(load.overstated, load.understated) > 1
+        else Outcome.NO_DIFFERENCE
+    )
+    return Speed(outcome, speedup, low, high, _words(outcome, side.name, reference.name, speedup, load))
+
+
+def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
+    """Return what speculation gains, ``None`` unless exactly one side speculates and the speed is known."""
+    if speed.outcome is Outcome.UNKNOWN or speed.speedup is None or not speed.low or not speed.high:
+        return None
+    if side.speculating and reference.speculating is False:
+        on, speedup, low, high = side, speed.speedup, speed.low, speed.high
+    elif reference.speculating and side.speculating is False:
+        on, speedup, low, high = reference, speed.speedup.inverse, 1 / speed.high, 1 / speed.low
+    else:
+        return None
+    where = "at this load" if (low, high) == (speedup.low, speedup.high) else "with loads apart"
+    if low > 1:
+        words = f"speculation ({on.name}) gains {times(speedup.value)}x {where} ({_range(speedup)})"
+    elif high < 1:
+        words = f"speculation ({on.name}) loses: {times(speedup.value)}x {where} ({_range(speedup)})"
+    else:
+        words = f"speculation ({on.name}) neither gains nor loses {where}, as far as the sample shows"
+    estimated = _whole(on)
+    if estimated is None:
+        return Gain(on.name, speedup, low, high, None, None, words)
+    agrees = abs(speedup.value / estimated - 1) <= on.disagreement_ratio
+    fits = (
+        f"they agree within {on.disagreement_ratio:.0%}"
+        if agrees
+        else f"more than {on.disagreement_ratio:.0%} apart, so it does not fit this deployment"
+    )
+    if on.cost_profile == "unknown":
+        fits += "; its method is not known here, so choose one with --cost.profile"
+    words += f"; the cost profile {on.cost_profile or 'in force'} estimates {times(estimated)}x: {fits}"
+    return Gain(on.name, speedup, low, high, estimated, agrees, words)
+
+
+def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
+    """Return what became of a claimed speedup.
+
+    Args:
+        claimed: times as fast, above 0. Where just one of the two speculates it is what speculation is said
+            to gain, else what the side is said to be against the reference.
+        speed: what was measured.
+        gain: what speculation gains, where that is the question.
+    """
+    low, high = (gain.low, gain.high) if gain else (speed.low, speed.high)
+    what = f"the claim of {claimed:g}x"
+    if low is None or high is None:
+        return Claim(claimed, ClaimOutcome.UNDECIDED, f"{what} is not decided: the speed cannot be told")
+    if low >= claimed:
+        text = f"{what} is confirmed: it is at least {times(low)}x"
+        return Claim(claimed, ClaimOutcome.CONFIRMED, text)
+    if high < claimed:
+        return Claim(claimed, ClaimOutcome.REFUTED, f"{what} is refuted: it is at most {times(high)}x")
+    text = f"{what} is not decided: it lies between {times(low)}x and {times(high)}x; watch for longer"
+    return Claim(claimed, ClaimOutcome.UNDECIDED, text)
+
+
+def times(ratio: float) -> str:
+    """Return a ratio with two decimals, with three where it is nearly 1."""
+    return f"{ratio:.3f}" if 0 < abs(ratio - 1) < 0.01 else f"{ratio:.2f}"
+
+
+def _range(interval: Interval) -> str:
+    return (
+        ""
+        if interval.low is None or interval.high is None
+        else f"{times(interval.low)} to {times(interval.high)}"
+    )
+
+
+def _words(outcome: Outcome, side: str, reference: str, speedup: Interval, load: LoadComparison) -> str:
+    seen, interval = times(speedup.value), _range(speedup)
+    if outcome is Outcome.NO_DIFFERENCE:
+        return (
+            f"{side} against {reference}: no difference that the sample supports "
+            f"({interval} times as fast per output token)"
+        )
+    if outcome is Outcome.UNKNOWN:
+        busier, factor = (reference, load.overstated) if load.overstated > 1 else (side, load.understated)
+        hidden = "hide a difference" if (speedup.low or 0) <= 1 <= (speedup.high or 0) else "explain it"
+        return (
+            f"{side} against {reference}: cannot be told: it looks {seen} times as fast per output token "
+            f"({interval}), but {busier} had {factor:.1f} times as many requests at a time, "
+            f"which could {hidden}"
+        )
+    bound = ""
+    if outcome is Outcome.FASTER and load.overstated > 1:
+        bound = (
+            f"; at least {times((speedup.low or 0) / load.overstated)} times if the load explains all it can"
+        )
+    if outcome is Outcome.SLOWER and load.understated > 1:
+        bound = (
+            f"; at most {times((speedup.high or 0) * load.understated)} times if the load explains all it can"
+        )
+    if outcome is Outcome.FASTER:
+        return f"{side} is {seen} times as fast per output token as {reference} ({interval}){bound}"
+    return f"{side} is slower: {seen} times as fast per output token as {reference} ({interval}){bound}"
+
+
+def _whole(side: Side) -> float | None:
+    """Return the estimate for all tokens of a side: those without drafts gain nothing."""
+    if side.estimated_speedup is None or side.estimated_speedup.value <= 0:
+        return None
+    return of_all(side.estimated_speedup.value, side.coverage_ratio)
+
+
+def _why_unknown(side: Side) -> str:
+    """Return why the speed of one side cannot be told, empty where it can."""
+    found = side.latency(PER_TOKEN)
+    if side.why_no_latencies:
+        return f"{side.name}: {side.why_no_latencies}"
+    if found is None:
+        return (
+            f"{side.name}: its metrics have no time per output token "
+            "(vllm:request_time_per_output_token_seconds came with vLLM 0.11)"
+        )
+    if found.requests < MINIMUM_REQUESTS:
+        return f"{side.name}: only {found.requests:.0f} requests finished, {MINIMUM_REQUESTS} are needed"
+    if found.mean_seconds <= 0:
+        return f"{side.name}: no request had more than one token"
+    return ""

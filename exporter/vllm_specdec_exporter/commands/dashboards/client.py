@@ -1,0 +1,309 @@
+"""How to reach a Grafana: its address, the token, and whom to trust."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+
+from ... import __version__
+from ...serve.tls import trusting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach a Grafana.
+
+    Attributes:
+        url: its address, with the path of a sub-path installation, without a slash behind it.
+        token: of a service account; empty for none.
+        ca_file: certificates to trust instead of the system's.
+        insecure: whether to accept any certificate.
+        org_id: the organization, where the token does not say it.
+        timeout: seconds that a request may take.
+    """
+
+    url: str
+    token: str = field(default="", repr=False)
+    ca_file: str = ""
+    insecure: bool = False
+    org_id: int | None = None
+    timeout: float = 30.0
+
+
+def read_token(path: str) -> str:
+    """Return the token in a file, without the white space around it.
+
+    Raises:
+        ValueError: the file cannot be read, or holds none.
+    """
+    try:
+        token = Path(path).read_text("ascii").strip()
+    except OSError as error:
+        msg = f"cannot be read: {error.strerror}"
+        raise ValueError(msg) from error
+    except UnicodeDecodeError:
+        token = ""
+    if not token or not all("!" <= character <= "~" for character in token):
+        msg = "does not hold one token: one word of ASCII is expected"
+        raise ValueError(msg)
+    return token
+
+
+def parse_url(text: str) -> str:
+    """Return a Grafana's address as `Connection` takes it.
+
+    Raises:
+        ValueError: not such an address; the message does not repeat it.
+    """
+    try:
+        parts = urlsplit(text.strip())
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        fine = False
+    if not fine or parts.query or parts.fragment or not text.strip().isprintable() or " " in text.strip():
+        msg = "allowed: http://host:port or https://host/sub/path"
+        raise ValueError(msg)
+    if "@" in parts.netloc:
+        msg = "no user and password here: Grafana is asked with the token of a service account"
+        raise ValueError(msg)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+_MAX_BODY = 32 * 1024 * 1024
+_LONGEST_MESSAGE = 300
+#: How many folders a page of the list has at most, and how many pages are looked at.
+_PAGE, _PAGES = 1000, 20
+
+
+class GrafanaError(Exception):
+    """A request failed. `status` is the answer's, 0 where none came that can be Grafana's."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether other requests would fail as well: no Grafana, no valid token, a server in trouble."""
+        return self.status in (0, 401, 407, 429) or self.status >= 500
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of dashboards; `writable` is false where the token is known not to save in it."""
+
+    uid: str
+    title: str
+    writable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A dashboard as a Grafana has it; `provisioned` where it comes from a file and cannot be saved."""
+
+    document: Mapping[str, Any]
+    folder_uid: str
+    provisioned: bool
+
+
+class Grafana:
+    """One Grafana. Use as an async context manager.
+
+    Raises:
+        ValueError: certificates that cannot be used.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._tls: ssl.SSLContext | None = None
+        if connection.url.startswith("https:"):
+            self._tls = trusting(connection.ca_file, insecure=connection.insecure, flag="--grafana.ca-file")
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        headers = {"User-Agent": f"vllm-specdec-exporter/{__version__}", "Accept": "application/json"}
+        if self._connection.token:
+            headers["Authorization"] = f"Bearer {self._connection.token}"
+        if self._connection.org_id is not None:
+            headers["X-Grafana-Org-Id"] = str(self._connection.org_id)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls or True, limit=1),
+            timeout=aiohttp.ClientTimeout(total=None),  # asyncio.timeout spans each exchange
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def version(self) -> str:
+        """Return the version; empty where Grafana keeps it to itself.
+
+        Raises:
+            GrafanaError: there is no Grafana at the address.
+        """
+        found = await self._request("GET", "/api/health")
+        if "database" not in found:
+            raise self._error("something answers, but it is no Grafana; give the address of its start page")
+        return self._clean(str(found.get("version") or ""))
+
+    async def folder(self, uid: str) -> Folder | None:
+        """Return the folder of that uid; ``None`` where there is none that the token may see."""
+        try:
+            return _folder(await self._request("GET", f"/api/folders/{uid}"))
+        except GrafanaError as error:
+            # An editor's token may not ask for a folder that is not there: 403 instead of 404.
+            if error.status in (403, 404):
+                return None
+            raise
+
+    async def folders(self) -> list[Folder]:
+        """Return the folders at the top that the token may see."""
+        found: list[Folder] = []
+        for page in range(1, _PAGES + 1):
+            listed = await self._request("GET", f"/api/folders?limit={_PAGE}&page={page}", kind=list)
+            found += [_folder(entry) for entry in listed if isinstance(entry, dict)]
+            if len(listed) < _PAGE:
+                break
+        return found
+
+    async def create_folder(self, title: str, uid: str) -> Folder:
+        """Make a folder; with an empty `uid`, Grafana chooses one."""
+        body = {"title": title, **({"uid": uid} if uid else {})}
+        return _folder(await self._request("POST", "/api/folders", body))
+
+    async def dashboard(self, uid: str) -> Stored | None:
+        """Return the dashboard of that uid, ``None`` where there is none."""
+        try:
+            found = await self._request("GET", f"/api/dashboards/uid/{uid}")
+        except GrafanaError as error:
+            if error.status == 404:
+                return None
+            raise
+        document, meta = found.get("dashboard"), found.get("meta")
+        if not (isinstance(document, dict) and isinstance(meta, dict)):
+            raise self._error(f"the answer about {uid} has another form than Grafana's")
+        return Stored(document, str(meta.get("folderUid") or ""), bool(meta.get("provisioned")))
+
+    async def save(
+        self, document: Mapping[str, Any], folder_uid: str, message: str, *, overwrite: bool
+    ) -> str:
+        """Save a dashboard and return the uid under which Grafana has it now."""
+        saved = await self._request(
+            "POST",
+            "/api/dashboards/db",
+            {
+                "dashboard": {**document, "id": None},
+                "folderUid": folder_uid,
+                "message": message,
+                "overwrite": overwrite,
+            },
+        )
+        return str(saved.get("uid") or "")
+
+    async def set_home(self, uid: str) -> None:
+        """Make a dashboard the organization's home; its other preferences stay (PUT would reset them)."""
+        await self._request("PATCH", "/api/org/preferences", {"homeDashboardUID": uid})
+
+    async def _request(self, method: str, path: str, body: object = None, kind: type = dict) -> Any:
+        """Return the JSON of an answer with status 200, an object or what `kind` says."""
+        seconds = self._connection.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                found = await self._exchange(method, path, body)
+        except TimeoutError as error:
+            raise self._error(f"no whole answer within {seconds:g} s") from error
+        except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
+            raise self._error(_describe(error)) from error
+        if not isinstance(found, kind):
+            raise self._error(f"the answer to {method} {path} has another form than Grafana's")
+        return found
+
+    async def _exchange(self, method: str, path: str, body: object) -> Any:
+        assert self._session is not None, "use it in an async with statement"
+        async with self._session.request(
+            method, self._connection.url + path, json=body, allow_redirects=False
+        ) as response:
+            status, reason = response.status, response.reason or ""
+            if 300 <= status < 400:
+                parts = urlsplit(response.headers.get("Location", "nowhere"))
+                where = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+                raise self._error(
+                    f"redirected to {where}; redirects are not followed: give the address behind them "
+                    "(https, a sub-path), one without a login page"
+                )
+            content = bytearray()
+            async for chunk in response.content.iter_chunked(64 * 1024):
+                content += chunk
+                if len(content) > _MAX_BODY:
+                    raise self._error("the answer is too large")
+            try:
+                document = json.loads(content)
+            except (ValueError, RecursionError):
+                document = None
+            if not isinstance(document, dict | list):
+                if status >= 500:
+                    raise self._error(f"HTTP {status} {reason}", status)
+                kind = response.content_type or "nothing"
+                raise self._error(
+                    f"HTTP {status} {reason} with {kind} instead of JSON: a login page or what is no "
+                    f"Grafana answers {path}, or the address lacks a sub-path"
+                )
+            if status != 200:
+                words = str(document.get("message") or "") if isinstance(document, dict) else ""
+                raise self._error(f"HTTP {status} {words or reason}".rstrip() + self._hint(status), status)
+            return document
+
+    def _hint(self, status: int) -> str:
+        if status == 401 and not self._connection.token:
+            return " (give a service account's token with --grafana.token-file)"
+        if status == 401:
+            return (
+                " (--grafana.token-file: a token that is not known here, has expired, or is of another "
+                "organization)"
+            )
+        return ""
+
+    def _error(self, message: str, status: int = 0) -> GrafanaError:
+        return GrafanaError(self._clean(message), status)
+
+    def _clean(self, text: str) -> str:
+        """Return text that may quote a server, as one line without the token."""
+        if self._connection.token:
+            text = text.replace(self._connection.token, "<secret>")
+        text = "".join(c if c.isprintable() else " " for c in text)
+        return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
+
+
+def _folder(entry: Mapping[str, Any]) -> Folder:
+    return Folder(str(entry.get("uid")), str(entry.get("title")), entry.get("canSave") is not False)
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
+        return f"no trusted TLS connection: {error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        if isinstance(error.os_error, ConnectionRefusedError):
+            return "nothing listens at the address"
+        return f"the address cannot be reached: {error}"
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | OSError):
+        return "the connection was closed before the whole answer came"
+    return f"not an HTTP answer: {error}"

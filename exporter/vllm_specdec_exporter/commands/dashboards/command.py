@@ -1,0 +1,302 @@
+"""`dashboards`: the Grafana dashboards, to look at, as files, or straight into a Grafana."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ...config.options import ConfigError, Option, add_flags, gather
+from ...config.values import boolean, duration, file, mask_url
+from ...publish.wording import printable, wrap
+from . import files as bundle
+from .client import Connection, Grafana, GrafanaError, parse_url, read_token
+from .files import (
+    FOLDER,
+    HOME,
+    BundleError,
+    Dashboard,
+    OutputError,
+    config_maps,
+    dashboard_files,
+    provider_file,
+    write,
+)
+from .push import FolderError, Progress, PushOptions, push
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+_PROGRAM = "vllm-specdec-exporter dashboards"
+
+# Exit codes.
+FINE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 4
+
+#: RFC 1123 label: a namespace of Kubernetes.
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
+_DATASOURCE = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+
+
+def _organization(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) > 0):
+        msg = "allowed: a whole number from 1 up"
+        raise ValueError(msg)
+    return int(text)
+
+
+#: How to reach a Grafana.
+OPTIONS = (
+    Option(
+        "grafana.token-file",
+        file,
+        None,
+        "File with the token of a service account that has the role Editor (--home: Admin).",
+        metavar="FILE",
+    ),
+    Option("grafana.ca-file", file, None, "Certificates to trust for https, PEM.", metavar="FILE"),
+    Option(
+        "grafana.insecure-skip-verify",
+        boolean,
+        "false",
+        "Accept any certificate of Grafana (true or false).",
+        metavar="BOOL",
+    ),
+    Option("grafana.org-id", _organization, None, "Organization. Default: the token's.", metavar="ID"),
+    Option("grafana.timeout", duration(0.1), "30s", "Time that one request may take.", metavar="DURATION"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `dashboards`."""
+    parser.epilog = (
+        "Without --out and --push, the dashboards are listed. Exit codes: "
+        f"{FINE} fine; {REFUSED} Grafana refused something, which is named; {USAGE} bad usage, or a file "
+        f"cannot be written; {UNREACHABLE} Grafana cannot be reached, or does not know the token."
+    )
+    group = parser.add_argument_group("which dashboards")
+    group.add_argument(
+        "--select", action="append", default=[], metavar="NAMES", help="Only these, such as payoff,cost."
+    )
+    group.add_argument(
+        "--datasource", metavar="UID", help="Data source to show at first. Default: that of Grafana."
+    )
+    group.add_argument(
+        "--runbooks", metavar="URL", help="Where your runbooks are served, for the links of alerts."
+    )
+    group.add_argument(
+        "--from", dest="source", type=Path, metavar="DIR", help="Take them from a folder of your own."
+    )
+    group.add_argument(
+        "--folder", default=FOLDER, metavar="NAME", help=f"Folder in Grafana. Default: {FOLDER}."
+    )
+    group.add_argument(
+        "--home",
+        action="store_true",
+        help=f"Make {HOME} the home of the organization; with --out, say how.",
+    )
+    group = parser.add_argument_group("as files")
+    group.add_argument("--out", type=Path, metavar="DIR", help="Write JSON files to a folder.")
+    group.add_argument(
+        "--provisioning",
+        type=Path,
+        metavar="FILE",
+        help="Write a dashboard provider as well, for Grafana's folder provisioning/dashboards.",
+    )
+    group.add_argument(
+        "--path", metavar="PATH", help="The folder of --out as Grafana sees it, for --provisioning."
+    )
+    group.add_argument(
+        "--configmaps",
+        metavar="NAMESPACE",
+        help="Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm chart.",
+    )
+    group.add_argument("--force", action="store_true", help="Overwrite files that are not ours.")
+    group = parser.add_argument_group("into a Grafana")
+    group.add_argument("--push", metavar="URL", help="Save them in the Grafana at this address.")
+    group.add_argument("--dry-run", action="store_true", help="Only tell what --push would do.")
+    add_flags(parser, OPTIONS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, write or push the dashboards, and return the exit code."""
+    _check(args)
+    try:
+        names = [name.strip() for text in args.select for name in text.split(",")]
+        dashboards = bundle.select(bundle.load(args.source), names)
+        if args.datasource:
+            dashboards = tuple(bundle.with_datasource(one, args.datasource) for one in dashboards)
+        if args.runbooks:
+            dashboards = tuple(bundle.with_runbooks(one, args.runbooks) for one in dashboards)
+    except BundleError as error:
+        raise ConfigError(str(error)) from error
+    if args.home and not any(dashboard.uid == HOME for dashboard in dashboards):
+        msg = f"--home: {HOME} is not among the dashboards selected"
+        raise ConfigError(msg)
+    if args.out is not None:
+        return _write(dashboards, args)
+    if args.push is not None:
+        return _push(dashboards, args)
+    _list(dashboards)
+    return FINE
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ConfigError where flags do not go together, or have values that nothing takes."""
+    needs = (
+        ("--provisioning", args.provisioning, "--out", args.out),
+        ("--path", args.path, "--provisioning", args.provisioning),
+        ("--configmaps", args.configmaps, "--out", args.out),
+        ("--force", args.force or None, "--out", args.out),
+        ("--dry-run", args.dry_run or None, "--push", args.push),
+        ("--home", args.home or None, "--push or --out", args.push or args.out),
+        ("--datasource", args.datasource, "--push or --out", args.push or args.out),
+        ("--runbooks", args.runbooks, "--push or --out", args.push or args.out),
+    )
+    for flag, given, needed, there in needs:
+        if given is not None and there is None:
+            msg = f"{flag}: needs {needed}"
+            raise ConfigError(msg)
+    if args.push is None and any(getattr(args, option.name, None) is not None for option in OPTIONS):
+        msg = "--grafana.*: needs --push"
+        raise ConfigError(msg)
+    for one, other, both in (
+        ("--out", "--push", args.out is not None and args.push is not None),
+        ("--configmaps", "--provisioning", args.configmaps is not None and args.provisioning is not None),
+    ):
+        if both:
+            msg = f"{one} and {other}: give one of them"
+            raise ConfigError(msg)
+    for flag, text, form, allowed in (
+        ("--configmaps", args.configmaps, _NAMESPACE, "a namespace of Kubernetes: a-z, 0-9 and -"),
+        ("--datasource", args.datasource, _DATASOURCE, "the uid of a data source, which is in its address"),
+        ("--runbooks", args.runbooks, _ADDRESS, "an address that begins with http:// or https://"),
+    ):
+        if text is not None and not form.fullmatch(text):
+            msg = f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}"
+            raise ConfigError(msg)
+    if not args.folder.strip() or not args.folder.isprintable() or "/" in args.folder:
+        msg = (
+            f"--folder {json.dumps(args.folder)}: allowed: the title of a folder at the top, without a slash"
+        )
+        raise ConfigError(msg)
+
+
+def _list(dashboards: tuple[Dashboard, ...]) -> None:
+    for dashboard in dashboards:
+        print(f"{dashboard.uid}  {printable(dashboard.title)}")
+        if dashboard.question:
+            print("\n".join(wrap(printable(dashboard.question), "    ", 4)))
+    print(
+        f"\nto install them, one of\n"
+        f"  {_PROGRAM} --push https://grafana.example.com --grafana.token-file FILE\n"
+        f"  {_PROGRAM} --out DIR --provisioning FILE      files that Grafana reads\n"
+        f"  {_PROGRAM} --out DIR --configmaps NAMESPACE   for the sidecar of Grafana's Helm chart\n"
+        f"  {_PROGRAM} --out DIR                          then Dashboards, New, Import in Grafana"
+    )
+
+
+def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
+    out: Path = args.out
+    seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
+    try:
+        if args.configmaps is not None:
+            wanted = config_maps(dashboards, out, args.configmaps, args.folder)
+        else:
+            wanted = dashboard_files(dashboards, out)
+        if args.provisioning is not None:
+            wanted.append(provider_file(args.provisioning, seen_at, args.folder))
+        for written, verdict in write(wanted, force=args.force):
+            print(f"{verdict:<9}  {written.path}")
+    except OutputError as error:
+        msg = f"--out {json.dumps(str(out), ensure_ascii=False)}: {error}"
+        raise ConfigError(msg) from error
+    _remark_runbooks(dashboards)
+    if args.configmaps is not None:
+        _hint(f"next: kubectl apply --server-side -f {out} (only ConfigMaps may be in there)")
+    elif args.provisioning is not None:
+        _hint("next: restart Grafana, which reads a new provider only then")
+    if args.home:
+        variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
+        print(f"for the home, start Grafana with {variable}={Path(seen_at) / HOME}.json")
+    return FINE
+
+
+def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
+    connection = _connection(args.push, gather(OPTIONS, vars(args), os.environ, None)[0])
+    wish = PushOptions(connection.url, args.folder, args.home, args.dry_run)
+    progress = Progress([dashboard.uid for dashboard in dashboards])
+    _remark_runbooks(dashboards)
+    if connection.token and connection.url.startswith("http:") and not _is_local(connection.url):
+        _hint(f"{_PROGRAM}: warning: the token goes over http, unencrypted")
+    try:
+        grafana = Grafana(connection)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+    async def work() -> bool:
+        async with grafana:
+            return await push(grafana, dashboards, wish, progress, _tell)
+
+    dry = "dry run, nothing was saved: " if wish.dry_run else ""
+    try:
+        fine = asyncio.run(work())
+    except (GrafanaError, FolderError) as error:
+        print(f"{_PROGRAM}: error: {connection.url}: {printable(str(error))}", file=sys.stderr)
+        print(f"{_PROGRAM}: {dry}{progress.words}", file=sys.stderr)
+        return UNREACHABLE if isinstance(error, GrafanaError) else REFUSED
+    except (KeyboardInterrupt, BrokenPipeError):  # nobody listens any more, but what is half done is told
+        print(f"{_PROGRAM}: interrupted\n{_PROGRAM}: {dry}{progress.words}", file=sys.stderr)
+        raise
+    print(f"{dry}{progress.words}", file=sys.stdout if fine else sys.stderr)
+    return FINE if fine else REFUSED
+
+
+def _hint(text: str) -> None:
+    """Tell something beside the result."""
+    print(text, file=sys.stderr)
+
+
+def _remark_runbooks(dashboards: tuple[Dashboard, ...]) -> None:
+    """Tell that alerts link nowhere yet."""
+    if any(bundle.RUNBOOKS.encode() in dashboard.body for dashboard in dashboards):
+        _hint(f"alerts link to {bundle.RUNBOOKS}; --runbooks URL makes that yours")
+
+
+def _is_local(url: str) -> bool:
+    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _connection(url: str, values: Mapping[str, object]) -> Connection:
+    try:
+        address = parse_url(url)
+    except ValueError as error:
+        msg = f"--push {json.dumps(mask_url(url), ensure_ascii=False)}: {error}"
+        raise ConfigError(msg) from error
+    token_file = values["grafana.token-file"]
+    try:
+        token = read_token(str(token_file)) if token_file else ""
+    except ValueError as error:
+        msg = f"--grafana.token-file {json.dumps(token_file, ensure_ascii=False)}: {error}"
+        raise ConfigError(msg) from error
+    org_id, timeout = values["grafana.org-id"], values["grafana.timeout"]
+    assert isinstance(org_id, int | None)
+    assert isinstance(timeout, float)
+    return Connection(
+        address,
+        token,
+        str(values["grafana.ca-file"] or ""),
+        insecure=values["grafana.insecure-skip-verify"] is True,
+        org_id=org_id,
+        timeout=timeout,
+    )
+
+
+def _tell(line: str) -> None:
+    print(printable(line), flush=True)

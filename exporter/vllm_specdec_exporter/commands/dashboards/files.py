@@ -1,0 +1,296 @@
+"""The bundle: which dashboards there are, what each answers, and the default data source in them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ...config import files
+from ...config.files import read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+PREFIX = "vllm-specdec-"
+#: Where links to runbooks lead unless told otherwise.
+RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks"
+#: The dashboard to begin with.
+HOME = f"{PREFIX}payoff"
+
+#: In which order they are told of; others behind them.
+ORDER = ("payoff", "acceptance", "cost", "load", "compare", "requests", "exporter")
+#: Their files: beside the package when installed, or in the source tree.
+_FOLDERS = (Path(__file__).parents[2] / "dashboards", Path(__file__).parents[4] / "dashboards" / "json")
+#: What Grafana takes as the uid of a dashboard; it is the name of a file, too.
+_UID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+class BundleError(Exception):
+    """Dashboards that cannot be used. The message is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """One dashboard.
+
+    Attributes:
+        uid: its identifier in every Grafana.
+        title: as shown in the list of dashboards.
+        question: what it answers, in one sentence.
+        document: Grafana's dashboard model.
+        body: the document as a file.
+    """
+
+    uid: str
+    title: str
+    question: str
+    document: Mapping[str, Any]
+    body: bytes
+
+    @property
+    def name(self) -> str:
+        """The uid without what all have in common."""
+        return self.uid.removeprefix(PREFIX)
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.uid}.json"
+
+
+def load(folder: Path | None = None) -> tuple[Dashboard, ...]:
+    """Return the dashboards in a folder, the most telling first; without one, those of this package.
+
+    Raises:
+        BundleError: there are none, or a file is not one.
+    """
+    found = folder or next((candidate for candidate in _FOLDERS if candidate.is_dir()), _FOLDERS[0])
+    dashboards = [_read(path) for path in sorted(found.glob("*.json"))]
+    if not dashboards:
+        msg = f"there are no dashboards (*.json) in {found}"
+        raise BundleError(msg)
+    if len({dashboard.uid for dashboard in dashboards}) < len(dashboards):
+        msg = f"two dashboards in {found} have the same uid"
+        raise BundleError(msg)
+    return tuple(sorted(dashboards, key=_rank))
+
+
+def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashboard, ...]:
+    """Return those of these names or uids, in the order of the bundle; without names, all.
+
+    Raises:
+        BundleError: a name that none has.
+    """
+    for name in names:
+        if not any(name in (dashboard.name, dashboard.uid) for dashboard in dashboards):
+            known = ", ".join(dashboard.name for dashboard in dashboards)
+            msg = f"no dashboard is called {json.dumps(name, ensure_ascii=False)}; known: {known}"
+            raise BundleError(msg)
+    return tuple(d for d in dashboards if not names or d.name in names or d.uid in names)
+
+
+def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
+    """Return the dashboard with another data source picked at first; its variable `datasource` says which.
+
+    Raises:
+        BundleError: it has no such variable.
+    """
+    document = copy.deepcopy(dict(dashboard.document))
+    variables = [
+        variable
+        for variable in (document.get("templating") or {}).get("list") or ()
+        if variable.get("type") == "datasource" and variable.get("name") == "datasource"
+    ]
+    if not variables:
+        msg = f"{dashboard.uid} has no variable datasource, so none can be picked"
+        raise BundleError(msg)
+    variables[0]["current"] = {"text": uid, "value": uid}
+    body = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return replace(dashboard, document=document, body=body.encode())
+
+
+def with_runbooks(dashboard: Dashboard, url: str) -> Dashboard:
+    """Return the dashboard with links to runbooks at an address of your own."""
+    body = dashboard.body.replace(RUNBOOKS.encode(), json.dumps(url.rstrip("/"))[1:-1].encode())
+    return replace(dashboard, document=json.loads(body), body=body)
+
+
+def _read(path: Path) -> Dashboard:
+    try:
+        body = path.read_bytes()
+        document = json.loads(body)
+    except OSError as error:
+        msg = f"{path} cannot be read: {error.strerror}"
+        raise BundleError(msg) from error
+    except (ValueError, RecursionError) as error:
+        msg = f"{path} is not JSON: {error}"
+        raise BundleError(msg) from error
+    uid, title = (document.get(key) if isinstance(document, dict) else None for key in ("uid", "title"))
+    if not (isinstance(uid, str) and _UID.fullmatch(uid) and isinstance(title, str) and title):
+        msg = f"{path} is no dashboard: it needs a title, and a uid of at most 40 letters, digits, - and _"
+        raise BundleError(msg)
+    return Dashboard(uid, title, _first_sentence(str(document.get("description") or "")), document, body)
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.?!])\s", " ".join(text.split()), maxsplit=1)[0]
+
+
+def _rank(dashboard: Dashboard) -> tuple[int, str]:
+    return (ORDER.index(dashboard.name) if dashboard.name in ORDER else len(ORDER), dashboard.uid)
+
+
+#: The folder in Grafana; its uid is the same however the dashboards get there.
+FOLDER_UID = "vllm-specdec"
+FOLDER = "vLLM speculative decoding"
+#: A ConfigMap holds at most 1 MiB: https://kubernetes.io/docs/concepts/configuration/configmap/
+_LARGEST = 1024 * 1024
+#: Room for the rest of the ConfigMap.
+_MARGIN = 4096
+
+
+class OutputError(Exception):
+    """Files that cannot be written, or must not be. The message is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to write; `mark` is the uid or name by which an older version of it is known to be ours."""
+
+    path: Path
+    body: bytes
+    mark: str
+
+
+def dashboard_files(dashboards: tuple[Dashboard, ...], folder: Path) -> list[File]:
+    """Return the dashboards as JSON files."""
+    return [File(folder / dashboard.file, dashboard.body, dashboard.uid) for dashboard in dashboards]
+
+
+def provider_file(path: Path, seen_at: str, folder: str) -> File:
+    """Return a dashboard provider: what tells Grafana to load the dashboards that it sees at a path.
+
+    Args:
+        path: the file.
+        seen_at: the folder with the dashboards, as Grafana's process sees it.
+        folder: title of the folder in Grafana.
+    """
+    # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
+    provider = {
+        "name": FOLDER_UID,
+        "orgId": 1,
+        "folder": folder,
+        "folderUid": FOLDER_UID,
+        "type": "file",
+        "disableDeletion": False,
+        "updateIntervalSeconds": 30,
+        "allowUiUpdates": False,
+        # Provisioning replaces $NAME by the environment; $$ is a dollar.
+        "options": {"path": seen_at.replace("$", "$$"), "foldersFromFilesStructure": False},
+    }
+    text = "# For Grafana's folder provisioning/dashboards. Written by vllm-specdec-exporter dashboards.\n"
+    text += yaml.safe_dump({"apiVersion": 1, "providers": [provider]}, sort_keys=False, allow_unicode=True)
+    return File(path, text.encode(), FOLDER_UID)
+
+
+def config_maps(dashboards: tuple[Dashboard, ...], out: Path, namespace: str, folder: str) -> list[File]:
+    """Return the dashboards as ConfigMaps for the sidecar of Grafana's Helm chart, one each.
+
+    Raises:
+        OutputError: a dashboard that is too large for one.
+    """
+    found = []
+    for dashboard in dashboards:
+        if len(dashboard.body) > _LARGEST - _MARGIN:
+            msg = f"{dashboard.uid}: {len(dashboard.body):,} bytes are too many for a ConfigMap"
+            raise OutputError(msg)
+        name = dashboard.uid.lower().replace("_", "-").strip("-")
+        document = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {"app.kubernetes.io/name": "vllm-specdec-exporter", "grafana_dashboard": "1"},
+                "annotations": {"grafana_folder": folder},
+            },
+            "data": {dashboard.file: _Text(dashboard.body.decode())},
+        }
+        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
+        found.append(File(out / f"{dashboard.uid}.yaml", text.encode(), name))
+    return found
+
+
+def write(wanted: list[File], *, force: bool) -> list[tuple[File, str]]:
+    """Write the files, and return what became of each: `written`, `replaced` or `unchanged`.
+
+    Raises:
+        OutputError: a file that is there is not ours, without `force`; or one cannot be written.
+    """
+    verdicts = [(file, _verdict(file, force=force)) for file in wanted]
+    done: list[str] = []
+    for file, verdict in verdicts:
+        if verdict == "unchanged":
+            continue
+        try:
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+            files.write(file.path, file.body)
+        except OSError as error:
+            before = f"; written before: {', '.join(done)}" if done else ""
+            msg = f"{file.path} cannot be written: {error.strerror}{before}"
+            raise OutputError(msg) from error
+        done.append(str(file.path))
+    return verdicts
+
+
+def _verdict(file: File, *, force: bool) -> str:
+    try:
+        there = file.path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return "written"
+    except OSError as error:
+        msg = f"{file.path} is in the way: {error.strerror}"
+        raise OutputError(msg) from error
+    if there == file.body:
+        return "unchanged"
+    if not force and _mark(there, yaml_like=file.path.suffix != ".json") != file.mark:
+        msg = f"{file.path} is there already and is not ours; move it, or give --force"
+        raise OutputError(msg)
+    return "replaced"
+
+
+def _mark(body: bytes, *, yaml_like: bool) -> str:
+    """Return by which name a file says that it is ours: uid, provider or ConfigMap; empty if by none."""
+    try:
+        document = read_yaml(body) if yaml_like else json.loads(body)
+        if not yaml_like:
+            return str(document["uid"])
+        if document.get("kind") == "ConfigMap":
+            return str(document["metadata"]["name"])
+        return str(document["providers"][0]["name"]) if len(document["providers"]) == 1 else ""
+    except (ValueError, RecursionError, AttributeError, LookupError, TypeError):
+        return ""
+
+
+class _Text(str):
+    """Text that is shown as lines in YAML."""
+
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes `_Text` as a literal block."""
+
+
+def _represent(dumper: _Dumper, text: _Text) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+
+
+_Dumper.add_representer(_Text, _represent)

@@ -1,0 +1,1 @@
+"""`demo`: the whole thing in one terminal, with nothing to set up."""

@@ -1,0 +1,98 @@
+"""Planning: does a drafter fit, and what may it gain, before anything is started. All on paper.
+
+`make_plan` answers a `Question`::
+
+    from vllm_specdec_exporter.commands import plan
+
+    question = plan.Question(
+        method=plan.METHODS["draft_model"],
+        target=plan.from_parameters(plan.parse_parameters("70B"), plan.PRECISIONS["bf16"]),
+        draft=plan.from_parameters(plan.parse_parameters("8B"), plan.PRECISIONS["bf16"]),
+        gpus=plan.Gpus(count=2, memory=plan.parse_memory("141GB"), utilization=0.9),
+        kv_precision=plan.PRECISIONS["bf16"],
+    )
+    print(plan.render(plan.make_plan(question)))
+
+* `size`: parameters, memory and precisions as people write them.
+* `architecture`, `families`, `quantization`, `parameters`: a `config.json`, and what can be counted from it.
+* `methods`, `model`: what each method needs, and how large the two models are.
+* `memory`: what the weights leave for keys and values.
+* `speedup`: expected tokens per step over the cost of a step.
+* `facts`, `checks`, `checklist`: what is known besides, and what it says.
+* `planning`, `report`, `document`: the whole, as text and as JSON.
+"""
+
+from .architecture import Architecture, ArchitectureError, read_architecture
+from .checklist import Answer, Checklist, Facts, Item, Objective, fill_in
+from .checks import Check, Verdict, check_all
+from .estimates import (
+    BATCHES,
+    Gpus,
+    Load,
+    Memory,
+    MemoryBudget,
+    SpeedupByBatch,
+    account,
+    choose_profile,
+    kv_per_token,
+    look_ahead,
+)
+from .methods import METHODS, Drafter, Method
+from .model import (
+    Model,
+    count_active_parameters,
+    count_parameters,
+    estimate_head,
+    from_architecture,
+    from_parameters,
+)
+from .planning import Conclusion, Plan, Question, conclude, make_plan, speculative_config, to_document
+from .report import render
+from .sizes import PRECISIONS, Precision, parse_memory, parse_parameters, parse_precision
+
+__all__ = [
+    "BATCHES",
+    "METHODS",
+    "PRECISIONS",
+    "Answer",
+    "Architecture",
+    "ArchitectureError",
+    "Check",
+    "Checklist",
+    "Conclusion",
+    "Drafter",
+    "Facts",
+    "Gpus",
+    "Item",
+    "Load",
+    "Memory",
+    "MemoryBudget",
+    "Method",
+    "Model",
+    "Objective",
+    "Plan",
+    "Precision",
+    "Question",
+    "SpeedupByBatch",
+    "Verdict",
+    "account",
+    "check_all",
+    "choose_profile",
+    "conclude",
+    "count_active_parameters",
+    "count_parameters",
+    "estimate_head",
+    "fill_in",
+    "from_architecture",
+    "from_parameters",
+    "kv_per_token",
+    "look_ahead",
+    "make_plan",
+    "parse_memory",
+    "parse_parameters",
+    "parse_precision",
+    "read_architecture",
+    "render",
+    "speculative_config",
+    "to_document",
+]

@@ -1,0 +1,291 @@
+"""Architecture: the dimensions of a decoder, from its Hugging Face `config.json`.
+
+Only the language model counts: of a model with images the nested `text_config` is read, and the vision
+tower (about 0.4B parameters in most) is left out.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from .sizes import FAMILIES, Family, is_quantized, stored_precision
+
+if TYPE_CHECKING:
+    from .sizes import Precision
+
+
+#: Kinds of layers that cache keys and values.
+_CACHING = ("full_attention", "sliding_attention")
+
+#: More than any model has; the layers are gone through one by one.
+_MOST_LAYERS = 10_000
+
+
+class ArchitectureError(ValueError):
+    """A configuration that cannot be used. The message is one line, without the file's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2): keys and values cached as one compressed vector.
+
+    Attributes:
+        kv_rank: numbers in the compressed vector of one token and layer.
+        rope_size: numbers beside it that carry the position.
+        query_rank: rank of the compressed queries, 0 where they are not compressed.
+        key_size: numbers of a head's key without the position.
+        value_size: numbers of a head's value.
+    """
+
+    kv_rank: int
+    rope_size: int
+    query_rank: int
+    key_size: int
+    value_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts.
+
+    Attributes:
+        count: experts in a layer that has them.
+        used: of those, how many a token passes through.
+        size: intermediate size of one.
+        shared_size: intermediate size of all shared experts together, 0 for none.
+        layers: layers with experts; the others have a dense MLP.
+    """
+
+    count: int
+    used: int
+    size: int
+    shared_size: int
+    layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A decoder-only language model.
+
+    Attributes:
+        model_type: as Transformers names the architecture.
+        layers: decoder layers.
+        hidden: hidden size.
+        intermediate: intermediate size of a dense MLP, 0 where every layer has experts.
+        heads: query heads.
+        kv_heads: key and value heads.
+        head_size: numbers in a head.
+        vocabulary: rows of the embeddings.
+        tied: whether the output layer shares the embeddings.
+        query_bias: whether queries, keys and values have biases.
+        latent: multi-head latent attention, ``None`` for the usual one.
+        experts: mixture of experts, ``None`` for a dense model.
+        mtp_layers: layers for multi-token prediction that the checkpoint brings.
+        positions: rows of a table of learned positions, 0 for none.
+        sliding_window: tokens that a sliding-window layer looks back on, 0 where no layer has one.
+        weights: precision of the weights as the file tells it, ``None`` where it does not.
+        quantized: whether the file says that the weights are quantized.
+    """
+
+    model_type: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    tied: bool
+    query_bias: bool = False
+    latent: LatentAttention | None = None
+    experts: Experts | None = None
+    mtp_layers: int = 0
+    positions: int = 0
+    sliding_window: int = 0
+    weights: Precision | None = None
+    quantized: bool = False
+
+    @property
+    def family(self) -> Family:
+        """What is known of the `model_type`."""
+        return FAMILIES[self.model_type]
+
+    def kv_values_per_token(self, gpus: int = 1) -> int:
+        """Return the numbers that all GPUs together cache for one token.
+
+        Tensor parallelism splits the key-value heads. A GPU holds at least one, so with fewer heads than
+        GPUs, and with latent attention, which has one compressed vector, there are copies. Sliding-window
+        layers count in full: a bound from above, reached while the context is no longer than the window.
+        """
+        if self.latent is not None:
+            return self.layers * (self.latent.kv_rank + self.latent.rope_size) * gpus
+        heads = max(1, self.kv_heads // gpus) * gpus
+        return self.layers * 2 * heads * self.head_size
+
+    def one_layer(self) -> Architecture:
+        """Return the same model with a single layer, as EAGLE heads and MTP layers are."""
+        return replace(self, layers=1)
+
+
+def read_architecture(document: object) -> Architecture:
+    """Return the architecture that a parsed `config.json` describes.
+
+    Raises:
+        ArchitectureError: not a configuration, a key that is missing or no whole number, or an architecture
+            that cannot be counted.
+    """
+    if not isinstance(document, Mapping):
+        msg = "a JSON object is expected, as in the config.json of a Hugging Face model"
+        raise ArchitectureError(msg)
+    text = document.get("text_config", document)
+    if not isinstance(text, Mapping):
+        msg = "text_config: a JSON object is expected"
+        raise ArchitectureError(msg)
+    model_type = _model_type(text)
+    family = FAMILIES[model_type]
+    _refuse_other_layers(text)
+    reader = _Reader({**family.defaults, **text})
+    hidden, heads = reader.number("hidden_size"), reader.number("num_attention_heads")
+    layers = reader.number("num_hidden_layers", most=_MOST_LAYERS)
+    latent = _latent(reader)
+    tied = text.get("tie_word_embeddings", document.get("tie_word_embeddings"))
+    bias = text.get("attention_bias")
+    return Architecture(
+        model_type=model_type,
+        layers=layers,
+        hidden=hidden,
+        intermediate=_intermediate(reader),
+        heads=heads,
+        kv_heads=reader.number("num_key_value_heads") if reader.has("num_key_value_heads") else heads,
+        head_size=_head_size(reader, hidden, heads),
+        vocabulary=reader.number("vocab_size"),
+        tied=family.tied if tied is None else tied is True,
+        query_bias=family.query_bias if bias is None else bias is True,
+        latent=latent,
+        experts=_experts(reader, layers),
+        mtp_layers=reader.number("num_nextn_predict_layers", 0),
+        positions=reader.number("max_position_embeddings") + 2 if family.positions else 0,
+        sliding_window=_window(reader),
+        weights=stored_precision(document) or stored_precision(text),
+        quantized=is_quantized(document) or is_quantized(text),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """The keys of a configuration; errors name the key."""
+
+    document: Mapping[str, object]
+
+    def number(self, name: str, default: int | None = None, most: int = 10**9) -> int:
+        """Return a whole number; one without a default must be there and above 0."""
+        value = self.document.get(name)
+        if value is None:
+            if default is None:
+                msg = f"{name} is missing"
+                raise ArchitectureError(msg)
+            return default
+        least = 1 if default is None else 0
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            msg = f"{name} is {_shown(value)}; a whole number from {least} to {most:,} is expected"
+            raise ArchitectureError(msg)
+        return value
+
+    def first(self, *names: str, default: int | None = None) -> int:
+        """Return the number of the first of these keys that is there."""
+        found = next((name for name in names if self.document.get(name) is not None), names[0])
+        return self.number(found, default)
+
+    def has(self, name: str) -> bool:
+        return self.document.get(name) is not None
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _model_type(text: Mapping[str, object]) -> str:
+    model_type = text.get("model_type")
+    if model_type is None:
+        msg = "model_type is missing"
+        raise ArchitectureError(msg)
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        near = difflib.get_close_matches(str(model_type), FAMILIES, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        msg = (
+            f"model_type {_shown(model_type)} is an architecture whose parameters cannot be counted here; "
+            f"{hint}known: {', '.join(FAMILIES)}. Give the number of parameters instead of the file"
+        )
+        raise ArchitectureError(msg)
+    return model_type
+
+
+def _refuse_other_layers(text: Mapping[str, object]) -> None:
+    """Refuse layers that keep no keys and values, such as linear attention."""
+    kinds = text.get("layer_types")
+    if kinds is None:
+        return
+    others = {
+        _shown(kind) for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind not in _CACHING
+    }
+    if others:
+        msg = (
+            f"layer_types has {', '.join(sorted(others))}; only full_attention and sliding_attention can be "
+            "counted here. Give the number of parameters instead of the file"
+        )
+        raise ArchitectureError(msg)
+
+
+def _head_size(reader: _Reader, hidden: int, heads: int) -> int:
+    if reader.has("head_dim"):
+        return reader.number("head_dim")
+    if hidden % heads and not reader.has("kv_lora_rank"):
+        msg = f"head_dim is missing, and hidden_size {hidden} is no multiple of num_attention_heads {heads}"
+        raise ArchitectureError(msg)
+    return hidden // heads
+
+
+def _intermediate(reader: _Reader) -> int:
+    if reader.has("ffn_dim"):
+        return reader.number("ffn_dim")
+    # Qwen3-MoE files may say 0, where every layer has experts.
+    return reader.number("intermediate_size", 0 if reader.has("moe_intermediate_size") else None)
+
+
+def _latent(reader: _Reader) -> LatentAttention | None:
+    if not reader.has("kv_lora_rank"):
+        return None
+    return LatentAttention(
+        kv_rank=reader.number("kv_lora_rank"),
+        rope_size=reader.number("qk_rope_head_dim"),
+        query_rank=reader.number("q_lora_rank", 0),
+        key_size=reader.number("qk_nope_head_dim"),
+        value_size=reader.number("v_head_dim"),
+    )
+
+
+def _experts(reader: _Reader, layers: int) -> Experts | None:
+    count = reader.first("n_routed_experts", "num_local_experts", "num_experts", default=0)
+    if not count:
+        return None
+    size = reader.first("moe_intermediate_size", "intermediate_size")
+    shared = reader.number("n_shared_experts", 0) * size or reader.number(
+        "shared_expert_intermediate_size", 0
+    )
+    step = reader.first("decoder_sparse_step", "moe_layer_freq", default=1) or 1
+    first = reader.number("first_k_dense_replace", 0)
+    listed = reader.document.get("mlp_only_layers")
+    dense = {at for at in listed if isinstance(at, int)} if isinstance(listed, list) else set()
+    offset = 1 if reader.has("decoder_sparse_step") else 0
+    sparse = [at for at in range(first, layers) if at not in dense and (at + offset) % step == 0]
+    return Experts(count, reader.number("num_experts_per_tok"), size, shared, len(sparse))
+
+
+def _window(reader: _Reader) -> int:
+    if reader.document.get("use_sliding_window") is False:
+        return 0
+    return reader.number("sliding_window", 0)

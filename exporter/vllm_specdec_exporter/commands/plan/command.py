@@ -1,0 +1,338 @@
+"""What the command line gives: numbers within bounds, and the file of a configuration."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...config.options import ConfigError
+from ...economics.profiles import BUILTIN
+from .architecture import ArchitectureError, read_architecture
+from .checklist import Facts, Objective
+from .estimates import Gpus, Load, usual_depth
+from .methods import METHODS, Drafter
+from .model import estimate_head, from_architecture, from_parameters
+from .planning import Conclusion, Question, make_plan, to_document
+from .report import render
+from .sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from .architecture import Architecture
+    from .methods import Method
+    from .model import Model
+    from .sizes import Precision
+
+
+_MAX_CONFIG = 16 * 1024 * 1024
+
+
+def read_config(flag: str, path: str) -> Architecture:
+    """Return the architecture in a `config.json`.
+
+    Raises:
+        ConfigError: the file cannot be read, is not JSON, or describes nothing that can be counted.
+    """
+    where = f"{flag} {json.dumps(path)}"
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_MAX_CONFIG + 1)
+    except (OSError, ValueError) as error:
+        msg = f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError(msg) from error
+    if len(text) > _MAX_CONFIG:
+        msg = f"{where}: larger than {_MAX_CONFIG // 2**20} MiB; no config.json is"
+        raise ConfigError(msg)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = f"{where}: not JSON: {' '.join(str(error).split())}"
+        raise ConfigError(msg) from error
+    try:
+        return read_architecture(document)
+    except ArchitectureError as error:
+        msg = f"{where}: {error}"
+        raise ConfigError(msg) from error
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers within these bounds; it raises ValueError saying what is allowed."""
+
+    def parse(text: str) -> int:
+        digits = text.strip().replace(",", "")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 12 and least <= int(digits) <= most):
+            msg = f"allowed: a whole number from {least:,} to {most:,}"
+            raise ValueError(msg)
+        return int(digits)
+
+    return parse
+
+
+def between(least: float, most: float) -> Callable[[str], float]:
+    """Return a parser of numbers within these bounds; it raises ValueError saying what is allowed."""
+
+    def parse(text: str) -> float:
+        msg = f"allowed: a number from {least:g} to {most:g}"
+        try:
+            number = float(text)
+        except ValueError as error:
+            raise ValueError(msg) from error
+        if not least <= number <= most:
+            raise ValueError(msg)
+        return number
+
+    return parse
+
+
+def utilization(text: str) -> float:
+    """Return a share above 0 and at most 1.
+
+    Raises:
+        ValueError: anything else.
+    """
+    try:
+        number = between(0, 1)(text)
+    except ValueError:
+        number = 0.0
+    if number <= 0:
+        msg = "allowed: a number above 0 and at most 1"
+        raise ValueError(msg)
+    return number
+
+
+T = TypeVar("T")
+
+# Exit codes; bad usage is 2.
+FINE, AGAINST = 0, 1
+
+_DEEPEST, _MOST_GPUS, _MOST_BATCH, _MOST_CONTEXT = 256, 100_000, 1_000_000, 1_000_000_000
+_HOTTEST = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `plan`."""
+    parser.epilog = (
+        f"Exit codes: {FINE} nothing speaks against it; {AGAINST} a check fails or a reason to leave it off "
+        "holds; 2 bad usage."
+    )
+    precisions = ", ".join(PRECISIONS)
+    options = (
+        ("--target-params", "SIZE", "Parameters of the target, such as 70B, 1.5B, 500M or 70e9."),
+        ("--target-config", "FILE", "config.json of the target (Hugging Face), instead of its size."),
+        ("--target-precision", "NAME", f"{precisions}. Default: what the config.json says, else bf16."),
+        ("--draft-params", "SIZE", "Parameters of the draft model or of the heads."),
+        ("--draft-config", "FILE", "config.json of the draft model, instead of its size."),
+        (
+            "--draft-precision",
+            "NAME",
+            "Likewise. Default: its config.json's, else 16 bits (MTP: the target's).",
+        ),
+        ("--draft-model", "NAME", "What vLLM shall load as drafter, for the configuration to paste."),
+        ("--gpu-memory", "SIZE", "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30."),
+        ("--context", "TOKENS", "Tokens that a request holds, prompt and answer together."),
+        ("--batch", "N", "Requests at the same time."),
+        ("--kv-precision", "NAME", "Of keys and values. Default: 16 bits; fp32 for a target in fp32."),
+        ("--num-speculative-tokens", "K", "Default: what is typical of the method."),
+        (
+            "--acceptance",
+            "RATIO",
+            "Expected acceptance per token, 0 to 1. Default: a cautious and a good one.",
+        ),
+    )
+    for flag, metavar, text in options:
+        parser.add_argument(flag, metavar=metavar, help=text)
+    parser.add_argument("--gpus", metavar="N", default="1", help="GPUs that hold the models. Default: 1.")
+    parser.add_argument(
+        "--gpu-memory-utilization",
+        metavar="RATIO",
+        default="0.9",
+        help="Share of the memory that vLLM may use, as its option of this name. Default: 0.9.",
+    )
+    parser.add_argument(
+        "--method", choices=tuple(METHODS), default="draft_model", help="Default: draft_model."
+    )
+    parser.add_argument(
+        "--cost.profile",
+        "--cost-profile",
+        dest="cost_profile",
+        choices=tuple(BUILTIN),
+        help="What a step costs. Default: the method's, fitted to the sizes.",
+    )
+    parser.add_argument("--json", action="store_true", help="Print everything as one JSON object instead.")
+    _add_facts(parser)
+
+
+def _add_facts(parser: argparse.ArgumentParser) -> None:
+    facts = parser.add_argument_group("facts", "What is not told counts as not known.")
+    facts.add_argument(
+        "--temperature",
+        action="append",
+        metavar="T",
+        help="Sampling temperature in production; repeat it for the range or for a sample.",
+    )
+    facts.add_argument(
+        "--objective",
+        choices=tuple(Objective),
+        help="What matters most: time per output token, throughput, TTFT.",
+    )
+    for flag, text in (
+        ("--same-family", "Target and draft are of one family; heads: trained for this very target."),
+        ("--same-tokenizer", "Target and draft share the tokenizer."),
+        ("--uniform-batch", "The requests of a batch are alike."),
+        ("--validated-at-temperature", "Acceptance was measured at production's temperature."),
+        ("--monitored", "Acceptance is monitored."),
+    ):
+        facts.add_argument(flag, choices=("yes", "no"), help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, print the report and return the exit code."""
+    plan = make_plan(read_question(args))
+    if args.json:
+        print(json.dumps(to_document(plan), indent=2))
+    else:
+        print(render(plan))
+    return AGAINST if plan.conclusion is Conclusion.LEAVE_OFF else FINE
+
+
+def read_question(args: argparse.Namespace) -> Question:
+    """Return what the command line asks.
+
+    Raises:
+        ConfigError: something that is missing or cannot be used.
+    """
+    method = METHODS[args.method]
+    target = _target(args)
+    k = _maybe(args, "num_speculative_tokens", whole(1, _DEEPEST))
+    profile = BUILTIN[args.cost_profile] if args.cost_profile else None
+    draft = _draft(args, method, target, k)
+    kv = _maybe(args, "kv_precision", parse_precision)
+    wide = target.precision.name == "fp32"
+    if args.gpu_memory is None:
+        msg = "--gpu-memory is missing: the memory of one GPU, such as 80GB"
+        raise ConfigError(msg)
+    return Question(
+        method=method,
+        target=target,
+        draft=draft,
+        gpus=Gpus(
+            _parsed("--gpus", args.gpus, whole(1, _MOST_GPUS)),
+            _parsed("--gpu-memory", args.gpu_memory, parse_memory),
+            _parsed("--gpu-memory-utilization", args.gpu_memory_utilization, utilization),
+        ),
+        kv_precision=kv or PRECISIONS["fp32" if wide else "bf16"],
+        k=k,
+        acceptance=_maybe(args, "acceptance", between(0, 1)),
+        load=Load(
+            _maybe(args, "context", whole(1, _MOST_CONTEXT)),
+            _maybe(args, "batch", whole(1, _MOST_BATCH)),
+        ),
+        facts=_facts(args),
+        profile=profile,
+        drafter_name=args.draft_model or "",
+    )
+
+
+def _target(args: argparse.Namespace) -> Model:
+    model = _model(args, "target")
+    if model is None:
+        msg = "--target-params or --target-config is missing: the size of the model to serve"
+        raise ConfigError(msg)
+    return model
+
+
+def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | None) -> Model | None:
+    if method.drafter is Drafter.LOOKUP:
+        for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
+            if getattr(args, name) is not None:
+                msg = f"{_flag(name)} {json.dumps(getattr(args, name))}: {method.name} has no draft model"
+                raise ConfigError(msg)
+        return None
+    model = _model(args, "draft", _usual_precision(method, target))
+    if model is None and method.drafter is Drafter.MODEL:
+        msg = "--draft-params or --draft-config is missing: the size of the draft model"
+        raise ConfigError(msg)
+    if model is not None:
+        return model
+    precision = _maybe(args, "draft_precision", parse_precision)
+    usual, source = _usual_precision(method, target)
+    depth = k or usual_depth(method)
+    estimate = estimate_head(method, target, precision or usual, depth)
+    return estimate and replace(estimate, precision_source="as given" if precision else source)
+
+
+def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
+    """Return what a drafter has where nothing tells: vLLM loads it in the target's type, not quantized."""
+    if method.name == "mtp":
+        return target.precision, "as the target"
+    if target.precision.bytes_per_parameter >= 2:
+        return target.precision, "assumed, as the target"
+    return PRECISIONS["bf16"], "assumed"
+
+
+def _model(
+    args: argparse.Namespace, role: str, usual: tuple[Precision, str] = (PRECISIONS["bf16"], "assumed")
+) -> Model | None:
+    size = _maybe(args, f"{role}_params", parse_parameters)
+    path = getattr(args, f"{role}_config")
+    given = _maybe(args, f"{role}_precision", parse_precision)
+    if size is not None and path is not None:
+        msg = f"--{role}-params and --{role}-config both tell the size; give one of them"
+        raise ConfigError(msg)
+    if size is not None:
+        precision, source = (given, "as given") if given else usual
+        return replace(from_parameters(size, precision), precision_source=source)
+    if path is None:
+        return None
+    architecture = read_config(f"--{role}-config", path)
+    if given is None and architecture.weights is None and architecture.quantized:
+        msg = (
+            f"--{role}-config {json.dumps(path)}: its quantization_config is not understood; "
+            f"give --{role}-precision"
+        )
+        raise ConfigError(msg)
+    if given:
+        precision, source = given, "as given"
+    elif architecture.weights:
+        precision, source = architecture.weights, "by its config.json"
+    else:
+        precision, source = usual
+    return replace(from_architecture(architecture, precision), precision_source=source)
+
+
+def _facts(args: argparse.Namespace) -> Facts:
+    def said(name: str) -> bool | None:
+        value = getattr(args, name)
+        return None if value is None else value == "yes"
+
+    warmths = (_parsed("--temperature", text, between(0, _HOTTEST)) for text in args.temperature or ())
+    return Facts(
+        temperatures=tuple(warmths),
+        objective=None if args.objective is None else Objective(args.objective),
+        same_family=said("same_family"),
+        same_tokenizer=said("same_tokenizer"),
+        uniform_batch=said("uniform_batch"),
+        validated=said("validated_at_temperature"),
+        monitored=said("monitored"),
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _maybe(args: Any, name: str, parse: Callable[[str], T]) -> T | None:
+    text = getattr(args, name)
+    return None if text is None else _parsed(_flag(name), text, parse)
+
+
+def _parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        msg = f"{flag} {json.dumps(text, ensure_ascii=False)}: {error}"
+        raise ConfigError(msg) from error

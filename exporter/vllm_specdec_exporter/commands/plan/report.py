@@ -1,0 +1,186 @@
+"""The report of a plan as text for a terminal. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from ...publish.wording import wrap
+from .methods import Drafter
+from .sizes import format_gigabytes, format_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .estimates import MemoryBudget, SpeedupByBatch
+    from .model import Model
+    from .planning import Plan
+
+_NONE = "–"
+
+
+def render(plan: Plan) -> str:
+    """Return the report on `plan`."""
+    lines = [
+        *_verdict(plan),
+        "",
+        *_models(plan),
+        "",
+        *_memory(plan),
+        "",
+        "  checks",
+        *_rows((check.verdict, check.name, check.text) for check in plan.checks),
+        "",
+        "  use it when",
+        *_rows((item.holds, item.name, item.text) for item in plan.checklist.use),
+        "",
+        "  leave it off when",
+        *_rows((item.holds, item.name, item.text) for item in plan.checklist.leave_off),
+        "",
+        *_speedup(plan),
+        "",
+        "  to paste",
+        f"    --speculative-config {shlex.quote(json.dumps(dict(plan.speculative_config)))}",
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _verdict(plan: Plan) -> list[str]:
+    word = plan.conclusion.replace("_", " ").upper()
+    text = f"{word}  {plan.question.method.name}, K = {plan.outlook.k}: {plan.reason}"
+    return wrap(text, "  ", 4)
+
+
+def _models(plan: Plan) -> Iterator[str]:
+    question = plan.question
+    yield from wrap(_model(question.target), "  target  ", 10)
+    if question.draft is not None:
+        yield from wrap(_model(question.draft), "  draft   ", 10)
+    elif question.method.drafter is Drafter.LOOKUP:
+        yield f"  draft   none: {question.method.name} has no weights"
+    else:
+        yield "  draft   size not known: find out (--draft-params or --draft-config)"
+    gpus = question.gpus
+    text = (
+        f"{gpus.count} x {gpus.memory / 1e9:g} GB = {format_gigabytes(gpus.total)}, of which vLLM may "
+        f"use {gpus.utilization:g} = {format_gigabytes(gpus.usable)} (GB = 1e9 bytes)"
+    )
+    yield from wrap(text, "  GPUs    ", 10)
+
+
+def _model(model: Model) -> str:
+    active = ""
+    if model.active_parameters < model.parameters:
+        active = f", of which a token passes through {format_parameters(model.active_parameters)}"
+    return (
+        f"{format_parameters(model.parameters)} parameters {model.source}{active}; "
+        f"{model.precision.name} {model.precision_source}: {format_gigabytes(model.weights)}"
+    )
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    memory, load = plan.memory, plan.question.load
+    both = None if memory.draft is None else memory.target + memory.draft
+    rows = [
+        ("weights", format_gigabytes(memory.target), _size(both)),
+        ("  of all GPU memory", _percent(memory.target / memory.total), _percent(both, memory.total)),
+        ("  the drafter's alone", "", _percent(memory.draft, memory.total)),
+        ("KV budget", _size(memory.before.budget), _size(memory.after.budget if memory.after else None)),
+        ("  on each GPU", *(_each(room, plan.question.gpus.count) for room in (memory.before, memory.after))),
+        ("KV of a token", *(_kilobytes(room) for room in (memory.before, memory.after))),
+        (
+            "tokens that fit",
+            *(_count(room.tokens if room else None) for room in (memory.before, memory.after)),
+        ),
+    ]
+    if load.context is not None:
+        name = f"requests of {load.context:,} tokens"
+        rows.append(
+            (name, *(_count(room.requests if room else None) for room in (memory.before, memory.after)))
+        )
+    yield f"  {'memory':<28}{'without drafter':>18}{'with drafter':>18}"
+    for name, before, after in rows:
+        yield f"    {name:<26}{before:>18}{after:>18}"
+    for note in _notes(plan):
+        yield from wrap(note, "    ", 4)
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    memory, target = plan.memory, plan.question.target
+    cached = f"Keys and values in {plan.question.kv_precision.name}. " if target.architecture else ""
+    yield (
+        f"{cached}Weights and budget are taken to split evenly over the GPUs. Activations and CUDA graphs "
+        "(a few GB on each GPU) come off the budget and are not counted."
+    )
+    if target.architecture is None:
+        yield "What a token takes needs the target's dimensions: --target-config."
+    elif not memory.draft_kv_known:
+        yield "The draft's own keys and values are not counted: their size needs --draft-config."
+    if target.architecture is not None and target.architecture.sliding_window:
+        yield "Sliding-window layers are counted in full: beyond their window they take less."
+
+
+def _speedup(plan: Plan) -> Iterator[str]:
+    outlook, method = plan.outlook, plan.question.method
+    yield "  expected speedup: tokens per step over the cost of a step"
+    names = [
+        f"{assumed.name} {assumed.acceptance:g}: {assumed.tokens:.2f} tokens"
+        for assumed in outlook.assumptions
+    ]
+    yield f"    {'batch':>6}{'step cost':>11}" + "".join(f"{name:>27}" for name in names)
+    for row in outlook.rows:
+        ranges = "".join(
+            f"{f'{speedup.middle:.2f}  ({speedup.low:.2f} to {speedup.high:.2f})':>27}"
+            for speedup in row.speedups
+        )
+        yield f"    {row.batch:>6}{row.step_cost:>11.2f}{ranges}"
+    yield from wrap(_explained(outlook), "    ", 4)
+    if plan.question.target.active_parameters < plan.question.target.parameters:
+        text = (
+            "The target is a mixture of experts: several tokens pass through more experts than one, so that "
+            "small batches cost more to verify than the table has it."
+        )
+        yield from wrap(text, "    ", 4)
+    if plan.question.acceptance is None:
+        text = f"The acceptances per token are assumptions ({method.acceptance_source}). Measure yours."
+        yield from wrap(text, "    ", 4)
+    if method.drafter is Drafter.LOOKUP:
+        text = (
+            f"Every step is taken to draft {outlook.k} tokens. {method.name} drafts fewer or none where it "
+            "finds nothing, which costs less and gains less."
+        )
+        yield from wrap(text, "    ", 4)
+
+
+def _explained(outlook: SpeedupByBatch) -> str:
+    return (
+        "Step cost is in plain steps of the same batch, and the tokens per step to break even. Profile "
+        f"{outlook.profile}, taken to be right within {outlook.uncertainty:.0%}, for {outlook.context:,.0f} "
+        f"tokens of context a request. {outlook.provenance}"
+    )
+
+
+def _rows(rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
+    for word, name, text in rows:
+        yield from wrap(text, f"    {word:<9}{name:<24}", 37)
+
+
+def _size(value: float | None) -> str:
+    return _NONE if value is None else format_gigabytes(value)
+
+
+def _percent(part: float | None, whole: float = 1.0) -> str:
+    return _NONE if part is None else f"{part / whole:.1%}"
+
+
+def _count(value: int | None) -> str:
+    return _NONE if value is None else f"{value:,}"
+
+
+def _each(room: MemoryBudget | None, gpus: int) -> str:
+    return _NONE if room is None else format_gigabytes(room.budget / gpus)
+
+
+def _kilobytes(room: MemoryBudget | None) -> str:
+    return _NONE if room is None or room.bytes_per_token is None else f"{room.bytes_per_token / 1e3:,.1f} kB"

@@ -1,0 +1,1 @@
+"""`requests`: what files of recorded answers say about single requests."""

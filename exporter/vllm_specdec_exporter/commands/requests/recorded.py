@@ -1,0 +1,288 @@
+"""Recorded requests: one entry of a file, read into observations.
+
+An entry is one of::
+
+    {"id": ..., "choices": [...], "usage": {...}, "metrics": {...}}    an answer
+    {"request": {...}, "response": {...}}                              a request and its answer
+    {"custom_id": ..., "body": {...}}                                  a request of vLLM's run-batch,
+    {"custom_id": ..., "response": {"status_code": 200, "body": ...}}  and later on its answer
+    {"requests": [...]}                                                what is pushed, or one of it
+    {"temperature": ..., "ttft": ..., "usage": {...}, "spec": {...}}   what a client took down of a request
+    data: {...}                                                        the events of a streamed answer
+
+A request or response may be the JSON itself, an object that has it as its `body` (with `path` or `url`,
+`headers`, `status_code`), or the text of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ...requests.exchange import Exchange
+from ...requests.openai_api import route_of
+from ...requests.push_schema import PushedRequest, PushError, read_push
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...requests.grouping import Classification
+    from ...requests.observation import Observation
+
+#: A line of a stream of events.
+EVENT_LINE = re.compile(rb"(data|event|id|retry)?:")
+
+#: Requests of a batch that may wait for their answers.
+_MOST_WAITING = 1_000_000
+
+_Fields = dict[str, msgspec.Raw]
+_FIELDS = msgspec.json.Decoder(_Fields)
+_HEADERS = msgspec.json.Decoder(dict[str, str])
+_TEXT = msgspec.json.Decoder(str)
+_NUMBER = msgspec.json.Decoder(float)
+_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+#: What a push calls a request's values; an entry with one of these is a pushed request.
+_PUSHED = frozenset(PushedRequest.__struct_fields__) - {"model", "temperature", "stream"}
+_OK, _FAILED = 200, 500
+_JSON, _STREAM = "application/json", "text/event-stream"
+_UNKNOWN = "neither an answer nor any other known form of a recorded request"
+_UNOBSERVED = {
+    "refused": "the request failed",
+    "too_large": "larger than what is kept of a request or an answer",
+    "malformed": "not the JSON of a request and its answer",
+}
+
+
+class EntryError(ValueError):
+    """An entry that cannot be used, or not all of it. The message is the same for all that fail alike.
+
+    Attributes:
+        observations: what of it can be used.
+    """
+
+    def __init__(self, reason: str, observations: tuple[Observation, ...] = ()) -> None:
+        super().__init__(reason)
+        self.observations = observations
+
+
+class _ClientRecord(msgspec.Struct, kw_only=True):
+    spec: dict[str, Any] | None
+    model: str = ""
+    temperature: float | None = None
+    request_type: str = ""
+    usage: dict[str, Any] | None = None
+    end: float | None = None
+    ttft: float | None = None
+    decode_s: float | None = None
+
+
+_CLIENT_RECORD = msgspec.json.Decoder(_ClientRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A request or an answer, and what stood around it."""
+
+    body: bytes
+    path: str = ""
+    headers: Mapping[str, str] | None = None
+    status: float = _OK
+
+
+class EntryReader:
+    """Reads entries; those of a batch's requests wait for their answers.
+
+    Args:
+        classification: how requests are classified.
+    """
+
+    def __init__(self, classification: Classification) -> None:
+        self._classification = classification
+        self._waiting: dict[str, Exchange] = {}
+
+    @property
+    def unanswered(self) -> int:
+        """Requests of batches whose answers have not come."""
+        return len(self._waiting)
+
+    def read(self, body: bytes) -> tuple[Observation, ...]:
+        """Return what is to be observed of an entry; nothing of a request whose answer is to come.
+
+        Raises:
+            EntryError: the entry cannot be used, or not all of it.
+        """
+        if EVENT_LINE.match(body):
+            return (self._answered(None, _Part(body)),)
+        try:
+            fields = _FIELDS.decode(body)
+        except msgspec.ValidationError as error:
+            msg = "not a JSON object"
+            raise EntryError(msg) from error
+        except _ERRORS as error:
+            msg = "not JSON"
+            raise EntryError(msg) from error
+        try:
+            return self._read(fields, body)
+        except _ERRORS as error:
+            msg = "a field has a value of another kind than it should"
+            raise EntryError(msg) from error
+
+    def _read(self, fields: _Fields, body: bytes) -> tuple[Observation, ...]:
+        if "response" in fields:
+            return (self._paired(fields, body),)
+        if "choices" in fields or "metrics" in fields or "error" in fields:
+            return (self._answered(None, _Part(body)),)
+        if "requests" in fields:
+            return _pushed(body)
+        if "spec" in fields:
+            return _taken_down(body)
+        if "custom_id" in fields and "body" in fields:
+            if len(self._waiting) < _MOST_WAITING:
+                request = _part(body)
+                self._waiting[_TEXT.decode(fields["custom_id"])] = self._asked(request, _shape(request.body))
+            return ()
+        if _PUSHED & set(fields):
+            return _pushed(b'{"requests":[%b]}' % body)
+        if "messages" in fields or "prompt" in fields or "request" in fields:
+            msg = "a request without its answer"
+            raise EntryError(msg)
+        raise EntryError(_UNKNOWN)
+
+    def _paired(self, fields: _Fields, body: bytes) -> Observation:
+        if bytes(fields["response"]) == b"null":
+            msg = _UNOBSERVED["refused"]
+            raise EntryError(msg)
+        answer = _part(fields["response"])
+        if "request" in fields:
+            return self._answered(_part(fields["request"]), answer)
+        waiting = None
+        if "custom_id" in fields:
+            waiting = self._waiting.pop(_TEXT.decode(fields["custom_id"]), None)
+        # Without a request, its temperature may stand beside the answer.
+        return self._answered(_Part(body), answer, waiting)
+
+    def _asked(self, request: _Part, path: str) -> Exchange:
+        exchange = Exchange(request.path or path, request.headers or {}, self._classification)
+        if request.path and not route_of(request.path):
+            msg = "of a route whose answers have no record"
+            raise EntryError(msg)
+        exchange.request_data(request.body)
+        exchange.request_end(0.0)
+        return exchange
+
+    def _answered(self, request: _Part | None, answer: _Part, asked: Exchange | None = None) -> Observation:
+        """Return what is to be observed of a request, which may not be known, and its answer."""
+        streamed = bool(EVENT_LINE.match(answer.body))
+        first = _first_event(answer.body) if streamed else answer.body
+        if asked is None:
+            path = _shape(request.body if request else b"{}") or _shape(first)
+            asked = self._asked(request or _Part(b"{}"), path)
+        failed = not _OK <= answer.status < 300 or _has_failed(first)
+        if not failed and "choices" not in _fields_of(first):
+            raise EntryError(_UNKNOWN)
+        asked.answer_head(_FAILED if failed else _OK, {"content-type": _STREAM if streamed else _JSON})
+        asked.answer_data(answer.body + (b"\n\n" if streamed else b""), 0.0)
+        observation = asked.finish(_created(first))
+        if observation is None:
+            raise EntryError(_UNOBSERVED.get(asked.unobserved, _UNOBSERVED["malformed"]))
+        # Nobody took the time of the events.
+        return replace(observation, ttft_seconds=None, tpot_seconds=None) if streamed else observation
+
+
+def _part(raw: msgspec.Raw | bytes) -> _Part:
+    body = bytes(raw).strip()
+    if body.startswith(b'"'):
+        return _Part(_TEXT.decode(body).strip().encode())
+    fields = _FIELDS.decode(body)
+    if "body" not in fields:
+        return _Part(body)
+    status = fields.get("status_code", fields.get("status"))
+    location = fields.get("path", fields.get("url"))
+    return _Part(
+        _part(fields["body"]).body,
+        urlsplit(_TEXT.decode(location)).path if location is not None else "",
+        _headers(fields.get("headers")),
+        _NUMBER.decode(status) if status is not None else _OK,
+    )
+
+
+def _headers(raw: msgspec.Raw | None) -> dict[str, str]:
+    if raw is None:
+        return {}
+    try:
+        return {name.lower(): value for name, value in _HEADERS.decode(raw).items()}
+    except msgspec.ValidationError:
+        return {}  # in a form of their own
+
+
+def _shape(body: bytes) -> str:
+    """Return the route that a request or an answer is of, by what it looks like."""
+    fields = _fields_of(body)
+    kind = bytes(fields.get("object", b""))
+    if "messages" in fields or kind.startswith(b'"chat.'):
+        return "/v1/chat/completions"
+    return "/v1/completions" if "prompt" in fields or kind == b'"text_completion"' else ""
+
+
+def _first_event(body: bytes) -> bytes:
+    for line in body.splitlines():
+        if line.startswith(b"data:"):
+            return line.removeprefix(b"data:").strip()
+    return b""
+
+
+def _has_failed(body: bytes) -> bool:
+    fields = _fields_of(body)
+    return bytes(fields.get("error", b"null")) != b"null" or bytes(fields.get("object", b"")) == b'"error"'
+
+
+def _created(body: bytes) -> float:
+    """Return the Unix time that an answer gives itself, 0 without one."""
+    try:
+        return _NUMBER.decode(_fields_of(body).get("created", b"0"))
+    except _ERRORS:
+        return 0.0
+
+
+def _fields_of(body: bytes) -> _Fields:
+    try:
+        return _FIELDS.decode(body)
+    except _ERRORS:
+        return {}
+
+
+def _pushed(body: bytes, wall: float = 0.0) -> tuple[Observation, ...]:
+    try:
+        pushed = read_push(body, wall)
+    except PushError as error:
+        raise EntryError(str(error)) from error
+    if pushed.errors:
+        raise EntryError(pushed.errors[0][1], pushed.observations)
+    return pushed.observations
+
+
+def _taken_down(body: bytes) -> tuple[Observation, ...]:
+    try:
+        found = _CLIENT_RECORD.decode(body)
+    except msgspec.ValidationError as error:
+        raise EntryError(str(error)) from error
+    tokens = (found.usage or {}).get("completion_tokens")
+    tpot = None
+    if found.decode_s is not None and isinstance(tokens, int) and tokens > 1:
+        tpot = found.decode_s / (tokens - 1)
+    pushed = {
+        "model": found.model,
+        "temperature": found.temperature,
+        "request_type": found.request_type,
+        "stream": found.ttft is not None,
+        "completion_tokens": tokens,
+        "time_to_first_token_seconds": found.ttft,
+        "time_per_output_token_seconds": tpot,
+        "speculative_decoding": found.spec,
+    }
+    return _pushed(msgspec.json.encode({"requests": [pushed]}), found.end or 0.0)

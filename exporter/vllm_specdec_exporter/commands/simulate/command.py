@@ -1,0 +1,186 @@
+"""The command line of the simulator."""
+
+import argparse
+import asyncio
+import math
+import sys
+import time
+from pathlib import Path
+
+from ...config.addresses import format_address
+from ...serve.shutdown import on_each_signal
+from .families import DIALECTS
+from .phases import ScenarioError
+from .scenario import SCENARIOS, Phase, Scenario, find_scenario, load_scenario
+from .server import SimulatorServer
+from .simulation import Simulation, SimulationConfig
+
+_DEFAULTS = SimulationConfig()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the simulator's flags to a parser."""
+    parser.epilog = "Exit codes: 0 ended by SIGINT or SIGTERM; 1 it cannot listen; 2 bad usage."
+    parser.add_argument(
+        "--web.listen-address",
+        dest="listen_address",
+        type=_listen_address,
+        default=("127.0.0.1", 8000),
+        metavar="HOST:PORT",
+        help="address to serve /metrics on (default: 127.0.0.1:8000)",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=tuple(DIALECTS),
+        default="vllm",
+        help="how the metrics are written (default: vllm)",
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--scenario",
+        default="tour",
+        metavar="NAME",
+        help=f"what happens: {', '.join(SCENARIOS)} (default: tour)",
+    )
+    group.add_argument(
+        "--scenario.file",
+        dest="scenario_file",
+        type=Path,
+        metavar="FILE",
+        help="YAML file with a scenario of your own",
+    )
+    parser.add_argument(
+        "--engines",
+        type=_positive_int,
+        default=_DEFAULTS.engines,
+        metavar="N",
+        help="engines per model (default: 1)",
+    )
+    parser.add_argument(
+        "--models",
+        action="append",
+        metavar="NAME",
+        help=f"served model, repeatable (default: {_DEFAULTS.models[0]})",
+    )
+    parser.add_argument(
+        "--num-speculative-tokens",
+        type=_natural_int,
+        default=_DEFAULTS.num_speculative_tokens,
+        metavar="K",
+        help="draft tokens per step; 0: no speculation (default: 4)",
+    )
+    parser.add_argument(
+        "--method",
+        default=_DEFAULTS.method,
+        help="name of the speculation method; it changes nothing but GET /simulator (default: "
+        f"{_DEFAULTS.method})",
+    )
+    parser.add_argument("--seed", type=int, help="makes the simulation repeatable")
+    parser.add_argument(
+        "--speed",
+        type=_positive_float,
+        default=1.0,
+        metavar="X",
+        help="simulated seconds per second (default: 1)",
+    )
+    parser.add_argument(
+        "--loop",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="start the scenario again at its end (default: as the scenario says)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve a simulation until SIGINT or SIGTERM; return the exit code."""
+    try:
+        scenario = _scenario(args)
+    except ScenarioError as error:
+        _say(str(error))
+        return 2
+    config = SimulationConfig(
+        models=tuple(dict.fromkeys(args.models)) if args.models else _DEFAULTS.models,
+        engines=args.engines,
+        num_speculative_tokens=args.num_speculative_tokens,
+        scenario=scenario,
+        loop=args.loop,
+        method=args.method,
+        start_time=time.time(),
+    )
+    host, port = args.listen_address
+    try:
+        asyncio.run(_serve(Simulation(config, args.seed), host, port, args))
+    except OSError as error:
+        _say(f"cannot listen on {format_address(host, port)}: {error.strerror or error}")
+        return 1
+    except KeyboardInterrupt:  # before the handlers were in place
+        return 0
+    return 0
+
+
+def _scenario(args: argparse.Namespace) -> Scenario:
+    if args.scenario_file is not None:
+        return load_scenario(args.scenario_file)
+    return find_scenario(args.scenario)
+
+
+async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Namespace) -> None:
+    stopped = asyncio.Event()
+    server = SimulatorServer(
+        simulation,
+        dialect=args.dialect,
+        host=host,
+        port=port,
+        speed=args.speed,
+        on_phase=_announce_phase,
+    )
+    with on_each_signal(stopped.set):
+        await server.start()
+        try:
+            config = simulation.config
+            _say(
+                f"serving {server.metrics_url} (dialect {args.dialect}, {len(config.models)} model(s) "
+                f"with {config.engines} engine(s) each, scenario {config.scenario.name})"
+            )
+            await stopped.wait()
+        finally:
+            await server.stop()
+
+
+def _announce_phase(phase: Phase) -> None:
+    length = "" if phase.seconds is None else f" for {phase.seconds:g} s"
+    _say(f"phase {phase.kind.name}{length}: {phase.kind.help}")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"simulate: {text}\n")
+    sys.stderr.flush()
+
+
+def _listen_address(text: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _natural_int(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def _positive_int(text: str) -> int:
+    if _natural_int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _positive_float(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value

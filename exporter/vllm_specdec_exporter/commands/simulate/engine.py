@@ -1,0 +1,233 @@
+"""One simulated engine: steps of a batch, and what vLLM counts about them."""
+
+import math
+from random import Random
+
+from .measurements import Measurements, V0Sampler, show_llamacpp, show_lmdeploy
+from .scheduler import Request, Scheduler
+from .speculation import Conditions, DraftTotals, EngineConfig, sample_drafts
+
+# Steps are drawn together in groups of about this many seconds: long enough to be cheap, short
+# enough for no scrape to notice.
+_GROUP_SECONDS = 0.1
+_RESOLUTION = 1e-9
+
+
+class Engine:
+    """The state of one engine since its server started; `advance` is its only way on.
+
+    Attributes:
+        num_speculative_tokens: K, or None if the server does not speculate.
+        measurements: The values it publishes.
+        totals: What was drafted and accepted, exactly.
+        now: Simulated seconds since the server started.
+    """
+
+    def __init__(self, config: EngineConfig, num_speculative_tokens: int | None, rng: Random):
+        self.num_speculative_tokens = num_speculative_tokens
+        self.measurements = Measurements(config.max_model_len)
+        self.totals = DraftTotals.empty(num_speculative_tokens or 0)
+        self.now = 0.0
+        self.busy_seconds = 0.0
+        self._config = config
+        self._rng = rng
+        self._scheduler = Scheduler(config, rng)
+        self._until = 0.0
+        self._thinking_since = 0.0
+        self._v0 = V0Sampler(num_speculative_tokens or 0)
+        self.measurements.set("engine_sleep_state", 1, "awake")
+
+    @property
+    def finished_requests(self) -> int:
+        """Requests answered so far."""
+        return self.measurements.histogram("e2e_request_latency_seconds").count
+
+    def advance(self, seconds: float, conditions: Conditions) -> None:
+        """Let time pass.
+
+        Only whole steps are carried out; what is left of the time counts for the next call.
+        """
+        self._until += seconds
+        while self._until - self.now > _RESOLUTION:
+            if not self._advance_once(conditions):
+                break
+            self._v0.observe(self.now, self.totals, self.measurements)
+        self._show_load()
+        show_lmdeploy(self.measurements, self.totals)
+
+    def _advance_once(self, conditions: Conditions) -> bool:
+        """Carry out one group of steps, or let an idle moment pass; False if time is too short."""
+        step = self._step_seconds(conditions)
+        scheduler = self._scheduler
+        if not scheduler.running and not scheduler.waiting:
+            available = self._until - self.now
+            moment = available if conditions.load.clients <= 0 else min(available, step)
+            self.now += moment
+        elif step > self._until - self.now + _RESOLUTION:
+            return False
+        self._receive(conditions, step)
+        admitted = scheduler.admit()
+        if admitted:
+            self._prefill(admitted, conditions)
+            if scheduler.waiting:
+                return True  # the next step has prompts to compute, too
+        step = self._step_seconds(conditions)
+        available = self._until - self.now + _RESOLUTION
+        if scheduler.running and available >= step:
+            steps = max(1, math.floor(min(_GROUP_SECONDS, available) / step))
+            self._decode(steps, conditions)
+        return True
+
+    def _receive(self, conditions: Conditions, step: float) -> None:
+        """Let requests arrive; they do so between two groups of steps."""
+        elapsed = self.now - self._thinking_since
+        self._thinking_since = self.now
+        self._scheduler.arrive(conditions.load, self.now, elapsed, step)
+
+    def _step_seconds(self, conditions: Conditions, prefill_tokens: int = 0) -> float:
+        positions = self.num_speculative_tokens or 0
+        mean_draft_tokens = conditions.drafts.mean_draft_tokens(positions)
+        if conditions.drafts.draft_probability == 0.0:
+            positions = 0
+        return self._config.step_cost.step_seconds(
+            len(self._scheduler.running), mean_draft_tokens, positions, prefill_tokens
+        )
+
+    def _prefill(self, admitted: list[Request], conditions: Conditions) -> None:
+        """Carry out one step that prefills the admitted requests and decodes the others."""
+        computed = sum(request.prefill_tokens for request in admitted)
+        seconds = self._step_seconds(conditions, computed)
+        decoding = len(self._scheduler.running) - len(admitted)
+        started_at = self.now
+        self._pass(seconds)
+        tokens = self._generate(decoding, 1, seconds, conditions)
+        for request in admitted:
+            self._begin(request, started_at)
+        self._iteration(computed + tokens + len(admitted), 1)
+        self._settle()
+
+    def _begin(self, request: Request, started_at: float) -> None:
+        """Count a request's prefill and the token that comes out of it."""
+        counts = self.measurements
+        request.generated += 1
+        counts.add("generation_tokens", 1)
+        if request.preemptions:
+            # A preempted request computes its tokens again; its client sees one long pause.
+            counts.observe("inter_token_latency_seconds", self.now - request.preempted_at)
+            return
+        request.scheduled_at = started_at
+        request.first_token_at = self.now
+        cached, prompt = request.cached_tokens, request.prompt_tokens
+        counts.add("prompt_tokens", prompt)
+        counts.add("prompt_tokens_by_source", prompt - cached, "local_compute")
+        counts.add("prompt_tokens_by_source", cached, "local_cache_hit")
+        counts.add("prompt_tokens_cached", cached)
+        counts.add("prompt_tokens_cached_by_source", cached, "device")
+        counts.add("prefix_cache_queries", prompt)
+        counts.add("prefix_cache_hits", cached)
+        counts.add("prefill_seconds", self.now - started_at)
+        counts.observe("time_to_first_token_seconds", self.now - request.arrived_at)
+
+    def _decode(self, steps: int, conditions: Conditions) -> None:
+        """Carry out steps that only decode."""
+        step = self._step_seconds(conditions)
+        running = len(self._scheduler.running)
+        self._pass(steps * step)
+        tokens = self._generate(running, steps, step, conditions)
+        # Steps of a group are alike, but their tokens must add up.
+        each, extra = divmod(tokens, steps)
+        self._iteration(each, steps - extra)
+        self._iteration(each + 1, extra)
+        self._settle()
+
+    def _pass(self, seconds: float) -> None:
+        self.now += seconds
+        self.busy_seconds += seconds
+
+    def _generate(self, decoding: int, steps: int, step_seconds: float, conditions: Conditions) -> int:
+        """Draw the tokens of the first `decoding` running requests; return how many there are."""
+        if decoding <= 0:
+            return 0
+        drawn = sample_drafts(
+            self._rng, decoding * steps, conditions.drafts, self.num_speculative_tokens or 0
+        )
+        self.totals.add(drawn)
+        counts = self.measurements
+        if drawn.drafts:
+            self._count_drafts(drawn)
+        tokens = decoding * steps + drawn.accepted_tokens
+        counts.add("generation_tokens", tokens)
+        outputs = decoding * steps
+        counts.observe("inter_token_latency_seconds", step_seconds, outputs)
+        counts.observe("time_per_output_token_seconds", step_seconds * outputs / tokens, outputs)
+        counts.add("busy_slots", outputs)
+        counts.add("decode_seconds", step_seconds * steps)
+        # The accepted tokens are dealt out evenly, starting at a random request.
+        each, extra = divmod(drawn.accepted_tokens, decoding)
+        offset = int(self._rng.random() * decoding)
+        running = self._scheduler.running
+        for index in range(decoding):
+            running[index].generated += steps + each
+        for index in range(offset, offset + extra):
+            running[index % decoding].generated += 1
+        return tokens
+
+    def _count_drafts(self, drawn: DraftTotals) -> None:
+        counts = self.measurements
+        counts.add("spec_decode_num_drafts", drawn.drafts)
+        counts.add("spec_decode_num_draft_tokens", drawn.draft_tokens)
+        counts.add("spec_decode_num_accepted_tokens", drawn.accepted_tokens)
+        for position, accepted in enumerate(drawn.accepted_per_position):
+            counts.add("spec_decode_num_accepted_tokens_per_pos", accepted, str(position))
+
+    def _iteration(self, tokens: int, steps: int) -> None:
+        self.measurements.observe("iteration_tokens_total", tokens, steps)
+
+    def _settle(self) -> None:
+        """Finish complete answers and make room in the KV cache."""
+        finished = self._scheduler.take_finished()
+        for request in finished:
+            self._finish(request)
+        if finished:
+            show_llamacpp(self.measurements, self.totals)
+        self.measurements.add("num_preemptions", self._scheduler.preempt(self.now))
+
+    def _finish(self, request: Request) -> None:
+        counts = self.measurements
+        decode = self.now - request.first_token_at
+        latency = self.now - request.arrived_at
+        counts.add("request_success", 1, request.finished_reason)
+        observations = {
+            "request_prompt_tokens": request.prompt_tokens,
+            "request_generation_tokens": request.generated,
+            "request_max_num_generation_tokens": request.generated,
+            "request_params_n": 1,
+            "request_params_max_tokens": request.max_tokens,
+            "request_time_per_output_token_seconds": decode / max(1, request.generated - 1),
+            "e2e_request_latency_seconds": latency,
+            "request_queue_time_seconds": request.scheduled_at - request.arrived_at,
+            "request_inference_time_seconds": self.now - request.scheduled_at,
+            "request_prefill_time_seconds": request.first_token_at - request.scheduled_at,
+            "request_decode_time_seconds": decode,
+            "request_num_preemptions": request.preemptions,
+            "request_prefill_kv_computed_tokens": request.prompt_tokens - request.cached_tokens,
+            "request_cached_tokens": request.cached_tokens,
+            "request_cache_hit_ratio": request.cached_tokens / request.prompt_tokens,
+            "http_request_duration_seconds": latency,
+            "http_request_duration_highr_seconds": latency,
+        }
+        for name, value in observations.items():
+            counts.observe(name, value)
+        counts.set("longest", max(counts.get("longest"), request.kv_tokens))
+        counts.add("http_requests", 1)
+        # A request body holds some 4 characters per prompt token, and its parameters.
+        counts.add("http_request_size_bytes", 200 + 4 * request.prompt_tokens)
+
+    def _show_load(self) -> None:
+        """Set the gauges to the present load."""
+        counts = self.measurements
+        waiting = len(self._scheduler.waiting)
+        counts.set("num_requests_running", len(self._scheduler.running))
+        counts.set("num_requests_waiting", waiting)
+        counts.set("num_requests_waiting_by_reason", waiting, "capacity")
+        counts.set("kv_cache_usage_perc", self._scheduler.kv_usage)

@@ -1,0 +1,350 @@
+"""Named parameters of phases: what is allowed, and one clear line about what is not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from .speculation import Conditions, DraftModel, Load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ParameterValue = float | int | str | tuple[float, ...] | None
+
+
+class ScenarioError(ValueError):
+    """A scenario or phase is not valid; the message says what is wrong and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a phase.
+
+    Attributes:
+        kind: `probability` (0 to 1), `count` (whole number), `seconds`, `tokens` (a mean
+            length), `weights` (a list of relative frequencies), `probabilities` (one
+            probability, or a list with one per position) or `choice`.
+        default: Value if the phase does not say; None means that the server's setting holds.
+        help: What it does, with its unit.
+        minimum: Smallest value of a number.
+        maximum: Largest value of a count.
+        choices: The values of a choice.
+    """
+
+    kind: str
+    default: ParameterValue
+    help: str
+    minimum: float = 0.0
+    maximum: float = 1_000_000.0
+    choices: tuple[str, ...] = ()
+
+    def parse(self, name: str, value: object) -> ParameterValue:
+        """Check a value given by a user and return it in its proper type."""
+        if self.kind == "choice":
+            if value in self.choices:
+                return str(value)
+            raise ScenarioError(f"{name} must be one of {', '.join(self.choices)}, not {value!r}")
+        if self.kind in ("weights", "probabilities") and isinstance(value, list | tuple):
+            return self._parse_list(name, value)
+        if self.kind == "count":
+            return self._parse_count(name, value)
+        if self.kind == "weights":
+            raise ScenarioError(f"{name} must be a list of numbers, not {value!r}")
+        return self._parse_number(name, value)
+
+    def _parse_count(self, name: str, value: object) -> int:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if is_integer and self.minimum <= int(str(value)) <= self.maximum:
+            return int(str(value))
+        raise ScenarioError(
+            f"{name} must be a whole number from {self.minimum:.0f} to {self.maximum:.0f}, not {value!r}"
+        )
+
+    def _parse_list(self, name: str, values: list[object] | tuple[object, ...]) -> ParameterValue:
+        numbers = tuple(self._parse_number(f"each value of {name}", value) for value in values)
+        if not numbers:
+            raise ScenarioError(f"{name} must not be an empty list")
+        if self.kind == "weights" and sum(numbers) <= 0.0:
+            raise ScenarioError(f"{name} must have at least one value above 0")
+        return numbers
+
+    def _parse_number(self, name: str, value: object) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if self.kind in ("probability", "probabilities"):
+            if not is_number or not 0.0 <= float(str(value)) <= 1.0:
+                raise ScenarioError(f"{name} must be a number from 0 to 1, not {value!r}")
+        elif not is_number or not self.minimum <= float(str(value)) < math.inf:
+            raise ScenarioError(f"{name} must be a number of at least {self.minimum:g}, not {value!r}")
+        return float(str(value))
+
+
+@dataclass(frozen=True)
+class ParameterSet:
+    """The values of a phase's parameters, complete with defaults."""
+
+    values: Mapping[str, ParameterValue]
+
+    def number(self, name: str) -> float:
+        """Return a parameter that is a number."""
+        value = self.values[name]
+        if not isinstance(value, int | float):
+            raise TypeError(f"{name} is not a number")
+        return float(value)
+
+    def count(self, name: str) -> int:
+        """Return a parameter that is a whole number."""
+        return int(self.number(name))
+
+    def optional_number(self, name: str) -> float | None:
+        """Return a parameter that is a number, or None if it is not set."""
+        return None if self.values.get(name) is None else self.number(name)
+
+    def text(self, name: str) -> str:
+        """Return a parameter that is a choice."""
+        return str(self.values[name])
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Return a parameter that is a list; one number counts as a list of one."""
+        value = self.values[name]
+        if isinstance(value, tuple):
+            return value
+        return () if value is None else (self.number(name),)
+
+
+def parse_parameters(
+    owner: str, allowed: Mapping[str, Parameter], given: Mapping[str, object]
+) -> ParameterSet:
+    """Check the parameters given for a phase and complete them with defaults.
+
+    Args:
+        owner: The phase, for messages.
+        allowed: Its parameters.
+        given: What the user wrote.
+
+    Raises:
+        ScenarioError: A parameter is unknown or its value is not allowed.
+    """
+    values = {name: parameter.default for name, parameter in allowed.items()}
+    for name, value in given.items():
+        if name not in allowed:
+            raise ScenarioError(f"{owner} has no parameter {name!r}; it has {', '.join(sorted(allowed))}")
+        try:
+            values[name] = allowed[name].parse(name, value)
+        except ScenarioError as error:
+            raise ScenarioError(f"{owner}: {error}") from None
+    return ParameterSet(MappingProxyType(values))
+
+
+# Position after position, acceptance given acceptance before falls a little: with K = 4 the
+# tokens at the four positions are accepted in 92, 78, 61 and 43 % of the drafts.
+_ACCEPTANCE = 0.92
+_POSITION_DECAY = 0.92
+# Positions for which acceptance is worked out; longer drafts keep the last value.
+_POSITIONS = 16
+
+# How long a ramp takes in a phase without end.
+_RAMP_SECONDS = 120.0
+
+_LOAD = Load()
+
+_COMMON: Mapping[str, Parameter] = MappingProxyType(
+    {
+        "acceptance": Parameter(
+            "probabilities",
+            _ACCEPTANCE,
+            "chance that the first draft token is accepted, or a list with the chance at each "
+            "position given acceptance of all positions before it",
+        ),
+        "position_decay": Parameter(
+            "probability",
+            _POSITION_DECAY,
+            "factor by which that chance falls from position to position (not with a list)",
+        ),
+        "draft_probability": Parameter("probability", 1.0, "chance that a request has a draft in a step"),
+        "draft_length_weights": Parameter(
+            "weights", None, "relative frequency of drafts of 1, 2, 3, ... tokens; default: all K"
+        ),
+        "clients": Parameter("count", _LOAD.clients, "clients per engine", maximum=10_000),
+        "think_seconds": Parameter(
+            "seconds", _LOAD.think_seconds, "mean time from an answer to the next request"
+        ),
+        "prompt_tokens": Parameter("tokens", _LOAD.prompt_tokens, "mean prompt length in tokens", minimum=1),
+        "output_tokens": Parameter("tokens", _LOAD.output_tokens, "mean answer length in tokens", minimum=1),
+        "prefix_hit_ratio": Parameter(
+            "probability", _LOAD.prefix_hit_ratio, "mean share of a prompt in the prefix cache"
+        ),
+        "repetition_ratio": Parameter(
+            "probability", 0.0, "share of the answers that end because they repeat themselves"
+        ),
+    }
+)
+
+_RESTART: Mapping[str, Parameter] = MappingProxyType(
+    {
+        "downtime_seconds": Parameter("seconds", 8.0, "how long the server does not answer"),
+        "unavailable": Parameter(
+            "choice",
+            "refused",
+            "how it does not answer: the port refuses connections, or HTTP status 503",
+            choices=("refused", "503"),
+        ),
+    }
+)
+_K = Parameter("count", 2, "K from now on; 0: the K the server had at the very start", maximum=64)
+
+
+@dataclass(frozen=True)
+class PhaseKind:
+    """A kind of phase: its parameters, and what they mean.
+
+    Attributes:
+        name: Name in scenarios and in the HTTP interface.
+        help: What happens in it.
+        parameters: What can be set.
+        restarts: Whether the server restarts when the phase begins.
+        speculates: Whether the server is started with speculation.
+        ramps: Whether acceptance goes from `acceptance` to `end_acceptance` over the phase.
+    """
+
+    name: str
+    help: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    restarts: bool = False
+    speculates: bool = True
+    ramps: bool = False
+
+    def parse(self, given: Mapping[str, object]) -> ParameterSet:
+        """Check the parameters given by a user; raises ScenarioError."""
+        return parse_parameters(f"phase {self.name}", self.parameters, given)
+
+    def conditions(self, parameters: ParameterSet, elapsed: float, duration: float | None) -> Conditions:
+        """Return what the engines are put through at a moment of the phase.
+
+        Args:
+            parameters: The parameters of this phase.
+            elapsed: Seconds since the phase began.
+            duration: Seconds the phase lasts; None if it has no end.
+        """
+        return Conditions(
+            drafts=DraftModel(
+                acceptance=self._acceptance(parameters, elapsed, duration),
+                draft_probability=parameters.number("draft_probability"),
+                length_weights=parameters.numbers("draft_length_weights"),
+            ),
+            load=Load(
+                clients=parameters.count("clients"),
+                think_seconds=parameters.number("think_seconds"),
+                prompt_tokens=parameters.number("prompt_tokens"),
+                output_tokens=parameters.number("output_tokens"),
+                prefix_hit_ratio=parameters.number("prefix_hit_ratio"),
+                repetition_ratio=parameters.number("repetition_ratio"),
+            ),
+        )
+
+    def _acceptance(
+        self, parameters: ParameterSet, elapsed: float, duration: float | None
+    ) -> tuple[float, ...]:
+        decay = parameters.number("position_decay")
+        acceptance = _by_position(parameters.numbers("acceptance"), decay)
+        if not self.ramps:
+            return acceptance
+        end = _by_position(parameters.numbers("end_acceptance"), decay)
+        over = parameters.optional_number("over_seconds")
+        if over is None:
+            over = _RAMP_SECONDS if duration is None else duration
+        progress = min(1.0, elapsed / over) if over else 1.0
+        length = max(len(acceptance), len(end))
+        return tuple(
+            _at(acceptance, index) + progress * (_at(end, index) - _at(acceptance, index))
+            for index in range(length)
+        )
+
+
+def _at(values: tuple[float, ...], index: int) -> float:
+    return values[min(index, len(values) - 1)]
+
+
+def _by_position(acceptance: tuple[float, ...], decay: float) -> tuple[float, ...]:
+    """Return the chance at each position from a list, or from the first one and its decay."""
+    if len(acceptance) > 1:
+        return acceptance
+    return tuple(acceptance[0] * decay**position for position in range(_POSITIONS))
+
+
+def _parameters(
+    extra: Mapping[str, Parameter] | None = None, **defaults: float | tuple[float, ...]
+) -> Mapping[str, Parameter]:
+    """Return the common parameters with other defaults, and further parameters."""
+    parameters = {
+        name: replace(parameter, default=defaults.get(name, parameter.default))
+        for name, parameter in _COMMON.items()
+    }
+    return MappingProxyType(parameters | dict(extra or {}))
+
+
+_KINDS = (
+    PhaseKind("healthy", "normal traffic, good acceptance", _parameters()),
+    PhaseKind(
+        "slow_decay",
+        "acceptance falls steadily over the phase",
+        _parameters(
+            {
+                "end_acceptance": Parameter(
+                    "probabilities", 0.35, "acceptance at the end, written like acceptance"
+                ),
+                "over_seconds": Parameter(
+                    "seconds",
+                    None,
+                    "how long the fall takes; default: the whole phase, 120 s if it has no end",
+                ),
+            }
+        ),
+        ramps=True,
+    ),
+    PhaseKind(
+        "collapse",
+        "almost nothing is accepted, all of a sudden",
+        _parameters(acceptance=0.08, position_decay=0.5),
+    ),
+    PhaseKind("idle", "no new requests", _parameters(clients=0)),
+    PhaseKind("bypass", "tokens without drafts", _parameters(draft_probability=0.0)),
+    PhaseKind(
+        "restart",
+        "the server restarts: all counters begin anew",
+        _parameters(_RESTART),
+        restarts=True,
+    ),
+    PhaseKind(
+        "k_change",
+        "the server restarts with another number of speculative tokens",
+        _parameters({**_RESTART, "num_speculative_tokens": _K}),
+        restarts=True,
+    ),
+    PhaseKind(
+        "saturation",
+        "more requests than the engine can hold: they wait, and some are preempted",
+        _parameters(clients=200, think_seconds=0.1, output_tokens=400.0),
+    ),
+    PhaseKind(
+        "variable_drafts",
+        "drafts of different lengths, and some steps without any, as with n-gram lookup",
+        _parameters(acceptance=0.88, draft_probability=0.7, draft_length_weights=(0.2, 0.2, 0.25, 0.35)),
+    ),
+    PhaseKind(
+        "repetition",
+        "answers that repeat themselves: acceptance is abnormally high",
+        _parameters(acceptance=0.995, position_decay=1.0, repetition_ratio=0.6, output_tokens=400.0),
+    ),
+    PhaseKind(
+        "off",
+        "the server runs without speculation",
+        _parameters(_RESTART),
+        speculates=False,
+    ),
+)
+
+#: Every kind of phase by name.
+PHASES: Mapping[str, PhaseKind] = MappingProxyType({kind.name: kind for kind in _KINDS})

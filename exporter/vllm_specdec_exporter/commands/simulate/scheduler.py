@@ -1,0 +1,181 @@
+"""The requests of a simulated engine."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .speculation import EngineConfig, Load, binomial
+
+if TYPE_CHECKING:
+    from random import Random
+
+_MAX_TOKENS_CHOICES = (128, 256, 512, 1024)
+
+
+@dataclass(slots=True)
+class Request:
+    """One request on its way through an engine; times are seconds of simulated time.
+
+    Attributes:
+        arrived_at: When the request arrived.
+        prompt_tokens: Length of the prompt.
+        cached_tokens: Leading part of it that the prefix cache holds.
+        target_tokens: Length at which the answer ends.
+        max_tokens: The limit the client asked for.
+        repeats: Whether the answer ends because it repeats itself.
+        scheduled_at: When it first ran.
+        first_token_at: When its first token came out.
+        generated: Tokens of the answer so far.
+        preemptions: How often it lost its place to others.
+        preempted_at: When it last did.
+    """
+
+    arrived_at: float
+    prompt_tokens: int
+    cached_tokens: int
+    target_tokens: int
+    max_tokens: int
+    repeats: bool
+    scheduled_at: float = 0.0
+    first_token_at: float = 0.0
+    generated: int = 0
+    preemptions: int = 0
+    preempted_at: float = 0.0
+
+    @property
+    def finished_reason(self) -> str:
+        """Why the answer ends, in vLLM's terms."""
+        if self.repeats:
+            return "repetition"
+        return "length" if self.target_tokens >= self.max_tokens else "stop"
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens the request keeps in the KV cache while it runs."""
+        return self.prompt_tokens + self.generated
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens to compute before the next one can be generated."""
+        if self.preemptions:
+            return self.kv_tokens
+        return self.prompt_tokens - self.cached_tokens
+
+
+def draw_request(rng: Random, load: Load, arrived_at: float, max_model_len: int, block_size: int) -> Request:
+    """Draw a request that is typical of the load.
+
+    Lengths vary around their means (gamma distributed) and stay within the model's limit; the
+    prefix cache holds whole blocks, and never all of a prompt.
+    """
+    prompt = max(1, round(rng.gammavariate(2.0, load.prompt_tokens / 2.0)))
+    prompt = min(prompt, max_model_len // 2)
+    limit = min(rng.choice(_MAX_TOKENS_CHOICES), max_model_len // 4)
+    target = min(limit, max(2, round(rng.gammavariate(2.0, load.output_tokens / 2.0))))
+    share = min(1.0, rng.random() * 2.0 * load.prefix_hit_ratio)
+    cached = int(share * (prompt - 1)) // block_size * block_size
+    return Request(
+        arrived_at=arrived_at,
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        target_tokens=target,
+        max_tokens=limit,
+        repeats=rng.random() < load.repetition_ratio,
+    )
+
+
+# vLLM keeps this share of the KV cache free when it admits requests.
+_WATERMARK = 0.01
+
+
+class Scheduler:
+    """The queues of one engine."""
+
+    def __init__(self, config: EngineConfig, rng: Random) -> None:
+        self.running: list[Request] = []
+        self.waiting: deque[Request] = deque()
+        self._config = config
+        self._rng = rng
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens in the KV cache, in whole blocks."""
+        block = self._config.block_size
+        return sum(-(-request.kv_tokens // block) * block for request in self.running)
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the KV cache in use, from 0 to 1."""
+        return min(1.0, self.kv_tokens / self._config.kv_cache_tokens)
+
+    def arrive(self, load: Load, now: float, seconds: float, spread: float) -> None:
+        """Let thinking clients send their next request.
+
+        Args:
+            load: The traffic.
+            now: Present time.
+            seconds: How long the clients have been thinking since the last call.
+            spread: The requests came at a random moment up to this many seconds ago, that is
+                within the step that was then running.
+        """
+        thinking = load.clients - len(self.running) - len(self.waiting)
+        if thinking <= 0 or seconds <= 0.0:
+            return
+        chance = 1.0
+        if load.think_seconds > 0.0:
+            chance = -math.expm1(-seconds / load.think_seconds)
+        for _ in range(binomial(self._rng, thinking, chance)):
+            arrived_at = now - self._rng.random() * spread
+            self.waiting.append(
+                draw_request(
+                    self._rng,
+                    load,
+                    arrived_at,
+                    self._config.max_model_len,
+                    self._config.block_size,
+                )
+            )
+
+    def admit(self) -> list[Request]:
+        """Move waiting requests into the batch as far as there is room; return them."""
+        admitted: list[Request] = []
+        if not self.waiting:
+            return admitted
+        room = self._config.kv_cache_tokens * (1.0 - _WATERMARK) - self.kv_tokens
+        budget = self._config.max_num_batched_tokens
+        while self.waiting and budget > 0 and len(self.running) < self._config.max_num_seqs:
+            request = self.waiting[0]
+            needed = request.kv_tokens + self._config.block_size
+            # A request larger than the whole cache must not block the queue for ever.
+            if needed > room and self.running:
+                break
+            room -= needed
+            budget -= request.prefill_tokens
+            self.waiting.popleft()
+            self.running.append(request)
+            admitted.append(request)
+        return admitted
+
+    def preempt(self, now: float) -> int:
+        """Send the latest requests back to the queue until the KV cache holds the rest."""
+        preempted = 0
+        excess = self.kv_tokens - self._config.kv_cache_tokens
+        while excess > 0 and len(self.running) > 1:
+            request = self.running.pop()
+            block = self._config.block_size
+            excess -= -(-request.kv_tokens // block) * block
+            request.preemptions += 1
+            request.preempted_at = now
+            self.waiting.appendleft(request)
+            preempted += 1
+        return preempted
+
+    def take_finished(self) -> list[Request]:
+        """Remove the requests whose answer is complete; return them."""
+        finished = [r for r in self.running if r.generated >= r.target_tokens]
+        if finished:
+            self.running = [r for r in self.running if r.generated < r.target_tokens]
+        return finished

@@ -1,0 +1,320 @@
+"""Random draws the standard library of Python 3.11 lacks: binomial and multinomial numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+# Up to this expected number of successes, counting the successes one by one is the fastest.
+_COUNTING_LIMIT = 10.0
+
+
+def binomial(rng: Random, trials: int, probability: float) -> int:
+    """Draw the number of successes among independent trials.
+
+    The result follows the binomial distribution exactly for every `trials`; no normal
+    approximation is used. The cost does not grow with `trials`.
+
+    Args:
+        rng: Source of randomness.
+        trials: Number of trials, at least 0.
+        probability: Chance of success of each trial, from 0 to 1.
+    """
+    if trials < 0 or not 0.0 <= probability <= 1.0:
+        raise ValueError(f"no binomial distribution has {trials} trials at {probability}")
+    if trials == 0 or probability == 0.0:
+        return 0
+    if probability == 1.0:
+        return trials
+    if probability > 0.5:
+        return trials - binomial(rng, trials, 1.0 - probability)
+    if trials * probability < _COUNTING_LIMIT:
+        return _count_by_gaps(rng, trials, probability)
+    return _transformed_rejection(rng, trials, probability)
+
+
+def _count_by_gaps(rng: Random, trials: int, probability: float) -> int:
+    """Walk from success to success: the gaps between them are geometric (Devroye, 1986)."""
+    log_failure = math.log1p(-probability)
+    successes = position = 0
+    while True:
+        # 1 - random() lies in (0, 1], so that the logarithm exists. The gap can be infinite.
+        gap = math.log(1.0 - rng.random()) / log_failure
+        if gap >= trials - position:
+            return successes
+        position += math.floor(gap) + 1
+        successes += 1
+
+
+def _transformed_rejection(rng: Random, trials: int, probability: float) -> int:
+    """Draw by the algorithm BTRS of Hörmann (1993), for `trials * probability` of at least 10."""
+    deviation = math.sqrt(trials * probability * (1.0 - probability))
+    b = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * b + 0.01 * probability
+    center = trials * probability + 0.5
+    squeeze = 0.92 - 4.2 / b
+    alpha = (2.83 + 5.1 / b) * deviation
+    log_odds = math.log(probability / (1.0 - probability))
+    mode = math.floor((trials + 1) * probability)
+    at_mode = math.lgamma(mode + 1) + math.lgamma(trials - mode + 1)
+    while True:
+        u = rng.random() - 0.5
+        distance = 0.5 - abs(u)
+        v = 1.0 - rng.random()
+        if distance == 0.0:
+            continue
+        k = math.floor((2.0 * a / distance + b) * u + center)
+        if not 0 <= k <= trials:
+            continue
+        if distance >= 0.07 and v <= squeeze:
+            return k
+        bound = at_mode - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + (k - mode) * log_odds
+        if math.log(v * alpha / (a / (distance * distance) + b)) <= bound:
+            return k
+
+
+def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]:
+    """Split trials at random over categories in proportion to their weights.
+
+    Args:
+        rng: Source of randomness.
+        trials: Number of trials to split.
+        weights: One weight of at least 0 per category, not all of them 0.
+    """
+    remaining_weight = math.fsum(weights)
+    if remaining_weight <= 0.0:
+        raise ValueError("a multinomial distribution needs a positive weight")
+    counts = []
+    for index, weight in enumerate(weights):
+        if trials == 0 or index == len(weights) - 1:
+            counts.append(trials)
+            trials = 0
+            continue
+        share = min(1.0, weight / remaining_weight) if remaining_weight > 0.0 else 0.0
+        count = binomial(rng, trials, share)
+        counts.append(count)
+        trials -= count
+        remaining_weight -= weight
+    return counts
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """How drafts come about and how well they fare.
+
+    Attributes:
+        acceptance: Chance that the token at a position is accepted, given that all tokens
+            before it were; one value per position, the last one holding for all later ones.
+        draft_probability: Chance that a request has a draft in a step at all.
+        length_weights: Relative frequency of drafts of 1, 2, 3, ... tokens; empty if every
+            draft is as long as it may be.
+    """
+
+    acceptance: tuple[float, ...]
+    draft_probability: float = 1.0
+    length_weights: tuple[float, ...] = ()
+
+    def conditional(self, position: int) -> float:
+        """Return the chance of acceptance at a position, given acceptance before it."""
+        return self.acceptance[min(position, len(self.acceptance) - 1)]
+
+    def lengths(self, num_speculative_tokens: int) -> list[float]:
+        """Return the relative frequency of each draft length from 1 to K."""
+        if num_speculative_tokens <= 0:
+            return []
+        weights = list(self.length_weights[:num_speculative_tokens])
+        if sum(weights) <= 0.0:
+            return [0.0] * (num_speculative_tokens - 1) + [1.0]
+        return weights + [0.0] * (num_speculative_tokens - len(weights))
+
+    def mean_draft_tokens(self, num_speculative_tokens: int) -> float:
+        """Return the expected number of draft tokens per request and step."""
+        weights = self.lengths(num_speculative_tokens)
+        if not weights:
+            return 0.0
+        mean = sum(length * weight for length, weight in enumerate(weights, 1)) / sum(weights)
+        return mean * self.draft_probability
+
+
+@dataclass
+class DraftTotals:
+    """Exact totals of what was drafted and accepted.
+
+    Attributes:
+        drafts: Verifications of one request's draft in one step.
+        draft_tokens: Tokens in those drafts.
+        accepted_tokens: Tokens accepted; the bonus token of each draft is not among them.
+        accepted_per_position: Drafts in which the token at this position was accepted.
+        accepted_per_draft: Drafts of which exactly 0, 1, 2, ... tokens were accepted.
+        accepted_anywhere: Draft tokens the target model agrees with, also after a rejection;
+            the V0 engine called these accepted.
+    """
+
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+    accepted_per_draft: list[int] = field(default_factory=list)
+    accepted_anywhere: int = 0
+
+    @classmethod
+    def empty(cls, num_speculative_tokens: int) -> DraftTotals:
+        """Return totals of nothing, with a place for every position."""
+        return cls(
+            accepted_per_position=[0] * num_speculative_tokens,
+            accepted_per_draft=[0] * (num_speculative_tokens + 1),
+        )
+
+    def add(self, other: DraftTotals) -> None:
+        """Add other totals to these; the number of positions may differ."""
+        self.drafts += other.drafts
+        self.draft_tokens += other.draft_tokens
+        self.accepted_tokens += other.accepted_tokens
+        self.accepted_anywhere += other.accepted_anywhere
+        _add_each(self.accepted_per_position, other.accepted_per_position)
+        _add_each(self.accepted_per_draft, other.accepted_per_draft)
+
+
+def _add_each(totals: list[int], amounts: Sequence[int]) -> None:
+    totals.extend([0] * (len(amounts) - len(totals)))
+    for index, amount in enumerate(amounts):
+        totals[index] += amount
+
+
+def sample_drafts(
+    rng: Random, request_steps: int, model: DraftModel, num_speculative_tokens: int
+) -> DraftTotals:
+    """Draw what happens to the drafts of a number of requests and steps.
+
+    Acceptance is decided position by position: the drafts that survive a position are a
+    binomial share of those that reached it. This gives the same distribution as deciding each
+    draft by itself, at a cost that does not grow with their number.
+
+    Args:
+        rng: Source of randomness.
+        request_steps: Requests in the batch times steps.
+        model: How drafts come about and how well they fare.
+        num_speculative_tokens: K, the most tokens a draft may have; 0 drafts nothing.
+    """
+    totals = DraftTotals.empty(num_speculative_tokens)
+    if num_speculative_tokens <= 0:
+        return totals
+    drafts = binomial(rng, request_steps, model.draft_probability)
+    if drafts == 0:
+        return totals
+    by_length = multinomial(rng, drafts, model.lengths(num_speculative_tokens))
+    for length, group in enumerate(by_length, 1):
+        if group:
+            _sample_group(rng, totals, model, length, group)
+    return totals
+
+
+def _sample_group(rng: Random, totals: DraftTotals, model: DraftModel, length: int, drafts: int) -> None:
+    """Draw what happens to drafts of one length."""
+    totals.drafts += drafts
+    totals.draft_tokens += drafts * length
+    reached = drafts
+    for position in range(length):
+        chance = model.conditional(position)
+        survivors = binomial(rng, reached, chance)
+        totals.accepted_tokens += survivors
+        totals.accepted_per_position[position] += survivors
+        totals.accepted_per_draft[position] += reached - survivors
+        totals.accepted_anywhere += survivors + binomial(rng, drafts - reached, chance)
+        reached = survivors
+    totals.accepted_per_draft[length] += reached
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """How long a step of the engine takes.
+
+    A step reads all weights once, whatever the batch; every token it computes, drafted ones
+    included, adds a little; and the drafter proposes its tokens one after another. So the time
+    per output token falls as more draft tokens are accepted, and at large batches rejected ones
+    cost more than they can give.
+
+    Attributes:
+        base_seconds: Time for reading the weights.
+        token_seconds: Time per token that is computed in the batch, verified drafts included.
+        draft_position_seconds: Time per position that is drafted.
+        prefill_token_seconds: Time per prompt token that is not in the prefix cache.
+    """
+
+    base_seconds: float = 0.018
+    token_seconds: float = 4e-5
+    draft_position_seconds: float = 0.0008
+    prefill_token_seconds: float = 4e-5
+
+    def step_seconds(
+        self, running: int, mean_draft_tokens: float, positions: float, prefill_tokens: int = 0
+    ) -> float:
+        """Return the duration of one step.
+
+        Args:
+            running: Requests in the batch.
+            mean_draft_tokens: Mean number of draft tokens per request.
+            positions: Positions the drafter proposes one after another.
+            prefill_tokens: Prompt tokens computed in the same step.
+        """
+        return (
+            self.base_seconds
+            + self.token_seconds * running * (1.0 + mean_draft_tokens)
+            + self.draft_position_seconds * positions
+            + self.prefill_token_seconds * prefill_tokens
+        )
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """The fixed properties of an engine.
+
+    Attributes:
+        max_num_seqs: Most requests that run at once.
+        max_num_batched_tokens: Prompt tokens after which a step takes no further prompt.
+        kv_cache_tokens: Tokens the KV cache can hold.
+        block_size: Tokens per block of the KV cache.
+        max_model_len: Longest sequence of the model in tokens; bucket bounds depend on it.
+        step_cost: How long a step takes.
+    """
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    kv_cache_tokens: int = 65_536
+    block_size: int = 16
+    max_model_len: int = 8192
+    step_cost: StepCost = field(default_factory=StepCost)
+
+
+@dataclass(frozen=True)
+class Load:
+    """The traffic of one engine: clients that send a request, read the answer and think.
+
+    Attributes:
+        clients: Clients of this engine, so the most requests it has at a time.
+        think_seconds: Mean time between an answer and the client's next request.
+        prompt_tokens: Mean prompt length.
+        output_tokens: Mean answer length.
+        prefix_hit_ratio: Mean share of a prompt found in the prefix cache.
+        repetition_ratio: Share of the answers that end because they repeat themselves.
+    """
+
+    clients: int = 24
+    think_seconds: float = 0.5
+    prompt_tokens: float = 600.0
+    output_tokens: float = 200.0
+    prefix_hit_ratio: float = 0.35
+    repetition_ratio: float = 0.0
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Everything an engine is put through at a moment: its drafts and its traffic."""
+
+    drafts: DraftModel
+    load: Load

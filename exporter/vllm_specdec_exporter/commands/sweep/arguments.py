@@ -1,0 +1,296 @@
+"""The flags of `sweep`: what they mean, and the plan and the endpoint behind them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...config.options import ConfigError, add_flags, gather
+from ...config.values import file, header, mask_header, parse_duration
+from ...serve import configuration as config
+from ...serve.option_table import OPTIONS as ALL_OPTIONS
+from ..arguments import DEFAULT_URL, URL, flags_of
+from . import grid as prompts
+from .endpoint import Endpoint, without_api
+from .grid import TEMPERATURES, SweepPlan, Zones
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: The options of `serve` that mean the same here.
+OPTIONS = tuple(option for option in ALL_OPTIONS if option.name.startswith("vllm."))
+_METRICS_TIMEOUT = 10.0
+_DEFAULTS = SweepPlan(prompts=())
+_ZONES = Zones()
+
+
+def add_flags_of_sweep(parser: argparse.ArgumentParser) -> None:
+    """Give `parser` the flags of `sweep`."""
+    parser.add_argument(
+        "url",
+        nargs="?",
+        metavar="URL",
+        help=f"The server, with or without /v1. Default: {DEFAULT_URL}. [${URL.variable}]",
+    )
+    grid = parser.add_argument_group("what to measure")
+    grid.add_argument(
+        "--temperature",
+        type=_list(_temperature),
+        default=TEMPERATURES,
+        metavar="LIST",
+        help="Sampling temperatures. Default: 0,0.4,0.8,1.0.",
+    )
+    grid.add_argument(
+        "--concurrency",
+        type=_list(_whole(1, 4096)),
+        default=(1,),
+        metavar="LIST",
+        help="Requests at the same time. Default: 1.",
+    )
+    grid.add_argument(
+        "--prompts",
+        action="append",
+        metavar="SET",
+        help=f"{', '.join(prompts.BUILTIN)}, all, or a file with one prompt a line or JSON lines; "
+        "repeatable, each set has cells of its own. Default: chat.",
+    )
+    grid.add_argument(
+        "--requests", type=_whole(1, 100_000), default=16, metavar="N", help="Requests per cell. Default: 16."
+    )
+    grid.add_argument(
+        "--max-tokens",
+        type=_whole(1, 1_000_000),
+        default=128,
+        metavar="N",
+        help="Most tokens of an answer. Default: 128.",
+    )
+    grid.add_argument("--model", default="", metavar="NAME", help="Default: the only one that is served.")
+    grid.add_argument(
+        "--api",
+        choices=("auto", "chat", "completions"),
+        default="auto",
+        help="Default: auto, which is chat unless the server has no chat template.",
+    )
+    grid.add_argument(
+        "--seed",
+        type=_whole(0, 2**31 - 1),
+        metavar="N",
+        help="Seed of each cell's first request; the next has the next. It may change acceptance. "
+        "Default: no seeds.",
+    )
+    grid.add_argument("--top-p", type=_top_p, metavar="P", help="Default: the server's.")
+    grid.add_argument(
+        "--ignore-eos", action="store_true", help="Go on to --max-tokens whatever the model says (vLLM)."
+    )
+    _add_conduct(parser)
+    add_flags(parser, [option for option in OPTIONS if option is not URL])
+
+
+def _add_conduct(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how to measure")
+    group.add_argument(
+        "--allow-other-traffic", action="store_true", help="Measure even if others use the server."
+    )
+    group.add_argument(
+        "--request-timeout",
+        type=_duration(0.1),
+        default=_DEFAULTS.request_timeout,
+        metavar="DURATION",
+        help="Time that one answer may take. Default: 2m.",
+    )
+    group.add_argument(
+        "--max-duration",
+        type=_duration(1),
+        default=_DEFAULTS.max_duration,
+        metavar="DURATION",
+        help="Time that the sweep may take; it can be continued. Default: 30m.",
+    )
+    group.add_argument(
+        "--pause",
+        type=_duration(0),
+        default=0.0,
+        metavar="DURATION",
+        help="Time between two cells. Default: 0s.",
+    )
+    group.add_argument(
+        "--api-key-file", type=_readable, metavar="FILE", help="File with the server's API key."
+    )
+    group.add_argument(
+        "--header",
+        type=_header,
+        action="append",
+        default=[],
+        metavar="HEADER",
+        help="Further request header, 'Name: value'; repeatable. The same as --vllm.header.",
+    )
+    group = parser.add_argument_group("what to make of it")
+    group.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="Directory for sweep.json, sweep.csv and report.html; one that holds a part of the same "
+        "sweep is continued. Default: ./sweep-DATE-TIME.",
+    )
+    group.add_argument("--no-html", action="store_true", help="No report.html, which needs matplotlib.")
+    group.add_argument("--json", action="store_true", help="Print JSON instead of a table.")
+    group.add_argument("--quiet", action="store_true", help="Tell nothing while measuring.")
+    group.add_argument(
+        "--zone-disable-below",
+        type=_share,
+        default=_ZONES.disable_below,
+        metavar="RATIO",
+        help="Acceptance below which drafting costs more than it gains. "
+        f"Default: {_ZONES.disable_below:.2f}.",
+    )
+    group.add_argument(
+        "--zone-benefit-above",
+        type=_share,
+        default=_ZONES.benefit_above,
+        metavar="RATIO",
+        help=f"Acceptance above which drafting likely pays. Default: {_ZONES.benefit_above:.2f}.",
+    )
+
+
+def read_plan(args: argparse.Namespace) -> SweepPlan:
+    """Return what the flags ask for.
+
+    Raises:
+        ConfigError: something in them cannot be used.
+    """
+    try:
+        zones = Zones(args.zone_disable_below, args.zone_benefit_above)
+    except ValueError as error:
+        msg = (
+            f"--zone-disable-below {args.zone_disable_below:g} and --zone-benefit-above "
+            f"{args.zone_benefit_above:g}: {error}"
+        )
+        raise ConfigError(msg) from error
+    return SweepPlan(
+        prompts=prompts.load(_sets(args.prompts or ["chat"])),
+        temperatures=args.temperature,
+        concurrencies=args.concurrency,
+        requests=args.requests,
+        max_tokens=args.max_tokens,
+        model=args.model,
+        api=args.api,
+        seed=args.seed,
+        top_p=args.top_p,
+        ignore_eos=args.ignore_eos,
+        allow_other_traffic=args.allow_other_traffic,
+        request_timeout=args.request_timeout,
+        max_duration=args.max_duration,
+        pause=args.pause,
+        zones=zones,
+    )
+
+
+def _sets(given: list[str]) -> list[str]:
+    """Return the sets that were named; built-in ones may stand in one word, with commas between them."""
+    found = []
+    for word in given:
+        parts = word.split(",")
+        known = all(part in (*prompts.BUILTIN, "all") for part in parts)
+        found += parts if known else [word]
+    return found
+
+
+def read_endpoint(args: argparse.Namespace) -> Endpoint:
+    """Return the server that the flags and the environment name.
+
+    Raises:
+        ConfigError: something in them cannot be used.
+    """
+    flags = flags_of(args)
+    if args.header:
+        flags["vllm.header"] = [*(flags["vllm.header"] or []), *args.header]
+    values, _ = gather(OPTIONS, flags, os.environ, None)
+    if len(values["vllm.url"]) > 1:
+        msg = "sweep measures one server; give one URL"
+        raise ConfigError(msg)
+    values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
+    return Endpoint(config.build_upstream(values, _METRICS_TIMEOUT), args.api_key_file or "")
+
+
+def _list(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return a parser of values with commas between them, none of them twice."""
+
+    def parse_list(text: str) -> tuple[Any, ...]:
+        found = tuple(parse(part.strip()) for part in text.split(","))
+        if len(set(found)) < len(found):
+            raise _refused(text, "each value once")
+        return found
+
+    return parse_list
+
+
+def _temperature(text: str) -> float:
+    return _number(text, 0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")
+
+
+def _top_p(text: str) -> float:
+    value = _number(text, 0.0, 1.0, "a number above 0, at most 1")
+    if value == 0:
+        raise _refused(text, "a number above 0, at most 1")
+    return value
+
+
+def _share(text: str) -> float:
+    return _number(text, 0.0, 1.0, "a number from 0 to 1")
+
+
+def _number(text: str, least: float, most: float, allowed: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise _refused(text, allowed)
+    return abs(value)  # -0 is 0
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+            raise _refused(text, f"a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _duration(least: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            raise _refused(text, str(error)) from error
+        if seconds < least:
+            raise _refused(text, f"at least {least:g}s")
+        return seconds
+
+    return parse
+
+
+def _readable(text: str) -> str:
+    try:
+        return file(text)
+    except ValueError as error:
+        msg = f"{json.dumps(text, ensure_ascii=False)} {error}"
+        raise argparse.ArgumentTypeError(msg) from error
+
+
+def _header(text: str) -> str:
+    """Return the text of a header; an error does not show what may be a secret."""
+    try:
+        header(text)
+    except ValueError as error:
+        msg = f"{mask_header(text)}: {error}"
+        raise argparse.ArgumentTypeError(msg) from error
+    return text
+
+
+def _refused(text: str, allowed: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"{json.dumps(text, ensure_ascii=False)}: allowed: {allowed}")

@@ -1,0 +1,184 @@
+"""One cell: send its requests, and say from the counters whether the result can be believed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ...measures.measures import derive
+from .counters import between
+from .record import Acceptance, CellResult, Status
+from .statistics import acceptance_interval, distribution, draft_interval, pooled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...measures.window import Delta
+    from .client import Client, Sampling
+    from .counters import Observation
+    from .grid import Cell, Prompt
+    from .stream import Answer
+
+#: By how much the counters may differ from the answers, as a share, before the cell counts as disturbed.
+TOLERANCE = 0.02
+
+
+async def send(
+    client: Client,
+    sampling: Sampling,
+    asked: Sequence[tuple[int, Prompt]],
+    concurrency: int,
+    answered: Callable[[Answer], None] = lambda _: None,
+) -> tuple[tuple[Answer, ...], float]:
+    """Send the requests in a closed loop; return all answers in order, and the seconds that they took.
+
+    Each of the `concurrency` workers sends its next request when its last one was answered.
+
+    Args:
+        client: the endpoint.
+        sampling: everything but the prompts.
+        asked: the prompts, each with its place in the set.
+        concurrency: number of workers.
+        answered: is told of each answer.
+    """
+    left = iter(enumerate(asked))
+    answers: list[Answer] = []
+
+    async def work() -> None:
+        for number, (place, prompt) in left:
+            answer = await client.ask(sampling, prompt, number, place)
+            answers.append(answer)
+            answered(answer)
+
+    started = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(concurrency, len(asked))):
+            group.create_task(work())
+    return tuple(sorted(answers, key=lambda answer: answer.request)), time.monotonic() - started
+
+
+def judge(
+    cell: Cell,
+    answers: Sequence[Answer],
+    seconds: float,
+    before: Observation,
+    after: Observation,
+    *,
+    rested: bool,
+    max_tokens: int,
+    started: float = 0.0,
+) -> CellResult:
+    """Return the result of a cell. Pure.
+
+    Args:
+        cell: which one.
+        answers: one per request.
+        seconds: from the first request to the end of the last answer.
+        before: the counters at rest before the first request.
+        after: and after the last answer, in the same life of the server.
+        rested: whether the counters came to rest afterwards.
+        max_tokens: most tokens of an answer: what a request without a whole answer may have generated.
+        started: Unix time at which the cell began.
+    """
+    whole = [answer for answer in answers if not answer.error]
+    failed = len(answers) - len(whole)
+    tokens = sum(answer.completion_tokens for answer in whole)
+    step = between(before, after)
+    counters = acceptance(step)
+    drafts = [answer.drafts for answer in whole if answer.drafts is not None]
+    records: Acceptance | None = None
+    own: Delta | None = None
+    if drafts and len(drafts) == len(whole):
+        own = pooled(drafts, tokens, step.span)
+        records = acceptance(own)
+    source = records or counters
+    doubts = _doubts(step, own, tokens, failed * max_tokens, rested=rested)
+    errors = _errors(answers)
+    status = Status.FAILED if not whole else Status.DISTURBED if doubts else Status.OK
+    return CellResult(
+        prompts=cell.prompts,
+        concurrency=cell.concurrency,
+        temperature=cell.temperature,
+        status=status,
+        reasons=(*doubts, *errors),
+        started=started,
+        seconds=seconds,
+        requests=len(answers),
+        errors=failed,
+        completion_tokens=tokens,
+        generated_tokens=step.generation_tokens,
+        tokens_per_second=tokens / seconds if seconds > 0 and whole else None,
+        ttft=distribution(answer.ttft_seconds for answer in whole),
+        tpot=distribution(answer.tpot_seconds for answer in whole),
+        latency=distribution(answer.seconds for answer in whole),
+        acceptance_ratio=source.acceptance_ratio if whole else None,
+        acceptance_interval=acceptance_interval(whole) if records else draft_interval(step),
+        mean_acceptance_length=source.mean_acceptance_length if whole else None,
+        counters=counters,
+        records=records,
+        answers=tuple(answers),
+    )
+
+
+def acceptance(step: Delta) -> Acceptance:
+    """Return what became of the drafts within an increase of the counters."""
+    measures = derive("cell", step)
+    return Acceptance(
+        drafts=step.drafts,
+        draft_tokens=step.draft_tokens,
+        accepted_tokens=step.accepted_tokens,
+        acceptance_ratio=measures.acceptance_ratio,
+        mean_acceptance_length=measures.mean_acceptance_length,
+        position_acceptance_ratio=measures.position_acceptance_ratio,
+        mean_draft_length=measures.mean_draft_length,
+        coverage_ratio=measures.coverage_ratio,
+    )
+
+
+def _doubts(step: Delta, own: Delta | None, tokens: int, unknown: int, *, rested: bool) -> tuple[str, ...]:
+    """Return in words why the counters hold more than this cell's requests."""
+    found = []
+    if not rested:
+        found.append("the counters did not come to rest after the last answer")
+    generated = step.generation_tokens
+    if generated is None:
+        found.append("the counters do not tell how many tokens were generated")
+    elif not (1 - TOLERANCE) * tokens <= generated <= (1 + TOLERANCE) * tokens + unknown:
+        found.append(f"the counters say {generated:g} generated tokens, the answers have {tokens}")
+    if own is not None and not unknown:
+        slack = TOLERANCE * (own.draft_tokens or 0.0)
+        for name, counted, recorded in (
+            ("drafts", step.drafts, own.drafts),
+            ("draft tokens", step.draft_tokens, own.draft_tokens),
+            ("accepted tokens", step.accepted_tokens, own.accepted_tokens),
+        ):
+            if counted is not None and abs(counted - (recorded or 0.0)) > slack:
+                found.append(f"the counters say {counted:g} {name}, the requests' records {recorded:g}")
+                break
+    return tuple(found)
+
+
+def _errors(answers: Sequence[Answer]) -> tuple[str, ...]:
+    """Return the errors of the requests, each kind once with its number."""
+    kinds = Counter(answer.error for answer in answers if answer.error)
+    return tuple(f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(3))
+
+
+def failed(
+    cell: Cell, reason: str, started: float, attempts: int, answers: Sequence[Answer] = ()
+) -> CellResult:
+    """Return the result of a cell that could not be measured."""
+    return CellResult(
+        prompts=cell.prompts,
+        concurrency=cell.concurrency,
+        temperature=cell.temperature,
+        status=Status.FAILED,
+        reasons=(reason,),
+        started=started,
+        requests=len(answers),
+        errors=sum(bool(answer.error) for answer in answers),
+        answers=tuple(answers),
+        attempts=attempts,
+    )

@@ -1,0 +1,253 @@
+"""The client of the OpenAI endpoint: which models it has, and streamed answers.
+
+Failures are translated here: into `EndpointError` where there is no endpoint to talk to, and into an `Answer`
+with an error where one request failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import aiohttp
+
+from ... import __version__
+from ...serve.tls import tls_context
+from .stream import Answer, Stream, StreamError, error_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from ...serve.settings import UpstreamConfig
+    from .grid import Prompt
+
+#: vLLM closes a connection that was idle for five seconds; one of two is never found dead.
+_KEPT_SECONDS = 2.0
+_MODELS_SECONDS = 10.0
+_MAX_LINE = 4 * 1024 * 1024
+_MAX_BODY = 1024 * 1024
+
+_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+
+
+class EndpointError(Exception):
+    """The endpoint gave no usable answer. `status` is its HTTP status, 0 where it gave none."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that the endpoint serves; `root` is where its weights come from, where it says so."""
+
+    name: str
+    root: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What every request of a cell says besides its prompt; as in `grid.SweepPlan`."""
+
+    model: str
+    api: str
+    temperature: float
+    max_tokens: int
+    seed: int | None = None
+    top_p: float | None = None
+    ignore_eos: bool = False
+
+    def body(self, prompt: Prompt, request: int) -> dict[str, object]:
+        """Return the body of the cell's request number `request`."""
+        body: dict[str, object] = {
+            "model": self.model,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if self.seed is not None:
+            body["seed"] = self.seed + request
+        if self.top_p is not None:
+            body["top_p"] = self.top_p
+        if self.ignore_eos:
+            body["ignore_eos"] = True
+        if self.api == "chat":
+            body["messages"] = [{"role": m.role, "content": m.content} for m in prompt.messages]
+        else:
+            body["prompt"] = prompt.text
+        return body
+
+
+class Client:
+    """One endpoint. Use as an async context manager.
+
+    Args:
+        base: its address, without ``/v1``.
+        socket: path of a Unix socket to connect to instead.
+        config: TLS settings and further headers.
+        headers: authorization.
+        timeout: seconds that one answer may take.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        config: UpstreamConfig,
+        *,
+        socket: str = "",
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 120.0,
+    ) -> None:
+        self._base = base
+        self._config = config
+        self._socket = socket
+        agent = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
+        self._headers = config.request_headers({**agent, **(headers or {})})
+        self._timeout = timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector: aiohttp.BaseConnector
+        if self._socket:
+            connector = aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=_KEPT_SECONDS)
+        else:
+            tls = tls_context(self._config) if self._base.startswith("https:") else True
+            connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEPT_SECONDS)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None),  # asyncio.timeout spans each exchange
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_MAX_LINE,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def models(self) -> tuple[Model, ...]:
+        """Return the models that ``GET /v1/models`` lists.
+
+        Raises:
+            EndpointError: it lists none, or cannot be asked.
+        """
+        try:
+            async with asyncio.timeout(_MODELS_SECONDS), self._request("GET", "/v1/models") as response:
+                if response.status != 200:
+                    raise await _refusal(response)
+                document = json.loads(await _body(response))
+        except (TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError) as error:
+            raise EndpointError(describe(error, _MODELS_SECONDS)) from error
+        except (ValueError, RecursionError) as error:
+            msg = "its answer is not JSON"
+            raise EndpointError(msg, 200) from error
+        listed = document.get("data") if isinstance(document, dict) else None
+        found = [
+            Model(entry["id"], str(entry.get("root") or ""))
+            for entry in (listed if isinstance(listed, list) else [])
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+        ]
+        if not found:
+            msg = "it lists no model"
+            raise EndpointError(msg, 200)
+        return tuple(found)
+
+    async def ask(self, sampling: Sampling, prompt: Prompt, request: int = 0, place: int = 0) -> Answer:
+        """Send one request and return its answer, with an error in it where it failed.
+
+        Args:
+            sampling: everything but the prompt.
+            prompt: what to ask.
+            request: its number in the cell.
+            place: the place of the prompt in its set.
+        """
+        started = time.monotonic()
+        try:
+            return await self._ask(sampling, prompt, request, place)
+        except EndpointError as error:
+            words = str(error)
+        except StreamError as error:
+            words = str(error)
+        return Answer(request, place, error=words, seconds=time.monotonic() - started)
+
+    async def probe(self, sampling: Sampling, prompt: Prompt) -> Answer:
+        """Send one request like `ask`, to see whether the endpoint takes it.
+
+        Raises:
+            EndpointError: it does not.
+        """
+        try:
+            return await self._ask(sampling, prompt, 0, 0)
+        except StreamError as error:
+            raise EndpointError(str(error), 200) from error
+
+    async def _ask(self, sampling: Sampling, prompt: Prompt, request: int, place: int) -> Answer:
+        body = sampling.body(prompt, request)
+        try:
+            async with asyncio.timeout(self._timeout):
+                stream = Stream(time.monotonic())
+                async with self._request("POST", _PATHS[sampling.api], json=body) as response:
+                    if response.status != 200:
+                        raise await _refusal(response)
+                    async for line in response.content:
+                        stream.feed(line, time.monotonic())
+                return stream.answer(request, place, time.monotonic())
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            raise EndpointError(describe(error, self._timeout)) from error
+
+    def _request(self, method: str, path: str, **options: Any) -> Any:
+        if self._session is None:
+            msg = "use the client in an async with statement"
+            raise RuntimeError(msg)
+        return self._session.request(
+            method,
+            self._base + path,
+            allow_redirects=False,
+            server_hostname=self._config.server_name or None,
+            **options,
+        )
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(64 * 1024):
+        body += chunk
+        if len(body) > _MAX_BODY:
+            msg = "its answer is too large"
+            raise EndpointError(msg, response.status)
+    return bytes(body)
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> EndpointError:
+    try:
+        words = error_message(json.loads(await _body(response)))
+    except (ValueError, RecursionError):
+        words = ""
+    status = f"HTTP {response.status} {response.reason or ''}".rstrip()
+    return EndpointError(f"{status}: {words}" if words else status, response.status)
+
+
+def describe(error: BaseException, seconds: float) -> str:
+    """Return in words why an exchange of at most `seconds` failed."""
+    if isinstance(error, TimeoutError):
+        return f"no whole answer within {seconds:g} s"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        if isinstance(error.os_error, ConnectionRefusedError):
+            return "nothing listens at the address"
+        return f"the address cannot be reached: {error}"
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError):
+        return "the connection was closed before the whole answer came"
+    return f"not an HTTP answer: {error}"

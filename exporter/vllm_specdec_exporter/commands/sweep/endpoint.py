@@ -1,0 +1,197 @@
+"""The endpoint of a sweep: its address, what it is, and how it wants to be asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from ...config.addresses import parse_target
+from ...config.options import ConfigError
+from ...serve.settings import UpstreamConfig
+from .client import EndpointError, Model, Sampling
+from .counters import CountersError
+from .record import ServerIdentity
+
+if TYPE_CHECKING:
+    from ...config.addresses import Target
+    from ...serve.upstream import Upstream
+    from .client import Client
+    from .counters import Counters, Observation
+    from .grid import Prompt
+
+#: Statuses by which a server says that it does not have an API.
+_NO_SUCH_API = frozenset({404, 405, 501})
+
+
+class Unreachable(Exception):  # noqa: N818 - it names the fault
+    """The server cannot be reached, is no OpenAI endpoint, or shows no metrics. One line says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server: its one target in `upstream`, and the file with its API key.
+
+    The key is sent with the requests and, where `upstream` has no token of its own, for the metrics, too.
+    """
+
+    upstream: UpstreamConfig
+    api_key_file: str = ""
+
+    @property
+    def target(self) -> Target:
+        """Where its metrics are."""
+        return self.upstream.targets[0]
+
+    @property
+    def base(self) -> str:
+        """Its address without ``/v1``."""
+        return self.target.url.partition("?")[0].removesuffix("/metrics")
+
+    @property
+    def metrics(self) -> UpstreamConfig:
+        """How to ask for its metrics."""
+        token = self.upstream.bearer_token_file or self.api_key_file
+        return replace(self.upstream, bearer_token_file=token)
+
+    def authorization(self) -> dict[str, str]:
+        """Return the headers that carry the API key.
+
+        Raises:
+            ConfigError: the file cannot be used.
+        """
+        path = self.api_key_file or self.upstream.bearer_token_file
+        if not path:
+            return {}
+        try:
+            key = Path(path).read_text("ascii").strip()
+        except (OSError, ValueError):
+            key = ""
+        if not key or not key.isprintable():
+            msg = f"--api-key-file {json.dumps(path, ensure_ascii=False)}: does not hold one line of ASCII"
+            raise ConfigError(msg)
+        return {"Authorization": f"Bearer {key}"}
+
+
+def without_api(target: Target) -> Target:
+    """Return a target whose address may have been that of the API (``/v1``) as that of the metrics."""
+    if target.socket:
+        return target
+    scheme, host, path, _, _ = urlsplit(target.url)
+    path = path.removesuffix("/metrics").removesuffix("/v1")
+    return replace(target, url=urlunsplit((scheme, host, f"{path}/metrics", "", "")))
+
+
+def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
+    """Return the endpoint at an address, with or without ``/v1``; `Endpoint` itself has more options.
+
+    Raises:
+        ValueError: not an address.
+    """
+    return Endpoint(UpstreamConfig(targets=(without_api(parse_target(url)),)), api_key_file)
+
+
+async def identify(
+    name: str, client: Client, counters: Counters, upstream: Upstream, model: str
+) -> ServerIdentity:
+    """Return which server this is.
+
+    Args:
+        name: the server, for errors.
+        client: for its models.
+        counters: for its metrics.
+        upstream: for its version.
+        model: the name of the model to measure, empty for the only one.
+
+    Raises:
+        Unreachable: it cannot be measured.
+        ConfigError: it does not have the model, or has several and none was named.
+    """
+    trouble = ""
+    observation: Observation | None = None
+    try:
+        observation = await counters.read()
+    except CountersError as error:
+        if error.gone:
+            msg = f"{name} cannot be reached: {error}"
+            raise Unreachable(msg) from error
+        trouble = str(error)
+    try:
+        models = await client.models()
+    except EndpointError as error:
+        raise Unreachable(_no_models(name, error)) from error
+    if observation is None or not observation.reading.engines:
+        msg = f"{name} has no vLLM metrics: {trouble or 'they show no engine'}"
+        raise Unreachable(msg)
+    chosen = choose(models, model)
+    return ServerIdentity(
+        target=name,
+        model=chosen.name,
+        root=chosen.root,
+        version=await upstream.version(),
+        dialect=observation.reading.dialect,
+        num_speculative_tokens=observation.positions,
+    )
+
+
+def _no_models(name: str, error: EndpointError) -> str:
+    if error.status == 0:
+        return f"{name} cannot be reached: {error}"
+    if error.status in (401, 403):
+        return f"{name} wants an API key (GET /v1/models: {error}); see --api-key-file"
+    return f"{name} answers, but is no OpenAI endpoint: GET /v1/models: {error}"
+
+
+def choose(models: tuple[Model, ...], name: str) -> Model:
+    """Return the model of that name, or the only one where the name is empty.
+
+    Raises:
+        ConfigError: there is no such model, or more than one to choose from.
+    """
+    known = ", ".join(model.name for model in models)
+    if not name:
+        if len(models) == 1:
+            return models[0]
+        msg = f"--model is needed: the server has {known}"
+        raise ConfigError(msg)
+    for model in models:
+        if model.name == name:
+            return model
+    msg = f"--model {json.dumps(name, ensure_ascii=False)}: the server has no such model; it has {known}"
+    raise ConfigError(msg)
+
+
+async def settle_api(client: Client, sampling: Sampling, prompt: Prompt) -> tuple[str, str]:
+    """Send one request to see which API the server takes; return its name, and why it is not chat.
+
+    Args:
+        client: the endpoint.
+        sampling: what to ask with; its `api` is ``chat``, ``completions`` or ``auto``.
+        prompt: what to ask.
+
+    Raises:
+        ConfigError: the server does not take such requests.
+        Unreachable: it gives no answer.
+    """
+    why = ""
+    api = "chat" if sampling.api == "auto" else sampling.api
+    try:
+        await client.probe(replace(sampling, api=api), prompt)
+    except EndpointError as error:
+        template = error.status == 400 and "chat template" in str(error).lower()
+        if sampling.api != "auto" or not (template or error.status in _NO_SUCH_API):
+            raise _refused(api, error) from error
+        why, api = str(error), "completions"
+        try:
+            await client.probe(replace(sampling, api=api), prompt)
+        except EndpointError as other:
+            raise _refused(api, other) from other
+    return api, why
+
+
+def _refused(api: str, error: EndpointError) -> Exception:
+    if error.status in (400, 413, 422):
+        return ConfigError(f"the server refuses such requests ({api}): {error}")
+    return Unreachable(f"the server does not answer requests ({api}): {error}")

@@ -1,0 +1,285 @@
+"""Zones: what an acceptance ratio means by the published temperature sweep.
+
+The published bounds are for draft models of about a ninth of the target's size: below 0.50 drafting costs
+more than it gains, from 0.50 to 0.65 it is near break-even, above that it likely pays. Cheap drafters
+(n-gram, suffix, EAGLE and MTP heads) pay below these bounds, because a draft costs them less.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...config.options import ConfigError
+from ...config.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+_PUBLISHED = Thresholds()
+
+
+class Zone(StrEnum):
+    """Where an acceptance ratio lies."""
+
+    DISABLE = "disable"
+    NEAR_BREAK_EVEN = "near break-even"
+    LIKELY_BENEFIT = "likely benefit"
+
+
+#: What is said of a zone where there is room.
+MEANINGS = {
+    Zone.DISABLE: "disable: costs more than it gains (draft models)",
+    Zone.NEAR_BREAK_EVEN: "near break-even",
+    Zone.LIKELY_BENEFIT: "likely benefit",
+}
+
+NOTE = (
+    "The zones are published for draft models of about 1:9 of the target's size; cheap drafters "
+    "(n-gram, suffix, EAGLE, MTP) pay below them too."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Zones:
+    """The bounds between the zones, as acceptance ratios from 0 to 1.
+
+    Attributes:
+        disable_below: below it drafting costs more than it gains.
+        benefit_above: above it drafting likely pays; in between it is near break-even.
+
+    Raises:
+        ValueError: bounds outside 0 to 1, or in the wrong order.
+    """
+
+    disable_below: float = _PUBLISHED.disable_acceptance_ratio
+    benefit_above: float = _PUBLISHED.break_even_acceptance_ratio
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.disable_below <= self.benefit_above <= 1:
+            msg = "allowed: 0 <= the disable bound <= the benefit bound <= 1"
+            raise ValueError(msg)
+
+    def of(self, acceptance: float) -> Zone:
+        """Return the zone of an acceptance ratio."""
+        if acceptance < self.disable_below:
+            return Zone.DISABLE
+        return Zone.LIKELY_BENEFIT if acceptance > self.benefit_above else Zone.NEAR_BREAK_EVEN
+
+    def crossed_by(self, low: float, high: float) -> bool:
+        """Tell whether an interval reaches into more than one zone."""
+        return self.of(low) is not self.of(high)
+
+
+#: The built-in sets, from the most to the least predictable.
+BUILTIN = ("code", "extraction", "chat", "creative")
+
+_MOST = 10_000
+_ROLES = frozenset({"system", "user", "assistant", "developer", "tool"})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What one request asks: a conversation, most often of a single message."""
+
+    messages: tuple[Message, ...]
+
+    @property
+    def text(self) -> str:
+        """The messages as plain text, for the completions API."""
+        return "\n".join(message.content for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSet:
+    """A named set of prompts."""
+
+    name: str
+    prompts: tuple[Prompt, ...]
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the prompts, by which an edited file is noticed."""
+        told = [[(m.role, m.content) for m in prompt.messages] for prompt in self.prompts]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def builtin(name: str) -> PromptSet:
+    """Return the built-in set of that name."""
+    text = files(__package__).joinpath("data", f"{name}.txt").read_text(encoding="utf-8")
+    return PromptSet(name, _read(text, name))
+
+
+def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
+    """Return the sets that the words name: built-in ones, ``all`` of them, or files.
+
+    A file is text with one prompt a line, or JSON lines with ``{"prompt": "..."}`` or
+    ``{"messages": [{"role": "user", "content": "..."}]}``.
+
+    Raises:
+        ConfigError: a file that cannot be used, or a name given twice.
+    """
+    sets: list[PromptSet] = []
+    for word in words:
+        if word == "all":
+            sets += map(builtin, BUILTIN)
+        elif word in BUILTIN:
+            sets.append(builtin(word))
+        else:
+            sets.append(_file(word))
+    names = [one.name for one in sets]
+    for name in names:
+        if names.count(name) > 1:
+            msg = f'--prompts: "{name}" is there twice'
+            raise ConfigError(msg)
+    return tuple(sets)
+
+
+def _file(path: str) -> PromptSet:
+    shown = json.dumps(path, ensure_ascii=False)
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        msg = f"--prompts {shown}: cannot be read: {error.strerror}; built in: {', '.join(BUILTIN)}, all"
+        raise ConfigError(msg) from error
+    except ValueError as error:
+        msg = f"--prompts {shown}: not UTF-8 text"
+        raise ConfigError(msg) from error
+    name = "".join(letter if letter.isprintable() else "?" for letter in Path(path).stem)
+    return PromptSet(name, _read(text, f"--prompts {shown}"))
+
+
+def _read(text: str, source: str) -> tuple[Prompt, ...]:
+    numbered = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not numbered:
+        msg = f"{source}: no prompt in it"
+        raise ConfigError(msg)
+    if len(numbered) > _MOST:
+        msg = f"{source}: {len(numbered)} prompts; allowed: at most {_MOST}"
+        raise ConfigError(msg)
+    if numbered[0][1].startswith("{"):
+        return tuple(_parse(line, f"{source} line {number}") for number, line in numbered)
+    return tuple(Prompt((Message("user", line),)) for _, line in numbered)
+
+
+def _parse(line: str, source: str) -> Prompt:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        document = None
+    if isinstance(document, dict):
+        prompt, messages = document.get("prompt"), document.get("messages")
+        if isinstance(prompt, str) and prompt:
+            return Prompt((Message("user", prompt),))
+        if isinstance(messages, list) and messages and all(map(_is_message, messages)):
+            return Prompt(tuple(Message(m["role"], m["content"]) for m in messages))
+    msg = (
+        f'{source}: not a prompt; allowed: {{"prompt": "..."}} or '
+        '{"messages": [{"role": "user", "content": "..."}]}'
+    )
+    raise ConfigError(msg)
+
+
+def _is_message(document: object) -> bool:
+    return (
+        isinstance(document, dict)
+        and document.get("role") in _ROLES
+        and isinstance(document.get("content"), str)
+    )
+
+
+#: The temperatures of the published sweep, with acceptance of about .81, .71, .52 and .38.
+TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement: these prompts, by so many workers, at this temperature."""
+
+    prompts: str
+    concurrency: int
+    temperature: float
+
+    @property
+    def name(self) -> str:
+        """The cell in words."""
+        return f"{self.prompts}, temperature {self.temperature:g}, concurrency {self.concurrency}"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """What to measure and how; everything but the server.
+
+    Attributes:
+        prompts: sets of prompts, each with cells of its own.
+        temperatures: sampling temperatures, 0 (greedy) or more.
+        concurrencies: numbers of workers, each of which sends its next request when its last was answered.
+        requests: requests per cell; they take the prompts of the set in turn.
+        max_tokens: most tokens of an answer.
+        model: name of the model; empty for the only one that the server has.
+        api: ``chat``, ``completions``, or ``auto``: chat unless the server has no chat template for it.
+        seed: of a cell's first request, the next has the next; ``None`` for no seeds, as in most production
+            traffic: vLLM's drafter does not heed a seed while its sampler does, and so may accept another
+            share of the drafts.
+        top_p: nucleus sampling, ``None`` for the server's default.
+        ignore_eos: whether answers go on to `max_tokens` whatever the model says (a vLLM extra).
+        allow_other_traffic: measure even where others use the server, too.
+        request_timeout: seconds that one answer may take.
+        max_duration: seconds that the sweep may take; then it stops, and can be continued.
+        pause: seconds between two cells.
+        watch: seconds for which the server must be quiet before the first cell.
+        zones: the bounds of the zones in reports.
+    """
+
+    prompts: tuple[PromptSet, ...]
+    temperatures: tuple[float, ...] = TEMPERATURES
+    concurrencies: tuple[int, ...] = (1,)
+    requests: int = 16
+    max_tokens: int = 128
+    model: str = ""
+    api: str = "auto"
+    seed: int | None = None
+    top_p: float | None = None
+    ignore_eos: bool = False
+    allow_other_traffic: bool = False
+    request_timeout: float = 120.0
+    max_duration: float = 1800.0
+    pause: float = 0.0
+    watch: float = 3.0
+    zones: Zones = Zones()
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Return the cells in the order in which they are measured: temperature changes fastest."""
+        return tuple(
+            Cell(prompts.name, concurrency, temperature)
+            for prompts in self.prompts
+            for concurrency in self.concurrencies
+            for temperature in self.temperatures
+        )
+
+    def asked(self, cell: Cell) -> tuple[tuple[int, Prompt], ...]:
+        """Return the prompts of the cell's requests in order, each with its place in the set."""
+        prompts = next(one for one in self.prompts if one.name == cell.prompts).prompts
+        return tuple((i % len(prompts), prompts[i % len(prompts)]) for i in range(self.requests))
+
+    def warm_up(self) -> tuple[Prompt, ...]:
+        """Return every prompt that the sweep will use, once.
+
+        After that the server's prefix cache holds all of them, so that the first cell is no colder than
+        the others.
+        """
+        return tuple(prompt for one in self.prompts for prompt in one.prompts[: self.requests])

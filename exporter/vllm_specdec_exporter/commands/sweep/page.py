@@ -1,0 +1,248 @@
+"""The report of a sweep as a self-contained HTML page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ...publish import plots
+from ...publish.html_report import Section, bullets, data_table, facts, figure, note, page
+from ...publish.html_report import plots as side_by_side
+from .grid import MEANINGS, NOTE, Zone
+from .report import UNITS, Line, conclusions, degree, label, milliseconds, number, series, trouble, zone_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...publish.html_report import Html
+    from .grid import Zones
+    from .record import CellResult, SweepRecord
+
+
+def render(record: SweepRecord, zones: Zones) -> str:
+    """Return the report as one HTML document.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    started = min((result.started for result in record.cells), default=0.0)
+    when = f", {datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M} UTC" if started else ""
+    sections = [Section("What was measured", (_facts(record),))]
+    if record.cells:
+        sections = [
+            Section("Acceptance", tuple(_acceptance(record, zones))),
+            Section("Latency", tuple(_latency(record))),
+            Section("All cells", tuple(_tables(record, zones))),
+            *sections,
+        ]
+    found = trouble(record.cells)
+    if found:
+        sections.append(Section("What went wrong", (bullets(found),)))
+    return page(
+        f"Speculative decoding sweep: {record.server.model}",
+        sections,
+        subtitle=f"{record.server.target}{when}, vllm-specdec-exporter {record.exporter_version}",
+        lead=[f"{words[:1].upper()}{words[1:]}." for words in conclusions(record, zones)]
+        or ["No cell was measured."],
+    )
+
+
+def _acceptance(record: SweepRecord, zones: Zones) -> Iterator[str]:
+    ratio = _plot(
+        record,
+        "Acceptance ratio",
+        lambda r: r.acceptance_ratio,
+        "acceptance ratio",
+        bands=(
+            plots.Band(0.0, zones.disable_below, Zone.DISABLE, "bad"),
+            plots.Band(zones.disable_below, zones.benefit_above, Zone.NEAR_BREAK_EVEN, "middle"),
+            plots.Band(zones.benefit_above, 1.0, Zone.LIKELY_BENEFIT, "good"),
+        ),
+        intervals=True,
+        y_range=(0.0, 1.0),
+    )
+    mean = _plot(
+        record,
+        "Mean acceptance length",
+        lambda r: r.mean_acceptance_length,
+        "tokens per draft",
+        y_range=(1.0, None),
+    )
+    yield side_by_side(ratio, mean)
+    yield note(
+        f"Zones: below {zones.disable_below:.2f} {MEANINGS[Zone.DISABLE]}; {zones.disable_below:.2f} to "
+        f"{zones.benefit_above:.2f} near break-even; above likely benefit. {NOTE}"
+    )
+    units = {r.acceptance_interval.unit for r in record.cells if r.acceptance_interval is not None}
+    for unit in sorted(units):
+        yield note(f"{UNITS[unit][:1].upper()}{UNITS[unit][1:]}.")
+
+
+def _latency(record: SweepRecord) -> Iterator[str]:
+    yield side_by_side(
+        _plot(record, "TPOT, P50", lambda r: _ms(r.tpot.p50), "ms per token", y_range=(0.0, None)),
+        _plot(record, "TPOT, P99", lambda r: _ms(r.tpot.p99), "ms per token", y_range=(0.0, None)),
+        _plot(record, "TTFT, P50", lambda r: _ms(r.ttft.p50), "ms", y_range=(0.0, None)),
+        _plot(record, "Throughput", lambda r: r.tokens_per_second, "tokens/s", y_range=(0.0, None)),
+    )
+    yield note(
+        "Measured by the client from streamed answers; the server's prefix cache holds every prompt. TPOT is "
+        "(last token - first token) / (completion tokens - 1). With few requests in a cell, P95 and P99 lie "
+        "near the slowest one."
+    )
+
+
+def _plot(
+    record: SweepRecord,
+    title: str,
+    value: Callable[[CellResult], float | None],
+    unit: str,
+    *,
+    bands: tuple[plots.Band, ...] = (),
+    intervals: bool = False,
+    y_range: tuple[float | None, float | None],
+) -> Html:
+    """Return a plot against temperature, or against concurrency where only that was varied."""
+    by_load = len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
+    lines = _by_load(record) if by_load else series(record)
+    found = []
+    for line in lines:
+        points = []
+        for result in line.cells:
+            y = value(result)
+            if y is not None:
+                interval = result.acceptance_interval if intervals else None
+                x = float(result.concurrency) if by_load else result.temperature
+                ends = (None, None) if interval is None else (interval.low, interval.high)
+                points.append(plots.Point(x, y, *ends))
+        found.append(plots.Series(line.prompts if by_load else label(line, lines), tuple(points)))
+    axis = "concurrency" if by_load else "temperature"
+    drawn = plots.lines(
+        f"{title} against {axis}",
+        found,
+        x_label=axis,
+        y_label=unit,
+        description="; ".join(_describe(one, axis) for one in found if one.points),
+        bands=bands,
+        y_range=y_range,
+    )
+    return figure(drawn, title)
+
+
+def _by_load(record: SweepRecord) -> tuple[Line, ...]:
+    found: dict[str, list[CellResult]] = {}
+    for line in series(record):
+        found.setdefault(line.prompts, []).extend(line.cells)
+    return tuple(
+        Line(prompts, 0, tuple(sorted(cells, key=lambda r: r.concurrency)))
+        for prompts, cells in found.items()
+    )
+
+
+def _describe(one: plots.Series, axis: str) -> str:
+    return f"{one.name}: " + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
+
+
+def _tables(record: SweepRecord, zones: Zones) -> Iterator[str]:
+    heads = ("Cell", "Acceptance", "95 % interval", "Zone", "Mean length", "Drafts", "By counters")
+    yield data_table(
+        (*heads, "By records", "Tokens from drafts", "Status"),
+        (_acceptance_row(result, zones) for result in record.cells),
+        label="Acceptance of all cells",
+    )
+    if any(zone_words(result, zones).endswith("*") for result in record.cells):
+        yield note("* The interval reaches into another zone: more requests would tell.")
+    depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
+    if depth:
+        yield data_table(
+            ("Cell", *(f"Position {i}" for i in range(depth))),
+            (
+                (
+                    result.cell.name,
+                    *(f"{ratio:.3f}" for ratio in _padded(result.position_acceptance_ratio, depth)),
+                )
+                for result in record.cells
+            ),
+            label="Share of drafts in which each position was accepted",
+        )
+    times = ("P50", "P95", "P99", "mean")
+    yield data_table(
+        ("Cell", *(f"TTFT {t}" for t in times), *(f"TPOT {t}" for t in times)),
+        (_times_row(result) for result in record.cells),
+        label="Times of all cells",
+    )
+    yield data_table(
+        ("Cell", "Tokens/s", "Requests", "Errors", "Completion tokens", "Generated tokens", "Seconds"),
+        (_work_row(result) for result in record.cells),
+        label="Work of all cells",
+    )
+
+
+def _acceptance_row(result: CellResult, zones: Zones) -> tuple[str | None, ...]:
+    interval, counters, records = result.acceptance_interval, result.counters, result.records
+    return (
+        result.cell.name,
+        _known(result.acceptance_ratio, 3),
+        None if interval is None else f"{interval.low:.3f} to {interval.high:.3f}",
+        zone_words(result, zones) or None,
+        _known(result.mean_acceptance_length, 2),
+        None if counters is None or counters.drafts is None else f"{counters.drafts:,.0f}",
+        None if counters is None else _known(counters.acceptance_ratio, 3),
+        None if records is None else _known(records.acceptance_ratio, 3),
+        None if counters is None or counters.coverage_ratio is None else f"{counters.coverage_ratio:.0%}",
+        str(result.status),
+    )
+
+
+def _times_row(result: CellResult) -> tuple[str | None, ...]:
+    times = [
+        getattr(times, what) for times in (result.ttft, result.tpot) for what in ("p50", "p95", "p99", "mean")
+    ]
+    return (result.cell.name, *(None if time is None else milliseconds(time) for time in times))
+
+
+def _work_row(result: CellResult) -> tuple[str | None, ...]:
+    generated = result.generated_tokens
+    return (
+        result.cell.name,
+        _known(result.tokens_per_second, 1),
+        str(result.requests),
+        str(result.errors),
+        f"{result.completion_tokens:,}",
+        None if generated is None else f"{generated:,.0f}",
+        f"{result.seconds:.1f}",
+    )
+
+
+def _facts(record: SweepRecord) -> Html:
+    server, setup = record.server, record.setup
+    pairs = {
+        "Server": server.target,
+        "Model": server.model,
+        "Weights": server.root,
+        "Version": server.version,
+        "Metrics": server.dialect,
+        "K": str(server.num_speculative_tokens or ""),
+        "API": setup.api,
+        "Temperatures": ", ".join(map(degree, setup.temperatures)),
+        "Concurrency": ", ".join(map(str, setup.concurrencies)),
+        "Prompts": ", ".join(f"{name} ({digest})" for name, digest in setup.prompts.items()),
+        "Requests per cell": str(setup.requests),
+        "Most tokens of an answer": str(setup.max_tokens),
+        "Seed": "none" if setup.seed is None else str(setup.seed),
+        "Top p": "" if setup.top_p is None else f"{setup.top_p:g}",
+        "End of sequence": "ignored" if setup.ignore_eos else "ends an answer",
+    }
+    return facts((name, value) for name, value in pairs.items() if value)
+
+
+def _padded(values: tuple[float, ...], depth: int) -> tuple[float, ...]:
+    return values + (0.0,) * (depth - len(values))
+
+
+def _known(value: float | None, decimals: int) -> str | None:
+    return None if value is None else number(value, decimals)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1000

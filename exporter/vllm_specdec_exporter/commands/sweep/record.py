@@ -1,0 +1,324 @@
+"""The record of a sweep, `sweep.json`: what was asked, of which server, and every cell that was measured.
+
+A later run with the same settings against the same server goes on from it; see `recordfile`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ... import __version__
+from ...config import files
+from ...config.options import ConfigError
+from .grid import Cell, SweepPlan
+from .statistics import Distribution, Interval
+from .stream import Answer  # noqa: TC001 - read at run time, to decode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+FORMAT = "vllm-specdec-sweep"
+FORMAT_VERSION = 1
+
+
+class Status(StrEnum):
+    """Whether a cell can be believed."""
+
+    OK = "ok"
+    DISTURBED = "disturbed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """Which server was measured; another one in its place makes another sweep.
+
+    Attributes:
+        target: its address, without secrets.
+        model: the model's name.
+        root: where the model's weights come from, as the server says.
+        version: the server's version, empty where it tells none.
+        dialect: how its metrics are written.
+        num_speculative_tokens: K, 0 where no series tells.
+    """
+
+    target: str
+    model: str
+    root: str = ""
+    version: str = ""
+    dialect: str = ""
+    num_speculative_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What was asked, as in `grid.SweepPlan`; `prompts` holds a fingerprint of each set by its name."""
+
+    prompts: dict[str, str]
+    temperatures: tuple[float, ...]
+    concurrencies: tuple[int, ...]
+    requests: int
+    max_tokens: int
+    api: str
+    seed: int | None
+    top_p: float | None
+    ignore_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What became of the drafts of a cell, from one of two sources; as in `measures.Measures`.
+
+    Attributes:
+        drafts: verifications.
+        draft_tokens: drafted tokens.
+        accepted_tokens: of these, accepted ones.
+        acceptance_ratio: accepted over draft tokens, 0 to 1.
+        mean_acceptance_length: tokens emitted per draft, 1 to 1 + K.
+        position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
+        mean_draft_length: draft tokens per draft, 0 to K.
+        coverage_ratio: share of the generated tokens that came out of drafts, 0 to 1.
+    """
+
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    accepted_tokens: float | None = None
+    acceptance_ratio: float | None = None
+    mean_acceptance_length: float | None = None
+    position_acceptance_ratio: tuple[float, ...] = ()
+    mean_draft_length: float | None = None
+    coverage_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What was measured in one cell.
+
+    Attributes:
+        prompts: name of the set of prompts; with the next two, which cell this is.
+        concurrency: number of workers.
+        temperature: sampling temperature.
+        status: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``: no result.
+        reasons: why it is not ``ok``, or what else is to be known of it.
+        started: Unix time at which the cell began.
+        seconds: from the first request to the end of the last answer.
+        requests: requests sent.
+        errors: of these, without a whole answer.
+        completion_tokens: tokens of the whole answers, as their usage says.
+        generated_tokens: tokens that the server's counters say were generated meanwhile.
+        tokens_per_second: completion tokens by seconds.
+        ttft: time to first token, in seconds; measured by the client, as all times.
+        tpot: time per output token behind the first, in seconds, of each answer.
+        latency: from request to the end of the answer, in seconds.
+        acceptance_ratio: accepted over draft tokens: from the requests' own records where all answers have
+            one, otherwise from the counters.
+        acceptance_interval: its 95 % interval.
+        mean_acceptance_length: tokens per draft, from the same source.
+        counters: acceptance from the increase of the server's counters.
+        records: the same from the requests' own records, where all answers have one.
+        answers: every request.
+        attempts: how often the cell was measured; more than once where the server restarted.
+    """
+
+    prompts: str
+    concurrency: int
+    temperature: float
+    status: Status
+    reasons: tuple[str, ...] = ()
+    started: float = 0.0
+    seconds: float = 0.0
+    requests: int = 0
+    errors: int = 0
+    completion_tokens: int = 0
+    generated_tokens: float | None = None
+    tokens_per_second: float | None = None
+    ttft: Distribution = Distribution()
+    tpot: Distribution = Distribution()
+    latency: Distribution = Distribution()
+    acceptance_ratio: float | None = None
+    acceptance_interval: Interval | None = None
+    mean_acceptance_length: float | None = None
+    counters: Acceptance | None = None
+    records: Acceptance | None = None
+    answers: tuple[Answer, ...] = ()
+    attempts: int = 1
+
+    @property
+    def cell(self) -> Cell:
+        """Which cell this is."""
+        return Cell(self.prompts, self.concurrency, self.temperature)
+
+    @property
+    def position_acceptance_ratio(self) -> tuple[float, ...]:
+        """By position from 0 on, from the requests' own records where there are; empty without either."""
+        source = self.records or self.counters
+        return () if source is None else source.position_acceptance_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRecord:
+    """A sweep: the document in `sweep.json`."""
+
+    server: ServerIdentity
+    setup: Setup
+    cells: tuple[CellResult, ...] = ()
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+    exporter_version: str = field(default=__version__)
+
+    def with_cell(self, result: CellResult) -> SweepRecord:
+        """Return the record with a cell added, or put in place of an earlier attempt, in the grid's order."""
+        others = tuple(one for one in self.cells if one.cell != result.cell)
+        return replace(self, cells=tuple(sorted((*others, result), key=self.place)))
+
+    def place(self, result: CellResult) -> tuple[int, int, int]:
+        """Return where in the grid a cell is.
+
+        Raises:
+            ValueError: nowhere.
+        """
+        setup = self.setup
+        return (
+            list(setup.prompts).index(result.prompts),
+            setup.concurrencies.index(result.concurrency),
+            setup.temperatures.index(result.temperature),
+        )
+
+    def finished(self, *, allow_other_traffic: bool) -> frozenset[Cell]:
+        """Return the cells that need not be measured again."""
+        good = {Status.OK, Status.DISTURBED} if allow_other_traffic else {Status.OK}
+        return frozenset(result.cell for result in self.cells if result.status in good)
+
+
+def setup_of(plan: SweepPlan, api: str) -> Setup:
+    """Return what `plan` asks over `api`."""
+    return Setup(
+        prompts={one.name: one.digest for one in plan.prompts},
+        temperatures=plan.temperatures,
+        concurrencies=plan.concurrencies,
+        requests=plan.requests,
+        max_tokens=plan.max_tokens,
+        api=api,
+        seed=plan.seed,
+        top_p=plan.top_p,
+        ignore_eos=plan.ignore_eos,
+    )
+
+
+def decode(body: bytes) -> SweepRecord:
+    """Return the record in the bytes of a file.
+
+    Raises:
+        ValueError: there is none that can be used; the message follows the name of the file.
+    """
+    try:
+        head = msgspec.json.decode(body)
+        ours = isinstance(head, dict) and head.get("format") == FORMAT
+        if ours and head.get("format_version") == FORMAT_VERSION:
+            record = msgspec.json.decode(body, type=SweepRecord)
+            for result in record.cells:
+                record.place(result)
+            return record
+    except (ValueError, RecursionError) as error:
+        msg = f"is not the record of a sweep: {' '.join(str(error).split())}"
+        raise ValueError(msg) from error
+    if ours:
+        msg = f"has format version {head.get('format_version')}, known: {FORMAT_VERSION}"
+        raise ValueError(msg)
+    msg = "is not the record of a sweep"
+    raise ValueError(msg)
+
+
+def encode(record: SweepRecord) -> bytes:
+    """Return the record as JSON."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def server_differences(old: ServerIdentity, new: ServerIdentity) -> list[str]:
+    """Return in words where two servers differ; what either of them does not tell is no difference."""
+    told = {name: value for name, value in asdict(old).items() if value and getattr(new, name)}
+    return _differences(told, asdict(new))
+
+
+def setup_differences(old: Setup, new: Setup) -> list[str]:
+    """Return in words where two setups differ."""
+    return _differences(asdict(old), asdict(new))
+
+
+def _differences(old: dict[str, object], new: dict[str, object]) -> list[str]:
+    return [
+        f"{name.replace('_', ' ')} {_show(value)} there, {_show(new[name])} now"
+        for name, value in old.items()
+        if value != new[name]
+    ]
+
+
+def _show(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(f"{item:g}" for item in value)
+    if isinstance(value, dict):
+        return ",".join(f"{name} ({digest})" for name, digest in value.items())
+    if isinstance(value, str):
+        return value or "unknown"
+    return json.dumps(value)
+
+
+FILE = "sweep.json"
+
+
+def load(directory: Path) -> SweepRecord | None:
+    """Return the record in `directory`, ``None`` if there is none.
+
+    Raises:
+        ConfigError: there is one that cannot be used.
+    """
+    path = directory / FILE
+    try:
+        return decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        msg = f"--out {_quote(directory)}: {FILE} cannot be read: {error.strerror}"
+        raise ConfigError(msg) from error
+    except ValueError as error:
+        msg = f"--out {_quote(directory)}: {FILE} {error}"
+        raise ConfigError(msg) from error
+
+
+def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup: Setup) -> None:
+    """Make sure that the record in `directory` is of the same sweep.
+
+    Raises:
+        ConfigError: it is of another one; the message says what differs.
+    """
+    found = server_differences(old.server, server) + setup_differences(old.setup, setup)
+    if found:
+        msg = (
+            f"--out {_quote(directory)}: holds another sweep: {'; '.join(found)}; "
+            "repeat that one's settings to continue it, or choose another directory"
+        )
+        raise ConfigError(msg)
+
+
+def save(path: Path, body: bytes) -> None:
+    """Write a file in one step: a reader sees the old one or the new one, never a part.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, body)
+    except OSError as error:
+        msg = f"--out {_quote(path.parent)}: {path.name} cannot be written: {error.strerror}"
+        raise ConfigError(msg) from error
+
+
+def _quote(path: Path) -> str:
+    return json.dumps(str(path), ensure_ascii=False)

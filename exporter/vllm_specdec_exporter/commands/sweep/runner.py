@@ -1,0 +1,312 @@
+"""The sweep itself: make sure that the server is quiet, then measure cell after cell."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...config.options import ConfigError
+from ...config.values import format_duration
+from ...serve.upstream import Upstream
+from . import record as recordfile
+from . import record as records
+from .cell import failed, judge, send
+from .client import Client, Sampling
+from .counters import BUSY_LIMIT, REST_LIMIT, Counters, CountersError, restarted
+from .endpoint import Unreachable, identify, settle_api
+from .progress import Progress
+from .record import Status, SweepRecord, setup_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from .endpoint import Endpoint
+    from .grid import Cell, SweepPlan
+    from .record import CellResult, ServerIdentity, Setup
+
+#: How long to wait for a server that went away within a cell, in seconds.
+RECOVERY = 300.0
+_WARM_UP_TOKENS = 8
+_ATTEMPTS = 2
+
+
+class OtherTraffic(Exception):  # noqa: N818 - it names the fault
+    """Others use the server. One line says what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a sweep ended.
+
+    Attributes:
+        record: all that is measured.
+        left: cells that are not, or not well enough.
+        stopped: why it ended before the last cell; empty if it did not.
+    """
+
+    record: SweepRecord
+    left: int
+    stopped: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Whether every cell was measured, undisturbed."""
+        return not self.stopped and not self.left and all(c.status is Status.OK for c in self.record.cells)
+
+
+async def run_sweep(
+    plan: SweepPlan,
+    endpoint: Endpoint,
+    *,
+    directory: Path | None = None,
+    progress: Progress | None = None,
+    begun: Callable[[SweepRecord], None] = lambda _: None,
+) -> Outcome:
+    """Measure every cell of `plan` that `directory` does not hold yet.
+
+    Args:
+        plan: what to measure.
+        endpoint: the server.
+        directory: where `sweep.json` is read from and written to after each cell; ``None`` for nowhere.
+        progress: is told what happens.
+        begun: is told the record as soon as there is one, and after each cell.
+
+    Raises:
+        Unreachable: the server cannot be measured.
+        OtherTraffic: others use the server, and the plan does not allow for that.
+        ConfigError: the plan does not fit the server, or the directory holds another sweep.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            upstream = Upstream(endpoint.target, endpoint.metrics)
+            client = Client(
+                endpoint.base,
+                endpoint.upstream,
+                socket=endpoint.target.socket,
+                headers=endpoint.authorization(),
+                timeout=plan.request_timeout,
+            )
+            stack.push_async_callback(upstream.close)
+            await stack.enter_async_context(client)
+        except ValueError as error:  # certificates
+            raise ConfigError(str(error)) from error
+        sweep = _Sweep(plan, endpoint, client, upstream, directory, progress or Progress(), begun)
+        return await sweep.run()
+
+
+class _Sweep:
+    """The state of a running sweep."""
+
+    def __init__(
+        self,
+        plan: SweepPlan,
+        endpoint: Endpoint,
+        client: Client,
+        upstream: Upstream,
+        directory: Path | None,
+        progress: Progress,
+        begun: Callable[[SweepRecord], None],
+    ) -> None:
+        self._plan = plan
+        self._name = endpoint.target.name
+        self._client = client
+        self._upstream = upstream
+        self._counters = Counters(upstream)
+        self._directory = directory
+        self._progress = progress
+        self._begun = begun
+        self._record: SweepRecord | None = None
+        self._server: ServerIdentity | None = None
+
+    async def run(self) -> Outcome:
+        """Measure, within the time that there is."""
+        stopped = ""
+        try:
+            async with asyncio.timeout(self._plan.max_duration) as limit:
+                stopped = await self._run()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            stopped = f"the time of --max-duration {format_duration(self._plan.max_duration)} is over"
+        finally:
+            self._progress.end()
+        if self._record is None:
+            msg = f"{self._name}: {stopped} before the first cell"
+            raise Unreachable(msg)
+        return Outcome(self._record, len(self._open_cells(self._record)), stopped)
+
+    async def _run(self) -> str:
+        """Measure the pending cells; return why not all of them, or nothing."""
+        plan = self._plan
+        self._server = await self._identify()
+        old = None if self._directory is None else recordfile.load(self._directory)
+        self._check_same(old, setup_of(plan, old.setup.api if old and plan.api == "auto" else plan.api))
+        if old is None or self._open_cells(old):
+            await self._make_sure_of_quiet()
+            setup = setup_of(plan, await self._settle_api())
+            self._check_same(old, setup)
+            # Written before the first cell: a directory that takes no file ends the sweep while it is cheap.
+            self._keep(old or SweepRecord(self._server, setup))
+        else:
+            self._record = old
+        pending = self._open_cells(self._known)
+        self._progress.begin(len(plan.cells()), len(plan.cells()) - len(pending))
+        if pending:
+            await self._warm_up()
+        for number, cell in enumerate(pending):
+            if number:
+                await asyncio.sleep(plan.pause)
+            try:
+                result = await self._measure(cell)
+            except CountersError as error:
+                return f"the server's counters cannot be read any more: {error}"
+            except (Unreachable, OtherTraffic) as error:
+                return str(error)
+            self._keep(self._known.with_cell(result))
+            self._progress.finished(result)
+            if result.status is Status.DISTURBED and not plan.allow_other_traffic:
+                return f"other traffic disturbed {cell.name}: {'; '.join(result.reasons)}"
+        return ""
+
+    async def _identify(self) -> ServerIdentity:
+        return await identify(self._name, self._client, self._counters, self._upstream, self._plan.model)
+
+    def _check_same(self, old: SweepRecord | None, setup: Setup) -> None:
+        if old is not None and self._directory is not None and self._server is not None:
+            recordfile.check_same(self._directory, old, self._server, setup)
+
+    async def _make_sure_of_quiet(self) -> None:
+        try:
+            observation, seen = await self._counters.watch(self._plan.watch)
+        except CountersError as error:
+            msg = f"{self._name} cannot be reached: {error}"
+            raise Unreachable(msg) from error
+        if seen and not self._plan.allow_other_traffic:
+            msg = f"others use {self._name}: {seen}; --allow-other-traffic measures all the same"
+            raise OtherTraffic(msg)
+        if seen:
+            self._progress.say(f"others use the server: {seen}")
+        if not observation.speculates:
+            self._progress.say(
+                "the server's metrics show no speculation yet: there may be no acceptance to measure"
+            )
+
+    async def _settle_api(self) -> str:
+        plan = self._plan
+        sampling = replace(self._sampling(plan.api, 0.0), max_tokens=1)
+        api, why = await settle_api(self._client, sampling, plan.prompts[0].prompts[0])
+        if why:
+            self._progress.say(f"using the completions API, because the server does not chat: {why}")
+        return api
+
+    async def _warm_up(self) -> None:
+        plan = self._plan
+        sampling = replace(self._sampling(self._known.setup.api, 0.0), max_tokens=_WARM_UP_TOKENS)
+        asked = [(0, prompt) for prompt in plan.warm_up()]
+        self._progress.say(f"warming up with {len(asked)} short requests")
+        await send(self._client, sampling, asked, max(plan.concurrencies))
+
+    async def _measure(self, cell: Cell) -> CellResult:
+        """Measure one cell, and once more if the server restarts within it."""
+        started = time.time()
+        limit = BUSY_LIMIT if self._plan.allow_other_traffic else REST_LIMIT
+        for attempt in range(1, _ATTEMPTS + 1):
+            started = time.time()
+            before, rested = await self._counters.rest(limit=limit)
+            if not rested and not self._plan.allow_other_traffic:
+                msg = (
+                    f"others use the server: {before.running:g} requests running, {before.waiting:g} waiting "
+                    f"before {cell.name}"
+                )
+                raise OtherTraffic(msg)
+            self._progress.cell(cell, self._plan.requests)
+            answers, seconds = await send(
+                self._client,
+                self._sampling(self._known.setup.api, cell.temperature),
+                self._plan.asked(cell),
+                cell.concurrency,
+                lambda _: self._progress.answered(),
+            )
+            own = sum(answer.completion_tokens for answer in answers)
+            try:
+                after, rested = await self._counters.rest(before, own, limit)
+            except CountersError as error:
+                if not error.gone:
+                    raise
+                await self._wait_for_return(error)
+            else:
+                if not restarted(before, after):
+                    result = judge(
+                        cell,
+                        answers,
+                        seconds,
+                        before,
+                        after,
+                        rested=rested,
+                        max_tokens=self._plan.max_tokens,
+                        started=started,
+                    )
+                    return replace(result, attempts=attempt)
+            await self._check_identity()
+            if attempt < _ATTEMPTS:
+                self._progress.say(f"the server restarted within {cell.name}; measuring it again")
+                await self._warm_up()
+        return failed(cell, f"the server restarted within the cell, {_ATTEMPTS} times", started, _ATTEMPTS)
+
+    async def _wait_for_return(self, error: CountersError) -> None:
+        self._progress.say(f"the server does not answer ({error}); waiting for it")
+        end = time.monotonic() + RECOVERY
+        while time.monotonic() < end:
+            await asyncio.sleep(1)
+            try:
+                await self._counters.read()
+                await self._client.models()
+            except Exception as again:  # noqa: BLE001 - a loading server fails in every way there is
+                error = again if isinstance(again, CountersError) else error
+            else:
+                return
+        msg = f"{self._name} went away and did not come back within {format_duration(RECOVERY)}: {error}"
+        raise Unreachable(msg)
+
+    async def _check_identity(self) -> None:
+        """Make sure that the server that came back is the one that went away."""
+        try:
+            found = records.server_differences(self._known.server, await self._identify())
+        except ConfigError as error:  # it does not have the model
+            found = [str(error)]
+        if found:
+            msg = f"{self._name} came back as another server: {'; '.join(found)}"
+            raise Unreachable(msg)
+
+    def _sampling(self, api: str, temperature: float) -> Sampling:
+        plan = self._plan
+        assert self._server is not None
+        return Sampling(
+            model=self._server.model,
+            api=api,
+            temperature=temperature,
+            max_tokens=plan.max_tokens,
+            seed=plan.seed,
+            top_p=plan.top_p,
+            ignore_eos=plan.ignore_eos,
+        )
+
+    @property
+    def _known(self) -> SweepRecord:
+        assert self._record is not None
+        return self._record
+
+    def _keep(self, record: SweepRecord) -> None:
+        self._record = record
+        if self._directory is not None:
+            recordfile.save(self._directory / recordfile.FILE, records.encode(record))
+        self._begun(record)
+
+    def _open_cells(self, record: SweepRecord) -> tuple[Cell, ...]:
+        """Return the cells that are still to be measured, or to be measured again."""
+        done = record.finished(allow_other_traffic=self._plan.allow_other_traffic)
+        return tuple(cell for cell in self._plan.cells() if cell not in done)

@@ -1,0 +1,1 @@
+"""Settings: options from flags, environment and YAML, their values, and the thresholds."""

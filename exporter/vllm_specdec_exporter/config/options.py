@@ -1,0 +1,273 @@
+"""Options: one table row per setting, read from flag, environment and YAML file alike.
+
+A setting called ``poll.interval`` is the flag ``--poll.interval``, the environment variable
+``VLLM_SPECDEC_EXPORTER_POLL_INTERVAL`` and the YAML key ``interval`` under ``poll``. A flag beats the
+environment, which beats the file. Values of all three go through the same parser, and an error names the
+place that the value came from, the value, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+ENVIRONMENT_PREFIX = "VLLM_SPECDEC_EXPORTER_"
+
+
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
+
+
+class ConfigError(Exception):
+    """A setting that cannot be used. The message is one line that names it and says what is allowed."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting.
+
+    Attributes:
+        name: as in the flag, without the dashes.
+        parse: from text to value; raises ValueError with a message that says what is allowed.
+        default: the value's text when nothing is given; ``None`` for no value, or a tuple if repeatable.
+        help: one sentence.
+        metavar: what the value is, for the help.
+        repeatable: whether it takes several values; then the setting's value is a tuple.
+        separator: between several values in the environment variable.
+        mask: from a value's text to what may be shown of it, in errors and on `/config`.
+        may_be_empty: whether an empty value, or `null` in the file, says something else than nothing at all:
+            none, where there is a default.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    default: str | tuple[str, ...] | None
+    help: str
+    metavar: str = "VALUE"
+    repeatable: bool = False
+    separator: str = ","
+    mask: Callable[[str], str] = str
+    may_be_empty: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The command line's spelling."""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """The environment's spelling."""
+        return ENVIRONMENT_PREFIX + self.name.upper().replace(".", "_").replace("-", "_")
+
+    @property
+    def key(self) -> str:
+        """The file's spelling, with dots for levels."""
+        return self.name.replace("-", "_")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, without the usage in front.
+
+    Args:
+        prog: the command as it is called.
+        description: what it does.
+        shown_by: the command whose ``--help`` shows the flags, if it is not `prog`.
+    """
+
+    def __init__(self, prog: str, description: str, shown_by: str = "") -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+        self._shown_by = shown_by or prog
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse `args`. For a flag that there is not, the error names the one that was likely meant."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            near = difflib.get_close_matches(flag, self._option_string_actions, 1) if flag[:1] == "-" else []
+            self.error(
+                f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {near[0]}?' if near else ''}"
+            )
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        """Print `message` as one line and exit with 2."""
+        self.exit(2, f"{self.prog}: error: {message} (see {self._shown_by} --help)\n")
+
+
+def add_flags(
+    parser: argparse.ArgumentParser,
+    options: Sequence[Option],
+    subjects: Mapping[str, str] | None = None,
+    first: Sequence[str] = (),
+) -> None:
+    """Give `parser` a flag for every option; defaults are resolved by `gather`, not by argparse.
+
+    Args:
+        parser: gets the flags.
+        options: the table.
+        subjects: titles of the help's groups, by the first part of the options' names.
+        first: names of the options that come before all groups.
+    """
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in sorted(options, key=lambda option: option.name not in first):
+        target: argparse._ActionsContainer = parser
+        if subjects is not None and option.name not in first:
+            title = subjects[option.name.partition(".")[0]]
+            if title not in groups:
+                groups[title] = parser.add_argument_group(title)
+            target = groups[title]
+        shown = option.default if isinstance(option.default, str) else ", ".join(option.default or ())
+        target.add_argument(
+            option.flag,
+            dest=option.name,
+            metavar=option.metavar,
+            action="append" if option.repeatable else "store",
+            default=None,
+            help=f"{option.help}{f' Default: {shown}.' if shown else ''} [${option.variable}]".replace(
+                "%", "%%"
+            ),
+        )
+
+
+def gather(
+    options: Sequence[Option],
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    document: object,
+    file: str = "",
+) -> tuple[dict[str, Any], dict[str, object]]:
+    """Return the value of every option by name: the flag's, else the environment's, else the file's.
+
+    The second part is what may be shown of them, by the file's keys.
+
+    Args:
+        options: the table.
+        flags: what argparse found, by option name; ``None`` where a flag was not given.
+        environment: the process environment.
+        document: the parsed YAML file, ``None`` without one.
+        file: the file's name, for errors.
+
+    Raises:
+        ConfigError: a value that its option does not take, or a key in the file that no option has.
+    """
+    from_file = _flatten(document, {option.key for option in options}, file)
+    values: dict[str, Any] = {}
+    shown: dict[str, object] = {}
+    for option in options:
+        source, texts = _texts(option, flags, environment, from_file, file)
+        parsed = [_parse(option, source, text) for text in texts]
+        masked = [option.mask(text) for text in texts]
+        values[option.name] = tuple(parsed) if option.repeatable else (parsed[0] if parsed else None)
+        shown[option.key] = masked if option.repeatable else (masked[0] if masked else None)
+    return values, shown
+
+
+def refuse_halves(values: Mapping[str, Any], first: str, second: str) -> None:
+    """Refuse one of two settings that go together without the other.
+
+    Raises:
+        ConfigError: one is there, and the other is not.
+    """
+    if (values[first] in (None, "")) != (values[second] in (None, "")):
+        msg = f"--{first} and --{second} go together"
+        raise ConfigError(msg)
+
+
+def unknown_variables(options: Sequence[Option], environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that bear the prefix but belong to no option: misspelt, most likely.
+
+    Kubernetes sets ``..._SERVICE_*`` and ``..._PORT*`` in every pod beside a Service whose name begins like
+    the exporter's.
+    """
+    known = {option.variable for option in options}
+    return sorted(
+        name
+        for name in environment
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known and not _SERVICE_LINK.search(name)
+    )
+
+
+def _parse(option: Option, source: str, text: str) -> Any:
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        msg = f"{source} {json.dumps(option.mask(text), ensure_ascii=False)}: {error}"
+        raise ConfigError(msg) from error
+
+
+def _texts(
+    option: Option,
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    from_file: Mapping[str, object],
+    file: str,
+) -> tuple[str, Sequence[str]]:
+    """Return where an option's value comes from, and its text or texts."""
+    given = flags.get(option.name)
+    if given is not None:
+        return option.flag, given if option.repeatable else [given]
+    text = environment.get(option.variable)
+    if text or (text is not None and option.may_be_empty):  # else, deployments leave one out like that
+        parts = text.split(option.separator) if option.repeatable else [text]
+        return option.variable, [part.strip() for part in parts if part.strip() or not option.repeatable]
+    value = from_file.get(option.key)
+    if value is None and option.may_be_empty and option.key in from_file:
+        value = ""
+    if value is not None:
+        source = f"{option.key} in {file}"
+        return source, _from_yaml(option, value, source)
+    if option.default is None:
+        return option.flag, []
+    return option.flag, [option.default] if isinstance(option.default, str) else option.default
+
+
+def _from_yaml(option: Option, value: object, source: str) -> list[str]:
+    if not option.repeatable:
+        if isinstance(value, list):
+            msg = f"{source}: takes one value, not a list"
+            raise ConfigError(msg)
+        return [_scalar(value, source)]
+    if isinstance(value, Mapping):
+        joint = ": " if option.separator == "\n" else "="
+        return [f"{name}{joint}{_scalar(item, source)}" for name, item in value.items()]
+    return [_scalar(item, source) for item in (value if isinstance(value, list) else [value])]
+
+
+def _scalar(value: object, source: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, Mapping):
+        return str(value)
+    try:
+        return json.dumps(value)
+    except TypeError as error:  # a date, in YAML, without quotes
+        msg = f"{source}: holds a value that JSON does not have, such as a date: put it into quotes"
+        raise ConfigError(msg) from error
+
+
+def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:
+    """Turn the nested document into option keys, down to wherever an option begins."""
+    if document is None:
+        return {}
+    if not isinstance(document, Mapping):
+        where = f"{prefix.rstrip('.')} in {file}" if prefix else file
+        msg = f"{where}: a mapping of settings is expected"
+        raise ConfigError(msg)
+    found: dict[str, object] = {}
+    for name, value in document.items():
+        key = prefix + str(name).replace("-", "_")
+        if key in known:
+            found[key] = value
+        elif any(option.startswith(key + ".") for option in known):
+            found.update(_flatten(value, known, file, key + "."))
+        else:
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}"
+            shown = key if key.isprintable() else json.dumps(key)
+            msg = f"{shown} in {file}: no such setting{hint}"
+            raise ConfigError(msg)
+    return found

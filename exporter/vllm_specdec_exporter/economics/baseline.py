@@ -1,0 +1,200 @@
+"""The baseline file: latencies and throughput without speculation, by load, as versioned JSON.
+
+Load is the number of running requests. Its buckets double in width, because what matters of a batch is its
+order of magnitude; within and between them the mean load that was really seen counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from ..engines.reading import Latencies
+from ..exposition.histogram import Histogram
+
+#: What the file says it is. The number rises when an older exporter could not read it.
+FORMAT = "vllm-specdec-baseline/1"
+
+#: Largest number of running requests of each load bucket; what exceeds the last one belongs to it.
+LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+#: A load counts as the same as a bucket's within this factor of the mean load seen there.
+_REACH = 1.25
+#: Between two buckets whose mean loads differ by more than this factor, nothing is known.
+_GAP = 4.5
+
+LATENCIES = tuple(f.name for f in fields(Latencies))
+
+
+class BaselineError(ValueError):
+    """A baseline that cannot be used. The message is one line that says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBucket:
+    """What was seen at one level of load.
+
+    Attributes:
+        requests_running: mean number of running requests, at least 1.
+        seconds: how long the server was at this load.
+        generation_tokens: tokens generated meanwhile.
+        requests: requests that finished meanwhile.
+        latencies: of those requests.
+    """
+
+    requests_running: float
+    seconds: float
+    generation_tokens: float
+    requests: float
+    latencies: Latencies
+
+    @property
+    def generation_tokens_per_second(self) -> float:
+        """Throughput at this load."""
+        return self.generation_tokens / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How fast a server is without speculation.
+
+    Attributes:
+        format: what the file says it is.
+        model_name: the model, as the server labels it.
+        upstream_version: the server's version, empty where it tells none.
+        dialect: how it wrote its metrics.
+        recorded_at: when the recording ended, ISO 8601 in UTC.
+        buckets: one entry per load bucket that was met, by rising load.
+    """
+
+    format: str
+    model_name: str
+    upstream_version: str
+    dialect: str
+    recorded_at: str
+    buckets: tuple[LoadBucket, ...]
+
+    def at(self, load: float) -> tuple[tuple[float, LoadBucket], ...]:
+        """Return the buckets to compare with at this load, with weights that add up to 1.
+
+        Empty where the baseline has nothing near it: nothing is extrapolated.
+        """
+        load = max(1.0, load)
+        lower = [b for b in self.buckets if b.requests_running <= load]
+        upper = [b for b in self.buckets if b.requests_running > load]
+        if lower and upper and upper[0].requests_running <= _GAP * lower[-1].requests_running:
+            left, right = lower[-1], upper[0]
+            share = (load - left.requests_running) / (right.requests_running - left.requests_running)
+            return ((1 - share, left), (share, right))
+        near = [b for b in (lower[-1:] + upper[:1]) if _near(b.requests_running, load)]
+        return ((1.0, near[0]),) if near else ()
+
+    def why_nothing(self, load: float) -> str:
+        """Say why there is nothing to compare with at this load; empty where there is."""
+        if self.at(load):
+            return ""
+        known = ", ".join(f"{bucket.requests_running:.1f}" for bucket in self.buckets)
+        return (
+            f"the baseline has nothing near {load:.1f} running requests (it has {known}): "
+            "record that load as well, with --append"
+        )
+
+    def why_not(self, model_name: str, upstream_version: str) -> str:
+        """Say why this baseline cannot be compared with such a server; empty where it can."""
+        if self.model_name != model_name:
+            return (
+                f"the baseline is of model {self.model_name!r}, and this server serves {model_name!r}: "
+                "record one for it, or set model_name in the file if it is the same model"
+            )
+        mine, theirs = _release(self.upstream_version), _release(upstream_version)
+        if mine and theirs and mine != theirs:
+            return (
+                f"the baseline is of version {self.upstream_version}, and this server has "
+                f"{upstream_version}: record a new one"
+            )
+        return ""
+
+
+def _near(seen: float, load: float) -> bool:
+    return seen / _REACH <= load <= seen * _REACH
+
+
+def _release(version: str) -> tuple[str, ...]:
+    """Return what must agree of a version: 0.32 of 0.32.1+cpu."""
+    return tuple(version.split(".")[:2]) if version else ()
+
+
+def encode(baseline: Baseline) -> bytes:
+    """Return the file's content."""
+    return msgspec.json.format(msgspec.json.encode(baseline), indent=1) + b"\n"
+
+
+def decode(body: bytes) -> Baseline:
+    """Return the baseline that a file's content holds.
+
+    Raises:
+        BaselineError: not such a content, of another version, or with impossible values.
+    """
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        msg = f"not JSON: {error}"
+        raise BaselineError(msg) from error
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        msg = f"its format is {json.dumps(found)}, and this exporter reads {FORMAT}: record it anew"
+        raise BaselineError(msg)
+    try:
+        baseline = msgspec.convert(document, Baseline)
+    except ValueError as error:
+        msg = f"not a baseline: {error}"
+        raise BaselineError(msg) from error
+    _check(baseline)
+    return baseline
+
+
+def _check(baseline: Baseline) -> None:
+    if not any(b.latencies.time_per_output_token for b in baseline.buckets):
+        msg = "no load bucket holds a time per output token: nothing was recorded"
+        raise BaselineError(msg)
+    loads = [bucket.requests_running for bucket in baseline.buckets]
+    rising = all(before < after for before, after in pairwise(loads))
+    if not rising or not all(1 <= load < math.inf for load in loads):
+        msg = f"its loads do not rise from 1 up: {loads}"
+        raise BaselineError(msg)
+    for bucket in baseline.buckets:
+        for name in LATENCIES:
+            histogram: Histogram | None = getattr(bucket.latencies, name)
+            if histogram is not None and not _sound(histogram):
+                msg = f"{name} at {bucket.requests_running:g} running requests is no histogram"
+                raise BaselineError(msg)
+        numbers = (bucket.seconds, bucket.generation_tokens, bucket.requests)
+        if not all(0 <= number < math.inf for number in numbers) or bucket.seconds == 0:
+            msg = f"impossible values at {bucket.requests_running:g} running requests"
+            raise BaselineError(msg)
+    for name in LATENCIES:
+        bounds = {
+            histogram.bounds
+            for bucket in baseline.buckets
+            if (histogram := getattr(bucket.latencies, name)) is not None
+        }
+        if len(bounds) > 1:
+            msg = f"the buckets of {name} have different bounds"
+            raise BaselineError(msg)
+
+
+def _sound(histogram: Histogram) -> bool:
+    bounds, counts = histogram.bounds, (0.0, *histogram.counts, histogram.count)
+    return (
+        len(bounds) == len(histogram.counts)
+        and all(a < b for a, b in pairwise(bounds))
+        and all(0 <= bound < math.inf for bound in bounds)
+        and all(a <= b for a, b in pairwise(counts))
+        and 0 <= histogram.sum < math.inf
+        and histogram.count < math.inf
+    )

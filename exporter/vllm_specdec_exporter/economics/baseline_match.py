@@ -1,0 +1,226 @@
+"""What a server does now, beside what the baseline does at the same load.
+
+For each request that finishes, the baseline says how long one took at that load without speculation. Both
+sides are summed up over a life like counters, so a window is a difference of two sums, and a load that moves
+within it is compared piece by piece instead of on average.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from ..engines.reading import Latencies
+from ..exposition.histogram import Histogram
+from .choice import Z
+
+if TYPE_CHECKING:
+    from .baseline import Baseline, LoadBucket
+
+QUANTILES = (0.5, 0.95, 0.99)
+#: Largest share of the requests in the bucket that a quantile lies in.
+_COARSE = 0.5
+_NAMES = tuple(f.name for f in fields(Latencies))
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyRatio:
+    """A quantile now over the same quantile of the baseline: below 1 is faster.
+
+    Attributes:
+        latency: which one, a field of `Latencies`.
+        quantile: such as 0.95.
+        ratio: now over baseline.
+    """
+
+    latency: str
+    quantile: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured against the baseline, at the same load. ``None`` where it cannot be told.
+
+    Attributes:
+        speedup: mean time per output token of the baseline over the present one.
+        speedup_low: lower end of its 95 % interval, wider by how far the loads lie apart.
+        speedup_high: upper end.
+        requests: requests behind it.
+        baseline_tokens_per_second: throughput of the baseline at the same loads.
+        latency_ratios: quantiles now over the baseline's.
+    """
+
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    requests: float | None = None
+    baseline_tokens_per_second: float | None = None
+    latency_ratios: tuple[LatencyRatio, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Finished requests of this life with a baseline at their load, cumulative.
+
+    Attributes:
+        now: how long they took.
+        then: how long as many took in the baseline, at the same loads.
+        stretch: for each of them, by how much its load differs from the baseline's nearest, relatively.
+        baseline_tokens: tokens that the baseline generates in the time of the intervals compared.
+        seconds: that time.
+        baseline: what it is compared with; sums of another one are not gone on with.
+    """
+
+    now: Latencies = Latencies()
+    then: Latencies = Latencies()
+    stretch: float = 0.0
+    baseline_tokens: float = 0.0
+    seconds: float = 0.0
+    baseline: Baseline | None = None
+
+    def add(
+        self,
+        before: Latencies | None,
+        after: Latencies | None,
+        load: float,
+        seconds: float,
+        baseline: Baseline,
+    ) -> Match:
+        """Return the sums with the requests that finished between two samples, at this load.
+
+        They begin anew with another baseline, or where the server has other histogram buckets than before.
+        """
+        found, parts = increase(before, after), baseline.at(load)
+        if found is None or not parts:
+            return self if self.baseline is baseline else Match(baseline=baseline)
+        if self.baseline is baseline:
+            with contextlib.suppress(ValueError):
+                return self._plus(found, parts, load, seconds)
+        return Match(baseline=baseline)._plus(found, parts, load, seconds)
+
+    def _plus(
+        self, found: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
+    ) -> Match:
+        """Return the sums with what finished.
+
+        Raises:
+            ValueError: it was counted in other buckets.
+        """
+        now: dict[str, Histogram | None] = {}
+        then: dict[str, Histogram | None] = {}
+        for name in _NAMES:
+            finished: Histogram | None = getattr(found, name)
+            expected = _expected(name, parts)
+            now[name], then[name] = getattr(self.now, name), getattr(self.then, name)
+            if finished is not None and expected is not None and finished.count:
+                now[name] = (now[name] or Histogram()).plus(finished)
+                then[name] = (then[name] or Histogram()).plus(expected, finished.count / expected.count)
+        throughput = sum(weight * bucket.generation_tokens_per_second for weight, bucket in parts)
+        seen = sum(weight * bucket.requests_running for weight, bucket in parts)
+        per_token = found.time_per_output_token
+        return replace(
+            self,
+            now=Latencies(**now),
+            then=Latencies(**then),
+            stretch=self.stretch
+            + (per_token.count if per_token else 0.0) * (max(load, seen) / min(load, seen) - 1),
+            baseline_tokens=self.baseline_tokens + throughput * seconds,
+            seconds=self.seconds + seconds,
+        )
+
+
+def increase(before: Latencies | None, after: Latencies | None) -> Latencies | None:
+    """Return what finished between two samples; ``None`` where that cannot be told."""
+    if before is None or after is None:
+        return None
+    found: dict[str, Histogram | None] = {}
+    for item in fields(Latencies):
+        earlier, later = getattr(before, item.name), getattr(after, item.name)
+        found[item.name] = None if earlier is None or later is None else later.since(earlier)
+        if later is not None and earlier is not None and found[item.name] is None:
+            return None
+    return Latencies(**found)
+
+
+def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogram | None:
+    """Return how long a request takes in the baseline, each bucket counted by its weight."""
+    total = Histogram()
+    for weight, bucket in parts:
+        if not weight:
+            continue
+        found: Histogram | None = getattr(bucket.latencies, name)
+        if found is None or not found.count:
+            return None
+        total = total.plus(found, weight / found.count)
+    return total
+
+
+def compare(first: Match | None, last: Match | None, minimum: float) -> Measured:
+    """Return what the requests between two points of one life show.
+
+    Args:
+        first: the sums at the first point.
+        last: the sums at the last one.
+        minimum: requests that must have finished between; with fewer nothing is told.
+    """
+    if first is None or last is None:
+        return Measured()
+    if first.baseline is not None and first.baseline is not last.baseline:
+        return Measured()
+    seconds = last.seconds - first.seconds
+    ratios: list[LatencyRatio] = []
+    measured = Measured()
+    for name in _NAMES:
+        now, then = (_between(getattr(first, side), getattr(last, side), name) for side in ("now", "then"))
+        if now is None or then is None or now.count < minimum:
+            continue
+        ratios += _quantiles(name, now, then)
+        if name == "time_per_output_token" and now.sum > 0:
+            speedup = then.sum / now.sum
+            margin = _margin(now, then)
+            # A step grows at most in proportion to its batch, so another load counts by its distance.
+            stretch = 1 + max(0.0, last.stretch - first.stretch) / now.count
+            measured = replace(
+                measured,
+                speedup=speedup,
+                speedup_low=speedup * (1 - margin) / stretch,
+                speedup_high=speedup * (1 + margin) * stretch,
+                requests=now.count,
+            )
+    if measured.speedup is not None and seconds > 0:
+        rate = (last.baseline_tokens - first.baseline_tokens) / seconds
+        measured = replace(measured, baseline_tokens_per_second=rate)
+    return replace(measured, latency_ratios=tuple(ratios))
+
+
+def _between(first: Latencies, last: Latencies, name: str) -> Histogram | None:
+    earlier, later = getattr(first, name), getattr(last, name)
+    if later is None:
+        return None
+    between = later.since(earlier) if earlier is not None else later
+    return between if between is not None and between.count > 0 else None
+
+
+def _quantiles(name: str, now: Histogram, then: Histogram) -> list[LatencyRatio]:
+    found = []
+    for quantile in QUANTILES:
+        here, there = now.quantile(quantile), then.quantile(quantile)
+        # Within a bucket that holds most of the requests, a quantile is a guess, and its ratio worth nothing.
+        if here and there and max(now.share_around(here), then.share_around(there)) <= _COARSE:
+            found.append(LatencyRatio(name, quantile, here / there))
+    return found
+
+
+def _margin(now: Histogram, then: Histogram) -> float:
+    """Return the relative 95 % margin of the ratio of two means, by the spread of the buckets.
+
+    The baseline counts as large as the sample: how many requests its mean rests on is not carried along.
+    """
+    square = 0.0
+    for side in (now, then):
+        mean, deviation = side.mean, side.deviation
+        if mean and deviation:
+            square += (deviation / mean) ** 2 / side.count
+    return float(min(1.0, Z * square**0.5))

@@ -1,0 +1,195 @@
+"""The K schedule: which K pays best at which batch size, as vLLM takes it.
+
+vLLM's `num_speculative_tokens_per_batch_size` has rows of first batch size, last batch size and K. Rows start
+at 1, do not overlap, and the last K goes on beyond the last row; a K of 0 switches speculation off. vLLM
+ignores the whole schedule with data parallelism, which would let ranks choose differently.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from .cost import CostProfile
+
+
+#: Where the last row ends; a batch larger than this is not met in practice.
+LARGEST_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRow:
+    """From `first` to `last` requests in the batch, draft `num_speculative_tokens`; 0 is none."""
+
+    first: int
+    last: int
+    num_speculative_tokens: int
+
+
+def make_schedule(
+    lengths: Sequence[float],
+    profile: CostProfile,
+    largest: int = LARGEST_BATCH,
+    prefer: int = 0,
+    minimum_gain: float = 0.0,
+) -> tuple[ScheduleRow, ...]:
+    """Return the rows for batches of 1 to `largest` requests.
+
+    Acceptance is taken not to depend on the batch. No K beyond the present one is scheduled, because vLLM
+    allows none.
+
+    Args:
+        lengths: at index i, the mean acceptance length of K = i + 1.
+        profile: what steps cost.
+        largest: the largest batch to plan for, at least 1.
+        prefer: a K to take wherever it pays and no other gains enough: the one advised for the present load.
+        minimum_gain: relative gain in speedup from which on another K is worth a row of its own, from 0 up.
+    """
+
+    def best(batch: int) -> int:
+        speedups = [length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)]
+        top = max(speedups, default=0.0)
+        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(1.0, top / (1 + minimum_gain)):
+            return prefer
+        return speedups.index(top) + 1 if top > 1 else 0
+
+    rows: list[ScheduleRow] = []
+    for first, last in _runs(1, largest, best):
+        k = best(first)
+        if rows and rows[-1].num_speculative_tokens == k:
+            rows[-1] = ScheduleRow(rows[-1].first, last, k)
+        else:
+            rows.append(ScheduleRow(first, last, k))
+    return tuple(rows)
+
+
+def _runs(first: int, last: int, best: Callable[[int], int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of batch sizes with the same best K, found by halving.
+
+    The best K moves one way only as the batch grows: what a further token costs, relative to a plain step,
+    is a ratio of two straight lines, which does not turn.
+    """
+    if first == last or best(first) == best(last):
+        yield first, last
+        return
+    middle = (first + last) // 2
+    yield from _runs(first, middle, best)
+    yield from _runs(middle + 1, last, best)
+
+
+_K = "num_speculative_tokens"
+_SCHEDULE = "num_speculative_tokens_per_batch_size"
+_ROW = ("first batch size", "last batch size", "K")
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What the operator says of the server's ``--speculative-config``.
+
+    Attributes:
+        configured: whether the server was given one.
+        method: how drafts are made, such as ``eagle3`` or ``ngram``.
+        draft_model: the model that makes them.
+        num_speculative_tokens: K.
+        document: the JSON itself.
+        schedule: K by batch size, where the JSON has it.
+    """
+
+    configured: bool = False
+    method: str = ""
+    draft_model: str = ""
+    num_speculative_tokens: int | None = None
+    document: str = ""
+    schedule: tuple[ScheduleRow, ...] = ()
+
+    def scheduled_k(self, requests: float | None) -> int | None:
+        """Return the K that the schedule has for a batch of so many requests; ``None`` without a schedule."""
+        if not self.schedule or requests is None:
+            return None
+        batch = max(1.0, requests)
+        return next(
+            (r.num_speculative_tokens for r in self.schedule if batch <= r.last),
+            self.schedule[-1].num_speculative_tokens,
+        )
+
+    def with_k(self, k: int, schedule: Iterable[ScheduleRow] = ()) -> str:
+        """Return the JSON with another K, to paste, and with rows by batch size in place of any it has."""
+        document = json.loads(self.document) if self.document else {}
+        document.pop(_SCHEDULE, None)
+        document[_K] = k
+        rows = [[row.first, row.last, row.num_speculative_tokens] for row in schedule]
+        if rows:
+            document[_SCHEDULE] = rows
+        return json.dumps(document)
+
+
+def parse_speculation(text: str) -> Speculation:
+    """Return what the JSON given to vLLM's ``--speculative-config`` says.
+
+    Keys that mean nothing here are left alone: the JSON is vLLM's, not ours.
+
+    Raises:
+        ValueError: not a JSON object, or a value that vLLM could not take either.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = f"not JSON ({error}); allowed: the very JSON given to vLLM's --speculative-config"
+        raise ValueError(msg) from error
+    if not isinstance(document, dict):
+        msg = 'a JSON object is expected, such as {"method": "ngram", "num_speculative_tokens": 4}'
+        raise ValueError(msg)
+    k = document.get("num_speculative_tokens")
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31):
+        msg = "num_speculative_tokens is a whole number from 1 up"
+        raise ValueError(msg)
+    for name in ("method", "model"):
+        if not isinstance(document.get(name) or "", str):
+            msg = f"{name} is a string"
+            raise ValueError(msg)
+    return Speculation(
+        configured=True,
+        method=document.get("method") or "",
+        draft_model=document.get("model") or "",
+        num_speculative_tokens=k,
+        document=json.dumps(document),
+        schedule=parse_schedule(document.get("num_speculative_tokens_per_batch_size")),
+    )
+
+
+def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
+    """Return the rows of ``num_speculative_tokens_per_batch_size``, by rising batch size.
+
+    Raises:
+        ValueError: what vLLM could not take either.
+    """
+    if rows is None:
+        return ()
+    if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
+        msg = f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, 3], [65, 512, 0]]"
+        raise ValueError(msg)
+    found = tuple(ScheduleRow(*row) for row in rows)
+    if any(not 1 <= row.first <= row.last or row.num_speculative_tokens < 0 for row in found) or any(
+        row.last >= after.first for row, after in pairwise(found)
+    ):
+        msg = f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, rise and do not overlap"
+        raise ValueError(msg)
+    return found
+
+
+def _is_row(row: object) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == len(_ROW)
+        and all(type(number) is int and abs(number) < 2**31 for number in row)
+    )
+
+
+def names_drafter(config: str) -> bool:
+    """Tell whether a JSON says how drafts are made, so that it can be given to vLLM as it stands."""
+    return '"method"' in config or '"model"' in config

@@ -1,0 +1,147 @@
+"""The theory of speculative decoding, for acceptance that is the same at every position.
+
+Source: Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding" (2023,
+arXiv 2211.17192), equation 1. It serves planning on paper (`plan`). Real acceptance falls from position to
+position, so where a server counts by position, `estimate` and `choice` use the counts and not this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .cost import CostProfile
+
+
+def expected_tokens(acceptance: float, k: int) -> float:
+    """Return the tokens that a draft of `k` is expected to emit, 1 to 1 + k (equation 1).
+
+    Args:
+        acceptance: chance of a drafted token to be accepted, given that those before it were; 0 to 1.
+        k: tokens drafted.
+
+    Raises:
+        ValueError: an acceptance outside 0 to 1, or a negative k.
+    """
+    if not 0 <= acceptance <= 1 or k < 0:
+        msg = f"acceptance lies from 0 to 1 and k from 0 up, not {acceptance:g} and {k}"
+        raise ValueError(msg)
+    if acceptance == 1:
+        return k + 1.0
+    return float((1 - acceptance ** (k + 1)) / (1 - acceptance))
+
+
+#: With a smaller share of tokens out of drafts, what the whole does says too little of them.
+LEAST_COVERED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a window's acceptance gains by a cost profile. All ``None`` where it cannot be known.
+
+    Attributes:
+        speedup: times as fast as without speculation; below 1 it loses.
+        speedup_low: the same if steps cost more, by the profile's uncertainty.
+        speedup_high: the same if they cost less; never more than the mean acceptance length.
+        break_even_acceptance_length: the mean acceptance length at which speedup is 1.
+        break_even_acceptance_ratio: the acceptance ratio at which it is 1; above 1, none could pay.
+        step_cost: time of a step with drafts, in plain steps of the same batch.
+        batch_size: requests in the batch, averaged over the window's drafts, at least 1.
+    """
+
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    break_even_acceptance_length: float | None = None
+    break_even_acceptance_ratio: float | None = None
+    step_cost: float | None = None
+    batch_size: float | None = None
+
+
+def of_all(speedup: float, covered: float | None) -> float:
+    """Return how much faster the whole runs where a share `covered` of the tokens comes out of drafts.
+
+    The rest is decoded plainly and gains nothing (Amdahl's law).
+    """
+    return speedup if covered is None else 1 / (covered / speedup + 1 - covered)
+
+
+def of_drafts(speedup: float, covered: float | None) -> float | None:
+    """Return how much faster the drafted tokens come where the whole runs `speedup` times as fast.
+
+    ``None`` where so few tokens come out of drafts that it cannot be told.
+    """
+    if covered is None:
+        return speedup
+    left = 1 / speedup - (1 - covered)
+    return covered / left if covered >= LEAST_COVERED and left > 0 else None
+
+
+def estimate(
+    length: float | None, drafted: float | None, batch: float | None, profile: CostProfile
+) -> Estimate:
+    """Return what drafts of `drafted` tokens that emit `length` gain.
+
+    Args:
+        length: mean acceptance length.
+        drafted: mean draft length; K where drafts do not vary.
+        batch: requests in the batch. Below 1 it is taken for 1, because a draft belongs to a request.
+        profile: what steps cost.
+    """
+    if length is None or not drafted or batch is None:
+        return Estimate()
+    batch = max(1.0, batch)
+    cost = profile.step_cost(drafted, batch)
+    extra = cost - 1
+    # What a plain step costs is certain, being 1; the profile can be wrong about what comes on top.
+    low, high = 1 + extra * (1 + _ratio(profile, cost)), 1 + extra * max(0.0, 1 - _ratio(profile, cost))
+    return Estimate(
+        speedup=length / cost,
+        speedup_low=length / low,
+        speedup_high=length / high,
+        break_even_acceptance_length=cost,
+        break_even_acceptance_ratio=extra / drafted,
+        step_cost=cost,
+        batch_size=batch,
+    )
+
+
+def _ratio(profile: CostProfile, cost: float) -> float:
+    """Return the relative error of the extra cost that gives the step's cost its uncertainty."""
+    return profile.uncertainty * cost / (cost - 1) if cost > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """What speculation gives and takes.
+
+    Attributes:
+        benefit_tokens_per_second: further tokens per second, before overhead.
+        cost_ratio: share of the machine that it takes: memory plus compute overhead.
+        return_ratio: relative benefit over relative cost; below 1 it takes more than it gives. ``None``
+            where it costs nothing.
+    """
+
+    benefit_tokens_per_second: float | None = None
+    cost_ratio: float | None = None
+    return_ratio: float | None = None
+
+
+def return_on_speculation(
+    length: float, step_cost: float, memory_ratio: float, baseline_tokens_per_second: float
+) -> Return:
+    """Return the return on speculation.
+
+    Args:
+        length: mean acceptance length, the published speedup.
+        step_cost: time of a step with drafts in plain steps; what exceeds 1 is the overhead.
+        memory_ratio: memory of the draft model over the memory of the GPUs, 0 to 1.
+        baseline_tokens_per_second: throughput without speculation at the same load.
+    """
+    cost = memory_ratio + max(0.0, step_cost - 1)
+    return Return(
+        benefit_tokens_per_second=(length - 1) * baseline_tokens_per_second,
+        cost_ratio=cost,
+        return_ratio=(length - 1) / cost if cost > 0 else None,
+    )

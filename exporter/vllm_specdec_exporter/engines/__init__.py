@@ -1,0 +1,71 @@
+"""Inference engines: one file per dialect of their metrics, and the normal form that all are read into.
+
+To add a dialect, add a file that defines ``DIALECT``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+from ..exposition.text import MalformedExposition, Selection
+from .dialect import Dialect, histogram_names, normalise, read_latencies
+
+if TYPE_CHECKING:
+    from .reading import Reading
+
+__all__ = ["DIALECTS", "Dialect", "Unrecognized", "read"]
+
+
+class Unrecognized(ValueError):  # noqa: N818 - it names the fault, as the metric's reason does
+    """The answer is an exposition, but of no server known here."""
+
+
+def _discover() -> tuple[Dialect, ...]:
+    modules = (
+        importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)
+    )
+    found: list[Dialect] = [module.DIALECT for module in modules if hasattr(module, "DIALECT")]
+    return tuple(sorted(found, key=lambda d: (-d.rank, d.name)))
+
+
+#: Every dialect, in the order in which they are tried.
+DIALECTS: tuple[Dialect, ...] = _discover()
+
+_NAMES = {name for dialect in DIALECTS for name in dialect.names()}
+_SELECTION = Selection(_NAMES)
+#: Histograms are four fifths of what is then read, so they are read only on demand.
+_WITH_LATENCIES = Selection(_NAMES | {name for dialect in DIALECTS for name in histogram_names(dialect)})
+
+
+def read(body: bytes, content_type: str = "", *, latencies: bool = False) -> Reading:
+    """Read one answer of a server, in whatever dialect it is written.
+
+    Args:
+        body: the body of the answer.
+        content_type: its Content-Type; OpenMetrics must end in ``# EOF``, which shows a cut-off body.
+        latencies: whether to read the histograms of latencies as well.
+
+    Raises:
+        MalformedExposition: the answer is no exposition, was cut off, or holds impossible values.
+        Unrecognized: it is an exposition without a series of a known server.
+    """
+    start = body[:256].lstrip().lower()
+    if start.startswith((b"<!doctype", b"<html")):
+        msg = "an HTML page instead of metrics"
+        raise MalformedExposition(msg)
+    if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
+        msg = "an OpenMetrics text without its closing # EOF: it was cut off"
+        raise MalformedExposition(msg)
+    lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
+    seen = {line.name for line in lines}
+    for dialect in DIALECTS:
+        if dialect.recognises(seen):
+            reading = normalise(dialect, lines)
+            return read_latencies(dialect, lines, reading) if latencies else reading
+    msg = (
+        "no series of a known server; is this a vLLM /metrics page, and does the server run "
+        "without --disable-log-stats?"
+    )
+    raise Unrecognized(msg)

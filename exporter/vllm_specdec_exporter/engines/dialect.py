@@ -1,0 +1,293 @@
+"""What a dialect is: which sample names it knows, how to recognise it, and where each value belongs.
+
+A dialect is data. The reading of it, `normalise`, is the same for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..exposition.histogram import Histogram
+from ..exposition.text import Line, MalformedExposition
+from .reading import Counters, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+Labels = tuple[tuple[str, str], ...]
+
+#: A server with more positions or engines than this is not believed: both become label values.
+MAX_POSITIONS = 256
+MAX_ENGINES = 256
+MAX_LABEL = 1024
+#: Nor are more defects of one engine told; they are shown to people.
+MAX_DEFECTS = 10
+
+#: Nor is a count that no server can reach; sums of such counts would not be finite.
+MAX_VALUE = 1e18
+
+_SHOWN = 400  # how much of a series' labels an error repeats
+
+#: The counter that holds one value per position.
+PER_POSITION = "accepted_tokens_per_position"
+
+#: The fields of the normal form, by the part that holds them.
+COUNTERS, LOAD, LIFETIME_GAUGES = (
+    frozenset(f.name for f in fields(part)) for part in (Counters, Load, Lifetime)
+)
+#: Gauges that are shares.
+_MOST: Mapping[str, float] = {"kv_cache_usage_ratio": 1.0}
+
+#: How series of one engine are merged that differ only in labels which mean nothing here, such as ``pid``.
+#: Counts add up; a share of the same cache, or a start time, does not.
+_MERGE: Mapping[str, Callable[[float, float], float]] = {
+    "kv_cache_usage_ratio": max,
+    "created": max,
+    "lifetime_acceptance_ratio": max,
+    "lifetime_efficiency": max,
+}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one engine family writes its metrics.
+
+    Attributes:
+        name: the value of the `dialect` label.
+        prefixes: what stands before each sample name, in every spelling met in the wild.
+        series: for each field of `Counters`, `Load` and `Lifetime`, the sample names (without prefix) that
+            hold it, the preferred first: a renamed series is read under every name it ever had.
+        marks: sample names of which any one proves this dialect; by default all in `series`.
+        unless: sample names that rule it out.
+        rank: dialects are tried from the highest rank down.
+        histograms: for each field of `Latencies`, the name of its histogram (without prefix).
+        speculative: False where the counters are not those of speculative decoding.
+        resolution: relative step in which counters are printed; 0 where they are exact.
+        counts_finished_requests: whether counters move only when a request ends.
+    """
+
+    name: str
+    prefixes: tuple[str, ...]
+    series: Mapping[str, tuple[str, ...]]
+    marks: frozenset[str] = frozenset()
+    unless: frozenset[str] = frozenset()
+    rank: int = 0
+    histograms: Mapping[str, str] = field(default_factory=dict)
+    speculative: bool = True
+    resolution: float = 0.0
+    counts_finished_requests: bool = False
+    fields: Mapping[str, tuple[str, int]] = field(init=False, repr=False)
+    _marks: frozenset[str] = field(init=False, repr=False)
+    _unless: frozenset[str] = field(init=False, repr=False)
+    histogram_fields: Mapping[str, tuple[str, str]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_name = {
+            prefix + name: (attribute, preference)
+            for attribute, names in self.series.items()
+            for preference, name in enumerate(names)
+            for prefix in self.prefixes
+        }
+        marks = frozenset(p + n for p in self.prefixes for n in self.marks)
+        unless = frozenset(p + n for p in self.prefixes for n in self.unless)
+        parts = {
+            f"{prefix}{name}_{part}": (attribute, part)
+            for attribute, name in self.histograms.items()
+            for part in ("bucket", "count", "sum")
+            for prefix in self.prefixes
+        }
+        object.__setattr__(self, "histogram_fields", parts)
+        object.__setattr__(self, "fields", by_name)
+        object.__setattr__(self, "_marks", marks or frozenset(by_name))
+        object.__setattr__(self, "_unless", unless)
+
+    def names(self) -> frozenset[str]:
+        """Return every sample name that this dialect wants to see."""
+        return self._marks | self._unless | frozenset(self.fields)
+
+    def recognises(self, seen: set[str]) -> bool:
+        """Tell whether an answer with these sample names is written in this dialect."""
+        return not self._marks.isdisjoint(seen) and self._unless.isdisjoint(seen)
+
+
+def normalise(dialect: Dialect, lines: Iterable[Line]) -> Reading:
+    """Bring the lines of one answer into the normal form.
+
+    Raises:
+        MalformedExposition: a counter that is negative or not finite, a series that occurs twice, a
+            position that is no small whole number, or more engines than a server can have.
+    """
+    # engine -> (field, preference among its names) -> position (or None) -> value
+    engines: dict[EngineKey, dict[tuple[str, int], dict[int | None, float]]] = {}
+    seen: set[tuple[tuple[str, int], Labels]] = set()
+    defects: dict[EngineKey, list[str]] = {}
+    for line in lines:
+        entry = dialect.fields.get(line.name)
+        if entry is None:
+            continue
+        series = (entry, line.labels)  # not the name: both spellings in one answer would be added up
+        if series in seen:
+            msg = f"the series {line.name}{_show(line.labels)} occurs twice"
+            raise MalformedExposition(msg)
+        seen.add(series)
+        attribute = entry[0]
+        key, position = _identify(line.labels)
+        if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
+            msg = f"{line.name}: a label of more than {MAX_LABEL} characters"
+            raise MalformedExposition(msg)
+        if key not in engines and len(engines) >= MAX_ENGINES:
+            msg = f"more than {MAX_ENGINES} engines in one answer"
+            raise MalformedExposition(msg)
+        values = engines.setdefault(key, {}).setdefault(entry, {})
+        if attribute in LIFETIME_GAUGES and math.isnan(line.value):
+            continue  # V0 before its first draft: the gauge is there, its value is not
+        if not 0 <= line.value <= _MOST.get(attribute, MAX_VALUE):
+            if attribute in COUNTERS:
+                msg = (
+                    f"{line.name}{_show(line.labels)} is {line.value}: a counter lies from 0 to {MAX_VALUE:g}"
+                )
+                raise MalformedExposition(msg)
+            defects.setdefault(key, []).append(f"{line.name} is {line.value}")
+            continue
+        if attribute != PER_POSITION:
+            position = None
+        elif position is None:
+            msg = f"{line.name}{_show(line.labels)} has no usable position label"
+            raise MalformedExposition(msg)
+        if position in values:
+            merge = _MERGE.get(attribute)
+            values[position] = merge(values[position], line.value) if merge else values[position] + line.value
+        else:
+            values[position] = line.value
+    return Reading(
+        dialect=dialect.name,
+        engines=tuple(_engine(key, engines[key], defects.get(key, []), dialect) for key in sorted(engines)),
+        speculative=dialect.speculative,
+    )
+
+
+def _engine(
+    key: EngineKey,
+    found: dict[tuple[str, int], dict[int | None, float]],
+    defects: list[str],
+    dialect: Dialect,
+) -> EngineReading:
+    scalars: dict[str, float] = {}
+    positions: tuple[float, ...] = ()
+    for (attribute, _), values in sorted(found.items(), key=lambda item: item[0], reverse=True):
+        # The preferred name comes last and so prevails.
+        if attribute == PER_POSITION:
+            present = sorted(p for p in values if p is not None)
+            if present == list(range(len(present))):
+                positions = tuple(values[p] for p in present)
+            else:
+                shown = ", ".join(map(str, present))
+                defects.append(f"positions with holes ({shown}): per-position values left out")
+        elif None in values:
+            scalars[attribute] = values[None]
+    if scalars.get("accepted_tokens") and not positions and not defects:
+        defects.append("accepted tokens without any per-position series")
+
+    def part(names: frozenset[str]) -> dict[str, float]:
+        return {name: scalars[name] for name in names & scalars.keys()}
+
+    return EngineReading(
+        key=key,
+        counters=Counters(
+            accepted_tokens_per_position=positions, resolution=dialect.resolution, **part(COUNTERS)
+        ),
+        load=Load(**part(LOAD)),
+        lifetime=Lifetime(**part(LIFETIME_GAUGES))
+        if any(attribute in LIFETIME_GAUGES for attribute, _ in found)
+        else None,
+        counts_finished_requests=dialect.counts_finished_requests,
+        defects=tuple(defects[:MAX_DEFECTS]),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _identify(labels: Labels) -> tuple[EngineKey, int | None]:
+    """Return the engine that a series belongs to, and its position where it has a usable one."""
+    by_name = dict(labels)
+    text = by_name.get("position", "")
+    position = int(text) if text.isascii() and text.isdecimal() and len(text) <= 3 else None
+    if position is not None and position >= MAX_POSITIONS:
+        position = None
+    return EngineKey(by_name.get("model_name", ""), by_name.get("engine", "")), position
+
+
+def _show(labels: Labels) -> str:
+    text = ",".join(f'{name}="{value[:80]}"' for name, value in labels)
+    # The server wrote them: they must not steer a terminal, nor fill the log.
+    clean = "".join(c if c.isprintable() else " " for c in text[:_SHOWN])
+    return f"{{{clean}{'…' if len(text) > _SHOWN else ''}}}"
+
+
+#: Upper bound to count; the two other parts stand under these keys.
+_Parts = dict[float, float]
+_COUNT, _SUM = -1.0, -2.0
+
+
+def histogram_names(dialect: Dialect) -> frozenset[str]:
+    """Return the sample names of the dialect's histograms."""
+    return frozenset(dialect.histogram_fields)
+
+
+def read_latencies(dialect: Dialect, lines: Iterable[Line], reading: Reading) -> Reading:
+    """Return `reading` with the latencies that `lines` hold.
+
+    Raises:
+        MalformedExposition: a value that is negative or not finite, or a bucket without a bound.
+    """
+    found: dict[EngineKey, dict[str, _Parts]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
+    for line in lines:
+        entry = dialect.histogram_fields.get(line.name)
+        if entry is None:
+            continue
+        attribute, part = entry
+        labels = dict(line.labels)
+        if not 0 <= line.value <= MAX_VALUE:
+            msg = f"{line.name} is {line.value}: it lies from 0 to {MAX_VALUE:g}"
+            raise MalformedExposition(msg)
+        key = EngineKey(labels.get("model_name", ""), labels.get("engine", ""))
+        place = {"count": _COUNT, "sum": _SUM}.get(part)
+        # Series that differ only in labels which mean nothing here, such as pid, add up.
+        found[key][attribute][_bound(line, labels) if place is None else place] += line.value
+    engines = tuple(
+        replace(engine, latencies=_latencies(found.get(engine.key, {}))) for engine in reading.engines
+    )
+    return replace(reading, engines=engines)
+
+
+def _bound(line: Line, labels: Mapping[str, str]) -> float:
+    try:
+        bound = float(labels["le"])
+    except (KeyError, ValueError):
+        bound = math.nan
+    if not bound >= 0:
+        msg = f"{line.name} has no usable le label"
+        raise MalformedExposition(msg)
+    return bound
+
+
+def _latencies(found: Mapping[str, _Parts]) -> Latencies:
+    return Latencies(**{attribute: _histogram(parts) for attribute, parts in found.items()})
+
+
+def _histogram(parts: _Parts) -> Histogram:
+    bounds = tuple(sorted(bound for bound in parts if 0 <= bound < math.inf))
+    counts, most = [], 0.0
+    for bound in bounds:
+        most = max(most, parts[bound])  # an answer may be torn between two of its buckets
+        counts.append(most)
+    return Histogram(
+        bounds=bounds,
+        counts=tuple(counts),
+        count=max(most, parts.get(_COUNT, 0.0), parts.get(math.inf, 0.0)),
+        sum=parts.get(_SUM, 0.0),
+    )

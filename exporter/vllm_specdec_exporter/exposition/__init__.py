@@ -1,0 +1,1 @@
+"""Exposition formats: reading Prometheus text and OpenMetrics, writing protobuf, histograms."""

@@ -1,0 +1,98 @@
+"""Current advice: the advice in force for an engine, with what is needed to paste it.
+
+Advice is drawn anew from every sample. The K schedule is drawn anew only now and then: it takes longer than
+all the rest of a poll, and nobody restarts a server twice a minute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..economics.speculative_config import ScheduleRow, make_schedule
+from .advice import Action, Advice, Case, advise
+
+if TYPE_CHECKING:
+    from ..economics.speculative_config import Speculation
+    from .hysteresis import HysteresisState
+
+#: How often the schedule is drawn anew, as a share of the judged window.
+_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAdvice:
+    """The advice that stands.
+
+    Attributes:
+        advice: what is published.
+        state: what the next advice must beat.
+        k: the K that it was given for.
+        schedule: the K schedule.
+        scheduled_at: when that was drawn, in seconds.
+    """
+
+    advice: Advice = Advice(reason="no advice: nothing is known yet")
+    state: HysteresisState | None = None
+    k: int | None = None
+    schedule: tuple[ScheduleRow, ...] = ()
+    scheduled_at: float | None = None
+
+
+def update_advice(
+    before: CurrentAdvice, case: Case, speculation: Speculation, time: float, window: float
+) -> CurrentAdvice:
+    """Return the advice in force after another sample.
+
+    Args:
+        before: the advice so far.
+        case: what advice is drawn from.
+        speculation: what the operator says of the server, for what is to be pasted.
+        time: now, in seconds.
+        window: length of the judged window in seconds; so long another K must have been better.
+    """
+    if before.k != case.k:
+        before = CurrentAdvice(k=case.k)
+    advice, state = advise(case, before.state, time, window)
+    after = replace(before, advice=advice, state=state)
+    if advice.action is Action.INSUFFICIENT_DATA or case.measures is None or not case.vllm:
+        return after
+    note = _no_schedule(advice, case)
+    if note:
+        return replace(after, advice=_to_paste(replace(advice, schedule_note=note), (), case, speculation))
+    moved = before.advice.num_speculative_tokens != advice.num_speculative_tokens
+    due = moved or before.scheduled_at is None or not 0 <= time - before.scheduled_at < _SHARE * window
+    if due:
+        lengths = case.measures.mean_acceptance_length_at
+        gain = case.thresholds.advice_minimum_gain
+        prefer = advice.num_speculative_tokens or 0
+        rows = make_schedule(lengths, case.profile, prefer=prefer, minimum_gain=gain)
+        after = replace(after, schedule=rows, scheduled_at=time)
+    return replace(after, advice=_to_paste(advice, after.schedule, case, speculation))
+
+
+def _no_schedule(advice: Advice, case: Case) -> str:
+    """Say why no K schedule is given; empty where one is."""
+    if case.engines > 1:
+        return "vLLM ignores a K schedule with data parallelism"
+    if advice.action is not Action.DISABLE and case.measures is not None and case.measures.drafts_vary:
+        return "drafts vary in length, and what a smaller K costs them differs from batch to batch"
+    if advice.doubted:
+        return "a K schedule follows once the advice is settled"
+    if advice.action is Action.INCREASE_K:
+        return "a K schedule follows once the larger K was tried: vLLM allows none beyond the present one"
+    return ""
+
+
+def _to_paste(
+    advice: Advice, schedule: tuple[ScheduleRow, ...], case: Case, speculation: Speculation
+) -> Advice:
+    wanted = advice.num_speculative_tokens
+    most = max((row.num_speculative_tokens for row in schedule), default=0)
+    return replace(
+        advice,
+        speculative_config=speculation.with_k(wanted) if wanted and wanted != case.k else "",
+        batch_sizes=case.batch_sizes,
+        schedule=schedule,
+        schedule_config=speculation.with_k(most, schedule) if len(schedule) > 1 and most else "",
+    )

@@ -1,0 +1,191 @@
+"""Advice hysteresis: when the advised K changes.
+
+While the first window fills, the advised K is chosen anew from every sample. After that, noise must not move
+it and a real change must:
+
+* A window that argues for another K only makes a change pending.
+* Drafts counted from then on are a fresh sample, which was not picked for its outcome. It grows until it
+  clears the pending change, or shows it with a certainty that days of noise do not reach.
+* A window that contradicts the advised K beyond doubt overrules it at once: a loss where it drafts, or a gain
+  where it does not.
+
+A large change shows within one window. A small one takes as long as certainty takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..economics.choice import Choice, choose
+from ..measures.measures import survival
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..config.thresholds import Thresholds
+    from ..engines.reading import Counters
+
+#: Standard deviations (90 %) that a first advice needs over the present K; below, nothing is pending.
+LIKELY = 1.28
+#: Standard deviations that a change of mind needs. A window has a new sample every few minutes, for months.
+CERTAIN = 4.0
+#: Standard deviations at which a single window overrules the advised K.
+BEYOND_DOUBT = 5.0
+
+#: A smaller K saves work as well, so from two tokens fewer on a part of the gain suffices.
+_SHORTER = 0.25
+#: A K that was never drafted must promise more.
+_FARTHER = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedK:
+    """What is advised: a K, 0 for none, and whether to look for another method."""
+
+    k: int
+    switch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """When the data began to argue for another K, in seconds, and the counters of that moment."""
+
+    time: float
+    drafts: float
+    accepted: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HysteresisState:
+    """The K advised now, and the change that may follow."""
+
+    advised: AdvisedK
+    pending: PendingChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the advised K is chosen from.
+
+    Attributes:
+        survival: at index i, the share of the window's drafts in which position i was accepted.
+        drafts: drafts in the window.
+        counters: cumulative counters at its end.
+        cost: from a K to the time of its step, in plain steps, at the present load.
+        settled: whether the window is full; until then K is chosen anew each time.
+        varying: whether drafts are shorter than K, so that nothing is known of any other K.
+        thresholds: for gains, and what the method usually reaches.
+    """
+
+    survival: tuple[float, ...]
+    drafts: float
+    counters: Counters
+    cost: Callable[[int], float]
+    settled: bool
+    varying: bool
+    thresholds: Thresholds
+
+    def in_window(self, sureness: float) -> Choice:
+        """Return what every K gives in the window."""
+        return self._choose(self.survival, self.drafts, sureness)
+
+    def since(self, pending: PendingChange, sureness: float) -> Choice | None:
+        """Return what every K gives since a change is pending, ``None`` while drafts are too few."""
+        drafts = (self.counters.drafts or 0.0) - pending.drafts
+        now = self.counters.accepted_tokens_per_position
+        if drafts < self.thresholds.advice_minimum_drafts or len(now) != len(pending.accepted):
+            return None
+        accepted = tuple(max(0.0, a - b) for a, b in zip(now, pending.accepted, strict=True))
+        return self._choose(survival(accepted, drafts), drafts, sureness)
+
+    def _choose(self, survival: tuple[float, ...], drafts: float, sureness: float) -> Choice:
+        return choose(survival, drafts, self.cost, len(survival) if self.varying else 0, sureness)
+
+
+def apply_hysteresis(
+    evidence: Evidence, state: HysteresisState | None, time: float, hold: float
+) -> HysteresisState:
+    """Return the advised K after another sample.
+
+    Args:
+        evidence: what it is chosen from.
+        state: what stood before in this life and with this K, if anything did.
+        time: now, in seconds.
+        hold: the shortest time a change must be pending before it is made, in seconds.
+    """
+    present = AdvisedK(len(evidence.survival))
+    held = state.advised if state else present
+    counters = evidence.counters
+    pending = state.pending if state else None
+    choice = evidence.in_window(LIKELY)
+    if state is not None and (not evidence.settled or _overruled(evidence, choice, held)):
+        state, pending, held = None, None, present
+    if state is None or pending is None:
+        wanted = _wanted(evidence, choice, held)
+        if state is None or wanted == held:
+            return HysteresisState(wanted)
+        begun = PendingChange(time, counters.drafts or 0.0, counters.accepted_tokens_per_position)
+        return HysteresisState(held, begun)
+    if (counters.drafts or 0.0) < pending.drafts:
+        return replace(state, pending=None)
+    likely, certain = evidence.since(pending, LIKELY), evidence.since(pending, CERTAIN)
+    if likely is None or certain is None:
+        return state
+    if _wanted(evidence, likely, held) == held:
+        return replace(state, pending=None)
+    wanted = _wanted(evidence, certain, held)
+    return HysteresisState(wanted) if wanted != held and time - pending.time >= hold else state
+
+
+def _overruled(evidence: Evidence, likely: Choice, held: AdvisedK) -> bool:
+    """Tell whether the window leaves no doubt that the advised K loses, or that drafting pays after all.
+
+    Payoff says the same of the same window, and advice must not contradict it for long.
+    """
+    harmful, drafted = evidence.thresholds.harmful_speedup, slice(1, likely.drafted + 1)
+    if held.k and likely.option(held.k).speedup >= harmful:
+        return False  # as nearly always, and far cheaper than to ask for certainty
+    if not held.k and max(option.speedup for option in likely.options[drafted]) <= 1:
+        return False
+    choice = evidence.in_window(BEYOND_DOUBT)
+    if held.k == 0:
+        return max(option.speedup_low for option in choice.options[drafted]) > 1
+    return choice.option(held.k).speedup_high < harmful
+
+
+def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
+    """Return what the data argue for, with what is held having the benefit of the doubt."""
+    wanted: tuple[int, ...]
+    if evidence.varying:
+        # Of the other K too little is known, but K = 0 needs no data. A K that was advised while more was
+        # known stands.
+        wanted = (0,) if held.k else (0, choice.drafted)
+    else:
+        wanted = (choice.best.num_speculative_tokens, choice.best_drafting.num_speculative_tokens)
+    k = next((k for k in wanted if _beats(evidence, choice, k, held.k)), held.k)
+    return AdvisedK(k, not evidence.varying and _misfit(choice, k, held, evidence))
+
+
+def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
+    if k == held:
+        return False
+    this, that = choice.option(k), choice.option(held)
+    if k == 0:
+        return choice.best_drafting.speedup_high < evidence.thresholds.harmful_speedup
+    part = _FARTHER if this.extrapolated else _SHORTER if held - k > 1 else 1.0
+    needed = evidence.thresholds.advice_minimum_gain * part
+    return this.speedup >= (1 + needed) * that.speedup and choice.surely_better(k, held)
+
+
+def _misfit(choice: Choice, k: int, held: AdvisedK, evidence: Evidence) -> bool:
+    """Tell whether the method stays below what it usually reaches, and gains little, even at its best."""
+    usual = evidence.thresholds.usual_mean_acceptance_length
+    # A draft of one token emits two at most, whatever the method.
+    if usual <= 1 or k == 0 or choice.drafted < 2:
+        return False
+    option, beneficial = choice.option(k), evidence.thresholds.beneficial_speedup
+    longest = choice.option(choice.drafted)
+    if held.switch:
+        return not (option.speedup_low > beneficial or longest.length_low > usual)
+    return option.speedup_high < beneficial and longest.length_high < usual

@@ -1,0 +1,1 @@
+"""Measures: what an engine did within a window, from its counters."""

@@ -1,0 +1,264 @@
+"""Assessment: from what is remembered of an engine to what is published of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..config.values import format_duration
+from ..economics.baseline_match import compare
+from ..economics.profiles import deployed, guess_method
+from ..economics.speculative_config import Speculation
+from ..economics.speedup import Return, estimate, of_drafts, return_on_speculation
+from ..judgement.activity import Activity, ActivityState, judge_activity
+from ..judgement.advice import Case, correction
+from ..judgement.current_advice import update_advice
+from ..judgement.findings import find
+from ..judgement.payoff import Payoff, judge_payoff
+from ..judgement.quality import Quality, judge_quality
+from ..measures.history import Sample
+from ..measures.measures import Measures, derive, derive_lifetime
+from ..measures.window import Delta, Window, look_back
+from .result import Deployment, EngineResult
+from .state import DEFAULT_WINDOWS, EngineState, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..economics.cost import CostProfile
+    from ..engines.reading import EngineKey, EngineReading, Reading
+    from ..measures.measures import DraftShape
+
+
+#: A window that holds this share of its length is called by its name.
+_FULL = 0.9
+
+
+def assess(
+    engine: EngineReading,
+    state: EngineState,
+    time: float,
+    settings: Settings,
+    reading: Reading,
+    *,
+    upstream_version: str,
+    mismatch: str,
+    shape: DraftShape | None = None,
+) -> tuple[EngineState, EngineResult]:
+    """Return the state with the advice that now stands, and the result.
+
+    Args:
+        engine: the newest answer on the engine.
+        state: what is remembered of it, that answer included.
+        time: of that answer, in seconds.
+        settings: what the pipeline needs to know.
+        reading: the whole answer.
+        upstream_version: what the server says on ``/version``.
+        mismatch: why the baseline cannot be compared with this engine, empty where it can.
+        shape: how long drafts are, where records of single requests tell.
+    """
+    spec = settings.speculation
+    profile = deployed(settings.profile, settings.size_ratio, spec.draft_model, engine.key.model_name)
+    deltas = [look_back(state.history, window, settings.slack) for window in settings.windows]
+    windows = [
+        _measures(window, delta, profile, settings)
+        for window, delta in zip(settings.windows, deltas, strict=True)
+        if delta is not None
+    ]
+    positions = len(engine.counters.accepted_tokens_per_position)
+    k = positions or spec.num_speculative_tokens
+    if engine.lifetime is not None:
+        lifetime = engine.lifetime
+        windows = [replace(measures, drafts=None) for measures in windows]  # V0 does not say
+        windows.append(derive_lifetime(lifetime.lifetime_acceptance_ratio, lifetime.lifetime_efficiency, k))
+    activity = _activity(
+        engine,
+        deltas[settings.windows.index(settings.judged)],
+        settings,
+        speculative=reading.speculative,
+    )
+    judged = next((m for m in windows if m.window == settings.judged.name), None)
+    quality, payoff = Quality(), Payoff()
+    if activity.state is ActivityState.ACTIVE and judged is not None:
+        others = [m for m in windows if m is not judged]
+        quality = judge_quality(judged, others, settings.thresholds)
+        unmeasured = "" if mismatch else _why_unmeasured(judged, settings)  # a finding tells of a mismatch
+        payoff = judge_payoff(judged, profile, settings.thresholds, unmeasured)
+    method = guess_method(spec.method, spec.draft_model)
+    unknown = profile.name == "unknown" and not method
+    case = Case(
+        activity=activity,
+        measures=judged,
+        counters=engine.counters,
+        k=k,
+        method=method,
+        profile=replace(profile, correction=correction(judged)) if judged else profile,
+        thresholds=settings.thresholds,
+        batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
+        settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
+        vllm=reading.dialect.startswith("vllm"),
+        shape=shape,
+        engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
+    )
+    state = replace(
+        state, current_advice=update_advice(state.current_advice, case, spec, time, settings.judged.seconds)
+    )
+    return state, EngineResult(
+        model_name=engine.key.model_name,
+        engine=engine.key.engine,
+        deployment=Deployment(
+            method=spec.method,
+            draft_model=spec.draft_model,
+            dialect=reading.dialect,
+            upstream_version=upstream_version,
+            cost_profile=profile.name,
+        ),
+        activity=activity,
+        quality=quality,
+        payoff=payoff,
+        advice=state.current_advice.advice,
+        findings=find(
+            activity,
+            quality,
+            judged,
+            settings.thresholds,
+            payoff,
+            state.current_advice.advice,
+            speculative=reading.speculative,
+            positions=positions,
+            configured_k=spec.num_speculative_tokens,
+            defects=state.latest_defects,
+            mismatch=mismatch,
+            unknown_method=unknown,
+        ),
+        judged_window=settings.judged.name,
+        num_speculative_tokens=k if reading.speculative and activity.state is not ActivityState.OFF else None,
+        scheduled_num_speculative_tokens=spec.scheduled_k(engine.load.requests_running),
+        counters=engine.counters,
+        load=engine.load,
+        accepted_tokens_per_draft=state.distribution,
+        windows=tuple(windows),
+        engine_resets_total=state.history.resets,
+        inconsistent_samples_total=state.inconsistent_samples,
+        defects=state.latest_defects,
+    )
+
+
+def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Settings) -> Measures:
+    """Return everything derived from a window, what speculation gains in it included."""
+    measures = derive(window.name, delta)
+    gain = estimate(
+        measures.mean_acceptance_length,
+        len(measures.position_acceptance_ratio)
+        if measures.position_acceptance_ratio and not measures.drafts_vary
+        else measures.mean_draft_length,
+        measures.batch_size,
+        profile,
+    )
+    measured = compare(*delta.matches, settings.thresholds.measurement_minimum_requests)
+    measures = replace(measures, estimate=gain, measured=measured)
+    if settings.memory_ratio is None:
+        return measures
+    return replace(measures, returns=_returns(measures, settings.memory_ratio))
+
+
+def _why_unmeasured(measures: Measures, settings: Settings) -> str:
+    """Say why a window has no measured speedup although there is a baseline; empty without a baseline."""
+    if settings.baseline is None or measures.measured.speedup is not None:
+        return ""
+    nothing = settings.baseline.why_nothing(measures.batch_size) if measures.batch_size else ""
+    least = settings.thresholds.measurement_minimum_requests
+    return nothing or f"fewer than {least:,.0f} requests finished at a load that the baseline has"
+
+
+def _returns(measures: Measures, memory_ratio: float) -> Return:
+    """Return the return on speculation; what was measured tells the cost of a step better than a profile."""
+    whole = measures.measured.speedup
+    speedup = (of_drafts(whole, measures.coverage_ratio) if whole else None) or measures.estimate.speedup
+    length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
+    if not speedup or length is None or generated is None:
+        return Return()
+    rate = measures.measured.baseline_tokens_per_second or generated / speedup
+    return return_on_speculation(length, length / speedup, memory_ratio, rate)
+
+
+def _activity(
+    engine: EngineReading, delta: Delta | None, settings: Settings, *, speculative: bool
+) -> Activity:
+    if not speculative:
+        return Activity(
+            ActivityState.OFF, "a diffusion model: its denoising steps are not speculative decoding"
+        )
+    activity = judge_activity(
+        configured=settings.speculation.configured or engine.shows_speculation,
+        delta=delta,
+        window=_period(settings.judged, delta),
+        thresholds=settings.thresholds,
+    )
+    if (
+        activity.state is ActivityState.IDLE
+        and engine.counts_finished_requests
+        and engine.load.requests_running
+    ):
+        return Activity(
+            ActivityState.WARMING_UP, "requests are running, and the server counts them when they end"
+        )
+    if activity.state is ActivityState.BYPASSED and engine.counters.drafts and delta and delta.drafts is None:
+        return Activity(ActivityState.WARMING_UP, "an answer in the window lacked the count of drafts")
+    if engine.lifetime is not None and activity.state is ActivityState.BYPASSED:
+        return Activity(
+            None, "vLLM V0 shows means over its whole life only, so what it does now is not known"
+        )
+    return activity
+
+
+def _period(window: Window, delta: Delta | None) -> str:
+    """Return the time that a reason speaks of: the window, or what it holds so far."""
+    if delta is None or delta.span >= _FULL * window.seconds:
+        return window.name
+    return format_duration(max(1, round(delta.span)))
+
+
+__all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "observe"]
+
+
+def observe(
+    states: Mapping[EngineKey, EngineState],
+    reading: Reading,
+    time: float,
+    settings: Settings,
+    upstream_version: str = "",
+    shapes: Mapping[str, DraftShape] | None = None,
+) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
+    """Return the states and results of every engine in `reading`, taken at `time` seconds.
+
+    `shapes` tells how long the drafts of each model are, where records of single requests do.
+    An engine that the server no longer shows is forgotten, so label values that come and go cost nothing.
+    """
+    keep = settings.windows[-1].seconds + settings.slack
+    after: dict[EngineKey, EngineState] = {}
+    results = []
+    for engine in reading.engines:
+        key, baseline = engine.key, settings.baseline
+        mismatch = baseline.why_not(key.model_name, upstream_version) if baseline else ""
+        sample = Sample(time, engine.counters, engine.load.requests_running, latencies=engine.latencies)
+        state = states.get(key, EngineState()).observe(
+            sample, keep, engine.defects, None if mismatch else baseline
+        )
+        after[key], result = assess(
+            engine,
+            state,
+            time,
+            settings,
+            reading,
+            upstream_version=upstream_version,
+            mismatch=mismatch,
+            shape=(shapes or {}).get(key.model_name),
+        )
+        results.append(result)
+    return after, tuple(results)
+
+
+def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, EngineState]:
+    """Return the states of a server that was gone: no window will reach across that."""
+    return {key: state.interrupt() for key, state in states.items()}

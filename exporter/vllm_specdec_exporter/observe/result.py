@@ -1,0 +1,176 @@
+"""Results: what the exporter knows after a poll. Immutable; every publisher reads these and nothing else.
+
+The same types leave the process as JSON from `/api/v1/snapshot` and come back from
+`vllm_specdec_exporter.get_metrics()`. ``None`` and empty tuples stand for what does not exist or cannot be
+known; the JSON has ``null`` and empty lists for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..engines.reading import Counters, EngineKey, Load
+from ..judgement.activity import Activity
+from ..judgement.advice import Advice
+from ..judgement.findings import Finding
+from ..judgement.payoff import Payoff
+from ..judgement.quality import Quality
+
+# These stand in annotations that are read at run time, to decode and to describe the JSON.
+from ..measures.measures import Distribution, Measures
+from ..requests.result import RequestsResult
+
+#: Why a poll can fail: every value of the `reason` label, with what it means.
+REASONS = {
+    "refused": "nothing listens at the address: usual while a model loads",
+    "unreachable": "the address cannot be resolved or reached",
+    "reset": "the connection was closed before an answer came",
+    "timeout": "no whole answer within the poll timeout",
+    "tls": "no trusted TLS connection",
+    "redirect": "the server answered with a redirect, which is not followed",
+    "http_status": "the server answered with another status than 200",
+    "too_large": "the answer is larger than 16 MiB",
+    "malformed": "the answer is cut off or is no metrics text, or holds impossible values",
+    "unrecognized": "the answer is metrics, but of no server known here",
+    "credentials": "the bearer token file cannot be read",
+    "stale": "the exporter itself was held up, and its last answer is too old to serve",
+    "internal": "a defect of the exporter; its log has the traceback",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What is known of an engine's deployment; an empty string where nothing is.
+
+    Attributes:
+        method: how drafts are made, from the speculative config.
+        draft_model: the model that makes them, from the speculative config.
+        dialect: how the server writes its metrics.
+        upstream_version: what the server says on `/version`.
+        cost_profile: what steps are taken to cost.
+    """
+
+    method: str = ""
+    draft_model: str = ""
+    dialect: str = ""
+    upstream_version: str = ""
+    cost_profile: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineResult:
+    """One engine of a target after a successful poll.
+
+    Attributes:
+        model_name: the server's label, empty where it has none.
+        engine: the server's label, empty where it has none.
+        deployment: what is known of how it was started.
+        activity: what the engine does about speculation, and why that is known.
+        quality: how good its acceptance is; without a level unless it is active.
+        payoff: whether speculation is worth it; without a verdict unless it is active.
+        advice: which K it should have, and why.
+        findings: what is wrong and what to do about it.
+        judged_window: the window that activity and quality look at.
+        num_speculative_tokens: K: the highest position plus one.
+        scheduled_num_speculative_tokens: the K that the configured schedule has for the present batch.
+        counters: cumulative values as the server gave them.
+        load: load gauges as the server gave them.
+        accepted_tokens_per_draft: the exact distribution since the engine started.
+        windows: derived values, one entry per window that holds two samples.
+        engine_resets_total: how often its counters were seen to start anew.
+        inconsistent_samples_total: how many of its samples contradicted themselves.
+        defects: what was inconsistent in the newest sample.
+    """
+
+    model_name: str
+    engine: str
+    activity: Activity = Activity()
+    deployment: Deployment = Deployment()
+    quality: Quality = Quality()
+    payoff: Payoff = Payoff()
+    advice: Advice = Advice()
+    findings: tuple[Finding, ...] = ()
+    judged_window: str = ""
+    num_speculative_tokens: int | None = None
+    scheduled_num_speculative_tokens: int | None = None
+    counters: Counters = Counters()
+    load: Load = Load()
+    accepted_tokens_per_draft: Distribution | None = None
+    windows: tuple[Measures, ...] = ()
+    engine_resets_total: int = 0
+    inconsistent_samples_total: int = 0
+    defects: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> EngineKey:
+        """The engine's identity."""
+        return EngineKey(self.model_name, self.engine)
+
+    def window(self, name: str) -> Measures | None:
+        """Return the measures of the window called `name`, where it is published."""
+        return next((m for m in self.windows if m.window == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PollFailure:
+    """Why a poll failed: the `reason` label of `poll_errors_total`, and a sentence for people."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetResult:
+    """One server after a poll, successful or not. After a failure it has no engines: nothing is stale.
+
+    Attributes:
+        target: the server's address, without secrets.
+        up: whether the last poll succeeded.
+        failure: why not.
+        poll_duration_seconds: how long the last poll took; ``None`` before the first.
+        last_success_timestamp_seconds: Unix time of the last successful poll.
+        poll_errors_total: failed polls by reason.
+        engines: one result per engine, sorted by identity.
+    """
+
+    target: str
+    up: bool = False
+    failure: PollFailure | None = None
+    poll_duration_seconds: float | None = None
+    last_success_timestamp_seconds: float | None = None
+    poll_errors_total: dict[str, int] = field(default_factory=dict)
+    engines: tuple[EngineResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """How the last reading of the configuration ended.
+
+    Attributes:
+        successful: whether the configuration in force is the newest one.
+        success_timestamp_seconds: Unix time at which the configuration in force was read.
+    """
+
+    successful: bool = True
+    success_timestamp_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterResult:
+    """All that the exporter knows.
+
+    Attributes:
+        version: of the exporter.
+        timestamp_seconds: Unix time of this result.
+        targets: one result per server, in the order of the configuration.
+        thresholds: every threshold in force by name.
+        reload: how the last reading of the configuration ended.
+        requests: what is known of single requests, where a tap or a push tells of them.
+    """
+
+    version: str
+    timestamp_seconds: float
+    targets: tuple[TargetResult, ...] = ()
+    thresholds: dict[str, float] = field(default_factory=dict)
+    reload: Reload = Reload()
+    requests: RequestsResult | None = None

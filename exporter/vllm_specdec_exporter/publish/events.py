@@ -1,0 +1,185 @@
+"""Events: what is worth a log line. Pure; the shell writes them.
+
+A line is written when something changes, and in a set interval one aggregate line per engine, and one per
+model whose single requests are known; never one per poll.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..judgement.activity import ActivityState
+from ..judgement.advice import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..observe.result import EngineResult, ExporterResult, TargetResult
+    from ..requests.result import ModelRequests
+
+#: Failures that are part of a server's normal life and so no warning.
+_NORMAL_FAILURES = frozenset({"refused"})
+
+#: More changes than this after one poll are told in one line.
+_MOST_LINES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One log line: a `logging` level, a message, and fields behind it."""
+
+    level: int
+    message: str
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
+    """Yield an event for everything that changed from one result of a target to the next."""
+    target: dict[str, object] = {"target": after.target}
+    if after.up and not before.up:
+        engines = len(after.engines)
+        dialects = sorted({engine.deployment.dialect for engine in after.engines})
+        about = {"dialect": ",".join(dialects), "engines": engines}
+        yield Event(logging.INFO, "server is up", {**target, **about})
+    if not after.up and after.failure is not None:
+        reason = after.failure.reason
+        if before.up or before.failure is None or before.failure.reason != reason:
+            quiet = reason in _NORMAL_FAILURES and not before.up
+            level = logging.INFO if quiet else logging.WARNING
+            message = "waiting for the server" if quiet else "server is down"
+            yield Event(level, message, {**target, "reason": reason, "error": after.failure.message})
+    known = {engine.key: engine for engine in before.engines}
+    found = [e for engine in after.engines for e in _engine_changes(known.get(engine.key), engine, target)]
+    if len(found) > _MOST_LINES:
+        found = [Event(logging.INFO, "many engines changed", {**target, "changes": len(found)})]
+    yield from found
+
+
+def _engine_changes(
+    before: EngineResult | None, after: EngineResult, target: dict[str, object]
+) -> Iterator[Event]:
+    fields = {**target, **_identity(after)}
+    if before is None or before.activity.state is not after.activity.state:
+        state = after.activity.state or "unknown"
+        yield Event(logging.INFO, "activity", {**fields, "state": state, "why": after.activity.reason})
+    level = after.quality.level
+    if level is not None and (before is None or before.quality.level is not level):
+        why = "; ".join(after.quality.reasons)
+        yield Event(logging.INFO, "quality", {**fields, "quality": level, "why": why})
+    verdict = after.payoff.verdict
+    if verdict is not None and (before is None or before.payoff.verdict is not verdict):
+        why = "; ".join(after.payoff.reasons)
+        yield Event(logging.INFO, "payoff", {**fields, **_payoff(after), "why": why})
+    if _is_news(before, after):
+        yield Event(logging.INFO, "recommendation", {**fields, **_advice(after), "why": after.advice.reason})
+    if before is None:
+        return
+    if after.engine_resets_total > before.engine_resets_total:
+        yield Event(logging.INFO, "counters started anew", fields)
+    if before.num_speculative_tokens != after.num_speculative_tokens is not None:
+        k = {"before": before.num_speculative_tokens, "now": after.num_speculative_tokens}
+        yield Event(logging.INFO, "num_speculative_tokens changed", {**fields, **k})
+
+
+def _is_news(before: EngineResult | None, after: EngineResult) -> bool:
+    """Tell whether something is advised that was not advised before.
+
+    Advice stands until another K was better for a whole window, so this does not flap. That nothing can be
+    advised is not worth a line.
+    """
+    advice = after.advice
+    if advice.action is Action.INSUFFICIENT_DATA:
+        return False
+    known = None if before is None else (before.advice.action, before.advice.num_speculative_tokens)
+    return known != (advice.action, advice.num_speculative_tokens)
+
+
+def aggregate(result: ExporterResult) -> Iterator[Event]:
+    """Yield one line per engine with its values over the judged window, and one per server that is down.
+
+    Likewise one per model whose single requests are known.
+    """
+    for target in result.targets:
+        where: dict[str, object] = {"target": target.target}
+        if not target.up:
+            reason = target.failure.reason if target.failure else "not polled yet"
+            level = logging.DEBUG if reason in _NORMAL_FAILURES else logging.INFO
+            yield Event(level, "no metrics", {**where, "reason": reason})
+        for engine in target.engines:
+            yield Event(logging.INFO, "aggregate", {**where, **_identity(engine), **_values(engine)})
+    for found in result.requests.models if result.requests else ():
+        if found.window_requests:
+            yield Event(logging.INFO, "requests", _of_requests(found))
+
+
+def _of_requests(found: ModelRequests) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "model_name": found.model_name or None,
+        "window": found.window,
+        "window_requests": found.window_requests,
+        "request_acceptance_ratio_p10": found.acceptance_quantiles.get("0.1"),
+        "request_losing_ratio": found.losing_requests_ratio,
+        "request_gaining_ratio": found.gaining_requests_ratio,
+        "request_workload_mixed": None if found.mixed is None else int(found.mixed),
+    }
+    return {name: _round(value) for name, value in fields.items() if value is not None}
+
+
+def _identity(engine: EngineResult) -> dict[str, object]:
+    labels = {"model_name": engine.model_name, "engine": engine.engine}
+    return {name: value for name, value in labels.items() if value}
+
+
+def _values(engine: EngineResult) -> dict[str, object]:
+    fields: dict[str, object] = {"activity": engine.activity.state or "unknown"}
+    if engine.quality.level is not None:
+        fields["quality"] = engine.quality.level
+    if engine.payoff.verdict is not None:
+        fields |= _payoff(engine)
+    if engine.activity.state is ActivityState.ACTIVE:
+        fields |= _advice(engine)
+    fields["num_speculative_tokens"] = engine.num_speculative_tokens
+    measures = engine.window(engine.judged_window)
+    if measures is not None:
+        fields |= {
+            "window": measures.window,
+            "drafts": _whole(measures.drafts),
+            "acceptance_ratio": measures.acceptance_ratio,
+            "mean_acceptance_length": measures.mean_acceptance_length,
+            "mean_draft_length": measures.mean_draft_length,
+            "coverage_ratio": measures.coverage_ratio,
+            "drafts_per_second": measures.drafts_per_second,
+            "draft_tokens_per_second": measures.draft_tokens_per_second,
+            "accepted_tokens_per_second": measures.accepted_tokens_per_second,
+            "generation_tokens_per_second": measures.generation_tokens_per_second,
+        }
+        for position, ratio in enumerate(measures.position_acceptance_ratio):
+            fields[f"position_{position}_acceptance_ratio"] = ratio
+    fields["requests_running"] = _whole(engine.load.requests_running)
+    fields["requests_waiting"] = _whole(engine.load.requests_waiting)
+    # What does not exist is left out, as on /metrics.
+    return {name: _round(value) for name, value in fields.items() if value is not None}
+
+
+def _payoff(engine: EngineResult) -> dict[str, object]:
+    payoff = engine.payoff
+    speedup = None if payoff.speedup is None else round(payoff.speedup, 2)
+    return {"payoff": payoff.verdict, "speedup": speedup, "speedup_basis": payoff.basis}
+
+
+def _advice(engine: EngineResult) -> dict[str, object]:
+    advice = engine.advice
+    fields: dict[str, object] = {"recommendation": advice.action}
+    if advice.num_speculative_tokens is not None:
+        fields["recommended_num_speculative_tokens"] = advice.num_speculative_tokens
+    return fields
+
+
+def _round(value: object) -> object:
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

@@ -1,0 +1,348 @@
+"""Plots for HTML reports: plain data in, an SVG to put into a page out.
+
+Drawn with matplotlib, the optional extra ``reports``, which is imported by the first plot and not before.
+The same data give the same bytes: no date, no random identifiers, and nobody's matplotlibrc.
+
+A plot stands inside a page that may be light or dark, so text and axes take the colour of the text around
+them (``currentColor``). Series have the colours of Okabe and Ito (2008), which all common forms of colour
+blindness keep apart, besides markers and dashes of their own and their names written beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..config.options import ConfigError
+from .markup import Html, element
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito, "Color Universal Design" (2008), those first that stand out from white and black alike.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+_TONES = {"bad": "#D55E00", "middle": "#E69F00", "good": "#009E73"}
+
+#: Stands for the colour of the text around the plot until the SVG is written.
+_INK = "#010203"
+_WIDTH, _HEIGHT = 6.0, 3.4
+_LABEL_GAP = 0.065  # between two names at the right, as a share of the height
+_RC: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 10.0,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.titlecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "text.color": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a line; `low` and `high` bound its interval, where it has one."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A named line. Points are joined in their order."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A range of y with a meaning; `tone` picks its colour, `name` says it in words."""
+
+    low: float
+    high: float
+    name: str
+    tone: Literal["bad", "middle", "good"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A named bar; `value` is ``None`` where there is none, `low` and `high` bound its interval."""
+
+    name: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def require() -> None:
+    """Import matplotlib, so that what needs plots can fail before it has done its work.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        msg = "plots need matplotlib, which is not installed: pip install matplotlib"
+        raise ConfigError(msg) from error
+
+
+def lines(
+    title: str,
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    description: str = "",
+    bands: Sequence[Band] = (),
+    y_range: tuple[float | None, float | None] = (None, None),
+) -> Html:
+    """Return lines over a numeric axis, with the intervals of their points, as an ``<svg>`` element.
+
+    Args:
+        title: what the plot shows; not drawn, but read out. The page gives it a visible heading.
+        series: the lines; those without points are left out.
+        x_label: what the horizontal axis is, with its unit.
+        y_label: likewise the vertical one.
+        description: what is to be seen, in a sentence, for those who cannot.
+        bands: ranges of y to shade and to name.
+        y_range: the ends of the vertical axis, ``None`` for where the data end.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    shown = [one for one in series if one.points]
+    with _drawing() as (figure, axes):
+        for one, (colour, marker, dash) in zip(shown, _styles(), strict=False):
+            _line(axes, one, colour, marker, dash)
+        ticks = sorted({point.x for one in shown for point in one.points})
+        if 1 < len(ticks) <= 12:
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xlabel(_clean(x_label))
+        axes.set_ylabel(_clean(y_label))
+        axes.set_ylim(bottom=y_range[0], top=y_range[1])
+        axes.grid(visible=True, axis="y", color=_INK, alpha=0.15, linewidth=0.6)
+        _bands(axes, bands, shown)
+        _names(axes, shown)
+        return _svg(figure, title, description)
+
+
+def bars_with_intervals(
+    title: str,
+    bars: Sequence[Bar],
+    *,
+    x_label: str,
+    description: str = "",
+    form: str = "{:.2f}",
+    reference: tuple[float, str] | None = None,
+) -> Html:
+    """Return horizontal bars with their values written beside them, as an ``<svg>`` element.
+
+    Args:
+        title: what the plot shows; not drawn, but read out.
+        bars: from top to bottom; one without a value keeps its place and says "none".
+        x_label: what the values are, with their unit.
+        description: what is to be seen, in a sentence, for those who cannot.
+        form: how values are written.
+        reference: a value to draw a line at, such as 1 for break-even, and its name.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    height = max(1.6, 0.9 + 0.42 * len(bars))
+    with _drawing(height) as (figure, axes):
+        for place, bar in enumerate(bars):
+            end = bar.value or 0.0
+            axes.barh(place, end, height=0.55, color=PALETTE[0])
+            if bar.value is not None and bar.low is not None and bar.high is not None:
+                reach = [[max(0.0, end - bar.low)], [max(0.0, bar.high - end)]]
+                axes.errorbar(end, place, xerr=reach, fmt="none", ecolor=_INK, capsize=4, linewidth=1.2)
+                end = max(end, bar.high)
+            words = "none" if bar.value is None else form.format(bar.value)
+            axes.annotate(
+                words, (max(end, 0.0), place), (6, 0), textcoords="offset points", verticalalignment="center"
+            )
+        axes.set_yticks(range(len(bars)), [_clean(bar.name) for bar in bars])
+        axes.set_xlabel(_clean(x_label))
+        axes.margins(x=0.12)
+        axes.set_ylim(len(bars) - 0.4, -0.6 if reference is None else -0.95)
+        axes.tick_params(axis="y", length=0)
+        if reference is not None:
+            value, name = reference
+            axes.axvline(value, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
+            axes.annotate(
+                _clean(name), (value, -0.9), (4, -2), textcoords="offset points", verticalalignment="top"
+            )
+        return _svg(figure, title, description)
+
+
+@contextmanager
+def _drawing(height: float = _HEIGHT) -> Iterator[tuple[Figure, Axes]]:
+    """Give a figure with one pair of axes, under settings that nobody else's files can change."""
+    require()
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_RC)
+        # A letter that matplotlib's font does not have: the browser's has it.
+        warnings.filterwarnings("ignore", message="(?i).*glyph")
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        yield figure, figure.add_subplot()
+
+
+def _styles() -> Iterator[tuple[str, str, Any]]:
+    """Yield colours, markers and dashes; no two of the first 84 are alike."""
+    number = 0
+    while True:
+        yield (
+            PALETTE[number % len(PALETTE)],
+            _MARKERS[number % len(_MARKERS)],
+            _DASHES[number % len(_DASHES)],
+        )
+        number += 1
+
+
+def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> None:
+    xs, ys = [point.x for point in series.points], [point.y for point in series.points]
+    axes.plot(xs, ys, color=colour, marker=marker, linestyle=dash, linewidth=1.8, markersize=5.5)
+    for point in series.points:
+        if point.low is not None and point.high is not None:
+            reach = [[max(0.0, point.y - point.low)], [max(0.0, point.high - point.y)]]
+            axes.errorbar(point.x, point.y, yerr=reach, fmt="none", ecolor=colour, capsize=3.5, linewidth=1.2)
+
+
+def _bands(axes: Axes, bands: Sequence[Band], series: Sequence[Series]) -> None:
+    """Shade the bands and write each name where the fewest points are."""
+    bottom, top = axes.get_ylim()
+    left, right = axes.get_xlim()
+    points = [
+        ((point.x - left) / (right - left), (point.y - bottom) / (top - bottom))
+        for one in series
+        for point in one.points
+    ]
+    points += [((a[0] + b[0]) / 2, (a[1] + b[1]) / 2) for a, b in pairwise(points)]
+    for band in bands:
+        low, high = max(band.low, bottom), min(band.high, top)
+        if high <= low:
+            continue
+        axes.axhspan(low, high, color=_TONES[band.tone], alpha=0.14, linewidth=0)
+        places = [(x, y) for y in (high, low) for x in (0.0, 1.0)]
+
+        def room(place: tuple[float, float]) -> float:
+            x, y = place
+            level = (y - bottom) / (top - bottom)
+            return min((abs(px - x) + 2 * abs(py - level) for px, py in points), default=0.0)
+
+        x, y = max(places, key=room)
+        axes.annotate(
+            _clean(band.name),
+            (x, y),
+            (5 if x == 0 else -5, -3 if y == high else 3),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            horizontalalignment="left" if x == 0 else "right",
+            verticalalignment="top" if y == high else "bottom",
+            fontsize=8.5,
+        )
+    axes.set_ylim(bottom, top)
+    axes.set_xlim(left, right)
+
+
+def _names(axes: Axes, series: Sequence[Series]) -> None:
+    """Write each line's name at its end, moved apart where they would lie on each other."""
+    if len(series) < 2:
+        return
+    bottom, top = axes.get_ylim()
+    ends = [(one.points[-1].y - bottom) / (top - bottom) for one in series]
+    heights = _spread(ends)
+    for one, end, height, (colour, _, _) in zip(series, ends, heights, _styles(), strict=False):
+        axes.annotate(
+            _clean(one.name),
+            (one.points[-1].x, bottom + end * (top - bottom)),
+            (1.03, height),
+            textcoords="axes fraction",
+            verticalalignment="center",
+            fontsize=9,
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 4},
+        )
+
+
+def _spread(heights: Sequence[float]) -> list[float]:
+    """Return the heights moved up or down until all are at least a line of text apart."""
+    placed = list(heights)
+    order = sorted(range(len(placed)), key=placed.__getitem__)
+    for below, above in pairwise(order):
+        placed[above] = max(placed[above], placed[below] + _LABEL_GAP)
+    too_high = max(placed, default=0.0) - 1.0
+    if too_high > 0:
+        placed[order[-1]] -= too_high
+        for above, below in pairwise(reversed(order)):
+            placed[below] = min(placed[below], placed[above] - _LABEL_GAP)
+    return placed
+
+
+def _clean(words: str) -> str:
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in words)
+
+
+def _svg(figure: Figure, title: str, description: str) -> Html:
+    """Return the figure as an element that can stand beside others in one page."""
+    import matplotlib as mpl
+
+    mpl.rcParams["svg.hashsalt"] = "vllm-specdec-exporter"
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    raw = buffer.getvalue().decode()
+    raw = raw[raw.index("<svg") :].rstrip()
+    raw = re.sub(r"<metadata>.*?</metadata>\s*", "", raw, flags=re.DOTALL)
+    # In a page, a style element is everybody's.
+    raw = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", raw, flags=re.DOTALL)
+    raw = raw.replace("xlink:href", "href").replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+    raw = re.sub(_INK, "currentColor", raw, flags=re.IGNORECASE)
+    # Identifiers are the page's too, so they get the plot's own prefix.
+    prefix = "p" + hashlib.sha256(f"{title}\0{raw}".encode("utf-8", "replace")).hexdigest()[:8]
+    raw = re.sub(r'\bid="', f'id="{prefix}-', raw)
+    raw = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", raw)
+    head = (
+        f'<svg class="plot" role="img" aria-labelledby="{prefix}-title {prefix}-desc" '
+        'stroke-linejoin="round" stroke-linecap="butt"'
+    )
+    words = element("title", title, id=f"{prefix}-title") + element(
+        "desc", description or title, id=f"{prefix}-desc"
+    )
+    opening, _, rest = raw.partition(">")
+    return Html(f"{head}{opening.removeprefix('<svg')}>{words}{rest}")
+
+
+__all__ = [
+    "PALETTE",
+    "Band",
+    "Bar",
+    "Point",
+    "Series",
+    "bars_with_intervals",
+    "lines",
+    "require",
+]

@@ -1,0 +1,216 @@
+"""The record of speculation that vLLM puts into an answer (``--per-request-spec-decode-metrics``, 0.29+).
+
+With ``summary`` it has totals and the distribution of accepted tokens; with ``detailed`` also what each step
+drafted and had accepted, which tells how often a position was accepted *where it was drafted*.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import count
+from operator import gt, mul
+from typing import Any
+
+#: Steps that are read of a record, more than requests have: traffic waits meanwhile, for about 15 ms.
+_MOST_STEPS = 65_536
+#: Drafted tokens that one step may have; vLLM's largest K is far below.
+_MOST_DRAFTED = 128
+
+
+class RecordError(ValueError):
+    """A record that contradicts itself, or holds something else than counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRecord:
+    """What one request drafted, by vLLM's own account.
+
+    Attributes:
+        drafts: steps that had drafted tokens to verify, or had until a grammar struck them all out.
+        draft_tokens: drafted tokens.
+        accepted_tokens: drafted tokens that were accepted.
+        histogram: at index j, the steps in which j tokens were accepted.
+        steps: how many steps drafted so many tokens and had so many accepted, by (drafted, accepted); empty
+            without the details, and where there are too many to be read.
+    """
+
+    drafts: int
+    draft_tokens: int
+    accepted_tokens: int
+    histogram: tuple[int, ...] = ()
+    steps: dict[tuple[int, int], int] = field(default_factory=dict, hash=False)
+
+    @property
+    def acceptance_ratio(self) -> float | None:
+        """Accepted over drafted tokens, 0 to 1; ``None`` where nothing was drafted."""
+        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
+
+    @property
+    def accepted_per_draft(self) -> float | None:
+        """Accepted tokens a draft, 0 to K; ``None`` where nothing was drafted."""
+        return self.accepted_tokens / self.drafts if self.drafts else None
+
+
+def parse_record(document: object) -> DraftRecord:
+    """Return the record in `document`, the value of vLLM's ``metrics.speculative_decoding``.
+
+    Means in it are not read: they follow from the counts.
+
+    Raises:
+        RecordError: no counts, or counts that contradict each other.
+    """
+    if not isinstance(document, dict):
+        msg = "the record is not an object"
+        raise RecordError(msg)
+    drafts = _count(document, "num_spec_steps")
+    draft_tokens = _count(document, "num_draft_tokens")
+    accepted = _count(document, "num_accepted_draft_tokens")
+    if accepted > draft_tokens:
+        msg = "the record has more tokens accepted than drafted"
+        raise RecordError(msg)
+    if draft_tokens and not drafts:
+        msg = "the record has drafted tokens, but no step that drafted them"
+        raise RecordError(msg)
+    return DraftRecord(
+        drafts,
+        draft_tokens,
+        accepted,
+        _histogram(document, drafts, accepted),
+        _steps(document, drafts, draft_tokens, accepted),
+    )
+
+
+def _histogram(document: dict[str, Any], drafts: int, accepted: int) -> tuple[int, ...]:
+    histogram = _counts(document, "acceptance_histogram")
+    if histogram and sum(histogram) != drafts:
+        msg = "the record's acceptance_histogram does not add up to num_spec_steps"
+        raise RecordError(msg)
+    if histogram and sum(map(mul, count(), histogram)) != accepted:
+        msg = "the record's acceptance_histogram does not add up to num_accepted_draft_tokens"
+        raise RecordError(msg)
+    return histogram
+
+
+def _steps(
+    document: dict[str, Any], drafts: int, draft_tokens: int, accepted: int
+) -> dict[tuple[int, int], int]:
+    if _is_long(document.get("per_step_drafted")) and _is_long(document.get("per_step_accepted")):
+        return {}
+    of_drafted, of_accepted = _counts(document, "per_step_drafted"), _counts(document, "per_step_accepted")
+    if not of_drafted and not of_accepted:
+        return {}
+    if len(of_drafted) != len(of_accepted):
+        msg = "the record's per_step_drafted and per_step_accepted differ in length"
+        raise RecordError(msg)
+    if len(of_drafted) != drafts or sum(of_drafted) != draft_tokens or sum(of_accepted) != accepted:
+        msg = "the record's steps do not add up to its totals"
+        raise RecordError(msg)
+    if any(map(gt, of_accepted, of_drafted)):
+        msg = "a step of the record has more tokens accepted than drafted"
+        raise RecordError(msg)
+    if max(of_drafted) > _MOST_DRAFTED:
+        msg = f"a step of the record has more than {_MOST_DRAFTED} drafted tokens"
+        raise RecordError(msg)
+    return dict(Counter(zip(of_drafted, of_accepted, strict=True)))
+
+
+def _is_long(values: object) -> bool:
+    return isinstance(values, list) and len(values) > _MOST_STEPS
+
+
+def _count(document: dict[str, Any], name: str) -> int:
+    value = document.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        msg = f"the record's {name} is not a count"
+        raise RecordError(msg)
+    return value
+
+
+def _counts(document: dict[str, Any], name: str) -> tuple[int, ...]:
+    values = document.get(name)
+    if values is None:
+        return ()
+    if not isinstance(values, list) or _is_long(values) or not _are_counts(values):
+        msg = f"the record's {name} is not a list of counts"
+        raise RecordError(msg)
+    return tuple(values)
+
+
+def _are_counts(values: list[Any]) -> bool:
+    # A long answer has thousands of steps, and traffic waits meanwhile: no step in Python for each.
+    return not values or (set(map(type, values)) == {int} and min(values) >= 0 and max(values) < 2**53)
+
+
+class Source(StrEnum):
+    """Who saw the request: values of the label `source`."""
+
+    TAP = "tap"
+    PUSH = "push"
+    FILE = "file"
+
+
+class RecordState(StrEnum):
+    """What the answer told of speculation: values of the label `record`."""
+
+    DETAILED = "detailed"
+    SUMMARY = "summary"
+    NOT_DRAFTED = "not_drafted"
+    NONE = "none"
+    MALFORMED = "malformed"
+
+
+#: What each state means, for the documentation.
+RECORD_STATES = {
+    RecordState.DETAILED: "a record with what each step drafted",
+    RecordState.SUMMARY: "a record with totals only",
+    RecordState.NOT_DRAFTED: "a record that says that nothing was drafted for the request",
+    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request asked for "
+    "several answers, or it streamed without include_usage",
+    RecordState.MALFORMED: "a record that contradicts itself",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One finished request.
+
+    Attributes:
+        time: Unix time of its end, in seconds.
+        model_name: the model that the answer names, empty where it names none.
+        temperature: as the request had it, ``None`` where it had none.
+        request_type: by the rules of classification, empty where none applies.
+        tenant: by the configured header, empty without one.
+        stream: whether the answer came as a stream of events.
+        request_id: the server's own identifier, where it is one made by the server.
+        completion_tokens: generated tokens, where the answer tells.
+        record: what speculation did, where the answer tells.
+        malformed: whether the answer had a record that contradicts itself.
+        ttft_seconds: from the request to its first token; streams only.
+        tpot_seconds: from the first token to the last, for each token after the first; streams only.
+    """
+
+    time: float
+    model_name: str = ""
+    temperature: float | None = None
+    request_type: str = ""
+    tenant: str = ""
+    stream: bool = False
+    request_id: str = ""
+    completion_tokens: int | None = None
+    record: DraftRecord | None = None
+    malformed: bool = False
+    ttft_seconds: float | None = None
+    tpot_seconds: float | None = None
+
+    @property
+    def state(self) -> RecordState:
+        """What the answer told of speculation."""
+        if self.malformed:
+            return RecordState.MALFORMED
+        if self.record is None:
+            return RecordState.NONE
+        if not self.record.draft_tokens:
+            return RecordState.NOT_DRAFTED
+        return RecordState.DETAILED if self.record.steps else RecordState.SUMMARY

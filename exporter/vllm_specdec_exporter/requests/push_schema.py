@@ -1,0 +1,254 @@
+"""Pushed observations: what a gateway or a client saw, as the JSON of ``POST /api/v1/requests``.
+
+::
+
+    {"requests": [{"model": "llama", "temperature": 0.7, "request_type": "code", "completion_tokens": 212,
+                   "speculative_decoding": {...}}]}
+
+where ``speculative_decoding`` is vLLM's own record, as it stood in the answer. Fields that are not known here
+are left alone, and nothing is kept of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .observation import DraftRecord, Observation, RecordError, parse_record
+from .openai_api import LONGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+#: Where an exporter takes pushes.
+PATH = "/api/v1/requests"
+
+#: Temperatures above it are a mistake.
+_HOTTEST = 1000.0
+
+#: Observations in one push.
+MOST_REQUESTS = 1000
+
+
+class PushError(ValueError):
+    """A push that cannot be used at all. The message says what is allowed.
+
+    Attributes:
+        count: requests in it; 1 where it cannot be told.
+    """
+
+    def __init__(self, message: str, count: int = 1) -> None:
+        super().__init__(message)
+        self.count = count
+
+
+class PushedRequest(msgspec.Struct, kw_only=True):
+    """One observed request.
+
+    Attributes:
+        model: the model that answered.
+        temperature: as the request had it; absent where it named none.
+        request_type: the type of request.
+        tenant: the tenant; only those that the exporter was told of are told apart.
+        stream: whether the answer streamed.
+        completion_tokens: generated tokens, of the answer's usage.
+        time_to_first_token_seconds: from the end of the request to the first token.
+        time_per_output_token_seconds: from the first token to the last, over the tokens after the first.
+        speculative_decoding: vLLM's record, `metrics.speculative_decoding` of the answer; absent where it
+            had none.
+    """
+
+    model: str = ""
+    temperature: float | None = None
+    request_type: str = ""
+    tenant: str = ""
+    stream: bool = False
+    completion_tokens: int | None = None
+    time_to_first_token_seconds: float | None = None
+    time_per_output_token_seconds: float | None = None
+    speculative_decoding: dict[str, Any] | None = None
+
+
+class _Push(msgspec.Struct):
+    requests: list[msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push holds.
+
+    Attributes:
+        observations: what can be used.
+        errors: what cannot: place in the push, and why.
+        warnings: what is doubtful about those that are counted: place in the push, and why.
+    """
+
+    observations: tuple[Observation, ...]
+    errors: tuple[tuple[int, str], ...] = ()
+    warnings: tuple[tuple[int, str], ...] = ()
+
+
+_PUSH = msgspec.json.Decoder(_Push)
+_REQUEST = msgspec.json.Decoder(PushedRequest)
+
+
+def read_push(body: bytes, wall: float) -> Pushed:
+    """Return what a push holds.
+
+    Args:
+        body: the JSON.
+        wall: Unix time in seconds, at which the requests are taken to have ended.
+
+    Raises:
+        PushError: not such a JSON, or too many requests.
+    """
+    try:
+        items = _PUSH.decode(body).requests
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        msg = f'not {{"requests": [...]}}: {error}'
+        raise PushError(msg) from error
+    if len(items) > MOST_REQUESTS:
+        msg = f"{len(items)} requests in one push; allowed: up to {MOST_REQUESTS}"
+        raise PushError(msg, len(items))
+    observations, errors, warnings = [], [], []
+    for place, item in enumerate(items):
+        try:
+            observation, doubt = _observation(_REQUEST.decode(item), wall)
+            observations.append(observation)
+            if doubt:
+                warnings.append((place, doubt))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            errors.append((place, str(error)))
+    return Pushed(tuple(observations), tuple(errors), tuple(warnings))
+
+
+def _observation(item: PushedRequest, wall: float) -> tuple[Observation, str]:
+    """Return the observation, and what is doubtful about it; empty where nothing is."""
+    record, malformed, doubt = None, False, ""
+    if not item.model:
+        doubt = "model is missing: the name by which vLLM serves it ties the request to its engine"
+    if item.speculative_decoding is not None:
+        try:
+            record = parse_record(item.speculative_decoding)
+        except RecordError as error:
+            malformed, doubt = True, str(error)  # counted as malformed, for vLLM wrote it
+    observation = Observation(
+        time=wall,
+        model_name=item.model,
+        temperature=_number(item.temperature, "temperature", _HOTTEST),
+        request_type=item.request_type,
+        tenant=item.tenant,
+        stream=item.stream,
+        completion_tokens=_tokens(item.completion_tokens),
+        record=record,
+        malformed=malformed,
+        ttft_seconds=_number(item.time_to_first_token_seconds, "time_to_first_token_seconds", LONGEST),
+        tpot_seconds=_number(item.time_per_output_token_seconds, "time_per_output_token_seconds", LONGEST),
+    )
+    return observation, doubt
+
+
+def _number(value: float | None, name: str, most: float) -> float | None:
+    if value is not None and not 0 <= value <= most:
+        msg = f"{name} is {value:g}; a number from 0 to {most:g} is expected"
+        raise ValueError(msg)
+    return value
+
+
+def _tokens(value: int | None) -> int | None:
+    if value is not None and not 0 <= value < 2**53:
+        msg = f"completion_tokens is {value}; a count is expected"
+        raise ValueError(msg)
+    return value
+
+
+#: Bytes of one request in a push. A longer answer goes without its steps.
+MAX_REQUEST = 256 * 1024
+#: Bytes of a push: below what the exporter takes, and below the megabyte that most proxies take.
+MAX_PUSH = 768 * 1024
+
+#: What is sent for a record that contradicts itself: nothing of it, so that it is counted as one.
+_MALFORMED: dict[str, Any] = {}
+
+
+def encode(item: Observation | PushedRequest) -> bytes:
+    """Return the JSON of one request.
+
+    Of a record only its counts are sent, whatever else an answer had in it.
+
+    Raises:
+        ValueError: values that are none, or more than one request may have.
+    """
+    request = of_observation(item) if isinstance(item, Observation) else _cleaned(item)
+    try:
+        text = _encode(request)
+    except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
+        msg = f"no request that can be pushed: {error}"
+        raise ValueError(msg) from error
+    if len(text) > MAX_REQUEST and request.speculative_decoding:
+        kept = request.speculative_decoding.items()
+        totals = {name: value for name, value in kept if not name.startswith("per_step_")}
+        text = _encode(msgspec.structs.replace(request, speculative_decoding=totals))
+    if len(text) > MAX_REQUEST:
+        msg = f"a request of {len(text)} bytes; allowed: up to {MAX_REQUEST}"
+        raise ValueError(msg)
+    return text
+
+
+def join(requests: Iterable[bytes]) -> bytes:
+    """Return the push that holds these requests."""
+    return b'{"requests":[' + b",".join(requests) + b"]}"
+
+
+def of_observation(observation: Observation) -> PushedRequest:
+    """Return what is pushed of an observation: all but when it ended and the server's identifier."""
+    record: dict[str, Any] | None = None
+    if observation.malformed:
+        record = _MALFORMED
+    elif observation.record is not None:
+        record = of_record(observation.record)
+    return PushedRequest(
+        model=observation.model_name,
+        temperature=observation.temperature,
+        request_type=observation.request_type,
+        tenant=observation.tenant,
+        stream=observation.stream,
+        completion_tokens=observation.completion_tokens,
+        time_to_first_token_seconds=observation.ttft_seconds,
+        time_per_output_token_seconds=observation.tpot_seconds,
+        speculative_decoding=record,
+    )
+
+
+def of_record(record: DraftRecord) -> dict[str, Any]:
+    """Return a record in vLLM's own form. The order of its steps is not kept, and matters to nothing."""
+    document: dict[str, Any] = {
+        "num_spec_steps": record.drafts,
+        "num_draft_tokens": record.draft_tokens,
+        "num_accepted_draft_tokens": record.accepted_tokens,
+    }
+    if record.histogram:
+        document["acceptance_histogram"] = list(record.histogram)
+    if record.steps:
+        steps = [step for step, count in record.steps.items() for _ in range(count)]
+        document["per_step_drafted"] = [drafted for drafted, _ in steps]
+        document["per_step_accepted"] = [accepted for _, accepted in steps]
+    return document
+
+
+def _cleaned(request: PushedRequest) -> PushedRequest:
+    if request.speculative_decoding is None:
+        return request
+    try:
+        record = of_record(parse_record(request.speculative_decoding))
+    except RecordError:
+        record = _MALFORMED
+    return msgspec.structs.replace(request, speculative_decoding=record)
+
+
+def _encode(request: PushedRequest) -> bytes:
+    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    return msgspec.json.encode({name: value for name, value in fields.items() if value not in (None, "")})

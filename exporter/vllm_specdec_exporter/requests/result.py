@@ -1,0 +1,326 @@
+"""Results of requests: what the exporter knows of single requests, grouped. Immutable, as `..result` is.
+
+They leave the process in the snapshot. ``None`` stands for what does not exist or cannot be known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ..exposition.histogram import Histogram
+from ..judgement.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..config.thresholds import Thresholds
+
+
+# These stand in annotations that are read at run time, to decode and to describe the JSON.
+
+
+class Outcome(StrEnum):
+    """What speculation does to a request, by its acceptance ratio: values of the label `outcome`."""
+
+    LOSES = "loses"
+    BREAK_EVEN = "break_even"
+    GAINS = "gains"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Values of requests as a histogram, in both of Prometheus' forms.
+
+    Attributes:
+        classic: counts under the configured bounds.
+        zero: values of at most `native.ZERO_THRESHOLD`.
+        native: number of values by index of a bucket: index i holds those above 2^((i-1)/8), up to 2^(i/8).
+    """
+
+    classic: Histogram
+    zero: int = 0
+    native: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """All requests of one group since the exporter started. Cumulative.
+
+    Attributes:
+        model_name: the model.
+        temperature: the bucket of temperature, such as ``0.5-0.7``.
+        request_type: the type of request.
+        acceptance_ratio: accepted over drafted tokens of each request, 0 to 1.
+        accepted_tokens_per_draft: accepted tokens a draft of each request, 0 to K.
+        time_to_first_token_seconds: of streamed requests.
+        time_per_output_token_seconds: of streamed requests, after the first token.
+        outcomes: requests by `Outcome`.
+        generation_tokens: generated tokens of requests by their `Outcome`.
+        drafts: drafts of all its requests.
+        draft_tokens: drafted tokens of all its requests.
+        accepted_tokens: accepted tokens of all its requests.
+    """
+
+    model_name: str
+    temperature: str
+    request_type: str
+    acceptance_ratio: Observed | None = None
+    accepted_tokens_per_draft: Observed | None = None
+    time_to_first_token_seconds: Observed | None = None
+    time_per_output_token_seconds: Observed | None = None
+    outcomes: dict[str, int] = field(default_factory=dict)
+    generation_tokens: dict[str, int] = field(default_factory=dict)
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantResult:
+    """All requests of one tenant since the exporter started; the fields are those of `GroupResult`."""
+
+    model_name: str
+    tenant: str
+    outcomes: dict[str, int] = field(default_factory=dict)
+    generation_tokens: dict[str, int] = field(default_factory=dict)
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """One group within the judged window.
+
+    Attributes:
+        temperature: the bucket of temperature.
+        request_type: the type of request.
+        requests: requests for which something was drafted.
+        requests_ratio: share of the model's requests.
+        tokens_ratio: share of the model's generated tokens, ``None`` where none were told.
+        acceptance_ratio: accepted over drafted tokens of all its requests together.
+        p10: acceptance ratio that nine of ten requests reach.
+        p50: acceptance ratio that half of the requests reach.
+        mean_acceptance_length: tokens a draft, 1 to 1 + K.
+        outcome: by the acceptance ratio of all its requests together.
+        losing_requests_ratio: share of its requests that lose.
+        rejected_ratio: its share of the model's drafted tokens that were rejected.
+        estimated_speedup: at the present batch, by the cost profile; ``None`` where the batch is not known.
+        judged: whether it holds enough requests to be judged.
+    """
+
+    temperature: str
+    request_type: str
+    requests: int = 0
+    requests_ratio: float = 0.0
+    tokens_ratio: float | None = None
+    acceptance_ratio: float | None = None
+    p10: float | None = None
+    p50: float | None = None
+    mean_acceptance_length: float | None = None
+    outcome: Outcome | None = None
+    losing_requests_ratio: float | None = None
+    rejected_ratio: float | None = None
+    estimated_speedup: float | None = None
+    judged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Which requests to send to a server without speculation, and what that would save.
+
+    Attributes:
+        request_types: types of which every judged group loses; never `other`, which nobody could route by.
+        temperatures: buckets of temperature of which every judged group loses, where no type does.
+        requests_ratio: share of the model's requests.
+        rejected_ratio: share of the rejected drafted tokens that would go: of verification for nothing.
+        acceptance_before: accepted over drafted tokens of all requests now.
+        acceptance_after: the same of those that stay.
+        speedup: of those requests now, at the present batch, by the cost profile; ``None`` if not known.
+    """
+
+    request_types: tuple[str, ...] = ()
+    temperatures: tuple[str, ...] = ()
+    requests_ratio: float = 0.0
+    rejected_ratio: float = 0.0
+    acceptance_before: float | None = None
+    acceptance_after: float | None = None
+    speedup: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorstRequest:
+    """One of the losing requests with the lowest acceptance ratio; without anything of what it said.
+
+    Attributes:
+        time: Unix time of its end, in seconds.
+        request_id: the server's identifier, for its logs; empty where it is not one made by the server.
+        temperature: the bucket of temperature.
+        request_type: the type of request.
+        stream: whether it streamed.
+        acceptance_ratio: accepted over drafted tokens.
+        drafts: its drafts.
+        draft_tokens: its drafted tokens.
+        completion_tokens: generated tokens, where known.
+        tpot_seconds: time per output token, where known.
+    """
+
+    time: float
+    request_id: str
+    temperature: str
+    request_type: str
+    stream: bool
+    acceptance_ratio: float
+    drafts: int
+    draft_tokens: int
+    completion_tokens: int | None = None
+    tpot_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequests:
+    """The requests of one model.
+
+    Attributes:
+        model_name: the model.
+        window: the name of the judged window, such as ``30m``.
+        window_requests: requests in it for which something was drafted.
+        window_unrecorded_requests: requests in it whose answers told nothing of speculation.
+        acceptance_quantiles: acceptance ratio by request, rounded down to a thousandth, by quantile (``0.1``,
+            ``0.5``, ``0.9``); empty without requests.
+        acceptance_ratio: accepted over drafted tokens of all requests together: what `/metrics` shows.
+        losing_requests_ratio: share of the requests that lose.
+        losing_tokens_ratio: share of the generated tokens that were generated for requests that lose.
+        gaining_requests_ratio: share of the requests that gain.
+        mixed: whether some gain and some lose, so that no mean describes them; ``None`` with too few.
+        position_acceptance_ratio: at index i, the share of the drafts that had position i drafted in which it
+            was accepted; from detailed records only.
+        mean_draft_length_at: at index i, the tokens that a draft would hold with K = i + 1; the same.
+        drafted_per_position: cumulative: at index i, drafts that had position i drafted.
+        accepted_per_position: cumulative: at index i, drafts that had position i accepted.
+        groups: within the window, those with most requests first.
+        findings: what is wrong and what to do about it.
+        routing: which requests to send elsewhere, where any lose.
+        worst: the requests of the window that lose, those with the lowest acceptance, the worst first.
+    """
+
+    model_name: str
+    window: str
+    window_requests: int = 0
+    window_unrecorded_requests: int = 0
+    acceptance_quantiles: dict[str, float] = field(default_factory=dict)
+    acceptance_ratio: float | None = None
+    losing_requests_ratio: float | None = None
+    losing_tokens_ratio: float | None = None
+    gaining_requests_ratio: float | None = None
+    mixed: bool | None = None
+    position_acceptance_ratio: tuple[float | None, ...] = ()
+    mean_draft_length_at: tuple[float, ...] = ()
+    drafted_per_position: tuple[int, ...] = ()
+    accepted_per_position: tuple[int, ...] = ()
+    groups: tuple[GroupWindow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    routing: Routing | None = None
+    worst: tuple[WorstRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TapResult:
+    """The tap. Counts are cumulative.
+
+    Attributes:
+        address: where it listens.
+        upstream: the server that it stands before, without secrets.
+        listening: whether clients can connect.
+        connections: connections that are open now.
+        connections_total: connections that were opened.
+        requests_total: requests that passed while their connection could be followed.
+        upstream_errors_total: connections to the server that failed, by reason.
+        unobserved_total: requests for text that passed without an observation, by reason.
+    """
+
+    address: str = ""
+    upstream: str = ""
+    listening: bool = False
+    connections: int = 0
+    connections_total: int = 0
+    requests_total: int = 0
+    upstream_errors_total: dict[str, int] = field(default_factory=dict)
+    unobserved_total: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationCount:
+    """How many requests a source observed, by what their answers told of speculation. Cumulative."""
+
+    source: str
+    record: str
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsResult:
+    """All that is known of single requests.
+
+    Attributes:
+        observations: requests observed, by source and by what their answers told.
+        push_rejected_total: observations pushed to the exporter that it could not use. Cumulative.
+        groups: requests by model, temperature and type. Cumulative.
+        tenants: requests by tenant. Cumulative.
+        models: requests by model, judged.
+        tap: the tap, where there is one.
+        findings: what limits all that is said of requests, and what to do about it.
+    """
+
+    observations: tuple[ObservationCount, ...] = ()
+    push_rejected_total: int = 0
+    groups: tuple[GroupResult, ...] = ()
+    tenants: tuple[TenantResult, ...] = ()
+    models: tuple[ModelRequests, ...] = ()
+    tap: TapResult | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def outcome_of(acceptance_ratio: float | None, thresholds: Thresholds) -> Outcome | None:
+    """Return the outcome of an acceptance ratio, ``None`` without one."""
+    if acceptance_ratio is None:
+        return None
+    if acceptance_ratio < thresholds.disable_acceptance_ratio:
+        return Outcome.LOSES
+    if acceptance_ratio <= thresholds.break_even_acceptance_ratio:
+        return Outcome.BREAK_EVEN
+    return Outcome.GAINS
+
+
+#: Share of the requests that speaks for all of them.
+_MOST = 0.5
+
+
+class RequestsVerdict(StrEnum):
+    """How the requests of a model stand."""
+
+    MIXED = "mixed"
+    LOSING = "losing"
+    PARTLY_LOSING = "partly losing"
+    BREAK_EVEN = "near break-even"
+    GAINING = "gaining"
+    UNKNOWN = "unknown"
+
+
+def requests_verdict(found: ModelRequests) -> RequestsVerdict:
+    """Return how the requests of a model stand; unknown with too few of them."""
+    if found.mixed is None or found.losing_requests_ratio is None or found.gaining_requests_ratio is None:
+        return RequestsVerdict.UNKNOWN
+    if found.mixed:
+        return RequestsVerdict.MIXED
+    if found.losing_requests_ratio >= _MOST:
+        return RequestsVerdict.LOSING
+    if is_problem((found,)):
+        return RequestsVerdict.PARTLY_LOSING
+    return RequestsVerdict.GAINING if found.gaining_requests_ratio >= _MOST else RequestsVerdict.BREAK_EVEN
+
+
+def is_problem(models: Iterable[ModelRequests]) -> bool:
+    """Tell whether there is a problem with the requests of any of these models."""
+    return any(finding.severity is Severity.PROBLEM for found in models for finding in found.findings)

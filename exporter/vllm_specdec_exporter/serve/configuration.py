@@ -1,0 +1,324 @@
+"""The configuration of `serve`: its options, and the checked values behind them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config.files import read_file
+from ..config.options import ConfigError, gather, refuse_halves
+from ..config.values import format_duration
+from ..economics.baseline import Baseline, BaselineError, decode
+from ..economics.cost import basis, thresholds_for
+from ..economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
+from ..economics.speculative_config import Speculation
+from ..measures.window import Window
+from ..observe.state import Settings
+from ..requests.judgement import RequestSettings
+from .option_table import OPTIONS
+from .request_options import build_requests, build_tap
+from .settings import UpstreamConfig
+from .web_options import WEB_CONFIG_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..config.addresses import Target
+    from ..config.thresholds import Thresholds
+    from ..economics.cost import CostProfile
+    from .settings import TapConfig
+
+#: Samples that one engine may need to remember for its longest window.
+MAX_SAMPLES = 20_000
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that `serve` was told, checked.
+
+    Attributes:
+        upstream: the servers and how to talk to them.
+        poll_interval: seconds from one poll of a server to the next.
+        settings: what the pipeline needs.
+        listen: host and port to serve on; an empty host is every address.
+        web_config_file: YAML file with TLS, users and headers for that address; empty for none.
+        max_requests: requests that are answered at a time, 0 for any number.
+        process_metrics: whether `/metrics` also has `process_*` and `python_*`.
+        log_format: ``logfmt`` or ``json``.
+        log_level: ``debug``, ``info``, ``warning`` or ``error``.
+        log_interval: seconds between two aggregate lines, 0 for none.
+        shown: what may be shown of every setting, by the file's keys.
+        tap: the tap, where there is one.
+        push_token_file: file with the token for pushes; empty where nothing can be pushed.
+        requests: how single requests are grouped and judged.
+    """
+
+    upstream: UpstreamConfig
+    poll_interval: float
+    settings: Settings
+    listen: tuple[str, int]
+    web_config_file: str
+    max_requests: int
+    process_metrics: bool
+    log_format: str
+    log_level: str
+    log_interval: float
+    shown: Mapping[str, object]
+    tap: TapConfig | None = None
+    push_token_file: str = ""
+    requests: RequestSettings = RequestSettings()
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> Config:
+    """Read and check the configuration.
+
+    Args:
+        flags: what argparse found, by option name.
+        environment: the process environment.
+        file: path of the YAML file, empty for none.
+
+    Raises:
+        ConfigError: something in it cannot be used.
+    """
+    return build(*gather(OPTIONS, flags, environment, read_file(file), file))
+
+
+class WebConfigFileError(ConfigError):
+    """The web configuration file cannot be used.
+
+    Attributes:
+        path: which.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{WEB_CONFIG_FILE.flag} {json.dumps(path)}: {reason}")
+        self.path = path
+
+
+def check_web_config_file(path: str | None) -> str:
+    """Return the path of a web configuration file that can be used, empty for none.
+
+    Raises:
+        WebConfigFileError: it cannot be used.
+    """
+    if not path:
+        return ""
+    # Imported here, for whoever serves without such a file.
+    from .web_config.document import Source
+    from .web_config.fields import WebConfigError
+
+    try:
+        Source(path).load()
+    except WebConfigError as error:
+        raise WebConfigFileError(path, str(error)) from error
+    return path
+
+
+def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> Config:
+    """Put the options' values together, checking what must hold between them.
+
+    Raises:
+        ConfigError: values that contradict each other.
+    """
+    interval: float = values["poll.interval"]
+    timeout: float = values["poll.timeout"] or min(4.0, 0.8 * interval)
+    if timeout >= interval:
+        msg = (
+            f"--poll.timeout {format_duration(timeout)}: must be less than "
+            f"--poll.interval {format_duration(interval)}"
+        )
+        raise ConfigError(msg)
+    windows = _windows(values["window"], interval)
+    upstream = build_upstream(values, timeout)
+    tap = build_tap(values, upstream.targets)
+    if tap is not None:
+        # Imported here, for whoever has no tap.
+        from .tap.tap import TapService
+
+        TapService(tap, upstream)  # for its certificates; nothing listens yet
+    return Config(
+        upstream=upstream,
+        poll_interval=interval,
+        settings=build_settings(
+            values, windows, judged=_judged(values["judgement.window"], windows), slack=interval / 2
+        ),
+        listen=values["web.listen-address"],
+        web_config_file=check_web_config_file(values["web.config.file"]),
+        max_requests=values["web.max-requests"],
+        process_metrics=not values["web.disable-exporter-metrics"],
+        log_format=values["log.format"],
+        log_level=values["log.level"],
+        log_interval=values["log.interval"],
+        shown=shown,
+        tap=tap,
+        push_token_file=values["push.bearer-token-file"] or "",
+        requests=build_requests(values),
+    )
+
+
+def build_upstream(values: Mapping[str, Any], timeout: float) -> UpstreamConfig:
+    """Return how to talk to the servers, from the values of the ``vllm.*`` options.
+
+    Raises:
+        ConfigError: values that contradict each other.
+    """
+    return replace(
+        build_tls(values),
+        targets=_targets(values["vllm.url"]),
+        server_name=values["vllm.server-name"] or "",
+        bearer_token_file=values["vllm.bearer-token-file"] or "",
+        headers=values["vllm.header"],
+        timeout=timeout,
+    )
+
+
+def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
+    """Return whom to trust and who to be, and nothing else.
+
+    Raises:
+        ConfigError: values that contradict each other.
+    """
+    refuse_halves(values, "vllm.cert-file", "vllm.key-file")
+    return UpstreamConfig(
+        ca_file=values["vllm.ca-file"] or "",
+        cert_file=values["vllm.cert-file"] or "",
+        key_file=values["vllm.key-file"] or "",
+        insecure_skip_verify=values["vllm.insecure-skip-verify"],
+    )
+
+
+def build_settings(
+    values: Mapping[str, Any], windows: tuple[Window, ...], *, judged: Window, slack: float
+) -> Settings:
+    """Return what the pipeline needs, from the options of speculation, cost, baseline and thresholds.
+
+    Raises:
+        ConfigError: files that hold nothing usable, or values that contradict each other.
+    """
+    speculation: Speculation = values["spec.config"] or Speculation()
+    profile = _profile(values, speculation)
+    ratio: float | None = values["cost.draft-size-ratio"]
+    return Settings(
+        windows=windows,
+        judged=judged,
+        slack=slack,
+        thresholds=_thresholds(values, fit(profile, ratio), speculation),
+        speculation=speculation,
+        profile=profile,
+        size_ratio=ratio,
+        memory_ratio=_memory_ratio(values),
+        baseline=_baseline(values["baseline.file"]),
+    )
+
+
+def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile:
+    """Return the profile by name; else the one of the operator's file, or shipped, that the method has."""
+    own = _profiles(values["cost.file"])
+    name: str = values["cost.profile"]
+    known = {**BUILTIN, **own}
+    if name in known:
+        return known[name]
+    if name != "auto":
+        msg = f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
+        raise ConfigError(msg)
+    if len(own) == 1 and not next(iter(own.values())).methods:
+        return next(iter(own.values()))
+    return meant_for(guess_method(speculation.method, speculation.draft_model), own)
+
+
+def _profiles(path: str | None) -> Mapping[str, CostProfile]:
+    if not path:
+        return {}
+    try:
+        return parse_profiles(read_file(path, "--cost.file"))
+    except ProfileError as error:
+        msg = f"--cost.file {json.dumps(path)}: {error}"
+        raise ConfigError(msg) from error
+
+
+def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Speculation) -> Thresholds:
+    k, method = speculation.num_speculative_tokens, guess_method(speculation.method, speculation.draft_model)
+    try:
+        return thresholds_for(profile, k, method).with_values(dict(values["threshold"]))
+    except ValueError as error:
+        msg = f"--threshold: {error}"
+        if profile.cheap:
+            msg += f"; what is not set comes from the {basis(profile, k)}"
+        raise ConfigError(msg) from error
+
+
+def _memory_ratio(values: Mapping[str, Any]) -> float | None:
+    refuse_halves(values, "cost.draft-memory", "cost.gpu-memory")
+    draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
+    if draft is not None and draft > gpus:
+        msg = f"--cost.draft-memory: {draft:g} bytes are more than the {gpus:g} of --cost.gpu-memory"
+        raise ConfigError(msg)
+    return None if draft is None else draft / gpus
+
+
+def _baseline(path: str | None) -> Baseline | None:
+    if not path:
+        return None
+    try:
+        return load_baseline(path)
+    except BaselineError as error:
+        msg = f"--baseline.file {json.dumps(path)}: {error}"
+        raise ConfigError(msg) from error
+
+
+def _targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    names = [target.name for target in targets]
+    if not names:
+        msg = "--vllm.url: at least one server is needed"
+        raise ConfigError(msg)
+    for name in names:
+        if names.count(name) > 1:
+            msg = f"--vllm.url {json.dumps(name)}: given twice"
+            raise ConfigError(msg)
+    return targets
+
+
+def _windows(lengths: tuple[float, ...], interval: float) -> tuple[Window, ...]:
+    windows = tuple(Window(seconds) for seconds in sorted(set(lengths)))
+    if not windows:
+        msg = "--window: at least one is needed"
+        raise ConfigError(msg)
+    if windows[0].seconds < interval:
+        msg = (
+            f"--window {windows[0].name}: shorter than --poll.interval {format_duration(interval)}, "
+            "so it would never hold two samples"
+        )
+        raise ConfigError(msg)
+    if windows[-1].seconds / interval > MAX_SAMPLES:
+        msg = (
+            f"--window {windows[-1].name}: at --poll.interval {format_duration(interval)} it would take "
+            f"more than {MAX_SAMPLES} samples; choose a shorter window or a longer interval"
+        )
+        raise ConfigError(msg)
+    return windows
+
+
+def _judged(seconds: float | None, windows: tuple[Window, ...]) -> Window:
+    if seconds is None:
+        return windows[-1]
+    if Window(seconds) not in windows:
+        names = ", ".join(window.name for window in windows)
+        msg = f"--judgement.window {format_duration(seconds)}: not one of the windows ({names})"
+        raise ConfigError(msg)
+    return Window(seconds)
+
+
+def load_baseline(path: str) -> Baseline:
+    """Read and check a baseline file.
+
+    Raises:
+        BaselineError: it cannot be read, or holds no usable baseline.
+    """
+    try:
+        body = Path(path).read_bytes()
+    except OSError as error:
+        msg = f"cannot be read: {error.strerror}"
+        raise BaselineError(msg) from error
+    return decode(body)

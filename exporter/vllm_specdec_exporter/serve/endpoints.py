@@ -1,0 +1,246 @@
+"""The endpoint `/metrics`: the latest result in the format that a scraper asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import zlib
+from typing import TYPE_CHECKING
+
+import yaml
+from aiohttp import web
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from ..config.options import ConfigError
+from ..publish import snapshot
+from ..publish import status_page as statuspage
+from ..publish.collector import ResultCollector
+from ..requests.push_schema import PATH as PUSH_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from aiohttp.typedefs import Handler
+    from prometheus_client.core import Metric
+
+    from ..observe.result import ExporterResult
+    from .exporter import Exporter
+    from .web_config.middleware import WebConfigMiddleware
+
+
+#: What an answer in OpenMetrics ends with.
+_END = b"# EOF\n"
+
+#: As zlib wants it to be told, and as much work as Prometheus' own library does.
+_GZIP = zlib.MAX_WBITS | 16
+_LEVEL = 6
+
+#: How much a coding is wanted.
+_WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
+
+#: Seconds of writing after which others have their turn.
+_TURN_SECONDS = 0.0005
+
+
+def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
+    """Return the handler of `/metrics`.
+
+    Args:
+        latest: returns the result to publish; it never waits.
+        process_metrics: whether to publish the metrics of this process too.
+    """
+
+    def registry(*, native: bool) -> CollectorRegistry:
+        collectors = CollectorRegistry()
+        collectors.register(ResultCollector(latest, native=native))
+        if process_metrics:
+            ProcessCollector(registry=collectors)
+            PlatformCollector(registry=collectors)
+        return collectors
+
+    return negotiate(registry(native=False), registry(native=True))
+
+
+def negotiate(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
+    """Return a handler that writes text or protobuf, as the scraper prefers.
+
+    Args:
+        text: the metrics as the text formats have them.
+        native: the same, with native buckets.
+    """
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        accept = ",".join(request.headers.getall("Accept", ()))
+        names = request.query.getall("name[]", ())
+        # `name[]` picks samples, but a message holds whole histograms.
+        if "protobuf" in accept.lower() and not names:
+            # Few servers ask for it; the others do not pay for it.
+            from ..exposition import protobuf as protobuf_exposition
+
+            if protobuf_exposition.accepts(accept):
+                body = protobuf_exposition.encode(native)
+                response = web.Response(body=body, headers={"Content-Type": protobuf_exposition.CONTENT_TYPE})
+                compress(request, response)
+                return response
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is no number
+            encode, content_type = choose_encoder("")
+        wanted = text.restricted_registry(names) if names else text
+        packed = _takes_gzip(request)
+        headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if packed else {})
+        return web.Response(body=await _in_pieces(wanted, encode, packed=packed), headers=headers)
+
+    return handler
+
+
+def compress(request: web.Request, response: web.Response) -> None:
+    """Send `response` as gzip if who asked for it takes that."""
+    if _takes_gzip(request):
+        response.enable_compression(web.ContentCoding.gzip)
+
+
+def _takes_gzip(request: web.Request) -> bool:
+    """Tell whether an answer may be gzip (RFC 9110, 12.5.3); one that cannot be read asks for nothing."""
+    weights: dict[str, float] = {}
+    for part in ",".join(request.headers.getall("Accept-Encoding", ())).lower().split(","):
+        coding, _, parameter = part.partition(";")
+        weight = parameter.strip().removeprefix("q=") or "1"
+        weights[coding.strip()] = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
+async def _in_pieces(registry: Collector, encode: Callable[[Collector], bytes], *, packed: bool) -> bytes:
+    """Return what `encode` makes of a registry, as gzip if `packed`; let others have their turn meanwhile.
+
+    A large answer takes long, and the tap's traffic, polls and probes would wait for all of it.
+    """
+    pack = zlib.compressobj(_LEVEL, wbits=_GZIP) if packed else None
+    pieces: list[bytes] = []
+    turn = time.monotonic()
+    for family in registry.collect():
+        piece = encode(_One(family)).removesuffix(_END)
+        pieces.append(pack.compress(piece) if pack else piece)
+        if time.monotonic() - turn >= _TURN_SECONDS:
+            await asyncio.sleep(0)
+            turn = time.monotonic()
+    end = encode(_One())
+    return b"".join([*pieces, pack.compress(end) + pack.flush() if pack else end])
+
+
+class _One(Collector):
+    """One family, or none, as a registry."""
+
+    def __init__(self, *families: Metric) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
+
+#: Requests that wait for the next reload, which all get together.
+_MOST_RELOADS = 4
+
+# The page shows labels that come from the server behind: nothing in it may run or load.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": statuspage.CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def create_app(exporter: Exporter, guard: WebConfigMiddleware | None = None) -> web.Application:
+    """Return the application that serves `exporter` to whom `guard` lets in, or to everybody."""
+    app = web.Application()
+    app[EXPORTER] = exporter
+    if guard is not None:
+        guard.attach(app)
+    metrics = make_handler(exporter.latest, process_metrics=exporter.config.process_metrics)
+    app.router.add_get("/", _page)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/-/healthy", _healthy)
+    app.router.add_get("/-/ready", _ready)
+    app.router.add_post("/-/reload", _reload)
+    app.router.add_get("/config", _config)
+    app.router.add_get("/api/v1/snapshot", _snapshot)
+    if not exporter.config.push_token_file:
+        app.router.add_post(PUSH_PATH, _no_push)
+    else:
+        # Imported here, for whoever takes no pushes.
+        from .request_intake import add_push
+
+        add_push(app, exporter.requests, exporter.config.push_token_file)
+    return app
+
+
+async def _no_push(_request: web.Request) -> web.Response:
+    error = "this exporter takes no pushes: start it with --push.bearer-token-file"
+    return web.json_response({"error": error}, status=404)
+
+
+async def _page(request: web.Request) -> web.Response:
+    exporter = request.app[EXPORTER]
+    refresh = statuspage.parse_refresh(request.query.get("refresh"), exporter.config.poll_interval)
+    page = statuspage.render(exporter.latest(), time.time(), refresh)
+    return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
+
+
+async def _healthy(request: web.Request) -> web.Response:
+    if request.app[EXPORTER].healthy():
+        return web.Response(text="healthy\n")
+    return web.Response(status=503, text="a poll loop has ended\n")
+
+
+async def _ready(_request: web.Request) -> web.Response:
+    # Never a matter of the server behind: a pod must not lose its traffic for want of metrics.
+    return web.Response(text="ready\n")
+
+
+async def _reload(request: web.Request) -> web.Response:
+    if "Origin" in request.headers:  # a web page somewhere must not make somebody's browser ask for it
+        return web.Response(status=403, text="browsers are not served\n")
+    exporter = request.app[EXPORTER]
+    if exporter.reloads_waiting >= _MOST_RELOADS:
+        headers = {"Retry-After": "1"}
+        return web.Response(status=503, text="others wait for a reload already\n", headers=headers)
+    try:
+        await exporter.reload()
+    except ConfigError as error:
+        return web.Response(status=500, text=f"not reloaded: {error}\n")
+    return web.Response(text="reloaded\n")
+
+
+async def _config(request: web.Request) -> web.Response:
+    text = yaml.safe_dump(_nest(request.app[EXPORTER].config.shown), sort_keys=False, allow_unicode=True)
+    return web.Response(text=text, content_type="application/yaml", headers={"Cache-Control": "no-store"})
+
+
+def _nest(texts: Mapping[str, object]) -> dict[str, object]:
+    """Nest the settings as the configuration file would have them."""
+    document: dict[str, object] = {}
+    for key, value in texts.items():
+        *levels, last = key.split(".")
+        place = document
+        for level in levels:
+            place = place.setdefault(level, {})  # type: ignore[assignment]
+        place[last] = value
+    return document
+
+
+async def _snapshot(request: web.Request) -> web.Response:
+    exporter = request.app[EXPORTER]
+    windows = [window.name for window in exporter.config.settings.windows]
+    try:
+        wanted = snapshot.parse_filter(request.query.items(), windows)
+    except snapshot.FilterError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    body = snapshot.encode(exporter.latest(), wanted)
+    response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+    compress(request, response)
+    return response

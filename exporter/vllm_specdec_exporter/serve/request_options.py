@@ -1,0 +1,304 @@
+"""The options of the tap, of what is pushed, and of how single requests are grouped."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from ..config.addresses import format_address, loopback_hosts, parse_listen_address, parse_target
+from ..config.options import ConfigError, Option, refuse_halves
+from ..config.values import boolean, duration, file, header_name, mask_url, number
+from ..requests.grouping import (
+    MOST_OWN_GROUPS,
+    TEMPERATURE_BOUNDS,
+    TYPE_HEADER,
+    Classification,
+    Temperatures,
+    most_models,
+    own_types,
+    parse_rule,
+)
+from ..requests.judgement import RequestSettings
+from ..requests.tally import Bounds
+from .settings import TapConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..config.addresses import Target
+
+#: Tenants that may be told apart.
+MOST_TENANTS = 100
+
+#: Hosts of a listener that are every address of this machine.
+_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - looked for, not listened on
+
+#: Bounds that one histogram may have.
+_MOST_BOUNDS = 40
+
+
+def parse_upstream(text: str) -> Target:
+    """Return the server that the tap relays to: an address without a path.
+
+    Raises:
+        ValueError: not such an address.
+    """
+    target = parse_target(text)
+    if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
+        msg = "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
+        raise ValueError(msg)
+    return target
+
+
+def _tenant(text: str) -> str:
+    name = text.strip()
+    if not name or not name.isprintable():
+        msg = "the name of a tenant is expected, as the header has it"
+        raise ValueError(msg)
+    return name
+
+
+def _type_header(text: str) -> str:
+    """Return the name of a request header, or nothing."""
+    return header_name(text) if text.strip() else ""
+
+
+def _bounds(name: str, values: tuple[float, ...], what: str) -> Option:
+    return Option(
+        f"requests.bounds.{name}",
+        number(0),
+        tuple(f"{value:g}" for value in values),
+        f"Upper bound of the histogram of {what}; repeatable.",
+        metavar="NUMBER",
+        repeatable=True,
+    )
+
+
+_DEFAULT = Bounds()
+
+TAP_OPTIONS: tuple[Option, ...] = (
+    Option(
+        "tap.listen-address",
+        parse_listen_address,
+        None,
+        "Address of the tap: a relay before vLLM's API that observes requests. Without it there is none.",
+        metavar="ADDRESS",
+    ),
+    Option(
+        "tap.upstream",
+        parse_upstream,
+        None,
+        "Server that the tap relays to. Default: that of the first --vllm.url.",
+        metavar="URL",
+        mask=mask_url,
+    ),
+    Option(
+        "tap.ask-for-usage",
+        boolean,
+        "false",
+        "Ask streamed requests for their usage where they do not, and take the extra event out of the answer "
+        "again; without it, such streams have no record. Not with vLLM's --enable-force-include-usage (true "
+        "or false).",
+        metavar="BOOL",
+    ),
+    Option(
+        "tap.drain-timeout",
+        duration(0),
+        "25s",
+        "Time that requests through the tap may go on for when the exporter is told to end.",
+        metavar="DURATION",
+    ),
+    Option("tap.cert-file", file, None, "Certificate of the tap for https, PEM.", metavar="FILE"),
+    Option("tap.key-file", file, None, "Private key of that certificate, PEM.", metavar="FILE"),
+)
+
+REQUEST_OPTIONS: tuple[Option, ...] = (
+    *TAP_OPTIONS,
+    Option(
+        "push.bearer-token-file",
+        file,
+        None,
+        "File with the bearer token for POST /api/v1/requests; read anew for every push. Without it nothing "
+        "can be pushed.",
+        metavar="FILE",
+    ),
+    Option(
+        "requests.window",
+        duration(60),
+        "30m",
+        "The window over which single requests are judged.",
+        metavar="DURATION",
+    ),
+    Option(
+        "requests.temperature-bound",
+        number(0),
+        tuple(f"{bound:g}" for bound in TEMPERATURE_BOUNDS),
+        "Upper bound of a bucket of temperature; repeatable.",
+        metavar="NUMBER",
+        repeatable=True,
+    ),
+    Option(
+        "requests.default-temperature",
+        number(0),
+        None,
+        "Temperature that the server takes for requests that name none; without it they are a bucket of "
+        "their own, unset.",
+        metavar="NUMBER",
+    ),
+    Option(
+        "requests.type-header",
+        _type_header,
+        TYPE_HEADER,
+        "Request header that names the type of a request: clients choose what is in it, and it becomes a "
+        "label. Empty for none.",
+        metavar="NAME",
+        may_be_empty=True,
+    ),
+    Option(
+        "requests.type",
+        parse_rule,
+        (),
+        "Rule for the type of requests without that header, NAME=WHERE:PATTERN, where WHERE is model, path, "
+        "field or header.NAME; the first that fits counts. Repeatable (in the environment: one a line). "
+        "Without a rule the route is the type.",
+        metavar="RULE",
+        repeatable=True,
+        separator="\n",
+    ),
+    Option(
+        "requests.tenant-header",
+        header_name,
+        None,
+        "Request header that names the tenant.",
+        metavar="NAME",
+    ),
+    Option(
+        "requests.tenant",
+        _tenant,
+        (),
+        f"Tenant to tell apart, up to {MOST_TENANTS}; repeatable. All others are counted together.",
+        metavar="NAME",
+        repeatable=True,
+    ),
+    _bounds("acceptance", _DEFAULT.acceptance_ratio, "acceptance ratios"),
+    _bounds("accepted-per-draft", _DEFAULT.accepted_tokens_per_draft, "accepted tokens per draft"),
+    _bounds("first-token", _DEFAULT.time_to_first_token, "times to the first token, in seconds"),
+    _bounds("output-token", _DEFAULT.time_per_output_token, "times per output token, in seconds"),
+)
+
+
+def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConfig | None:
+    """Return what the tap was told, ``None`` where there is none.
+
+    Args:
+        values: of the options, by name.
+        targets: the servers that are polled.
+
+    Raises:
+        ConfigError: values that contradict each other.
+    """
+    if values["tap.listen-address"] is None:
+        _refuse_without_tap(values)
+        return None
+    refuse_halves(values, "tap.cert-file", "tap.key-file")
+    upstream: Target | None = values["tap.upstream"]
+    if upstream is None and len(targets) > 1:
+        msg = "--tap.upstream is needed where several servers are polled: the tap relays to one of them"
+        raise ConfigError(msg)
+    _check_addresses(values["tap.listen-address"], values.get("web.listen-address"), upstream or targets[0])
+    return TapConfig(
+        listen=values["tap.listen-address"],
+        upstream=upstream or targets[0],
+        server_name=values["vllm.server-name"] or "",
+        ask_for_usage=values["tap.ask-for-usage"],
+        drain_seconds=values["tap.drain-timeout"],
+        cert_file=values["tap.cert-file"] or "",
+        key_file=values["tap.key-file"] or "",
+    )
+
+
+def _refuse_without_tap(values: Mapping[str, Any]) -> None:
+    """Refuse settings of a tap that there is none of: somebody takes it for switched on."""
+    for option in TAP_OPTIONS:
+        usual = None if option.default is None else option.parse(str(option.default))
+        if values[option.name] != usual:
+            msg = f"{option.flag} needs --tap.listen-address, such as :9852: without it there is no tap"
+            raise ConfigError(msg)
+
+
+def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream: Target) -> None:
+    """Refuse a tap on the exporter's own port, and one that relays to itself, without end."""
+    shown = json.dumps(format_address(*tap))
+    meet = web is not None and (web[0] == tap[0] or web[0] in _EVERYWHERE or tap[0] in _EVERYWHERE)
+    if web is not None and web[1] == tap[1] and tap[1] and meet:  # 0 is a free port, another for each
+        msg = f"--tap.listen-address {shown}: --web.listen-address has this port already"
+        raise ConfigError(msg)
+    host, port, _ = upstream.address
+    reached = {tap[0], *loopback_hosts(tap[0])}
+    if reached & {"127.0.0.1", "::1"}:
+        reached |= {"localhost", *_EVERYWHERE}
+    if not upstream.socket and port == tap[1] and host in reached:
+        msg = (
+            f"--tap.listen-address {shown}: the tap would relay to itself; --vllm.url and --tap.upstream "
+            "have vLLM's own port, such as http://127.0.0.1:8000"
+        )
+        raise ConfigError(msg)
+
+
+def build_requests(values: Mapping[str, Any]) -> RequestSettings:
+    """Return how requests are grouped and judged.
+
+    Raises:
+        ConfigError: values that contradict each other.
+    """
+    tenants = values["requests.tenant"]
+    if tenants and not values["requests.tenant-header"] and not values["push.bearer-token-file"]:
+        msg = "--requests.tenant needs --requests.tenant-header: where the tap finds the tenant"
+        raise ConfigError(msg)
+    if values["requests.tenant-header"] and not tenants:
+        msg = (
+            "--requests.tenant-header needs --requests.tenant: the tenants to tell apart, all others are one"
+        )
+        raise ConfigError(msg)
+    if len(set(tenants)) > MOST_TENANTS:
+        msg = f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to {MOST_TENANTS}"
+        raise ConfigError(msg)
+    classification = Classification(
+        type_header=(values["requests.type-header"] or "").lower(),
+        rules=values["requests.type"],
+        tenant_header=(values["requests.tenant-header"] or "").lower(),
+        tenants=frozenset(tenants),
+    )
+    temperatures = Temperatures(
+        _rising(values, "requests.temperature-bound"), values["requests.default-temperature"]
+    )
+    if not most_models(classification, temperatures):
+        types, buckets = len(own_types(classification)), len(temperatures.names)
+        msg = (
+            f"--requests.type, --requests.temperature-bound: {types} types, with the routes and `other`, in "
+            f"{buckets} buckets of temperature are {types * buckets} groups; allowed: up to {MOST_OWN_GROUPS}"
+        )
+        raise ConfigError(msg)
+    return RequestSettings(
+        classification=classification,
+        temperatures=temperatures,
+        bounds=Bounds(
+            acceptance_ratio=_rising(values, "requests.bounds.acceptance"),
+            accepted_tokens_per_draft=_rising(values, "requests.bounds.accepted-per-draft"),
+            time_to_first_token=_rising(values, "requests.bounds.first-token"),
+            time_per_output_token=_rising(values, "requests.bounds.output-token"),
+        ),
+        window_seconds=values["requests.window"],
+    )
+
+
+def _rising(values: Mapping[str, Any], name: str) -> tuple[float, ...]:
+    bounds: tuple[float, ...] = values[name]
+    if not bounds or list(bounds) != sorted(set(bounds)) or not all(map(math.isfinite, bounds)):
+        msg = f"--{name} {json.dumps(list(bounds))}: bounds must rise, and there must be one"
+        raise ConfigError(msg)
+    if len(bounds) > _MOST_BOUNDS:
+        msg = f"--{name}: {len(bounds)} bounds; allowed: up to {_MOST_BOUNDS}"
+        raise ConfigError(msg)
+    return bounds

@@ -1,0 +1,186 @@
+"""Fields of the web configuration file: their values, or an error that names the place."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+
+from ...config.files import WholeTexts, reason
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Iterable
+
+
+#: As YAML 1.1 has them.
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class WebConfigError(ValueError):
+    """A web configuration that cannot be used. The message is one line that names what to fix."""
+
+
+def mapping(
+    value: object,
+    where: str,
+    known: Collection[str] | None,
+    inline: Mapping[str, str] | None = None,
+) -> Mapping[str, object]:
+    """Return a section, empty where it is left out.
+
+    Args:
+        value: what the document has there.
+        where: its place, for errors.
+        known: the settings it may have; ``None`` for any.
+        inline: settings of the format that are not read here, and which to use instead.
+
+    Raises:
+        WebConfigError: no section, or something in it that is no setting.
+    """
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, Mapping):
+        msg = f"{where}: settings are expected, one `name: value` a line"
+        raise WebConfigError(msg)
+    prefix = "" if where == "the file" else f"{where}."
+    for name in value:
+        shown = f"{prefix}{name if str(name).isprintable() else quote(str(name))}"
+        if inline and name in inline:
+            msg = (
+                f"{shown}: not read from within the file; put it into a file, and name that as {inline[name]}"
+            )
+            raise WebConfigError(msg)
+        if not prefix and name == "rate_limit":
+            msg = f"{shown}: not supported; an answer here costs little and never waits for vLLM"
+            raise WebConfigError(msg)
+        if known is not None and name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            msg = f"{shown}: no such setting; {hint}"
+            raise WebConfigError(msg)
+    return cast("Mapping[str, object]", value)
+
+
+def text_of(section: Mapping[str, object], where: str, key: str = "") -> str:
+    """Return the text at a place, empty where it is left out. `key` is the place's last part."""
+    value = section.get(key or where.rpartition(".")[2])
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        msg = f"{where}: one text is expected"
+        raise WebConfigError(msg)
+    return value
+
+
+def list_of(section: Mapping[str, object], where: str) -> list[str]:
+    """Return the texts at a place, none where it is left out."""
+    value = section.get(where.rpartition(".")[2])
+    if value is None or value == "":
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        msg = f"{where}: a list of texts is expected"
+        raise WebConfigError(msg)
+    return value
+
+
+def boolean_of(section: Mapping[str, object], where: str, *, default: bool) -> bool:
+    """Return what is true or false at a place."""
+    text = text_of(section, where)
+    if not text:
+        return default
+    if text.lower() not in _BOOLEANS:
+        raise not_allowed(where, text, ("true", "false"))
+    return _BOOLEANS[text.lower()]
+
+
+def path_of(section: Mapping[str, object], key: str, folder: str) -> str:
+    """Return the path at a place, relative ones from `folder` on; empty where it is left out."""
+    text = text_of(section, key)
+    return str(Path(folder, text)) if text else ""
+
+
+def not_allowed(where: str, text: str, allowed: Iterable[str]) -> WebConfigError:
+    """Return the error for a text that is none of those allowed."""
+    return WebConfigError(f"{where}: {quote(text)}: allowed: {', '.join(allowed)}")
+
+
+def quote(text: str) -> str:
+    """Return a text as errors show it."""
+    return json.dumps(text)
+
+
+#: Words for nothing, where they are not in quotes.
+_NULLS = frozenset({"~", "null", "Null", "NULL"})
+
+
+class _Loader(WholeTexts, yaml.BaseLoader):
+    """Knows no types, and takes no key twice. A null is the same as nothing written, an empty text."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    msg = f"not YAML: {key.value!r} is given twice"
+                    raise WebConfigError(msg)
+                seen.add(key.value)
+            _blank(value)  # not the key: somebody may be called so
+        return super().construct_mapping(node, deep)
+
+    def construct_document(self, node: Any) -> Any:
+        _blank(node)
+        return super().construct_document(node)
+
+
+def _blank(node: Any) -> None:
+    if isinstance(node, yaml.ScalarNode) and node.style is None and node.value in _NULLS:
+        node.value = ""
+
+
+def parse_yaml(text: bytes) -> object:
+    """Return the document of a YAML text: mappings, lists and texts; `None` for an empty one.
+
+    Raises:
+        WebConfigError: not YAML, or a key twice.
+    """
+    try:
+        # A loader without types: nothing is constructed but what this module's docstring says.
+        return yaml.load(text.decode("utf-8"), Loader=_Loader)  # noqa: S506
+    except UnicodeDecodeError as error:
+        msg = "not YAML: not UTF-8"
+        raise WebConfigError(msg) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        msg = f"not YAML: {reason(error)}"
+        raise WebConfigError(msg) from None  # its context would quote the text
+
+
+#: Bytes that a file may have: far more than any certificate bundle, far less than what would hurt.
+MAX_BYTES = 4 << 20
+
+
+def read_file(path: str) -> tuple[bytes | None, str]:
+    """Return what is in a file, or nothing and why.
+
+    A device may have no end, and a pipe may never begin: only regular files are read.
+    """
+    try:
+        with open(path, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None, "not a regular file"
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        return None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if len(content) > MAX_BYTES:
+        return None, f"larger than {MAX_BYTES >> 20} MiB"
+    return content, ""
+
+
+def _open(path: str, flags: int) -> int:
+    # Who opens a pipe to read it would wait for whoever writes.
+    return os.open(path, flags | os.O_NONBLOCK)

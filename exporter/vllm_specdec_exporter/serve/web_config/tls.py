@@ -1,0 +1,321 @@
+"""TLS of the web configuration file: its settings, and the `ssl.SSLContext` made of them."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import ssl
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from .fields import WebConfigError, boolean_of, list_of, mapping, not_allowed, path_of, read_file, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+#: Cipher suites of TLS 1.2 that Go deems secure.
+CIPHERS = MappingProxyType(
+    {
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+        "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    }
+)
+
+#: Those of TLS 1.3: neither Go nor Python 3.11 lets anyone choose among them.
+TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
+
+#: Curves of the key exchange.
+CURVES = MappingProxyType(
+    {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
+)
+
+
+_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_OBSOLETE_VERSIONS = ("TLS10", "TLS11")
+_SETTINGS = (
+    "cert_file",
+    "key_file",
+    "client_auth_type",
+    "client_ca_file",
+    "client_allowed_sans",
+    "min_version",
+    "max_version",
+    "cipher_suites",
+    "prefer_server_cipher_suites",
+    "curve_preferences",
+)
+_INLINE = {"cert": "cert_file", "key": "key_file", "client_ca": "client_ca_file"}
+
+
+class ClientAuth(StrEnum):
+    """What is asked of a client's certificate, in the format's words."""
+
+    NONE = "NoClientCert"
+    REQUEST = "RequestClientCert"
+    REQUIRE_ANY = "RequireAnyClientCert"
+    VERIFY_IF_GIVEN = "VerifyClientCertIfGiven"
+    REQUIRE_AND_VERIFY = "RequireAndVerifyClientCert"
+
+    @property
+    def verifies(self) -> bool:
+        """Whether a certificate that a client shows must be one that the CA issued."""
+        return self in (ClientAuth.VERIFY_IF_GIVEN, ClientAuth.REQUIRE_AND_VERIFY)
+
+
+@dataclass(frozen=True, slots=True)
+class TLSSettings:
+    """How TLS is spoken.
+
+    Attributes:
+        cert_file: certificate with its chain, PEM.
+        key_file: its private key, PEM.
+        client_auth: what is asked of a client's certificate.
+        client_ca_file: who may have issued it, PEM; empty where nothing is verified.
+        client_allowed_sans: alternative names of which it must have one; empty for any.
+        min_version: the oldest version, ``TLS12`` or ``TLS13``.
+        max_version: the newest version.
+        ciphers: OpenSSL's names of the cipher suites of TLS 1.2; empty for its choice.
+        prefer_server_ciphers: whether the server's order of cipher suites counts, or the client's.
+        curve: OpenSSL's name of the one curve of the key exchange; empty for its choice.
+    """
+
+    cert_file: str
+    key_file: str
+    client_auth: ClientAuth = ClientAuth.NONE
+    client_ca_file: str = ""
+    client_allowed_sans: frozenset[str] = frozenset()
+    min_version: str = "TLS12"
+    max_version: str = "TLS13"
+    ciphers: tuple[str, ...] = ()
+    prefer_server_ciphers: bool = True
+    curve: str = ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file that is read for it."""
+        return tuple(name for name in (self.cert_file, self.key_file, self.client_ca_file) if name)
+
+
+def parse_tls(value: object, folder: str) -> TLSSettings | None:
+    """Check the section and return what it says; `None` for plain HTTP.
+
+    Raises:
+        WebConfigError: something in it cannot be used.
+    """
+    section = mapping(value, "tls_server_config", _SETTINGS, _INLINE)
+    if not section:
+        return None
+    for key in ("cert_file", "key_file"):
+        if not text_of(section, f"tls_server_config.{key}"):
+            msg = f"tls_server_config.{key}: missing; TLS needs cert_file and key_file"
+            raise WebConfigError(msg)
+    minimum, maximum = _version(section, "min_version", "TLS12"), _version(section, "max_version", "TLS13")
+    if minimum > maximum:
+        msg = f"tls_server_config.min_version: {minimum} is above max_version, {maximum}"
+        raise WebConfigError(msg)
+    client_auth = _client_auth(section)
+    return TLSSettings(
+        cert_file=path_of(section, "cert_file", folder),
+        key_file=path_of(section, "key_file", folder),
+        client_auth=client_auth,
+        client_ca_file=_client_ca_file(section, client_auth, folder),
+        client_allowed_sans=_client_allowed_sans(section, client_auth),
+        min_version=minimum,
+        max_version=maximum,
+        ciphers=_ciphers(section, minimum),
+        prefer_server_ciphers=boolean_of(
+            section, "tls_server_config.prefer_server_cipher_suites", default=True
+        ),
+        curve=_curve(section),
+    )
+
+
+def _client_auth(section: Mapping[str, object]) -> ClientAuth:
+    where = "tls_server_config.client_auth_type"
+    text = text_of(section, where) or ClientAuth.NONE
+    if text in (ClientAuth.REQUIRE_ANY, "RequireClientCert"):
+        msg = (
+            f"{where}: {text} is not supported: Python's TLS cannot ask for a certificate without verifying "
+            f"it, which would prove nothing; use {ClientAuth.REQUIRE_AND_VERIFY} and client_ca_file"
+        )
+        raise WebConfigError(msg)
+    if text not in list(ClientAuth):
+        raise not_allowed(where, text, [kind for kind in ClientAuth if kind != ClientAuth.REQUIRE_ANY])
+    return ClientAuth(text)
+
+
+def _client_ca_file(section: Mapping[str, object], client_auth: ClientAuth, folder: str) -> str:
+    where = "tls_server_config.client_ca_file"
+    given = text_of(section, where)
+    if given and not client_auth.verifies:
+        msg = (
+            f"{where}: nothing is verified with client_auth_type {client_auth}; "
+            f"{ClientAuth.REQUIRE_AND_VERIFY} and {ClientAuth.VERIFY_IF_GIVEN} verify"
+        )
+        raise WebConfigError(msg)
+    if not given and client_auth.verifies:
+        msg = f"{where}: missing; client_auth_type {client_auth} needs to know whom to trust"
+        raise WebConfigError(msg)
+    return path_of(section, "client_ca_file", folder)
+
+
+def _client_allowed_sans(section: Mapping[str, object], client_auth: ClientAuth) -> frozenset[str]:
+    where = "tls_server_config.client_allowed_sans"
+    if section.get("client_allowed_sans") is None:
+        return frozenset()
+    if client_auth is not ClientAuth.REQUIRE_AND_VERIFY:
+        msg = f"{where}: only means something with client_auth_type {ClientAuth.REQUIRE_AND_VERIFY}"
+        raise WebConfigError(msg)
+    names = list_of(section, where)
+    if not names:
+        msg = f"{where}: empty, so that nobody could connect; leave it out to let in all that the CA issued"
+        raise WebConfigError(msg)
+    return frozenset(names)
+
+
+def _version(section: Mapping[str, object], key: str, default: str) -> str:
+    where = f"tls_server_config.{key}"
+    text = text_of(section, where) or default
+    if text in _OBSOLETE_VERSIONS:
+        msg = f"{where}: {text} is obsolete and not spoken here; allowed: {', '.join(_VERSIONS)}"
+        raise WebConfigError(msg)
+    if text not in _VERSIONS:
+        raise not_allowed(where, text, _VERSIONS)
+    return text
+
+
+def _ciphers(section: Mapping[str, object], minimum: str) -> tuple[str, ...]:
+    where = "tls_server_config.cipher_suites"
+    names = list_of(section, where)
+    for name in names:
+        if name in TLS13_SUITES:
+            msg = f"{where}: {name} is of TLS 1.3, whose suites cannot be chosen; leave it out"
+            raise WebConfigError(msg)
+        if name not in CIPHERS:
+            raise not_allowed(where, name, CIPHERS)
+    if names and minimum == "TLS13":
+        msg = f"{where}: without effect: they are of TLS 1.2, and min_version is TLS13"
+        raise WebConfigError(msg)
+    return tuple(CIPHERS[name] for name in names)
+
+
+def _curve(section: Mapping[str, object]) -> str:
+    where = "tls_server_config.curve_preferences"
+    names = list_of(section, where)
+    for name in names:
+        if name not in CURVES:
+            raise not_allowed(where, name, CURVES)
+    if len(names) > 1:
+        msg = f"{where}: {len(names)} curves, but Python's TLS takes one, or its own choice without this"
+        raise WebConfigError(msg)
+    return CURVES[names[0]] if names else ""
+
+
+_VERIFY = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    # What a client would show is neither needed nor looked at, so none is asked for.
+    ClientAuth.REQUEST: ssl.CERT_NONE,
+    ClientAuth.VERIFY_IF_GIVEN: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRE_AND_VERIFY: ssl.CERT_REQUIRED,
+}
+
+
+def make_context(settings: TLSSettings) -> ssl.SSLContext:
+    """Return what speaks TLS as `settings` say. It reads their files.
+
+    Raises:
+        WebConfigError: a file cannot be read or does not hold what it should.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[settings.min_version]
+    context.maximum_version = _VERSIONS[settings.max_version]
+    context.set_alpn_protocols(["http/1.1"])
+    if not settings.prefer_server_ciphers:
+        context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    _choose(context, settings)
+    _load_certificate(context, settings)
+    if settings.client_auth.verifies:
+        _load_authorities(context, settings.client_ca_file)
+    context.verify_mode = _VERIFY[settings.client_auth]
+    return context
+
+
+def alternative_names(certificate: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield the alternative names of a certificate as `ssl.SSLSocket.getpeercert` returns it."""
+    for kind, name in (certificate or {}).get("subjectAltName", ()):
+        if kind == "IP Address":
+            with contextlib.suppress(ValueError):  # OpenSSL writes <invalid> where it is none
+                yield str(ipaddress.ip_address(name.strip()))
+        elif kind in ("DNS", "email", "URI"):
+            yield name
+
+
+def _choose(context: ssl.SSLContext, settings: TLSSettings) -> None:
+    try:
+        if settings.ciphers:
+            context.set_ciphers(":".join(settings.ciphers))
+        if settings.curve:
+            context.set_ecdh_curve(settings.curve)
+    except (ssl.SSLError, ValueError) as error:
+        msg = f"tls_server_config: this machine's {ssl.OPENSSL_VERSION} has not what cipher_suites or "
+        msg += f"curve_preferences ask for ({error})"
+        raise WebConfigError(msg) from error
+
+
+def _load_certificate(context: ssl.SSLContext, settings: TLSSettings) -> None:
+    _check_pem("cert_file", settings.cert_file)
+    _check_pem("key_file", settings.key_file)
+    try:
+        # Without a password, OpenSSL would ask the terminal for it.
+        context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_password)
+    except _EncryptedError as error:
+        msg = f"tls_server_config.key_file: {json.dumps(settings.key_file)}: encrypted; a plain key is needed"
+        raise WebConfigError(msg) from error
+    except (ssl.SSLError, OSError, ValueError) as error:
+        both = f"{json.dumps(settings.cert_file)} and {json.dumps(settings.key_file)}"
+        reason = getattr(error, "reason", None) or str(error)
+        known = {"KEY_VALUES_MISMATCH": "the key is not the certificate's"}
+        msg = f"tls_server_config: cert_file and key_file, {both}: {known.get(reason, reason)}"
+        raise WebConfigError(msg) from error
+
+
+class _EncryptedError(Exception):
+    """The key wants a password."""
+
+
+def _no_password() -> str:
+    raise _EncryptedError
+
+
+def _load_authorities(context: ssl.SSLContext, name: str) -> None:
+    _check_pem("client_ca_file", name)
+    try:
+        context.load_verify_locations(name)
+    except (ssl.SSLError, OSError) as error:
+        msg = f"tls_server_config.client_ca_file: {json.dumps(name)}: no certificates in it"
+        raise WebConfigError(msg) from error
+    # Whatever is in the file is trusted as it is, as in Go: an intermediate CA needs not its root beside it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def _check_pem(key: str, name: str) -> None:
+    """Say which file it is that is none; OpenSSL would not."""
+    content, reason = read_file(name)
+    if content is None:
+        msg = f"tls_server_config.{key}: {json.dumps(name)}: {reason}"
+        raise WebConfigError(msg)
+    if b"-----BEGIN " not in content:
+        msg = f"tls_server_config.{key}: {json.dumps(name)}: nothing in the PEM format in it"
+        raise WebConfigError(msg)

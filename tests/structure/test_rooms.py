@@ -1,0 +1,60 @@
+"""The package is built of rooms that only look down, the lower ones pure."""
+
+from __future__ import annotations
+
+from structure import rooms
+
+MODULES = rooms.modules()
+MOST_LINES = 350
+
+
+def test_the_package_has_rooms_and_its_command_line_at_its_root_and_nothing_else() -> None:
+    packages = {name.partition(".")[0] for name in MODULES if "." in name}
+    assert packages == set(rooms.ROOMS)
+    assert {name for name in MODULES if "." not in name} - packages == {"", "__main__", "cli"}
+
+
+def test_every_room_says_its_rule_in_the_first_line() -> None:
+    assert [name for name in rooms.ROOMS if len(MODULES[name].summary) < len("exposition: what")] == []
+
+
+def test_no_room_imports_one_above_it() -> None:
+    assert rooms.upward(MODULES) == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert rooms.circle(MODULES) == ""
+
+
+def test_pure_modules_do_no_io_and_read_no_clock() -> None:
+    assert rooms.impure(MODULES) == []
+
+
+def test_modules_are_short() -> None:
+    assert [name for name, module in MODULES.items() if module.lines > MOST_LINES] == []
+
+
+def test_what_is_wrong_is_seen() -> None:
+    """An import upwards for type checking, a circle within functions, and I/O by import or by method."""
+    wrong = rooms.parse(
+        {
+            "": "",
+            "engines": "",
+            "engines.one": "if TYPE_CHECKING:\n    from ..serve.server import run",
+            "engines.two": "def f():\n    from .three import x",
+            "engines.three": "from . import two\nimport os.path",
+            "serve": "",
+            "serve.server": "from .. import __version__, main\npath.read_text()",
+            "serve.pure": '"""A table. Pure."""\nopen("x")',
+        }
+    )
+    assert rooms.upward(wrong) == [
+        "engines.one -> serve.server",
+        "serve.server -> the package itself",
+    ]
+    assert rooms.circle(wrong) in {
+        "engines.two -> engines.three -> engines.two",
+        "engines.three -> engines.two -> engines.three",
+    }
+    allowed = {f"{name}: {what}" for name, what in rooms.ALLOWED}
+    assert set(rooms.impure(wrong)) - allowed == {"engines.three: os.path", "serve.pure: open"}
