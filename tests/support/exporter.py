@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.programs import COMMAND, answers, clean_environment, eventually
+from support.programs import COMMAND, clean_environment, eventually
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
 
@@ -276,11 +276,3 @@ def _listens(exporter: RunningExporter) -> str:
         return ""
     found = re.search(r'msg(?:=|": ?")listening.*address(?:=|": ?")([^\s"]+).*\n', log)
     return f"http://{found[1]}" if found else ""
-
-
-@contextlib.contextmanager
-def exporter(*flags: str, command: tuple[str, ...] = (COMMAND,)) -> Iterator[str]:
-    """Run the exporter with its defaults, and yield its host:port once it answers."""
-    with running_exporter(*flags, command=command, fast=False) as running:
-        eventually(lambda: answers(running.url + "/-/ready"))
-        yield running.address

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tap.streams import (
@@ -347,7 +347,6 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=150)
 @given(_JSON, _JSON)
 def test_no_json_is_a_defect(asked: Any, answered: Any) -> None:
     """With the very names that are read, and anything in them."""

@@ -190,7 +190,10 @@ class TestCost:
         assert {name for name in others if not name.startswith("__editable__")} == set()
         assert own == [
             f"vllm_specdec_exporter.{name}"
-            for name in ("cli", "health", "listen_address", "options", "web_options")
+            for name in (
+                *("cli", "config", "config.addresses", "config.options"),
+                *("serve", "serve.health", "serve.web_options", "serve.web_values"),
+            )
         ]
 
 
