@@ -121,7 +121,7 @@ def document() -> Iterator[str]:
     yield "| fault | found by | severity | after | promised |"
     yield "|---|---|---|---|---|"
     for fault in FAULTS:
-        found = f"[{fault.alert}](../alerts/runbooks/VLLMSpecDecode{fault.alert}.md)"
+        found = f"[{fault.alert}](../../alerts/runbooks/VLLMSpecDecode{fault.alert}.md)"
         name, times = fault.name.replace("-", " "), f"{detected(fault)} min | {fault.within} min"
         yield f"| {name} | {found} | {fault.severity} | {times} |"
 
