@@ -12,7 +12,8 @@ from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.advice import Action, Case
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.current_advice import CurrentAdvice, update_advice
 
 SPECULATION = Speculation(True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}')
@@ -32,11 +33,12 @@ def case(*conditional: float, batch: float = 8.0) -> Case:
         method="eagle3",
         profile=for_method("eagle3"),
         thresholds=Thresholds(),
+        speculation=SPECULATION,
     )
 
 
 def counsel(found: Case) -> CurrentAdvice:
-    return update_advice(CurrentAdvice(), found, SPECULATION, 300.0, 300.0)
+    return update_advice(CurrentAdvice(), found, 300.0, 300.0)
 
 
 STEADY, SHALLOW, RISING = (0.9, 0.8, 0.7, 0.55), (0.9, 0.7, 0.1, 0.1), (0.95, 0.95, 0.95, 0.95)

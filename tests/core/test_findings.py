@@ -4,9 +4,12 @@ from dataclasses import replace
 
 from support.builders import increase
 from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
-from vllm_specdec_exporter.judgement.quality import Quality, judge_quality
+from vllm_specdec_exporter.judgement.quality import judge_quality
 from vllm_specdec_exporter.measures.measures import Measures, derive
 
 ACTIVE = Activity(ActivityState.ACTIVE, "1000 drafts in the last 5m")
@@ -20,18 +23,24 @@ def measured(
     return derive("5m", increase(1000, positions, draft_tokens=draft_tokens, generation=generation))
 
 
+def case_of(activity: Activity, measures: Measures | None = None) -> Case:
+    """An engine of an unknown method, of which the server gives no counters."""
+    return Case(activity, measures, Counters(), None, "", for_method(""), Thresholds())
+
+
 def texts(
     measures: Measures, *, defects: tuple[str, ...] = (), **limits: float
 ) -> list[tuple[Severity, str]]:
     """The findings on an active engine, without what to do about them."""
     thresholds = Thresholds().with_values(limits)
     quality = judge_quality(measures, [], thresholds)
-    return [(f.severity, f.text) for f in find(ACTIVE, quality, measures, thresholds, defects=defects)]
+    case = replace(case_of(ACTIVE, measures), thresholds=thresholds, defects=defects)
+    return [(f.severity, f.text) for f in find(case, quality)]
 
 
 def activity(state: ActivityState | None, measures: Measures | None = None) -> tuple[Finding, ...]:
     """The findings on an engine in this state, of which there is no level."""
-    return find(Activity(state, "why"), Quality(), measures, Thresholds())
+    return find(case_of(Activity(state, "why"), measures))
 
 
 def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
@@ -54,9 +63,8 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
 def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> None:
     """Or to upgrade for it."""
     for state in (ActivityState.OFF, None):
-        found = find(
-            Activity(state, "a diffusion model"), Quality(), measured(), Thresholds(), speculative=False
-        )
+        case = case_of(Activity(state, "a diffusion model"), measured())
+        found = find(replace(case, speculative=False))
         assert found == (
             Finding(HINT, "a diffusion model", "Nothing is to be done: no acceptance can be derived."),
         )
@@ -115,7 +123,7 @@ class TestAcceptance:
 
 
 def test_a_torn_answer_is_one_hint_that_says_all_that_is_torn_in_it() -> None:
-    (found,) = find(ACTIVE, Quality(), None, Thresholds(), defects=("this", "that"))
+    (found,) = find(replace(case_of(ACTIVE), defects=("this", "that")))
 
     assert (found.severity, found.text) == (HINT, "inconsistent sample: this; that")
     assert found.action.endswith(".")

@@ -22,11 +22,8 @@ from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
 from .payoff import Rule, apply_rules
 
 if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..economics.cost import CostProfile
-    from ..engines.reading import Counters
     from ..measures.measures import DraftShape, Measures
-    from .activity import Activity
+    from .case import Case
 
 
 #: How far the mean draft length of recorded requests may be from that of all, relative to it, before they
@@ -75,39 +72,6 @@ class Advice:
     schedule: tuple[ScheduleRow, ...] = ()
     schedule_config: str = ""
     schedule_note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What advice is drawn from.
-
-    Attributes:
-        activity: what the engine does.
-        measures: the judged window.
-        counters: cumulative counters at its end.
-        k: the present K.
-        method: how drafts are made.
-        profile: what steps cost, corrected by what was measured.
-        thresholds: for sample sizes and gains.
-        batch_sizes: the least and the most requests that were seen running in the window.
-        settled: whether the window is full.
-        vllm: whether the server is a vLLM, so that there is something to paste.
-        engines: engines that serve the model: ranks of data parallelism.
-        shape: how long drafts are, where records of single requests tell.
-    """
-
-    activity: Activity
-    measures: Measures | None
-    counters: Counters
-    k: int | None
-    method: str
-    profile: CostProfile
-    thresholds: Thresholds
-    batch_sizes: tuple[float, float] | None = None
-    settled: bool = True
-    vllm: bool = True
-    engines: int = 1
-    shape: DraftShape | None = None
 
 
 def advise(

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..economics.speculative_config import ScheduleRow, make_schedule
-from .advice import Action, Advice, Case, advise
+from .advice import Action, Advice, advise
 
 if TYPE_CHECKING:
-    from ..economics.speculative_config import Speculation
+    from .case import Case
     from .hysteresis import HysteresisState
 
 #: How often the schedule is drawn anew, as a share of the judged window.
@@ -39,15 +39,12 @@ class CurrentAdvice:
     scheduled_at: float | None = None
 
 
-def update_advice(
-    before: CurrentAdvice, case: Case, speculation: Speculation, time: float, window: float
-) -> CurrentAdvice:
+def update_advice(before: CurrentAdvice, case: Case, time: float, window: float) -> CurrentAdvice:
     """Return the advice in force after another sample.
 
     Args:
         before: the advice so far.
         case: what advice is drawn from.
-        speculation: what the operator says of the server, for what is to be pasted.
         time: now, in seconds.
         window: length of the judged window in seconds; so long another K must have been better.
     """
@@ -59,7 +56,7 @@ def update_advice(
         return after
     note = _no_schedule(advice, case)
     if note:
-        return replace(after, advice=_to_paste(replace(advice, schedule_note=note), (), case, speculation))
+        return replace(after, advice=_to_paste(replace(advice, schedule_note=note), (), case))
     moved = before.advice.num_speculative_tokens != advice.num_speculative_tokens
     due = moved or before.scheduled_at is None or not 0 <= time - before.scheduled_at < _SHARE * window
     if due:
@@ -68,7 +65,7 @@ def update_advice(
         prefer = advice.num_speculative_tokens or 0
         rows = make_schedule(lengths, case.profile, prefer=prefer, minimum_gain=gain)
         after = replace(after, schedule=rows, scheduled_at=time)
-    return replace(after, advice=_to_paste(advice, after.schedule, case, speculation))
+    return replace(after, advice=_to_paste(advice, after.schedule, case))
 
 
 def _no_schedule(advice: Advice, case: Case) -> str:
@@ -84,15 +81,13 @@ def _no_schedule(advice: Advice, case: Case) -> str:
     return ""
 
 
-def _to_paste(
-    advice: Advice, schedule: tuple[ScheduleRow, ...], case: Case, speculation: Speculation
-) -> Advice:
+def _to_paste(advice: Advice, schedule: tuple[ScheduleRow, ...], case: Case) -> Advice:
     wanted = advice.num_speculative_tokens
     most = max((row.num_speculative_tokens for row in schedule), default=0)
     return replace(
         advice,
-        speculative_config=speculation.with_k(wanted) if wanted and wanted != case.k else "",
+        speculative_config=case.speculation.with_k(wanted) if wanted and wanted != case.k else "",
         batch_sizes=case.batch_sizes,
         schedule=schedule,
-        schedule_config=speculation.with_k(most, schedule) if len(schedule) > 1 and most else "",
+        schedule_config=case.speculation.with_k(most, schedule) if len(schedule) > 1 and most else "",
     )

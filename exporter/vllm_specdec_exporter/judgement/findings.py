@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
     from ..measures.measures import Measures
     from .activity import Activity
+    from .case import Case
 
 
 class Severity(StrEnum):
@@ -33,6 +34,9 @@ class Finding:
     severity: Severity
     text: str
     action: str
+
+
+_NOT_JUDGED, _UNKNOWN, _NONE = Quality(), Payoff(), Advice()
 
 
 def of_payoff(payoff: Payoff, quality: Quality, advice: Advice, measures: Measures) -> list[Finding]:
@@ -133,47 +137,23 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
     return []
 
 
-__all__ = ["Finding", "Severity", "find"]
-
-_UNKNOWN, _NONE = Payoff(), Advice()
-
-
 def find(
-    activity: Activity,
-    quality: Quality,
-    measures: Measures | None,
-    thresholds: Thresholds,
-    payoff: Payoff = _UNKNOWN,
-    advice: Advice = _NONE,
-    *,
-    speculative: bool = True,
-    positions: int = 0,
-    configured_k: int | None = None,
-    defects: tuple[str, ...] = (),
-    mismatch: str = "",
-    unknown_method: bool = False,
+    case: Case, quality: Quality = _NOT_JUDGED, payoff: Payoff = _UNKNOWN, advice: Advice = _NONE
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, the gravest first.
 
     Args:
-        activity: its activity.
-        quality: its quality.
-        measures: the window that all were judged by, where it exists.
-        thresholds: the thresholds in force.
-        payoff: whether speculation is worth it.
+        case: the engine.
+        quality: how good its acceptance is.
+        payoff: whether speculation pays.
         advice: which K the engine should have.
-        speculative: False for a server whose counters are not those of speculative decoding.
-        positions: how many positions the server counts.
-        configured_k: K as the operator says it was configured.
-        defects: what was inconsistent in its newest sample.
-        mismatch: why the baseline cannot be compared with it.
-        unknown_method: whether its costs are assumed for want of a method.
     """
-    found = _of_activity(activity) if speculative else [_not_speculative(activity)]
+    activity, measures = case.activity, case.measures
+    found = _of_activity(activity) if case.speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:
         found += of_payoff(payoff, quality, advice, measures)
-        found += _of_acceptance(quality, measures, thresholds, payoff, advice)
-        if unknown_method and payoff.basis is Basis.ESTIMATED:
+        found += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
+        if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.ESTIMATED:
             found.append(
                 Finding(
                     Severity.HINT,
@@ -182,10 +162,12 @@ def find(
                     "as --cost.profile.",
                 )
             )
-    if mismatch:
+    if case.mismatch:
         found.append(
-            Finding(Severity.HINT, mismatch, "Until then, speedup is estimated instead of measured.")
+            Finding(Severity.HINT, case.mismatch, "Until then, speedup is estimated instead of measured.")
         )
+    positions = len(case.counters.accepted_tokens_per_position)
+    configured_k = case.speculation.num_speculative_tokens
     if positions and configured_k is not None and configured_k != positions:
         found.append(
             Finding(
@@ -195,11 +177,11 @@ def find(
                 "for counters of an earlier server in PROMETHEUS_MULTIPROC_DIR.",
             )
         )
-    if defects:
+    if case.defects:
         found.append(
             Finding(
                 Severity.HINT,
-                f"inconsistent sample: {'; '.join(defects)}",
+                f"inconsistent sample: {'; '.join(case.defects)}",
                 "A single one is a scrape torn between two counters and harmless; if they go on, "
                 "compare the server's /metrics with its version.",
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
@@ -11,11 +11,8 @@ from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
 from ..economics.speedup import Return, estimate, of_drafts, return_on_speculation
 from ..judgement.activity import Activity, ActivityState, judge_activity
-from ..judgement.advice import Case, correction
-from ..judgement.current_advice import update_advice
-from ..judgement.findings import find
-from ..judgement.payoff import Payoff, judge_payoff
-from ..judgement.quality import Quality, judge_quality
+from ..judgement.case import Case
+from ..judgement.judge import judge
 from ..measures.history import Sample
 from ..measures.measures import Measures, derive, derive_lifetime
 from ..measures.window import Delta, Window, look_back
@@ -34,30 +31,43 @@ if TYPE_CHECKING:
 _FULL = 0.9
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What is known of a server at one poll.
+
+    Attributes:
+        reading: its whole answer.
+        version: what it says on ``/version``, empty where it does not.
+        shapes: how long the drafts of each model are, from records of single requests.
+    """
+
+    reading: Reading
+    version: str = ""
+    shapes: Mapping[str, DraftShape] = field(default_factory=dict)
+
+    def mismatch(self, model_name: str, settings: Settings) -> str:
+        """Say why the baseline cannot be compared with this model, empty where it can."""
+        baseline = settings.baseline
+        return baseline.why_not(model_name, self.version) if baseline else ""
+
+
 def assess(
     engine: EngineReading,
     state: EngineState,
     time: float,
     settings: Settings,
-    reading: Reading,
-    *,
-    upstream_version: str,
-    mismatch: str,
-    shape: DraftShape | None = None,
+    server: Server,
 ) -> tuple[EngineState, EngineResult]:
-    """Return the state with the advice that now stands, and the result.
+    """Return the state with the advice in force, and the result.
 
     Args:
         engine: the newest answer on the engine.
         state: what is remembered of it, that answer included.
         time: of that answer, in seconds.
         settings: what the pipeline needs to know.
-        reading: the whole answer.
-        upstream_version: what the server says on ``/version``.
-        mismatch: why the baseline cannot be compared with this engine, empty where it can.
-        shape: how long drafts are, where records of single requests tell.
+        server: what is known of the server.
     """
-    spec = settings.speculation
+    spec, reading = settings.speculation, server.reading
     profile = deployed(settings.profile, settings.size_ratio, spec.draft_model, engine.key.model_name)
     deltas = [look_back(state.history, window, settings.slack) for window in settings.windows]
     windows = [
@@ -65,74 +75,58 @@ def assess(
         for window, delta in zip(settings.windows, deltas, strict=True)
         if delta is not None
     ]
-    positions = len(engine.counters.accepted_tokens_per_position)
-    k = positions or spec.num_speculative_tokens
+    k = len(engine.counters.accepted_tokens_per_position) or spec.num_speculative_tokens
     if engine.lifetime is not None:
         lifetime = engine.lifetime
         windows = [replace(measures, drafts=None) for measures in windows]  # V0 does not say
         windows.append(derive_lifetime(lifetime.lifetime_acceptance_ratio, lifetime.lifetime_efficiency, k))
-    activity = _activity(
-        engine,
-        deltas[settings.windows.index(settings.judged)],
-        settings,
-        speculative=reading.speculative,
-    )
     judged = next((m for m in windows if m.window == settings.judged.name), None)
-    quality, payoff = Quality(), Payoff()
-    if activity.state is ActivityState.ACTIVE and judged is not None:
-        others = [m for m in windows if m is not judged]
-        quality = judge_quality(judged, others, settings.thresholds)
-        unmeasured = "" if mismatch else _why_unmeasured(judged, settings)  # a finding tells of a mismatch
-        payoff = judge_payoff(judged, profile, settings.thresholds, unmeasured)
-    method = guess_method(spec.method, spec.draft_model)
-    unknown = profile.name == "unknown" and not method
+    mismatch = server.mismatch(engine.key.model_name, settings)
     case = Case(
-        activity=activity,
+        activity=_activity(
+            engine,
+            deltas[settings.windows.index(settings.judged)],
+            settings,
+            speculative=reading.speculative,
+        ),
         measures=judged,
         counters=engine.counters,
         k=k,
-        method=method,
-        profile=replace(profile, correction=correction(judged)) if judged else profile,
+        method=guess_method(spec.method, spec.draft_model),
+        profile=profile,
         thresholds=settings.thresholds,
+        other_windows=tuple(m for m in windows if m is not judged),
+        speculation=spec,
         batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
         settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
         vllm=reading.dialect.startswith("vllm"),
-        shape=shape,
         engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
+        shape=server.shapes.get(engine.key.model_name),
+        speculative=reading.speculative,
+        defects=state.latest_defects,
+        mismatch=mismatch,
+        unmeasured=_why_unmeasured(judged, settings) if judged and not mismatch else "",
     )
-    state = replace(
-        state, current_advice=update_advice(state.current_advice, case, spec, time, settings.judged.seconds)
-    )
-    return state, EngineResult(
+    judgement, advice = judge(case, state.current_advice, time, settings.judged.seconds)
+    return replace(state, current_advice=advice), EngineResult(
         model_name=engine.key.model_name,
         engine=engine.key.engine,
         deployment=Deployment(
             method=spec.method,
             draft_model=spec.draft_model,
             dialect=reading.dialect,
-            upstream_version=upstream_version,
+            upstream_version=server.version,
             cost_profile=profile.name,
         ),
-        activity=activity,
-        quality=quality,
-        payoff=payoff,
-        advice=state.current_advice.advice,
-        findings=find(
-            activity,
-            quality,
-            judged,
-            settings.thresholds,
-            payoff,
-            state.current_advice.advice,
-            speculative=reading.speculative,
-            positions=positions,
-            configured_k=spec.num_speculative_tokens,
-            defects=state.latest_defects,
-            mismatch=mismatch,
-            unknown_method=unknown,
-        ),
+        activity=judgement.activity,
+        quality=judgement.quality,
+        payoff=judgement.payoff,
+        advice=judgement.advice,
+        findings=judgement.findings,
         judged_window=settings.judged.name,
-        num_speculative_tokens=k if reading.speculative and activity.state is not ActivityState.OFF else None,
+        num_speculative_tokens=k
+        if reading.speculative and case.activity.state is not ActivityState.OFF
+        else None,
         scheduled_num_speculative_tokens=spec.scheduled_k(engine.load.requests_running),
         counters=engine.counters,
         load=engine.load,
@@ -236,25 +230,15 @@ def observe(
     An engine that the server no longer shows is forgotten, so label values that come and go cost nothing.
     """
     keep = settings.windows[-1].seconds + settings.slack
+    server = Server(reading, upstream_version, shapes or {})
     after: dict[EngineKey, EngineState] = {}
     results = []
     for engine in reading.engines:
-        key, baseline = engine.key, settings.baseline
-        mismatch = baseline.why_not(key.model_name, upstream_version) if baseline else ""
+        key = engine.key
+        baseline = None if server.mismatch(key.model_name, settings) else settings.baseline
         sample = Sample(time, engine.counters, engine.load.requests_running, latencies=engine.latencies)
-        state = states.get(key, EngineState()).observe(
-            sample, keep, engine.defects, None if mismatch else baseline
-        )
-        after[key], result = assess(
-            engine,
-            state,
-            time,
-            settings,
-            reading,
-            upstream_version=upstream_version,
-            mismatch=mismatch,
-            shape=(shapes or {}).get(key.model_name),
-        )
+        state = states.get(key, EngineState()).observe(sample, keep, engine.defects, baseline)
+        after[key], result = assess(engine, state, time, settings, server)
         results.append(result)
     return after, tuple(results)
 
