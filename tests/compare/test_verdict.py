@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compare.sides import DRAFTING, side
 from vllm_specdec_exporter.commands.compare import (
     ClaimOutcome,
-    Outcome,
+    SpeedComparison,
     compare_load,
     judge_claim,
     judge_gain,
@@ -35,13 +35,13 @@ def only(name: str, *latencies: Latency) -> Any:
 
 
 FASTER, SLOWER, NO_DIFFERENCE, UNKNOWN = (
-    Outcome.FASTER,
-    Outcome.SLOWER,
-    Outcome.NO_DIFFERENCE,
-    Outcome.UNKNOWN,
+    SpeedComparison.FASTER,
+    SpeedComparison.SLOWER,
+    SpeedComparison.NO_DIFFERENCE,
+    SpeedComparison.UNKNOWN,
 )
 #: What is said of B beside A.
-SPEEDS: list[tuple[Any, Any, Outcome, str]] = [
+SPEEDS: list[tuple[Any, Any, SpeedComparison, str]] = [
     (
         side("B", 0.0142),
         side("A"),
@@ -107,7 +107,10 @@ def test_speed_is_said_with_its_interval_or_why_it_cannot_be_told() -> None:
 def test_exchanging_the_sides_exchanges_the_verdict(per_token: float, requests: int, spread: float) -> None:
     one, other = side("A", spread=spread), side("B", per_token, float(requests), spread=spread)
     there, back = judge_speed(other, one), judge_speed(one, other)
-    opposite = {Outcome.FASTER: Outcome.SLOWER, Outcome.SLOWER: Outcome.FASTER}
+    opposite = {
+        SpeedComparison.FASTER: SpeedComparison.SLOWER,
+        SpeedComparison.SLOWER: SpeedComparison.FASTER,
+    }
     assert back.outcome is opposite.get(there.outcome, there.outcome)
     assert back.low == pytest.approx(1 / there.high)
     assert back.high == pytest.approx(1 / there.low)
@@ -146,7 +149,7 @@ def test_what_the_load_could_explain_is_no_difference_and_what_is_beyond_stands(
 
 def test_a_side_that_was_more_loaded_and_still_is_faster_is_called_so() -> None:
     speed = judge_speed(other_rate("B", 0.0142, 40.0), loaded("A", 0.02, 10.0))
-    assert speed.outcome is Outcome.FASTER
+    assert speed.outcome is SpeedComparison.FASTER
     assert speed.low == pytest.approx(speed.speedup.low if speed.speedup else 0)
     assert (speed.high or 0) > 4
 
@@ -157,7 +160,7 @@ def test_fewer_requests_at_a_time_because_of_speed_are_no_other_load() -> None:
     load = compare_load(fast, slow)
     assert (load.side or 0) < (load.reference or 0) / 1.25
     assert (load.same, load.same_requests, load.overstated) == (True, True, 1.0)
-    assert judge_speed(fast, slow).outcome is Outcome.FASTER
+    assert judge_speed(fast, slow).outcome is SpeedComparison.FASTER
 
 
 def test_load_is_told_per_engine() -> None:

@@ -14,7 +14,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.measures.window import Window
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
-from vllm_specdec_exporter.serve.configuration import Config, load
+from vllm_specdec_exporter.serve.configuration import ServeConfig, load
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.settings import UpstreamConfig
 
@@ -29,7 +29,7 @@ def variables(**values: str) -> dict[str, str]:
 _FLAGS = {option.name.replace(".", "_").replace("-", "_"): option.name for option in OPTIONS}
 
 
-def from_flags(**values: Any) -> Config:
+def from_flags(**values: Any) -> ServeConfig:
     """Flags by their names with `_` for `.`, such as ``poll_interval``."""
     return load({_FLAGS[name]: value for name, value in values.items()}, {})
 

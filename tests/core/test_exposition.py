@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import labels, lines, refusal
-from vllm_specdec_exporter.exposition.text import Line, MalformedExposition, Selection, parse_labels
+from vllm_specdec_exporter.exposition.text import MalformedExposition, SampleLine, Selection, parse_labels
 
 SELECTION = Selection({"x_total"})
 
@@ -16,7 +16,7 @@ label_values = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 nasty_values = st.text(st.sampled_from(list('\\"\n{},= n#\r\t\u2028é')), max_size=12)
 
 
-def read(*samples: str) -> list[Line]:
+def read(*samples: str) -> list[SampleLine]:
     return list(SELECTION.lines(lines(*samples)))
 
 
@@ -64,10 +64,10 @@ class TestReading:
     def test_a_line_gives_its_name_its_labels_and_its_value(self) -> None:
         """NaN is a value of the format; whether a series may have it is not decided here."""
         assert {text: read(text) for text in LINES} == {
-            text: [Line("x_total", pairs, 3.0)] for text, pairs in LINES.items()
+            text: [SampleLine("x_total", pairs, 3.0)] for text, pairs in LINES.items()
         }
         assert {text: read(f"x_total {text}") for text in VALUES} == {
-            text: [Line("x_total", (), value)] for text, value in VALUES.items()
+            text: [SampleLine("x_total", (), value)] for text, value in VALUES.items()
         }
         (line,) = read("x_total NaN")
         assert str(line.value) == "nan"
@@ -95,7 +95,7 @@ class TestLabels:
         """Any label value, also with quotes, braces, backslashes and newlines, is read as it was meant."""
         (line,) = SELECTION.lines(lines(f"x_total{labels(pairs)} 3"))
 
-        assert Line("x_total", tuple(sorted(pairs.items())), 3.0) == line
+        assert SampleLine("x_total", tuple(sorted(pairs.items())), 3.0) == line
 
     def test_an_unknown_escape_stays_as_written(self) -> None:
         """Prometheus itself keeps a backslash that begins no known escape."""

@@ -20,7 +20,7 @@ from vllm_specdec_exporter.observe.result import ExporterResult, Reload
 from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.serve.configuration import load
 from vllm_specdec_exporter.serve.poller import Poller
-from vllm_specdec_exporter.serve.upstream import Answer, PollError
+from vllm_specdec_exporter.serve.upstream import PollError, UpstreamResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -135,12 +135,12 @@ class _Replayed:
         self._clock, self._version = clock, version
         self._polls = 0
 
-    async def fetch(self) -> Answer:
+    async def fetch(self) -> UpstreamResponse:
         self._polls += 1
         self._clock.now += _POLL_SECONDS[self._polls % len(_POLL_SECONDS)]
         if self.body is None:
             raise PollError("refused", "nothing listens there")
-        return Answer(self.body, "text/plain; version=0.0.4")
+        return UpstreamResponse(self.body, "text/plain; version=0.0.4")
 
     async def version(self, _seconds: float) -> str:
         return self._version

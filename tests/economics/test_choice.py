@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from economics.servers import survival_of
 from support.builders import requests
 from vllm_specdec_exporter.economics import BUILTIN
-from vllm_specdec_exporter.economics.choice import CLUSTERING, Sample, choose
+from vllm_specdec_exporter.economics.choice import CLUSTERING, AcceptanceSample, choose
 
 conditionals = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
@@ -105,17 +105,20 @@ class TestSample:
         """The sums over positions give what every single number of accepted tokens gives."""
         survival = survival_of(conditional)
         k, m = min(k, len(survival)), min(m, len(survival))
-        found = Sample(survival, drafts).error_of_difference((k, cost), (m, other_cost))
+        found = AcceptanceSample(survival, drafts).error_of_difference((k, cost), (m, other_cost))
         expected = math.sqrt(CLUSTERING / drafts) * spread(survival, (k, cost), (m, other_cost))
 
         assert found == pytest.approx(expected, abs=1e-6)
 
     def test_errors(self) -> None:
         """None where every draft goes alike; four times the drafts halve it; what two K share cancels out."""
-        assert [Sample(always, 10).error_of_length(2) for always in ((1.0, 1.0), (0.0, 0.0))] == [0, 0]
-        few, many = Sample((0.8, 0.5), 100), Sample((0.8, 0.5), 400)
+        assert [AcceptanceSample(always, 10).error_of_length(2) for always in ((1.0, 1.0), (0.0, 0.0))] == [
+            0,
+            0,
+        ]
+        few, many = AcceptanceSample((0.8, 0.5), 100), AcceptanceSample((0.8, 0.5), 400)
         assert few.error_of_length(2) == pytest.approx(2 * many.error_of_length(2))
-        sample = Sample((0.8, 0.6, 0.5), 1_000)
+        sample = AcceptanceSample((0.8, 0.6, 0.5), 1_000)
         apart = math.hypot(sample.error_of_length(3), sample.error_of_length(2))
         assert sample.error_of_difference((3, 1.0), (2, 1.0)) < apart / 2
 

@@ -22,7 +22,7 @@ from vllm_specdec_exporter.requests.grouping import (
     Temperatures,
     parse_rule,
 )
-from vllm_specdec_exporter.requests.judgement import Load, RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost, RequestSettings
 from vllm_specdec_exporter.requests.observation import DraftRecord, RecordState, Source
 from vllm_specdec_exporter.requests.openai_api import ROUTES
 from vllm_specdec_exporter.requests.result import ObservationCount, TapResult
@@ -256,23 +256,26 @@ class TestNames:
 class TestLoad:
     PROFILE = for_method("draft_model")
 
-    def speedups(self, loads: dict[str, Load]) -> list[float | None]:
+    def speedups(self, loads: dict[str, BatchCost]) -> list[float | None]:
         found = book(request(82), request(82, model_name="adapter")).result(0.0, loads)
         return [model.groups[0].estimated_speedup for model in found.models]
 
     def test_of_the_model(self) -> None:
         """Each model's requests are judged at the load of its own server."""
-        loads = {"m": Load(4, self.PROFILE), "adapter": Load(64, self.PROFILE)}
+        loads = {"m": BatchCost(4, self.PROFILE), "adapter": BatchCost(64, self.PROFILE)}
         own = [5.1 / self.PROFILE.step_cost(5, batch) for batch in (64, 4)]
 
         assert self.speedups(loads) == pytest.approx(own)
 
     def test_an_adapter(self) -> None:
         """A model that no server names runs on the only one there is; of several none is picked."""
-        assert self.speedups({"base": Load(4, self.PROFILE)}) == pytest.approx(
+        assert self.speedups({"base": BatchCost(4, self.PROFILE)}) == pytest.approx(
             [5.1 / self.PROFILE.step_cost(5, 4)] * 2
         )
-        assert self.speedups({"a": Load(4, self.PROFILE), "b": Load(8, self.PROFILE)}) == [None, None]
+        assert self.speedups({"a": BatchCost(4, self.PROFILE), "b": BatchCost(8, self.PROFILE)}) == [
+            None,
+            None,
+        ]
         assert self.speedups({}) == [None, None]
 
 

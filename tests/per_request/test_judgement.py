@@ -17,7 +17,7 @@ from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
 from vllm_specdec_exporter.requests.grouping import OTHER
-from vllm_specdec_exporter.requests.judgement import Load, RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost, RequestSettings
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.result import Outcome
 
@@ -41,7 +41,7 @@ def judged(
     book = RequestAggregator(RequestSettings(), thresholds, (Source.TAP,))
     for observation in requests:
         book.add(observation, Source.TAP, 0.0)
-    (model,) = book.result(0.0, {} if batch is None else {"m": Load(batch, PROFILE)}).models
+    (model,) = book.result(0.0, {} if batch is None else {"m": BatchCost(batch, PROFILE)}).models
     return model
 
 

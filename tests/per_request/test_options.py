@@ -13,12 +13,12 @@ from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.openai_api import Asked
 from vllm_specdec_exporter.serve import configuration as config
-from vllm_specdec_exporter.serve.request_intake import Requests
+from vllm_specdec_exporter.serve.request_intake import RequestIntake
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.serve.configuration import Config
+    from vllm_specdec_exporter.serve.configuration import ServeConfig
 
 VARIABLE = "VLLM_SPECDEC_EXPORTER_REQUESTS_TYPE_HEADER"
 CHATS = "/v1/chat/completions"
@@ -26,7 +26,7 @@ CHATS = "/v1/chat/completions"
 
 def load(
     flags: dict[str, Any] | None = None, environment: dict[str, str] | None = None, file: str = ""
-) -> Config:
+) -> ServeConfig:
     return config.load(flags or {}, environment or {}, file)
 
 
@@ -42,7 +42,7 @@ def test_no_type_header(tmp_path: Path) -> None:
     A flag beats the environment, which beats the file. Rules go on, also where they look into that header.
     """
 
-    def kind(found: Config) -> str:
+    def kind(found: ServeConfig) -> str:
         return found.requests.classification.type_of(CHATS, {"x-request-type": "ada"}, Asked())
 
     named = {"requests.type-header": "X-Request-Type"}
@@ -119,7 +119,7 @@ class TestRoom:
 
     def test_the_log_tells_once_of_each_kind_of_name(self, caplog: pytest.LogCaptureFixture) -> None:
         """However many requests come with names for which there is no room, also after a reload."""
-        found = Requests(load({"push.bearer-token-file": __file__}), lambda: 0.0)
+        found = RequestIntake(load({"push.bearer-token-file": __file__}), lambda: 0.0)
         with caplog.at_level(logging.WARNING):
             for number in range(50):
                 found.observe(Source.PUSH, request(82, request_type=f"t{number}"))

@@ -16,8 +16,8 @@ from vllm_specdec_exporter.requests.recent_window import (
     LEAST_DRAFTS,
     MOST_WORST,
     SLICES,
+    RecentWindow,
     Slice,
-    Window,
     badness,
 )
 from vllm_specdec_exporter.requests.result import outcome_of
@@ -30,7 +30,9 @@ LENGTH = 1800.0
 SLICE = LENGTH / SLICES
 
 
-def add(window: Window | Slice, observation: Observation, time: float = 0.0, key: GroupKey = KEY) -> None:
+def add(
+    window: RecentWindow | Slice, observation: Observation, time: float = 0.0, key: GroupKey = KEY
+) -> None:
     assert observation.record is not None
     outcome = outcome_of(observation.record.acceptance_ratio, Thresholds())
     assert outcome is not None
@@ -44,9 +46,9 @@ def held(found: Slice) -> int:
     return sum(group.count for group in found.groups.values())
 
 
-def window_of(*times: float) -> Window:
+def window_of(*times: float) -> RecentWindow:
     """A window with a request at each of these times."""
-    found = Window(LENGTH)
+    found = RecentWindow(LENGTH)
     for time in times:
         add(found, request(82, record=record([(4, 2)] * 5)), time)
     return found
@@ -69,7 +71,7 @@ class TestEdges:
         requests = sorted(requests)
         now = requests[-1][0] if requests else 0.0
         oldest = now // SLICE - SLICES + 1
-        every, left = Window(LENGTH), Window(LENGTH)
+        every, left = RecentWindow(LENGTH), RecentWindow(LENGTH)
         for time, accepted, kind in requests:
             for window in (every, left) if time // SLICE >= oldest else (every,):
                 steps = [(4, accepted % 5)] * 5 + [(accepted % 7, 0)]
@@ -143,7 +145,7 @@ class TestWorst:
     @given(st.lists(st.tuples(st.integers(0, 20), st.integers(20, 40), st.integers(0, 200)), max_size=60))
     def test_against_sorting_all(self, requests: list[tuple[int, int, int]]) -> None:
         """Over any slices: the lowest acceptance of all that lose, and of equals those that drafted most."""
-        window = Window(LENGTH)
+        window = RecentWindow(LENGTH)
         for accepted, drafted, slice_ in sorted(requests, key=lambda each: each[2]):
             add(window, request(accepted, drafted), slice_ * SLICE)
         now = max((slice_ for *_, slice_ in requests), default=0)

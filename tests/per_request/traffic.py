@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.judgement import Load, RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost, RequestSettings
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, Source
 
 if TYPE_CHECKING:
@@ -157,5 +157,5 @@ def known(
     for observation in more:
         book.add(observation, Source.PUSH, 0.0)
     models = {kind.model for kind in kinds}
-    loads = {} if batch is None else {model: Load(batch, PROFILE) for model in models}
+    loads = {} if batch is None else {model: BatchCost(batch, PROFILE) for model in models}
     return book.result(later, loads, tap)

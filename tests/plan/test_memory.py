@@ -14,9 +14,9 @@ from vllm_specdec_exporter.commands.plan import (
     PRECISIONS,
     Drafter,
     Gpus,
-    Load,
     Memory,
-    Model,
+    ModelSize,
+    PlannedLoad,
     account,
     estimate_head,
     from_architecture,
@@ -29,19 +29,19 @@ TARGET = from_parameters(70 * 10**9, BF16)
 DRAFT = from_parameters(8 * 10**9, BF16)
 
 
-def model(config: dict[str, Any]) -> Model:
+def model(config: dict[str, Any]) -> ModelSize:
     return from_architecture(read_architecture(config), BF16)
 
 
 def reckon(
-    target: Model,
-    draft: Model | None,
+    target: ModelSize,
+    draft: ModelSize | None,
     gpus: Gpus,
-    load: Load | None = None,
+    load: PlannedLoad | None = None,
     drafter: Drafter = Drafter.MODEL,
     kv_bytes: float = 2,
 ) -> Memory:
-    return account(target, draft, drafter, gpus, load or Load(), kv_bytes)
+    return account(target, draft, drafter, gpus, load or PlannedLoad(), kv_bytes)
 
 
 @given(
@@ -63,7 +63,7 @@ def test_the_draft_shrinks_the_budget_one_for_one(
 
 def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
     """Llama-3.1 in BF16: 327,680 bytes a token for the 70B, 131,072 more for the 8B."""
-    memory = reckon(model(LLAMA_70B), model(LLAMA_8B), Gpus(2, 141e9, 0.9), Load(8192, 32))
+    memory = reckon(model(LLAMA_70B), model(LLAMA_8B), Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32))
     assert memory.before.bytes_per_token == 327_680
     assert memory.after is not None
     assert memory.after.bytes_per_token == 327_680 + 131_072
@@ -92,7 +92,7 @@ def test_a_latent_cache_is_copied_to_every_gpu() -> None:
 
 def test_what_is_not_known_stays_unknown() -> None:
     """Without dimensions there are no tokens; without the heads' size no room after."""
-    memory = reckon(TARGET, None, Gpus(2, 141e9, 0.9), Load(8192, 32), Drafter.HEAD)
+    memory = reckon(TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), Drafter.HEAD)
     assert memory.after is None
     assert memory.draft is None
     assert memory.draft_share is None
@@ -110,7 +110,7 @@ def test_a_drafts_cache_of_unknown_size_is_said_to_be_missing() -> None:
 @given(batch=st.integers(1, 500), context=st.integers(1, 100_000), memory=st.floats(17e9, 3e11))
 def test_a_batch_fits_if_and_only_if_its_tokens_do(batch: int, context: int, memory: float) -> None:
     found = reckon(
-        model(LLAMA_8B), None, Gpus(1, memory, 0.9), Load(context, batch), drafter=Drafter.LOOKUP
+        model(LLAMA_8B), None, Gpus(1, memory, 0.9), PlannedLoad(context, batch), drafter=Drafter.LOOKUP
     ).before
     assert found.tokens is not None
     assert found.requests is not None

@@ -18,8 +18,8 @@ from vllm_specdec_exporter.commands.plan import (
     Conclusion,
     Facts,
     Gpus,
-    Load,
     Objective,
+    PlannedLoad,
     Question,
     Verdict,
     from_architecture,
@@ -41,7 +41,7 @@ def test_nothing_speaks_against_a_good_plan() -> None:
 
 
 def test_nothing_that_is_not_said_is_assumed() -> None:
-    plan = make_plan(replace(GOOD, facts=Facts(), load=Load()))
+    plan = make_plan(replace(GOOD, facts=Facts(), load=PlannedLoad()))
     assert plan.conclusion is Conclusion.MEASURE_FIRST
     assert {item.holds for item in (*plan.checklist.use, *plan.checklist.leave_off)} == {Answer.UNKNOWN}
     for name in ("same_family", "same_tokenizer", "batch_fits"):
@@ -118,13 +118,13 @@ def test_a_draft_that_does_not_fit_fails() -> None:
 def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
     alone = check(make_plan(replace(GOOD, gpus=Gpus(1, 80e9, 0.9))), "kv_budget")
     assert "the target alone does not fit" in alone.text
-    found = check(make_plan(replace(GOOD, gpus=Gpus(2, 90e9, 0.9), load=Load(131072, 1))), "kv_budget")
+    found = check(make_plan(replace(GOOD, gpus=Gpus(2, 90e9, 0.9), load=PlannedLoad(131072, 1))), "kv_budget")
     assert found.verdict is Verdict.FAIL
     assert "not even one request of 131,072 tokens" in found.text
 
 
 def test_a_batch_that_no_longer_fits_is_a_reason_to_leave_it_off() -> None:
-    plan = make_plan(replace(GOOD, gpus=Gpus(2, 141e9, 0.9), load=Load(8192, 32)))
+    plan = make_plan(replace(GOOD, gpus=Gpus(2, 141e9, 0.9), load=PlannedLoad(8192, 32)))
     assert check(plan, "batch_fits").verdict is Verdict.WARN
     assert use(plan, "headroom").holds is Answer.NO
     assert leave_off(plan, "memory_bound").holds is Answer.YES
@@ -134,7 +134,7 @@ def test_a_batch_that_no_longer_fits_is_a_reason_to_leave_it_off() -> None:
 
 def test_lookup_is_never_bound_by_memory_of_its_own() -> None:
     question = replace(
-        GOOD, method=METHODS["ngram"], draft=None, gpus=Gpus(2, 141e9, 0.9), load=Load(131072, 64)
+        GOOD, method=METHODS["ngram"], draft=None, gpus=Gpus(2, 141e9, 0.9), load=PlannedLoad(131072, 64)
     )
     plan = make_plan(question)
     assert leave_off(plan, "memory_bound").holds is Answer.NO
@@ -257,7 +257,7 @@ def test_the_speedup_is_expected_tokens_over_the_cost_of_a_step() -> None:
 
 
 def test_a_batch_of_ones_own_has_its_row() -> None:
-    plan = make_plan(replace(GOOD, load=Load(1024, 48)))
+    plan = make_plan(replace(GOOD, load=PlannedLoad(1024, 48)))
     assert plan.outlook.at(48).step_cost > plan.outlook.at(32).step_cost
     assert "at batch 48" in check(plan, "speedup").text
 

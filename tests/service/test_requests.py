@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vllm_specdec_exporter.requests.result import ModelRequests, RequestsResult
-    from vllm_specdec_exporter.serve.configuration import Config
+    from vllm_specdec_exporter.serve.configuration import ServeConfig
 
 REFUSING = "http://127.0.0.1:1"
 TAP = {"tap.listen-address": "127.0.0.1:0"}
@@ -275,7 +275,7 @@ class TestAdvice:
 
 def load(
     flags: dict[str, Any] | None = None, environment: dict[str, str] | None = None, file: str = ""
-) -> Config:
+) -> ServeConfig:
     return config.load(flags or {}, environment or {}, file)
 
 
@@ -331,7 +331,7 @@ FORMS: dict[str, tuple[Any, str, Any, Any]] = {
 WITH = {"tap.listen-address": ":0", "requests.tenant-header": "X-Tenant", "requests.tenant": ["acme"]}
 
 
-def made_of(found: Config) -> dict[str, Any]:
+def made_of(found: ServeConfig) -> dict[str, Any]:
     """What the options became, by name."""
     tap, requests = found.tap, found.requests
     assert tap is not None

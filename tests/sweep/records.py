@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.commands.sweep import (
     CellResult,
-    Distribution,
     Interval,
     ServerIdentity,
     Setup,
     Status,
     SweepRecord,
+    TimeSummary,
 )
-from vllm_specdec_exporter.commands.sweep.record import Acceptance
+from vllm_specdec_exporter.commands.sweep.record import CellAcceptance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def result(
 ) -> CellResult:
     found = None
     if ratio is not None:
-        found = Acceptance(
+        found = CellAcceptance(
             drafts=600,
             draft_tokens=1800,
             accepted_tokens=round(1800 * ratio),
@@ -68,9 +68,9 @@ def result(
         completion_tokens=2048,
         generated_tokens=2048.0,
         tokens_per_second=163.84,
-        ttft=Distribution(16, 0.12, 0.1, 0.2, 0.3),
-        tpot=Distribution(16, slow, slow, slow * 1.2, slow * 1.5),
-        latency=Distribution(16, 1.2, 1.1, 2.0, 2.2),
+        ttft=TimeSummary(16, 0.12, 0.1, 0.2, 0.3),
+        tpot=TimeSummary(16, slow, slow, slow * 1.2, slow * 1.5),
+        latency=TimeSummary(16, 1.2, 1.1, 2.0, 2.2),
         acceptance_ratio=ratio,
         acceptance_interval=None if ratio is None else Interval(ratio - reach, ratio + reach, unit, 16),
         mean_acceptance_length=None if ratio is None else 1 + 3 * ratio,

@@ -7,7 +7,7 @@ import io
 from sweep.records import result
 from vllm_specdec_exporter.commands.sweep import Status
 from vllm_specdec_exporter.commands.sweep.grid import Cell
-from vllm_specdec_exporter.commands.sweep.progress import Bar, Lines, span
+from vllm_specdec_exporter.commands.sweep.progress import Lines, ProgressBar, span
 
 CELL = Cell("code", 4, 0.4)
 
@@ -39,7 +39,7 @@ def test_lines_tell_each_cell_and_what_is_left() -> None:
 
 def test_the_bar_is_drawn_over_itself_and_taken_away() -> None:
     stream, clock = io.StringIO(), Clock()
-    bar = Bar(stream, 100, clock)
+    bar = ProgressBar(stream, 100, clock)
     bar.begin(4, 0)
     bar.cell(CELL, 4)
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_the_bar_is_drawn_over_itself_and_taken_away() -> None:
 
 def test_a_cell_with_trouble_gets_a_line_also_beside_the_bar() -> None:
     stream = io.StringIO()
-    bar = Bar(stream, 100, Clock())
+    bar = ProgressBar(stream, 100, Clock())
     bar.begin(2, 0)
     bar.cell(CELL, 4)
     bar.finished(result(0.4, 0.7, status=Status.DISTURBED, reasons=("others",)))
@@ -69,7 +69,7 @@ def test_a_cell_with_trouble_gets_a_line_also_beside_the_bar() -> None:
 
 def test_the_bar_is_never_wider_than_the_terminal() -> None:
     for width in (10, 40, 80):
-        bar = Bar(io.StringIO(), width, Clock())
+        bar = ProgressBar(io.StringIO(), width, Clock())
         bar.begin(100, 99)
         bar.cell(Cell("a" * 200, 4, 0.4), 4)
         assert len(bar.line()) < width

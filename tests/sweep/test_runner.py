@@ -15,11 +15,11 @@ from sweep.records import names_in
 from vllm_specdec_exporter.commands.sweep import (
     Message,
     OtherTraffic,
-    Progress,
     Prompt,
     PromptSet,
     Status,
     SweepPlan,
+    SweepProgress,
     Unreachable,
     endpoint,
     load_record,
@@ -31,7 +31,7 @@ from vllm_specdec_exporter.config.options import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.commands.sweep import CellResult, Outcome
+    from vllm_specdec_exporter.commands.sweep import CellResult, SweepOutcome
 
 PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))
 PLAN = SweepPlan(
@@ -39,7 +39,7 @@ PLAN = SweepPlan(
 )
 
 
-class Said(Progress):
+class Said(SweepProgress):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class Said(Progress):
 
 
 async def sweep(
-    server: FakeServer, directory: Path | None = None, progress: Progress | None = None, **changes: Any
-) -> Outcome:
+    server: FakeServer, directory: Path | None = None, progress: SweepProgress | None = None, **changes: Any
+) -> SweepOutcome:
     """Run the usual plan, with changes, against a server."""
     more = {} if progress is None else {"progress": progress}
     return await run_sweep(replace(PLAN, **changes), endpoint(server.url), directory=directory, **more)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter.commands.sweep.statistics import (
-    Distribution,
+    TimeSummary,
     acceptance_interval,
     cluster_interval,
     distribution,
@@ -19,7 +19,7 @@ from vllm_specdec_exporter.commands.sweep.statistics import (
     pooled,
     t_quantile,
 )
-from vllm_specdec_exporter.commands.sweep.stream import Answer, DraftRecord
+from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer, StreamedDrafts
 from vllm_specdec_exporter.economics.choice import CLUSTERING
 from vllm_specdec_exporter.measures.window import Delta
 
@@ -40,8 +40,8 @@ def test_a_higher_percentile_is_no_lower(times: list[float], one: float, other: 
 
 def test_percentiles_are_interpolated() -> None:
     found = distribution([4.0, None, 1.0, 3.0, 2.0])
-    assert found == Distribution(4, 2.5, 2.5, pytest.approx(3.85), pytest.approx(3.97))
-    assert distribution([None]) == Distribution()
+    assert found == TimeSummary(4, 2.5, 2.5, pytest.approx(3.85), pytest.approx(3.97))
+    assert distribution([None]) == TimeSummary()
 
 
 def test_the_t_quantile_is_that_of_the_tables() -> None:
@@ -77,15 +77,15 @@ def test_one_request_has_no_interval() -> None:
     assert cluster_interval([(0, 0), (0, 0)], "request") is None
 
 
-def answers_of(requests: int, spread: float, random_: random.Random) -> list[Answer]:
+def answers_of(requests: int, spread: float, random_: random.Random) -> list[StreamedAnswer]:
     """Return answers of 50 drafts each, whose requests have acceptances of their own around 0.6."""
     found = []
     for number in range(requests):
         own = min(1.0, max(0.0, random_.gauss(0.6, spread)))
         accepted = [sum(random_.random() < own for _ in range(4)) for _ in range(50)]
         histogram = tuple(accepted.count(j) for j in range(5))
-        record = DraftRecord(50, 200, sum(accepted), histogram)
-        found.append(Answer(number, number, completion_tokens=250, drafts=record))
+        record = StreamedDrafts(50, 200, sum(accepted), histogram)
+        found.append(StreamedAnswer(number, number, completion_tokens=250, drafts=record))
     return found
 
 
@@ -108,9 +108,9 @@ def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> No
 
 
 def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
-    records = [DraftRecord(10, 40, accepted) for accepted in (10, 20, 30, 10, 20, 30)]
-    recur = [Answer(i, i % 3, drafts=record) for i, record in enumerate(records)]
-    apart = [Answer(i, i, drafts=record) for i, record in enumerate(records)]
+    records = [StreamedDrafts(10, 40, accepted) for accepted in (10, 20, 30, 10, 20, 30)]
+    recur = [StreamedAnswer(i, i % 3, drafts=record) for i, record in enumerate(records)]
+    apart = [StreamedAnswer(i, i, drafts=record) for i, record in enumerate(records)]
     together, single = acceptance_interval(recur), acceptance_interval(apart)
     assert together is not None
     assert single is not None
@@ -121,7 +121,7 @@ def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
 
 
 def test_a_single_prompt_leaves_the_requests_as_units() -> None:
-    answers = [Answer(i, 0, drafts=DraftRecord(10, 40, 10 + i)) for i in range(4)]
+    answers = [StreamedAnswer(i, 0, drafts=StreamedDrafts(10, 40, 10 + i)) for i in range(4)]
     found = acceptance_interval(answers)
     assert found is not None
     assert (found.unit, found.units) == ("request", 4)
@@ -146,7 +146,7 @@ def test_nothing_or_everything_accepted_is_no_certainty(
     accepted: int, ends: tuple[float, float], by_draft_ends: tuple[float, float]
 ) -> None:
     histogram = (25, 0) if accepted == 0 else (0, 25)
-    answers = [Answer(i, i, drafts=DraftRecord(25, 40, accepted, histogram)) for i in range(4)]
+    answers = [StreamedAnswer(i, i, drafts=StreamedDrafts(25, 40, accepted, histogram)) for i in range(4)]
     by_request = acceptance_interval(answers)
     by_draft = draft_interval(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200))
     assert by_request is not None
@@ -159,7 +159,7 @@ def test_nothing_or_everything_accepted_is_no_certainty(
 
 
 def test_records_add_up_to_positions() -> None:
-    records = [DraftRecord(3, 6, 3, (1, 1, 1)), DraftRecord(2, 8, 7, (0, 0, 0, 1, 1))]
+    records = [StreamedDrafts(3, 6, 3, (1, 1, 1)), StreamedDrafts(2, 8, 7, (0, 0, 0, 1, 1))]
     found = pooled(records, 15.0, 2.0)
     assert (found.drafts, found.draft_tokens, found.accepted_tokens) == (5, 14, 10)
     assert found.accepted_tokens_per_position == (4, 3, 2, 1)

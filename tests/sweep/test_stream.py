@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vllm_specdec_exporter.commands.sweep.stream import DraftRecord, Stream, StreamError, error_message
+from vllm_specdec_exporter.commands.sweep.stream import Stream, StreamedDrafts, StreamError, error_message
 
 
 def chunk(text: str = "", finish: str | None = None, **delta: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_the_record_of_the_drafts_comes_with_the_usage() -> None:
         "acceptance_histogram": [1, 2, 0, 1],
     }
     answer = read((100.2, chunk("a")), (100.5, usage(9, metrics={"speculative_decoding": record})))
-    assert answer.drafts == DraftRecord(4, 12, 5, (1, 2, 0, 1))
+    assert answer.drafts == StreamedDrafts(4, 12, 5, (1, 2, 0, 1))
 
 
 def test_an_answer_without_a_usable_record_is_an_answer() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.serve.tap.observer import Observer, Watch, look
+from vllm_specdec_exporter.serve.tap.observer import ObservationContext, Observer, look
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,9 @@ class Watched:
     told: list[Observation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.watch = Watch(self.told.append, self.classification, lambda: self.now, lambda: 1e9 + self.now)
+        self.watch = ObservationContext(
+            self.told.append, self.classification, lambda: self.now, lambda: 1e9 + self.now
+        )
         self.observer = Observer(self.watch)
 
     def client(self, *parts: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.builders import refusal
 from support.commands import Outcome, run_here
 from support.programs import find_program
-from vllm_specdec_exporter.serve.web_config.document import Source, WebConfig, parse
+from vllm_specdec_exporter.serve.web_config.document import WebConfig, WebConfigFile, parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from webconfig.pki import Pki
 
@@ -44,7 +44,7 @@ def test_good(folder: Path) -> None:
     """What is right is taken, and Prometheus' own checker takes it too."""
     wrong = []
     for name in GOOD:
-        loaded = Source(str(folder / name)).load()
+        loaded = WebConfigFile(str(folder / name)).load()
         complaint = _complaint(folder / name)
         if name == "client-sans.good.yml" and complaint:
             # Debian's Prometheus is older than this one setting.
@@ -69,7 +69,7 @@ def test_bad(folder: Path) -> None:
     wrong = []
     for name in BAD:
         expected = (folder / name).read_text().split("\n")[0].removeprefix("# ")
-        told = refusal(WebConfigError, Source(str(folder / name)).load)
+        told = refusal(WebConfigError, WebConfigFile(str(folder / name)).load)
         starts = told.startswith(expected.replace("FOLDER", str(folder)))
         if not (starts and told and told.isprintable()) or "$2" in told:
             wrong.append(f"{name}: {told!r} instead of {expected!r}")
@@ -89,7 +89,7 @@ def test_no_file(tmp_path: Path, content: bytes | None, why: str) -> None:
     """What is no file to read is told so."""
     if content is not None:
         (tmp_path / "web.yml").write_bytes(content)
-    assert refusal(WebConfigError, Source(str(tmp_path / "web.yml")).load) == why
+    assert refusal(WebConfigError, WebConfigFile(str(tmp_path / "web.yml")).load) == why
 
 
 def test_nothing_said(folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def _load(folder: Path, name: str) -> Loaded:
-    return Source(str(folder / f"{name}.good.yml")).load()
+    return WebConfigFile(str(folder / f"{name}.good.yml")).load()
 
 
 def test_the_command(folder: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from vllm_specdec_exporter.serve.web_config.basic_auth import (
     FairQueue,
     TooBusyError,
 )
-from vllm_specdec_exporter.serve.web_config.document import Source, WebConfig, parse
+from vllm_specdec_exporter.serve.web_config.document import WebConfig, WebConfigFile, parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from vllm_specdec_exporter.serve.web_config.middleware import WebConfigMiddleware
 from webconfig.https import MUTUAL, TLS, address_of, basic, guarded, write
@@ -53,7 +53,7 @@ class TestFollowing:
         caplog.set_level("INFO", "vllm_specdec_exporter")
         path = write(pki.folder / "web.yml", {"basic_auth_users": {"alice": hashed("one")}})
         told: list[Reload] = []
-        source = Source(str(path))
+        source = WebConfigFile(str(path))
         guard = WebConfigMiddleware(source, source.load(), told.append)
         app = web.Application()
         guard.attach(app)
@@ -115,7 +115,7 @@ class TestFiles:
         for key in ("cert_file", "key_file", "client_ca_file"):
             for path, reason in (("/dev/zero", odd), (str(pipe), odd), (str(large), "larger than 4 MiB")):
                 document = {"tls_server_config": {**MUTUAL, key: path}}
-                source = Source(str(write(pki.folder / "web.yml", document)))
+                source = WebConfigFile(str(write(pki.folder / "web.yml", document)))
                 told = f'tls_server_config.{key}: "{path}": {reason}'
                 assert refusal(WebConfigError, source.load) == told
         assert time.monotonic() - begin < 60
@@ -123,7 +123,7 @@ class TestFiles:
     def test_folders_are_closed(self, pki: Pki) -> None:
         """What cannot be read is asked every second: nothing stays open."""
         tls = {**TLS, "cert_file": ".", "key_file": "/dev/null"}
-        source = Source(str(write(pki.folder / "web.yml", {"tls_server_config": tls})))
+        source = WebConfigFile(str(write(pki.folder / "web.yml", {"tls_server_config": tls})))
         before = _descriptors()
         for _ in range(20):
             source.look()

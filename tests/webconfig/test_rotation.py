@@ -19,7 +19,7 @@ import yaml
 
 from support.exporter import Metrics, running_exporter
 from support.programs import eventually
-from vllm_specdec_exporter.serve.web_config.document import Source
+from vllm_specdec_exporter.serve.web_config.document import WebConfigFile
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from webconfig.https import MUTUAL, TLS, address_of, ask, basic, client_context, connect, guarded, write
 from webconfig.pki import Pki, hashed, serial_of
@@ -209,7 +209,7 @@ def test_one_moment(pki: Pki) -> None:
     loaded = 0
     for _ in range(200):
         try:
-            loaded += Source(str(path)).load().context is not None
+            loaded += WebConfigFile(str(path)).load().context is not None
         except WebConfigError as error:
             errors.add(str(error))
     ended.set()

@@ -15,13 +15,13 @@ import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from .watch import Watcher, harmless, labels_from, reporter_from
+from .watch import RequestWatcher, harmless, labels_from, reporter_from
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from .reporter import Reporter
-    from .watch import Labels, Watch
+    from .watch import Labels, RequestWatch
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -43,7 +43,7 @@ class RequestObservation:
 
     def __init__(self, app: App, reporter: Reporter, **labels: Unpack[Labels]) -> None:
         self._app = app
-        self._watcher = Watcher(reporter, labels)
+        self._watcher = RequestWatcher(reporter, labels)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on, and look at it."""
@@ -67,7 +67,7 @@ class RequestObservation:
             watch.stop()
 
     @harmless
-    def _begin(self, scope: Message) -> Watch | None:
+    def _begin(self, scope: Message) -> RequestWatch | None:
         if scope["type"] != "http":
             return None
         return self._watcher.begin(scope["method"], scope["path"], _headers(scope))
@@ -92,7 +92,7 @@ def _headers(thing: Message) -> dict[str, str]:
 
 
 @harmless
-def _see_request(watch: Watch, message: Message) -> None:
+def _see_request(watch: RequestWatch, message: Message) -> None:
     if message["type"] != "http.request":
         return
     watch.request_data(message.get("body", b""))
@@ -101,7 +101,7 @@ def _see_request(watch: Watch, message: Message) -> None:
 
 
 @harmless
-def _see_answer(watch: Watch, message: Message) -> None:
+def _see_answer(watch: RequestWatch, message: Message) -> None:
     if message["type"] == "http.response.start":
         watch.answer_head(message["status"], _headers(message))
     elif message["type"] == "http.response.body":

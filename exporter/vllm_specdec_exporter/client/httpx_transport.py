@@ -19,14 +19,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..requests.stream_usage import UsageEventFilter, ask
-from .watch import Watcher, harmless
+from .watch import RequestWatcher, harmless
 
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
     from typing import Self, TypeVar, Unpack
 
     from .reporter import Reporter
-    from .watch import Labels, Watch
+    from .watch import Labels, RequestWatch
 
     #: A transport, to type checkers, of whichever library.
     Transport: Any
@@ -180,7 +180,7 @@ class _Eyes:
     """What is looked at of a request, and of its answer."""
 
     def __init__(self, reporter: Reporter, labels: Labels, *, ask_for_usage: bool, is_async: bool) -> None:
-        self._watcher = Watcher(reporter, labels)
+        self._watcher = RequestWatcher(reporter, labels)
         self._asks = ask_for_usage
         self._is_async = is_async
 
@@ -242,7 +242,7 @@ def _library(thing: object) -> Any:
 class _Watched:
     """The body of an answer that is looked at while it is read."""
 
-    def __init__(self, stream: Any, watch: Watch, hider: UsageEventFilter | None) -> None:
+    def __init__(self, stream: Any, watch: RequestWatch, hider: UsageEventFilter | None) -> None:
         self._stream = stream
         self._watch = watch
         self._hider = hider

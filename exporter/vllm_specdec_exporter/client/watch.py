@@ -67,7 +67,7 @@ class Labels(TypedDict, total=False):
     tenants: Iterable[str]
 
 
-class Watcher:
+class RequestWatcher:
     """Begins a watch for each request that may be observed.
 
     Args:
@@ -101,7 +101,7 @@ class Watcher:
             tenants=frozenset(labels.get("tenants", ())),
         )
 
-    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> Watch | None:
+    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RequestWatch | None:
         """Return what watches a request, ``None`` where its answer has no record.
 
         Args:
@@ -112,14 +112,16 @@ class Watcher:
         path = _as_served(path)
         if not Exchange.concerns(method, path, headers):
             return None
-        return Watch(Exchange(path, headers, self._classification), self.reporter, self._tenant)
+        return RequestWatch(Exchange(path, headers, self._classification), self.reporter, self._tenant)
 
 
-def _guarded(method: Callable[Concatenate[Watch, P], None]) -> Callable[Concatenate[Watch, P], None]:
+def _guarded(
+    method: Callable[Concatenate[RequestWatch, P], None],
+) -> Callable[Concatenate[RequestWatch, P], None]:
     """Let nothing that goes wrong in `method` reach whoever passes the request on."""
 
     @wraps(method)
-    def guarded(watch: Watch, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def guarded(watch: RequestWatch, /, *args: P.args, **kwargs: P.kwargs) -> None:
         if watch.over:
             return
         try:
@@ -131,7 +133,7 @@ def _guarded(method: Callable[Concatenate[Watch, P], None]) -> Callable[Concaten
     return guarded
 
 
-class Watch:
+class RequestWatch:
     """Watches one request.
 
     Attributes:

@@ -36,7 +36,7 @@ _CAUTION = 0.85
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CandidateK:
     """One K and what it gives.
 
     Attributes:
@@ -81,17 +81,17 @@ class Choice:
         sureness: standard deviations that intervals reach to either side.
     """
 
-    options: tuple[Option, ...]
+    options: tuple[CandidateK, ...]
     drafted: int
-    sample: Sample
+    sample: AcceptanceSample
     sureness: float
 
-    def option(self, k: int) -> Option:
+    def option(self, k: int) -> CandidateK:
         """Return what `k` gives; what lies beyond reach is the farthest one in it."""
         return self.options[min(k, len(self.options) - 1)]
 
     @property
-    def best(self) -> Option:
+    def best(self) -> CandidateK:
         """The K with the highest speedup, 0 included; of equals the smallest.
 
         An extrapolated one counts with what it surely has.
@@ -99,11 +99,11 @@ class Choice:
         return max(self.options, key=self._cautious)
 
     @property
-    def best_drafting(self) -> Option:
+    def best_drafting(self) -> CandidateK:
         """The K from 1 up with the highest speedup, likewise."""
         return max(self.options[1:], key=self._cautious)
 
-    def _cautious(self, option: Option) -> float:
+    def _cautious(self, option: CandidateK) -> float:
         return option.speedup - self.sureness * option.extrapolation_error / option.step_cost
 
     def surely_better(self, k: int, other: int) -> bool:
@@ -116,7 +116,7 @@ class Choice:
         return first.speedup - second.speedup > self.sureness * error
 
 
-class Sample:
+class AcceptanceSample:
     """The distribution of accepted tokens over drafts, known by how many drafts got how far.
 
     With A accepted tokens, a smaller K would have accepted min(A, K). Sums over positions give its moments:
@@ -173,16 +173,16 @@ def choose(
         reach: the largest K to look at; by default twice the present one.
         sureness: standard deviations that intervals reach to either side.
     """
-    sample = Sample(survival, drafts)
+    sample = AcceptanceSample(survival, drafts)
     drafted = len(sample.survival)
-    options = [Option(0, 1.0, 1.0, 1.0, 1.0, 1.0)]
+    options = [CandidateK(0, 1.0, 1.0, 1.0, 1.0, 1.0)]
     length, doubt = 1.0, 0.0
     for k, (ratio, unsure) in enumerate(_positions(sample.survival, drafts, reach or 2 * drafted), 1):
         length, doubt = length + ratio, doubt + unsure
         margin = sureness * math.hypot(sample.error_of_length(k), doubt)
         step = cost(k)
         options.append(
-            Option(
+            CandidateK(
                 num_speculative_tokens=k,
                 mean_acceptance_length=length,
                 length_low=max(1.0, length - margin),

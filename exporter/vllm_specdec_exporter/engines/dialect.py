@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..exposition.histogram import Histogram
-from ..exposition.text import Line, MalformedExposition
+from ..exposition.text import MalformedExposition, SampleLine
 from .reading import Counters, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Dialect:
         return not self._marks.isdisjoint(seen) and self._unless.isdisjoint(seen)
 
 
-def normalise(dialect: Dialect, lines: Iterable[Line]) -> Reading:
+def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
     """Bring the lines of one answer into the normal form.
 
     Raises:
@@ -238,7 +238,7 @@ def histogram_names(dialect: Dialect) -> frozenset[str]:
     return frozenset(dialect.histogram_fields)
 
 
-def read_latencies(dialect: Dialect, lines: Iterable[Line], reading: Reading) -> Reading:
+def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Reading) -> Reading:
     """Return `reading` with the latencies that `lines` hold.
 
     Raises:
@@ -264,7 +264,7 @@ def read_latencies(dialect: Dialect, lines: Iterable[Line], reading: Reading) ->
     return replace(reading, engines=engines)
 
 
-def _bound(line: Line, labels: Mapping[str, str]) -> float:
+def _bound(line: SampleLine, labels: Mapping[str, str]) -> float:
     try:
         bound = float(labels["le"])
     except (KeyError, ValueError):

@@ -9,7 +9,8 @@ and samples are found by *name*: families and types are not consulted, because o
 as ``x_total`` of type counter, another as ``x_total`` in a family ``x``, and a third spells the family
 ``vllm:x`` and the sample ``vllm_x``.
 
-Pure: bytes in, `Line` objects out. What cannot be read raises `MalformedExposition`; it is never skipped.
+Pure: bytes in, `SampleLine` objects out. What cannot be read raises `MalformedExposition`, and is never
+skipped.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class MalformedExposition(ValueError):  # noqa: N818 - it names the fault, as th
     """The text breaks the exposition format, or a value in it is not what its type allows."""
 
 
-class Line(NamedTuple):
+class SampleLine(NamedTuple):
     """One sample line: the sample's name, its labels as `parse_labels` gives them, and its value."""
 
     name: str
@@ -57,7 +58,7 @@ class Selection:
         alternatives = _prefix_tree([name.encode() for name in sorted(names)])
         self._pattern = re.compile(rb"\n[ \t]*+(" + alternatives + rb")(?=[ \t{\r\n]|\Z)([^\n]*)")
 
-    def lines(self, body: bytes) -> Iterator[Line]:
+    def lines(self, body: bytes) -> Iterator[SampleLine]:
         """Yield the wanted samples of `body` in their order.
 
         Raises:
@@ -77,7 +78,7 @@ class Selection:
                 msg = f"not a sample line: {_quote(name + rest)}"
                 raise MalformedExposition(msg)
             block, value = parts.groups()
-            yield Line(
+            yield SampleLine(
                 name.decode(),
                 parse_labels(block[1:-1]) if block else (),
                 _parse_value(value, name + rest),

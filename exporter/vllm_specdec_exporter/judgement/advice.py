@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
-from ..economics.choice import Choice, Option, Z
+from ..economics.choice import CandidateK, Choice, Z
 from ..economics.speculative_config import ScheduleRow
 from ..economics.speedup import of_drafts
 from .activity import ActivityState
@@ -66,7 +66,7 @@ class Advice:
     reason: str = ""
     doubted: bool = False
     rules: tuple[Rule, ...] = ()
-    options: tuple[Option, ...] = ()
+    options: tuple[CandidateK, ...] = ()
     speculative_config: str = ""
     batch_sizes: tuple[float, float] | None = None
     schedule: tuple[ScheduleRow, ...] = ()

@@ -11,7 +11,7 @@ from .findings import Coverage
 from .grouping import GroupLimiter
 from .judgement import judge
 from .observation import RecordState
-from .recent_window import Window
+from .recent_window import RecentWindow
 from .result import (
     GroupResult,
     ModelRequests,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
     from ..measures.measures import DraftShape
     from .grouping import GroupKey, GroupOverflow
-    from .judgement import Load, RequestSettings
+    from .judgement import BatchCost, RequestSettings
     from .observation import Observation, Source
 
 #: How long a judgement is served before it is drawn anew, in seconds: it takes longer than all else here.
@@ -70,7 +70,7 @@ class RequestAggregator:
         self._past: set[GroupKey] = set()  # groups of earlier settings, that no request falls into
         self._tenants: dict[tuple[str, str], _Tenant] = {}
         self._positions: dict[str, Positions] = {}
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, RecentWindow] = {}
         self._observations = Counter(
             {(source.value, state.value): 0 for source in sources for state in RecordState}
         )
@@ -96,7 +96,7 @@ class RequestAggregator:
         otherwise = self._judges_by() != other._judges_by()
         self._coverage.follow(other._coverage, anew=otherwise)
         if otherwise:
-            self._windows = {model: Window(self.settings.window_seconds) for model in other._windows}
+            self._windows = {model: RecentWindow(self.settings.window_seconds) for model in other._windows}
 
     def _judges_by(self) -> tuple[object, ...]:
         settings, types, zones = self.settings, self.settings.classification, self.thresholds
@@ -142,16 +142,18 @@ class RequestAggregator:
         self._positions.setdefault(key.model_name, Positions()).add(record.steps)
         self._window(key.model_name).add(key, observation, outcome, time)
 
-    def _window(self, model: str) -> Window:
+    def _window(self, model: str) -> RecentWindow:
         if model not in self._windows:
-            self._windows[model] = Window(self.settings.window_seconds)
+            self._windows[model] = RecentWindow(self.settings.window_seconds)
         return self._windows[model]
 
     def shapes(self, time: float) -> dict[str, DraftShape]:
         """Return how long the drafts of each model are, in the window at `time`."""
         return {model: window.shape(time) for model, window in self._windows.items()}
 
-    def result(self, time: float, loads: Mapping[str, Load], tap: TapResult | None = None) -> RequestsResult:
+    def result(
+        self, time: float, loads: Mapping[str, BatchCost], tap: TapResult | None = None
+    ) -> RequestsResult:
         """Return all that is known at `time`.
 
         Args:
@@ -187,7 +189,7 @@ class RequestAggregator:
             self._past.discard(key)
             del self._totals[key]
 
-    def _judge(self, model: str, time: float, loads: Mapping[str, Load]) -> ModelRequests:
+    def _judge(self, model: str, time: float, loads: Mapping[str, BatchCost]) -> ModelRequests:
         # A model by another name, such as an adapter, is served by the only engine there is.
         load = loads.get(model) or (next(iter(loads.values())) if len(loads) == 1 else None)
         return judge(

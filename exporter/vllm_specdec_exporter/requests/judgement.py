@@ -48,7 +48,7 @@ _GROUP_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BatchCost:
     """How busy a model's server is, and what a step costs it.
 
     Attributes:
@@ -66,7 +66,7 @@ def judge(
     recent: Slice,
     positions: Positions,
     thresholds: Thresholds,
-    load: Load | None,
+    load: BatchCost | None,
 ) -> ModelRequests:
     """Return what is to be said of the requests of a model.
 
@@ -113,7 +113,7 @@ def judge(
 
 
 def _group(
-    key: GroupKey, group: Recent, whole: Recent, thresholds: Thresholds, load: Load | None
+    key: GroupKey, group: Recent, whole: Recent, thresholds: Thresholds, load: BatchCost | None
 ) -> GroupWindow:
     ratio, tokens = group.acceptance_ratio, whole.tokens.total()
     rejected = whole.draft_tokens - whole.accepted_tokens
@@ -138,7 +138,7 @@ def _group(
 class _Speedup:
     """Estimates the speedup of the requests of a group at the present load."""
 
-    def __init__(self, load: Load | None) -> None:
+    def __init__(self, load: BatchCost | None) -> None:
         self._load = load
 
     def __call__(self, group: Recent) -> float | None:

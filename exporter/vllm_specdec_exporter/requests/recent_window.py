@@ -81,7 +81,7 @@ def badness(request: WorstRequest) -> tuple[float, int]:
     return request.acceptance_ratio, -request.draft_tokens
 
 
-class Window:
+class RecentWindow:
     """The last `seconds` of one model's requests.
 
     What all slices hold together is kept too, and what falls off is taken from it again: to add them all up

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from .configuration import Config
+    from .configuration import ServeConfig
     from .tap.tap import TapService
     from .web_config.middleware import WebConfigMiddleware
 
@@ -109,7 +109,7 @@ class _Parts:
     tap: TapService | None
 
 
-def _prepare(load: Callable[[], Config]) -> _Parts:
+def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
     """Return the parts of the process; nothing listens yet.
 
     Raises:
@@ -221,7 +221,7 @@ async def _replace(tap: TapService | None) -> None:
         await tap.stop()
 
 
-def _tap(config: Config) -> TapService | None:
+def _tap(config: ServeConfig) -> TapService | None:
     if config.tap is None:
         return None
     # Imported here, for whoever has no tap.
@@ -235,11 +235,11 @@ def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
     if not path:
         return None
     # Imported here, for whoever serves without such a file.
-    from .web_config.document import Source
+    from .web_config.document import WebConfigFile
     from .web_config.fields import WebConfigError
     from .web_config.middleware import WebConfigMiddleware
 
-    source = Source(path)
+    source = WebConfigFile(path)
     try:
         return WebConfigMiddleware(source, source.load(), exporter.note_web_config)
     except WebConfigError as error:  # it was right a moment ago, when the settings were read

@@ -35,7 +35,7 @@ MAX_SAMPLES = 20_000
 
 
 @dataclass(frozen=True)
-class Config:
+class ServeConfig:
     """Everything that `serve` was told, checked.
 
     Attributes:
@@ -71,7 +71,7 @@ class Config:
     requests: RequestSettings = RequestSettings()
 
 
-def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> Config:
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> ServeConfig:
     """Read and check the configuration.
 
     Args:
@@ -106,17 +106,17 @@ def check_web_config_file(path: str | None) -> str:
     if not path:
         return ""
     # Imported here, for whoever serves without such a file.
-    from .web_config.document import Source
+    from .web_config.document import WebConfigFile
     from .web_config.fields import WebConfigError
 
     try:
-        Source(path).load()
+        WebConfigFile(path).load()
     except WebConfigError as error:
         raise WebConfigFileError(path, str(error)) from error
     return path
 
 
-def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> Config:
+def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig:
     """Put the options' values together, checking what must hold between them.
 
     Raises:
@@ -138,7 +138,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> Config:
         from .tap.tap import TapService
 
         TapService(tap, upstream)  # for its certificates; nothing listens yet
-    return Config(
+    return ServeConfig(
         upstream=upstream,
         poll_interval=interval,
         settings=build_settings(

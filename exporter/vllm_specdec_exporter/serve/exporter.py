@@ -16,13 +16,13 @@ from ..publish.events import Event, aggregate
 from . import logs
 from .configuration import WebConfigFileError
 from .poller import Poller
-from .request_intake import Requests
+from .request_intake import RequestIntake
 from .upstream import Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .configuration import Config
+    from .configuration import ServeConfig
 
 #: Least time from one reload to the next, in seconds. Whoever asks meanwhile gets the next one together.
 RELOAD_SECONDS = 1.0
@@ -45,7 +45,7 @@ class Exporter:
 
     def __init__(
         self,
-        load: Callable[[], Config],
+        load: Callable[[], ServeConfig],
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -54,7 +54,7 @@ class Exporter:
         self._clock = clock
         self._wall = wall
         self.config = load()
-        self.requests = Requests(self.config, clock)
+        self.requests = RequestIntake(self.config, clock)
         self._pollers = self._make_pollers(self.config)
         self._polling: dict[Poller, asyncio.Task[None]] = {}
         self._logging: asyncio.Task[None] | None = None
@@ -185,7 +185,7 @@ class Exporter:
             await self._go_on(config, pollers)
         logs.write([Event(logging.INFO, "configuration reloaded")])
 
-    async def _go_on(self, config: Config, pollers: list[Poller]) -> None:
+    async def _go_on(self, config: ServeConfig, pollers: list[Poller]) -> None:
         known = {poller.name: poller for poller in self._pollers}
         # Who asks the same server in the same way goes on, also with the poll that is under way.
         pollers = [_kept(known.get(poller.name), poller) for poller in pollers]
@@ -209,7 +209,7 @@ class Exporter:
                 [Event(logging.WARNING, "web.*, tap.* and push.* settings take effect after a restart")]
             )
 
-    def _make_pollers(self, config: Config) -> list[Poller]:
+    def _make_pollers(self, config: ServeConfig) -> list[Poller]:
         try:
             return [
                 Poller(
@@ -246,6 +246,6 @@ def _retrieve(task: asyncio.Task[None]) -> None:
         task.exception()  # perhaps nobody waits any more: it was logged
 
 
-def _needs_restart(config: Config) -> tuple[object, ...]:
+def _needs_restart(config: ServeConfig) -> tuple[object, ...]:
     web = (config.listen, config.web_config_file, config.max_requests, config.process_metrics)
     return *web, config.tap, config.push_token_file

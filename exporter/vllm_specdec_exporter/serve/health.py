@@ -31,7 +31,7 @@ _CERTIFICATE_REQUEST = 13  # RFC 8446, section 4
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeResult:
     """What was found.
 
     Attributes:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         address, web_config = web_values(vars(args), os.environ)
     except ConfigError as error:
-        finding = Finding(alive=False, text=str(error))
+        finding = ProbeResult(alive=False, text=str(error))
     else:
         finding = probe(address, may_be_tls=bool(web_config), end=end)
     text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in finding.text)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if finding.alive else 1
 
 
-def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> Finding:
+def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> ProbeResult:
     """Ask the exporter that listens on `address`.
 
     Args:
@@ -85,30 +85,30 @@ def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> Finding:
     return findings[0]
 
 
-def _ask(host: str, port: int, *, tls: bool, end: float) -> Finding:
+def _ask(host: str, port: int, *, tls: bool, end: float) -> ProbeResult:
     scheme = "https" if tls else "http"
     url = f"{scheme}://{format_address(host, port)}/-/healthy"
     try:
         with socket.create_connection((host, port), _left(end)) as connection:
             answer = _exchange_tls(connection, end) if tls else _exchange(connection, end)
     except TimeoutError:
-        return Finding(alive=False, text=f"{url}: no answer within {TIMEOUT_SECONDS:g} s")
+        return ProbeResult(alive=False, text=f"{url}: no answer within {TIMEOUT_SECONDS:g} s")
     except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
-        return Finding(alive=False, text=f"{url}: {getattr(error, 'strerror', None) or error}")
+        return ProbeResult(alive=False, text=f"{url}: {getattr(error, 'strerror', None) or error}")
     if answer is None:
-        return Finding(alive=True, text=f"{url}: alive; it wants a client certificate", answered=True)
+        return ProbeResult(alive=True, text=f"{url}: alive; it wants a client certificate", answered=True)
     return _judge(url, answer)
 
 
-def _judge(url: str, answer: bytes) -> Finding:
+def _judge(url: str, answer: bytes) -> ProbeResult:
     head, _, body = answer.decode("utf-8", "replace").partition("\r\n\r\n")
     words = head.split("\r\n", 1)[0].split(" ", 2)
     if not words[0].startswith("HTTP/1.") or len(words) < 2:
-        return Finding(alive=False, text=f"{url}: no answer in HTTP")
+        return ProbeResult(alive=False, text=f"{url}: no answer in HTTP")
     said = body.strip().partition("\n")[0]
     if words[1] != "200":
-        return Finding(alive=False, text=f"{url}: status {words[1]}: {said}", answered=True)
-    return Finding(alive=True, text=f"{url}: {said or 'healthy'}", answered=True)
+        return ProbeResult(alive=False, text=f"{url}: status {words[1]}: {said}", answered=True)
+    return ProbeResult(alive=True, text=f"{url}: {said or 'healthy'}", answered=True)
 
 
 def _exchange(connection: socket.socket, end: float) -> bytes:

@@ -15,7 +15,7 @@ from aiohttp import web
 from ..economics.profiles import deployed
 from ..publish.events import Event
 from ..requests.aggregation import RequestAggregator
-from ..requests.judgement import Load
+from ..requests.judgement import BatchCost
 from ..requests.observation import Source
 from ..requests.push_schema import PATH, PushError, read_push
 from . import logs
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from ..requests.grouping import GroupOverflow
     from ..requests.observation import Observation
     from ..requests.result import RequestsResult
-    from .configuration import Config
+    from .configuration import ServeConfig
     from .tap.tap import Tap
 
 
-class Requests:
+class RequestIntake:
     """What is known of single requests; nothing where neither tap nor push tells of any.
 
     Args:
@@ -44,7 +44,7 @@ class Requests:
         tap: the tap, once there is one.
     """
 
-    def __init__(self, config: Config, clock: Callable[[], float]) -> None:
+    def __init__(self, config: ServeConfig, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._settings = config.settings
         told = {Source.TAP: config.tap is not None, Source.PUSH: bool(config.push_token_file)}
@@ -55,7 +55,7 @@ class Requests:
         self._crowded: set[GroupOverflow] = set()  # the log tells of each once
         self.tap: Tap | None = None
 
-    def use(self, config: Config) -> None:
+    def use(self, config: ServeConfig) -> None:
         """Go on with another configuration."""
         book = RequestAggregator(config.requests, config.settings.thresholds, self._sources)
         book.adopt(self._book)
@@ -92,9 +92,9 @@ class Requests:
         return self._book.result(self._clock(), loads_of(targets, self._settings), tap)
 
 
-def loads_of(targets: Iterable[TargetResult], settings: Settings) -> dict[str, Load]:
+def loads_of(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
     """Return how busy the server of each model is; of several engines the first that says so."""
-    loads: dict[str, Load] = {}
+    loads: dict[str, BatchCost] = {}
     for engine in (engine for target in targets for engine in target.engines):
         measures = engine.window(engine.judged_window)
         if measures is None or measures.estimate.batch_size is None or engine.model_name in loads:
@@ -102,7 +102,7 @@ def loads_of(targets: Iterable[TargetResult], settings: Settings) -> dict[str, L
         profile = deployed(
             settings.profile, settings.size_ratio, settings.speculation.draft_model, engine.model_name
         )
-        loads[engine.model_name] = Load(measures.estimate.batch_size, profile)
+        loads[engine.model_name] = BatchCost(measures.estimate.batch_size, profile)
     return loads
 
 
@@ -113,7 +113,7 @@ _PATIENCE = 30.0
 _MOST_ERRORS = 10
 
 
-def add_push(app: web.Application, requests: Requests, token_file: str) -> None:
+def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> None:
     """Let `app` take pushes for `requests` from whoever has the token in a file."""
 
     async def push(request: web.Request) -> web.Response:

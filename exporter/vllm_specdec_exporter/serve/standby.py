@@ -263,11 +263,11 @@ def _tls(path: str) -> ssl.SSLContext | None:
     """Return the web configuration's TLS. Where that is what cannot be used, there is none."""
     if not path:
         return None
-    from .web_config.document import Source
+    from .web_config.document import WebConfigFile
     from .web_config.fields import WebConfigError
 
     try:
-        return Source(path).load().context
+        return WebConfigFile(path).load().context
     except WebConfigError:
         return None
 

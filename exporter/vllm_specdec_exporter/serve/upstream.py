@@ -55,7 +55,7 @@ class PollError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class UpstreamResponse:
     """A server's answer."""
 
     body: bytes
@@ -77,7 +77,7 @@ class Upstream:
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
 
-    async def fetch(self) -> Answer:
+    async def fetch(self) -> UpstreamResponse:
         """Return the server's metrics.
 
         Raises:
@@ -110,7 +110,7 @@ class Upstream:
             await self._session.close()
             self._session = None
 
-    async def _get(self, url: str, accept: str, seconds: float, limit: int) -> Answer:
+    async def _get(self, url: str, accept: str, seconds: float, limit: int) -> UpstreamResponse:
         sockets: list[socket.socket] = []
         _opened.set(sockets)
         try:
@@ -129,7 +129,7 @@ class Upstream:
         finally:
             await _hang_up(sockets)
 
-    async def _exchange(self, url: str, accept: str, limit: int) -> Answer:
+    async def _exchange(self, url: str, accept: str, limit: int) -> UpstreamResponse:
         if self._session is None:
             self._session = self._open()
         async with self._session.get(
@@ -145,7 +145,7 @@ class Upstream:
             if response.status != 200:
                 raise PollError("http_status", f"HTTP {response.status} {response.reason or ''}".rstrip())
             body = await _read_body(response, limit)
-            return Answer(body, response.headers.get("Content-Type", ""))
+            return UpstreamResponse(body, response.headers.get("Content-Type", ""))
 
     def _open(self) -> aiohttp.ClientSession:
         connector: aiohttp.BaseConnector

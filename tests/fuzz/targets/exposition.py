@@ -36,7 +36,13 @@ from vllm_specdec_exporter.engines.dialect import (
     histogram_names,
 )
 from vllm_specdec_exporter.engines.reading import EngineReading
-from vllm_specdec_exporter.exposition.text import MAX_LINE, MAX_LINES, Line, MalformedExposition, Selection
+from vllm_specdec_exporter.exposition.text import (
+    MAX_LINE,
+    MAX_LINES,
+    MalformedExposition,
+    SampleLine,
+    Selection,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -135,7 +141,7 @@ def check(data: bytes) -> None:
 # --- what prometheus_client makes of it
 
 
-def reference(body: bytes, *, openmetrics: bool) -> list[Line] | None:
+def reference(body: bytes, *, openmetrics: bool) -> list[SampleLine] | None:
     """Return the samples of a text that a Prometheus server would take, ``None`` of any other."""
     if body and not body.endswith(b"\n"):
         if not (openmetrics and body.endswith(b"\n# EOF")):
@@ -153,11 +159,11 @@ def reference(body: bytes, *, openmetrics: bool) -> list[Line] | None:
     return samples
 
 
-_NOTHING = Line("", (), 0.0)
+_NOTHING = SampleLine("", (), 0.0)
 
 
 @lru_cache(maxsize=1 << 15)
-def _sample(line: bytes, openmetrics: bool) -> Line | None:
+def _sample(line: bytes, openmetrics: bool) -> SampleLine | None:
     """Return the sample of a line, `_NOTHING` where it has none, ``None`` where a server would refuse it."""
     content = line.lstrip(b" \t")
     if not content or content.startswith(b"#"):
@@ -175,10 +181,10 @@ def _sample(line: bytes, openmetrics: bool) -> Line | None:
         return None
     if math.isinf(value) and b"nf" not in match[3]:
         return None  # out of range, which Go refuses
-    return Line(found.name, tuple(sorted(found.labels.items())), value)
+    return SampleLine(found.name, tuple(sorted(found.labels.items())), value)
 
 
-def _agree(ours: list[Line], theirs: list[Line]) -> None:
+def _agree(ours: list[SampleLine], theirs: list[SampleLine]) -> None:
     """Nothing is invented and nothing lost."""
     assert len(ours) == len(theirs), f"{len(ours)} samples instead of {len(theirs)}: {ours} {theirs}"
     for mine, other in zip(ours, theirs, strict=True):
@@ -187,7 +193,7 @@ def _agree(ours: list[Line], theirs: list[Line]) -> None:
         assert same, f"{mine} instead of {other}"
 
 
-def _excuse(wanted: list[Line], body: bytes, *, openmetrics: bool) -> str:
+def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
     """Return why a text of good form may be refused nevertheless; empty where nothing excuses it."""
     start = body[:256].lstrip().lower()
     seen = set()
@@ -225,12 +231,12 @@ def _is_bound(text: str) -> bool:
         return False
 
 
-def _only_foreign(refusal: ValueError | None, wanted: list[Line]) -> bool:
+def _only_foreign(refusal: ValueError | None, wanted: list[SampleLine]) -> bool:
     names = {line.name for line in wanted}
     return isinstance(refusal, Unrecognized) and not any(dialect.recognises(names) for dialect in DIALECTS)
 
 
-def _sums(reading: Reading, wanted: list[Line]) -> None:
+def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
     """Every counter is the sum of its samples, engine by engine; no series counts twice, no engine is new."""
     dialect = next(dialect for dialect in DIALECTS if dialect.name == reading.dialect)
     expected: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -279,7 +285,7 @@ def _order(reading: Reading, body: bytes, *, latencies: bool) -> None:
         assert bare == cut, f"{bare} instead of {cut}"
 
 
-def _written(lines: Iterable[Line]) -> Iterator[str]:
+def _written(lines: Iterable[SampleLine]) -> Iterator[str]:
     for line in lines:
         pairs = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in reversed(line.labels))
         yield f"{line.name}{{{','.join(pairs)}}} {line.value!r}\n"

@@ -39,7 +39,7 @@ from vllm_specdec_exporter.requests.exchange import (
 )
 from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.requests.stream_usage import UsageEventFilter
-from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED, Observer, Watch
+from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED, ObservationContext, Observer
 from vllm_specdec_exporter.serve.tap.usage_removal import UsageEventRemover
 from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
 
@@ -245,7 +245,7 @@ def _whole(data: bytes) -> list[bytes]:
 
 def _watch(data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool) -> tuple[object, ...]:
     told: list[Observation] = []
-    watch = Watch(told.append, Classification(), lambda: 1.0, lambda: 1e9)
+    watch = ObservationContext(told.append, Classification(), lambda: 1.0, lambda: 1e9)
     observer = Observer(watch)
     for turn, part in enumerate(data.split(_TURN)):
         for piece in cut(part):

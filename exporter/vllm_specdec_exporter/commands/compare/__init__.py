@@ -19,7 +19,7 @@ by `watch`; `compare` puts any number of them beside the first::
 from .comparison import FORMAT, Comparison, LatencyComparison, Pair, compare
 from .report import render
 from .side import Side, SideError, side_of
-from .sources import Source, parse_source, parse_sources, read, watch
+from .sources import ResultSource, parse_source, parse_sources, read, watch
 from .statistics import (
     Acceptance,
     Interval,
@@ -34,8 +34,8 @@ from .verdict import (
     ClaimOutcome,
     Gain,
     LoadComparison,
-    Outcome,
     Speed,
+    SpeedComparison,
     compare_load,
     judge_claim,
     judge_gain,
@@ -52,13 +52,13 @@ __all__ = [
     "Interval",
     "LatencyComparison",
     "LoadComparison",
-    "Outcome",
     "Pair",
+    "ResultSource",
     "SampleMean",
     "Side",
     "SideError",
-    "Source",
     "Speed",
+    "SpeedComparison",
     "compare",
     "compare_load",
     "difference_of_lengths",

@@ -24,7 +24,7 @@ from ..arguments import seconds_of
 from .comparison import Comparison, compare
 from .report import render
 from .side import Side, SideError, side_of
-from .sources import Source, parse_sources, read, watch
+from .sources import ResultSource, parse_sources, read, watch
 
 if TYPE_CHECKING:
     import argparse
@@ -126,7 +126,9 @@ def _show(comparison: Comparison, args: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-def _watch(live: Sequence[Source], duration: float, args: argparse.Namespace) -> dict[str, ExporterResult]:
+def _watch(
+    live: Sequence[ResultSource], duration: float, args: argparse.Namespace
+) -> dict[str, ExporterResult]:
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
     # What is not an option here has the value of one that was not given.
     values = {option.name: None for option in ALL_OPTIONS} | values
@@ -144,11 +146,11 @@ def _watch(live: Sequence[Source], duration: float, args: argparse.Namespace) ->
     return _by_name(live, asyncio.run(watch(live, upstream, settings, duration)))
 
 
-def _by_name(sources: Sequence[Source], results: Sequence[ExporterResult]) -> dict[str, ExporterResult]:
+def _by_name(sources: Sequence[ResultSource], results: Sequence[ExporterResult]) -> dict[str, ExporterResult]:
     return {source.name: result for source, result in zip(sources, results, strict=True)}
 
 
-def _sides(found: Mapping[str, ExporterResult], sources: Sequence[Source], model: str) -> list[Side]:
+def _sides(found: Mapping[str, ExporterResult], sources: Sequence[ResultSource], model: str) -> list[Side]:
     """Return the sides of those sources that were read."""
     sides = []
     for source in sources:

@@ -20,8 +20,8 @@ from .verdict import (
     Claim,
     Gain,
     LoadComparison,
-    Outcome,
     Speed,
+    SpeedComparison,
     compare_load,
     judge_claim,
     judge_gain,
@@ -112,7 +112,7 @@ class Comparison:
     @property
     def conclusive(self) -> bool:
         """Whether anything can be said of the speed of any side."""
-        return any(pair.speed.outcome is not Outcome.UNKNOWN for pair in self.pairs)
+        return any(pair.speed.outcome is not SpeedComparison.UNKNOWN for pair in self.pairs)
 
 
 def compare(sides: Sequence[Side], claim: float | None = None) -> Comparison:

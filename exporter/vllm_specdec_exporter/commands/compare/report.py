@@ -11,7 +11,7 @@ from ...publish.wording import wrap
 from .rows import LATENCIES, describe, legend, tables, time
 from .side import PER_TOKEN
 from .statistics import Interval
-from .verdict import Outcome
+from .verdict import SpeedComparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 
 _NONE = "–"
-_COLOURS = {Outcome.FASTER: "32", Outcome.SLOWER: "31", Outcome.NO_DIFFERENCE: "33", Outcome.UNKNOWN: "33"}
+_COLOURS = {
+    SpeedComparison.FASTER: "32",
+    SpeedComparison.SLOWER: "31",
+    SpeedComparison.NO_DIFFERENCE: "33",
+    SpeedComparison.UNKNOWN: "33",
+}
 _WARNING = "33"
 
 

@@ -32,7 +32,7 @@ _GRACE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ResultSource:
     """Where a side comes from.
 
     Attributes:
@@ -55,7 +55,7 @@ class Source:
         return f"{self.path}#{self.server}" if self.server else self.path
 
 
-def parse_sources(words: Sequence[str]) -> tuple[Source, ...]:
+def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
     """Return the sources that words name: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
 
     Raises:
@@ -76,7 +76,7 @@ def parse_sources(words: Sequence[str]) -> tuple[Source, ...]:
     return sources
 
 
-def parse_source(text: str, name: str) -> Source:
+def parse_source(text: str, name: str) -> ResultSource:
     """Return the source that one word names.
 
     Args:
@@ -95,17 +95,17 @@ def parse_source(text: str, name: str) -> Source:
         name, text = before.strip(), behind
     if _ADDRESS.match(text):
         try:
-            return Source(name, target=parse_target(text))
+            return ResultSource(name, target=parse_target(text))
         except ValueError as error:
             msg = f'side {name}, URL "{mask_url(text)}": {error}'
             raise ConfigError(msg) from error
     path, hash_, server = text.rpartition("#")
     if hash_ and not _exists(text):
-        return Source(name, path=path, server=server)
-    return Source(name, path=text)
+        return ResultSource(name, path=path, server=server)
+    return ResultSource(name, path=text)
 
 
-def read(source: Source) -> ExporterResult:
+def read(source: ResultSource) -> ExporterResult:
     """Return the snapshot that a file holds.
 
     Raises:
@@ -144,7 +144,7 @@ def read(source: Source) -> ExporterResult:
 
 
 async def watch(
-    sources: Sequence[Source], upstream: UpstreamConfig, settings: Settings, seconds: float
+    sources: Sequence[ResultSource], upstream: UpstreamConfig, settings: Settings, seconds: float
 ) -> list[ExporterResult]:
     """Watch servers, all at the same time, and return what each did.
 

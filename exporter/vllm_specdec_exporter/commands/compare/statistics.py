@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...economics.choice import Sample
+from ...economics.choice import AcceptanceSample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ class Acceptance:
         """Standard error of the mean acceptance length; ``None`` without drafts or positions."""
         if self.drafts <= 0 or not self.survival:
             return None
-        return Sample(self.survival, self.drafts).error_of_length(len(self.survival))
+        return AcceptanceSample(self.survival, self.drafts).error_of_length(len(self.survival))
 
     @property
     def ratio_error(self) -> float | None:

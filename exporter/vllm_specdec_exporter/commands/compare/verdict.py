@@ -91,7 +91,7 @@ def _near(one: float | None, other: float | None) -> bool:
     return max(one, other) <= TOLERANCE * min(one, other)
 
 
-class Outcome(StrEnum):
+class SpeedComparison(StrEnum):
     """How a side compares to the reference in speed."""
 
     FASTER = "faster"
@@ -120,7 +120,7 @@ class Speed:
         text: the verdict in words.
     """
 
-    outcome: Outcome
+    outcome: SpeedComparison
     speedup: Interval | None
     low: float | None
     high: float | None
@@ -180,23 +180,23 @@ def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None)
     if speedup is None or speedup.low is None or speedup.high is None:
         reasons = "; ".join(why) or "the spread of the latencies is not known"
         text = f"{side.name} against {reference.name}: cannot be told: {reasons}"
-        return Speed(Outcome.UNKNOWN, speedup, None, None, text)
+        return Speed(SpeedComparison.UNKNOWN, speedup, None, None, text)
     low, high = speedup.low / load.overstated, speedup.high * load.understated
     outcome = (
-        Outcome.FASTER
+        SpeedComparison.FASTER
         if low > 1
-        else Outcome.SLOWER
+        else SpeedComparison.SLOWER
         if high < 1
-        else Outcome.UNKNOWN
+        else SpeedComparison.UNKNOWN
         if max(load.overstated, load.understated) > 1
-        else Outcome.NO_DIFFERENCE
+        else SpeedComparison.NO_DIFFERENCE
     )
     return Speed(outcome, speedup, low, high, _words(outcome, side.name, reference.name, speedup, load))
 
 
 def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
     """Return what speculation gains, ``None`` unless exactly one side speculates and the speed is known."""
-    if speed.outcome is Outcome.UNKNOWN or speed.speedup is None or not speed.low or not speed.high:
+    if speed.outcome is SpeedComparison.UNKNOWN or speed.speedup is None or not speed.low or not speed.high:
         return None
     if side.speculating and reference.speculating is False:
         on, speedup, low, high = side, speed.speedup, speed.low, speed.high
@@ -261,14 +261,16 @@ def _range(interval: Interval) -> str:
     )
 
 
-def _words(outcome: Outcome, side: str, reference: str, speedup: Interval, load: LoadComparison) -> str:
+def _words(
+    outcome: SpeedComparison, side: str, reference: str, speedup: Interval, load: LoadComparison
+) -> str:
     seen, interval = times(speedup.value), _range(speedup)
-    if outcome is Outcome.NO_DIFFERENCE:
+    if outcome is SpeedComparison.NO_DIFFERENCE:
         return (
             f"{side} against {reference}: no difference that the sample supports "
             f"({interval} times as fast per output token)"
         )
-    if outcome is Outcome.UNKNOWN:
+    if outcome is SpeedComparison.UNKNOWN:
         busier, factor = (reference, load.overstated) if load.overstated > 1 else (side, load.understated)
         hidden = "hide a difference" if (speedup.low or 0) <= 1 <= (speedup.high or 0) else "explain it"
         return (
@@ -277,15 +279,15 @@ def _words(outcome: Outcome, side: str, reference: str, speedup: Interval, load:
             f"which could {hidden}"
         )
     bound = ""
-    if outcome is Outcome.FASTER and load.overstated > 1:
+    if outcome is SpeedComparison.FASTER and load.overstated > 1:
         bound = (
             f"; at least {times((speedup.low or 0) / load.overstated)} times if the load explains all it can"
         )
-    if outcome is Outcome.SLOWER and load.understated > 1:
+    if outcome is SpeedComparison.SLOWER and load.understated > 1:
         bound = (
             f"; at most {times((speedup.high or 0) * load.understated)} times if the load explains all it can"
         )
-    if outcome is Outcome.FASTER:
+    if outcome is SpeedComparison.FASTER:
         return f"{side} is {seen} times as fast per output token as {reference} ({interval}){bound}"
     return f"{side} is slower: {seen} times as fast per output token as {reference} ({interval}){bound}"
 

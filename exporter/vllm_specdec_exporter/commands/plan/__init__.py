@@ -28,9 +28,9 @@ from .checks import Check, Verdict, check_all
 from .estimates import (
     BATCHES,
     Gpus,
-    Load,
     Memory,
     MemoryBudget,
+    PlannedLoad,
     SpeedupByBatch,
     account,
     choose_profile,
@@ -39,7 +39,7 @@ from .estimates import (
 )
 from .methods import METHODS, Drafter, Method
 from .model import (
-    Model,
+    ModelSize,
     count_active_parameters,
     count_parameters,
     estimate_head,
@@ -64,13 +64,13 @@ __all__ = [
     "Facts",
     "Gpus",
     "Item",
-    "Load",
     "Memory",
     "MemoryBudget",
     "Method",
-    "Model",
+    "ModelSize",
     "Objective",
     "Plan",
+    "PlannedLoad",
     "Precision",
     "Question",
     "SpeedupByBatch",

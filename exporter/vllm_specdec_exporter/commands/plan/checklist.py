@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .methods import Drafter
 
 if TYPE_CHECKING:
-    from .estimates import Load, Memory
+    from .estimates import Memory, PlannedLoad
     from .methods import Method
 
 
@@ -88,7 +88,7 @@ class Checklist:
     leave_off: tuple[Item, ...]
 
 
-def fill_in(method: Method, memory: Memory, load: Load, facts: Facts) -> Checklist:
+def fill_in(method: Method, memory: Memory, load: PlannedLoad, facts: Facts) -> Checklist:
     """Return the checklist for a method in what is known of a deployment."""
     return Checklist(
         use=(
@@ -152,7 +152,7 @@ def _hot(facts: Facts) -> Item:
     return Item(name, _answer(bool(reasons)), f"{_temperatures(facts)}: {' and '.join(reasons) or limits}")
 
 
-def _headroom(memory: Memory, load: Load) -> Item:
+def _headroom(memory: Memory, load: PlannedLoad) -> Item:
     name, room = "headroom", memory.after
     if room is None:
         return Item(name, Answer.UNKNOWN, "not known: find out the size of the drafter")
@@ -166,7 +166,7 @@ def _headroom(memory: Memory, load: Load) -> Item:
     return Item(name, _answer(room.fits), text)
 
 
-def _memory_bound(method: Method, memory: Memory, load: Load) -> Item:
+def _memory_bound(method: Method, memory: Memory, load: PlannedLoad) -> Item:
     name, room = "memory_bound", memory.after
     if method.drafter is Drafter.LOOKUP and memory.before.budget > 0:
         return Item(name, Answer.NO, f"{method.name} takes no VRAM")
@@ -180,7 +180,7 @@ def _memory_bound(method: Method, memory: Memory, load: Load) -> Item:
     return Item(name, Answer.YES, f"{text}{', nor without it' if memory.before.fits is False else ''}")
 
 
-def _needs(load: Load) -> str:
+def _needs(load: PlannedLoad) -> str:
     flags = (("--context", load.context), ("--batch", load.batch))
     missing = [flag for flag, value in flags if value is None]
     return ", ".join(missing) or "--target-config"

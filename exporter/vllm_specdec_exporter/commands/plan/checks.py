@@ -16,9 +16,9 @@ from .sizes import format_gigabytes, format_parameters
 if TYPE_CHECKING:
     from .architecture import Architecture
     from .checklist import Facts
-    from .estimates import Load, Memory, SpeedupByBatch
+    from .estimates import Memory, PlannedLoad, SpeedupByBatch
     from .methods import Method
-    from .model import Model
+    from .model import ModelSize
 
 #: A draft model is this many times smaller than its target, from the least to the most recommended.
 LEAST_RATIO, MOST_RATIO = 8.0, 12.0
@@ -46,10 +46,10 @@ class Check:
 
 def check_all(
     method: Method,
-    target: Model,
-    draft: Model | None,
+    target: ModelSize,
+    draft: ModelSize | None,
     memory: Memory,
-    load: Load,
+    load: PlannedLoad,
     outlook: SpeedupByBatch,
     facts: Facts,
 ) -> tuple[Check, ...]:
@@ -83,7 +83,7 @@ def check_target_share(memory: Memory) -> Check:
     return Check("target_share", Verdict.WARN if share > MUCH_TARGET_SHARE else Verdict.OK, text)
 
 
-def check_size_ratio(target: Model, draft: Model | None) -> Check:
+def check_size_ratio(target: ModelSize, draft: ModelSize | None) -> Check:
     """Compare the sizes: 1:8 to 1:12 is recommended, and a draft as large as its target cannot pay."""
     name = "size_ratio"
     if draft is None:
@@ -114,7 +114,7 @@ def check_draft_share(memory: Memory) -> Check:
     return Check("draft_share", Verdict.OK if fits else Verdict.FAIL, text)
 
 
-def check_family(method: Method, target: Model, draft: Model | None, same: bool | None) -> Check:
+def check_family(method: Method, target: ModelSize, draft: ModelSize | None, same: bool | None) -> Check:
     """Tell whether draft and target belong together; architectures that differ are a hint."""
     name = "same_family"
     if method.drafter is Drafter.HEAD:
@@ -136,7 +136,7 @@ def check_family(method: Method, target: Model, draft: Model | None, same: bool 
     return Check(name, Verdict.WARN, f"{ask}; their model_type differs: {kinds[0]} and {kinds[1]}")
 
 
-def check_tokenizer(target: Model, draft: Model | None, same: bool | None) -> Check:
+def check_tokenizer(target: ModelSize, draft: ModelSize | None, same: bool | None) -> Check:
     """Tell whether draft and target share the tokenizer; vocabularies of different size cannot."""
     name = "same_tokenizer"
     sizes = None
@@ -168,7 +168,7 @@ def check_mtp(target: Architecture) -> Check:
     return Check("mtp_layers", Verdict.UNKNOWN, f"not known: {text}")
 
 
-def check_kv_budget(memory: Memory, load: Load) -> Check:
+def check_kv_budget(memory: Memory, load: PlannedLoad) -> Check:
     """Tell whether the weights fit, and leave room for at least one request."""
     name, before, after = "kv_budget", memory.before.budget, memory.after
     usable = f"{format_gigabytes(memory.usable)} usable"
@@ -188,7 +188,7 @@ def check_kv_budget(memory: Memory, load: Load) -> Check:
     return Check(name, Verdict.OK, text)
 
 
-def check_batch(memory: Memory, load: Load) -> Check:
+def check_batch(memory: Memory, load: PlannedLoad) -> Check:
     """Tell whether the given batch fits with every request at its longest."""
     name, room = "batch_fits", memory.after
     if load.tokens is None:
@@ -225,7 +225,7 @@ def check_depth(method: Method, k: int) -> Check:
     return Check(name, Verdict.OK if within else Verdict.WARN, text)
 
 
-def check_speedup(outlook: SpeedupByBatch, load: Load) -> Check:
+def check_speedup(outlook: SpeedupByBatch, load: PlannedLoad) -> Check:
     """Tell what the cost profile gives at the given batch size, or over the table without one."""
     name = "speedup"
     rows = outlook.rows if load.batch is None else (outlook.at(load.batch),)

@@ -11,7 +11,7 @@ from ...config.options import ConfigError
 from ...economics.profiles import BUILTIN
 from .architecture import ArchitectureError, read_architecture
 from .checklist import Facts, Objective
-from .estimates import Gpus, Load, usual_depth
+from .estimates import Gpus, PlannedLoad, usual_depth
 from .methods import METHODS, Drafter
 from .model import estimate_head, from_architecture, from_parameters
 from .planning import Conclusion, Question, make_plan, to_document
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .architecture import Architecture
     from .methods import Method
-    from .model import Model
+    from .model import ModelSize
     from .sizes import Precision
 
 
@@ -227,7 +227,7 @@ def read_question(args: argparse.Namespace) -> Question:
         kv_precision=kv or PRECISIONS["fp32" if wide else "bf16"],
         k=k,
         acceptance=_maybe(args, "acceptance", between(0, 1)),
-        load=Load(
+        load=PlannedLoad(
             _maybe(args, "context", whole(1, _MOST_CONTEXT)),
             _maybe(args, "batch", whole(1, _MOST_BATCH)),
         ),
@@ -237,7 +237,7 @@ def read_question(args: argparse.Namespace) -> Question:
     )
 
 
-def _target(args: argparse.Namespace) -> Model:
+def _target(args: argparse.Namespace) -> ModelSize:
     model = _model(args, "target")
     if model is None:
         msg = "--target-params or --target-config is missing: the size of the model to serve"
@@ -245,7 +245,7 @@ def _target(args: argparse.Namespace) -> Model:
     return model
 
 
-def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | None) -> Model | None:
+def _draft(args: argparse.Namespace, method: Method, target: ModelSize, k: int | None) -> ModelSize | None:
     if method.drafter is Drafter.LOOKUP:
         for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
             if getattr(args, name) is not None:
@@ -265,7 +265,7 @@ def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | Non
     return estimate and replace(estimate, precision_source="as given" if precision else source)
 
 
-def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
+def _usual_precision(method: Method, target: ModelSize) -> tuple[Precision, str]:
     """Return what a drafter has where nothing tells: vLLM loads it in the target's type, not quantized."""
     if method.name == "mtp":
         return target.precision, "as the target"
@@ -276,7 +276,7 @@ def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
 
 def _model(
     args: argparse.Namespace, role: str, usual: tuple[Precision, str] = (PRECISIONS["bf16"], "assumed")
-) -> Model | None:
+) -> ModelSize | None:
     size = _maybe(args, f"{role}_params", parse_parameters)
     path = getattr(args, f"{role}_config")
     given = _maybe(args, f"{role}_precision", parse_precision)

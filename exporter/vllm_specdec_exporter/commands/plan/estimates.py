@@ -17,7 +17,7 @@ from .methods import Drafter
 if TYPE_CHECKING:
     from ...economics.cost import CostProfile
     from .methods import Method
-    from .model import Model
+    from .model import ModelSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PlannedLoad:
     """What is to be served; ``None`` where it was not said.
 
     Attributes:
@@ -118,7 +118,12 @@ class Memory:
 
 
 def account(
-    target: Model, draft: Model | None, drafter: Drafter, gpus: Gpus, load: Load, kv_bytes: float
+    target: ModelSize,
+    draft: ModelSize | None,
+    drafter: Drafter,
+    gpus: Gpus,
+    load: PlannedLoad,
+    kv_bytes: float,
 ) -> Memory:
     """Return what fits on `gpus` without and with the drafter.
 
@@ -146,7 +151,7 @@ def account(
     )
 
 
-def kv_per_token(model: Model, gpus: Gpus, kv_bytes: float) -> float | None:
+def kv_per_token(model: ModelSize, gpus: Gpus, kv_bytes: float) -> float | None:
     """Return the bytes of one token's keys and values on all GPUs, ``None`` without the dimensions."""
     if model.architecture is None:
         return None
@@ -154,7 +159,7 @@ def kv_per_token(model: Model, gpus: Gpus, kv_bytes: float) -> float | None:
 
 
 def _drafter_kv(
-    target: Model, draft: Model | None, drafter: Drafter, gpus: Gpus, kv_bytes: float
+    target: ModelSize, draft: ModelSize | None, drafter: Drafter, gpus: Gpus, kv_bytes: float
 ) -> float | None:
     if drafter is Drafter.LOOKUP:
         return 0.0
@@ -167,7 +172,7 @@ def _drafter_kv(
     return None
 
 
-def _room(budget: float, bytes_per_token: float | None, load: Load) -> MemoryBudget:
+def _room(budget: float, bytes_per_token: float | None, load: PlannedLoad) -> MemoryBudget:
     if bytes_per_token is None:
         return MemoryBudget(budget, fits=False if budget <= 0 else None)
     tokens = max(0, int(budget // bytes_per_token))
@@ -209,7 +214,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BatchRow:
     """One batch size.
 
     Attributes:
@@ -254,15 +259,15 @@ class SpeedupByBatch:
     uncertainty: float
     context: float
     assumptions: tuple[Assumption, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[BatchRow, ...]
 
-    def at(self, batch: int) -> Row:
+    def at(self, batch: int) -> BatchRow:
         """Return the row of `batch`, which must be one of the table."""
         return next(row for row in self.rows if row.batch == batch)
 
 
 def choose_profile(
-    method: Method, target: Model, draft: Model | None, named: CostProfile | None
+    method: Method, target: ModelSize, draft: ModelSize | None, named: CostProfile | None
 ) -> CostProfile:
     """Return the cost profile of a method, fitted to the sizes of the models.
 
@@ -313,9 +318,9 @@ def look_ahead(
     )
 
 
-def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]) -> Row:
+def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]) -> BatchRow:
     cost = profile.step_cost(k, batch)
-    return Row(
+    return BatchRow(
         batch,
         cost,
         tuple(_range(assumption.tokens, cost, profile.uncertainty) for assumption in assumptions),

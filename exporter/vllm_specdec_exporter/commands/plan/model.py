@@ -122,7 +122,7 @@ def _around(model: Architecture) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelSize:
     """The target or the drafter.
 
     Attributes:
@@ -154,14 +154,14 @@ class Model:
         return self.active_parameters * self.precision.bytes_per_parameter
 
 
-def from_parameters(count: int, precision: Precision) -> Model:
+def from_parameters(count: int, precision: Precision) -> ModelSize:
     """Return a model of which only the size is known."""
-    return Model(count, count, precision, "as given")
+    return ModelSize(count, count, precision, "as given")
 
 
-def from_architecture(architecture: Architecture, precision: Precision) -> Model:
+def from_architecture(architecture: Architecture, precision: Precision) -> ModelSize:
     """Return a model whose dimensions are known."""
-    return Model(
+    return ModelSize(
         count_parameters(architecture),
         count_active_parameters(architecture),
         precision,
@@ -170,7 +170,7 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
     )
 
 
-def estimate_head(method: Method, target: Model, precision: Precision, k: int) -> Model | None:
+def estimate_head(method: Method, target: ModelSize, precision: Precision, k: int) -> ModelSize | None:
     """Return the heads of `method` for `target` by estimate, ``None`` where there is nothing to go by.
 
     Args:
@@ -184,11 +184,13 @@ def estimate_head(method: Method, target: Model, precision: Precision, k: int) -
     if target.architecture is not None:
         count = _count_head(method, target.architecture, k)
         if count:
-            return Model(count, count, precision, "estimated from the target's dimensions", estimated=True)
+            return ModelSize(
+                count, count, precision, "estimated from the target's dimensions", estimated=True
+            )
     if method.share is None:
         return None
     count = round(method.share * target.parameters * (k if method.per_token else 1))
-    return Model(count, count, precision, f"estimated ({method.share_source})", estimated=True)
+    return ModelSize(count, count, precision, f"estimated ({method.share_source})", estimated=True)
 
 
 def _count_head(method: Method, target: Architecture, k: int) -> int:

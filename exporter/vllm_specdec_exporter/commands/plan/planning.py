@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from .checklist import Answer, Checklist, Facts, fill_in
 from .checks import Check, Verdict, check_all
-from .estimates import Gpus, Load, Memory, SpeedupByBatch, account, choose_profile, look_ahead, usual_depth
+from .estimates import (
+    Gpus,
+    Memory,
+    PlannedLoad,
+    SpeedupByBatch,
+    account,
+    choose_profile,
+    look_ahead,
+    usual_depth,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +25,7 @@ if TYPE_CHECKING:
     from ...economics.cost import CostProfile
     from .estimates import MemoryBudget
     from .methods import Method
-    from .model import Model
+    from .model import ModelSize
     from .sizes import Precision
 
 
@@ -54,13 +63,13 @@ class Question:
     """
 
     method: Method
-    target: Model
-    draft: Model | None
+    target: ModelSize
+    draft: ModelSize | None
     gpus: Gpus
     kv_precision: Precision
     k: int | None = None
     acceptance: float | None = None
-    load: Load = Load()
+    load: PlannedLoad = PlannedLoad()
     facts: Facts = field(default_factory=Facts)
     profile: CostProfile | None = None
     drafter_name: str = ""
@@ -185,7 +194,7 @@ def to_document(plan: Plan) -> dict[str, object]:
     }
 
 
-def _model(model: Model) -> dict[str, object]:
+def _model(model: ModelSize) -> dict[str, object]:
     return {
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,

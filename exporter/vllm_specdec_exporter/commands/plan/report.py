@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .estimates import MemoryBudget, SpeedupByBatch
-    from .model import Model
+    from .model import ModelSize
     from .planning import Plan
 
 _NONE = "–"
@@ -69,7 +69,7 @@ def _models(plan: Plan) -> Iterator[str]:
     yield from wrap(text, "  GPUs    ", 10)
 
 
-def _model(model: Model) -> str:
+def _model(model: ModelSize) -> str:
     active = ""
     if model.active_parameters < model.parameters:
         active = f", of which a token passes through {format_parameters(model.active_parameters)}"

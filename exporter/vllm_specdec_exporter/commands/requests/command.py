@@ -23,7 +23,7 @@ from ...publish.markup import count
 from ...publish.request_report import Costs
 from ...publish.wording import printable, wrap
 from ...requests.aggregation import RequestAggregator
-from ...requests.judgement import Load
+from ...requests.judgement import BatchCost
 from ...requests.observation import Source
 from ...requests.result import RequestsVerdict, is_problem, requests_verdict
 from ...serve import configuration as config
@@ -213,7 +213,7 @@ def _costs(plan: Plan, model: str) -> Costs:
 
 def _judge(plan: Plan, book: RequestAggregator, costs: dict[str, Costs]) -> RequestsResult:
     batch = plan.batch
-    loads = {model: Load(batch, found.profile) for model, found in costs.items()} if batch else {}
+    loads = {model: BatchCost(batch, found.profile) for model, found in costs.items()} if batch else {}
     result = book.result(_NOW, loads)
     return replace(result, models=tuple(_of_file(found, plan) for found in result.models))
 

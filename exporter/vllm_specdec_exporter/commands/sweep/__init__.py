@@ -15,30 +15,30 @@ what follows, `report` and `page` what people see.
 from .endpoint import Endpoint, Unreachable, endpoint
 from .grid import Cell, Message, Prompt, PromptSet, SweepPlan, Zone, Zones
 from .grid import load as load_prompts
-from .progress import Progress
+from .progress import SweepProgress
 from .record import CellResult, ServerIdentity, Setup, Status, SweepRecord
 from .record import load as load_record
 from .report import conclusions
-from .runner import OtherTraffic, Outcome, run_sweep
-from .statistics import Distribution, Interval
+from .runner import OtherTraffic, SweepOutcome, run_sweep
+from .statistics import Interval, TimeSummary
 
 __all__ = [
     "Cell",
     "CellResult",
-    "Distribution",
     "Endpoint",
     "Interval",
     "Message",
     "OtherTraffic",
-    "Outcome",
-    "Progress",
     "Prompt",
     "PromptSet",
     "ServerIdentity",
     "Setup",
     "Status",
+    "SweepOutcome",
     "SweepPlan",
+    "SweepProgress",
     "SweepRecord",
+    "TimeSummary",
     "Unreachable",
     "Zone",
     "Zones",

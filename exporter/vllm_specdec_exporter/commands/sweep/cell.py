@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...measures.measures import derive
 from .counters import between
-from .record import Acceptance, CellResult, Status
+from .record import CellAcceptance, CellResult, Status
 from .statistics import acceptance_interval, distribution, draft_interval, pooled
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from ...measures.window import Delta
     from .client import Client, Sampling
-    from .counters import Observation
+    from .counters import CounterSample
     from .grid import Cell, Prompt
-    from .stream import Answer
+    from .stream import StreamedAnswer
 
 #: By how much the counters may differ from the answers, as a share, before the cell counts as disturbed.
 TOLERANCE = 0.02
@@ -30,8 +30,8 @@ async def send(
     sampling: Sampling,
     asked: Sequence[tuple[int, Prompt]],
     concurrency: int,
-    answered: Callable[[Answer], None] = lambda _: None,
-) -> tuple[tuple[Answer, ...], float]:
+    answered: Callable[[StreamedAnswer], None] = lambda _: None,
+) -> tuple[tuple[StreamedAnswer, ...], float]:
     """Send the requests in a closed loop; return all answers in order, and the seconds that they took.
 
     Each of the `concurrency` workers sends its next request when its last one was answered.
@@ -44,7 +44,7 @@ async def send(
         answered: is told of each answer.
     """
     left = iter(enumerate(asked))
-    answers: list[Answer] = []
+    answers: list[StreamedAnswer] = []
 
     async def work() -> None:
         for number, (place, prompt) in left:
@@ -61,10 +61,10 @@ async def send(
 
 def judge(
     cell: Cell,
-    answers: Sequence[Answer],
+    answers: Sequence[StreamedAnswer],
     seconds: float,
-    before: Observation,
-    after: Observation,
+    before: CounterSample,
+    after: CounterSample,
     *,
     rested: bool,
     max_tokens: int,
@@ -88,7 +88,7 @@ def judge(
     step = between(before, after)
     counters = acceptance(step)
     drafts = [answer.drafts for answer in whole if answer.drafts is not None]
-    records: Acceptance | None = None
+    records: CellAcceptance | None = None
     own: Delta | None = None
     if drafts and len(drafts) == len(whole):
         own = pooled(drafts, tokens, step.span)
@@ -122,10 +122,10 @@ def judge(
     )
 
 
-def acceptance(step: Delta) -> Acceptance:
+def acceptance(step: Delta) -> CellAcceptance:
     """Return what became of the drafts within an increase of the counters."""
     measures = derive("cell", step)
-    return Acceptance(
+    return CellAcceptance(
         drafts=step.drafts,
         draft_tokens=step.draft_tokens,
         accepted_tokens=step.accepted_tokens,
@@ -160,14 +160,14 @@ def _doubts(step: Delta, own: Delta | None, tokens: int, unknown: int, *, rested
     return tuple(found)
 
 
-def _errors(answers: Sequence[Answer]) -> tuple[str, ...]:
+def _errors(answers: Sequence[StreamedAnswer]) -> tuple[str, ...]:
     """Return the errors of the requests, each kind once with its number."""
     kinds = Counter(answer.error for answer in answers if answer.error)
     return tuple(f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(3))
 
 
 def failed(
-    cell: Cell, reason: str, started: float, attempts: int, answers: Sequence[Answer] = ()
+    cell: Cell, reason: str, started: float, attempts: int, answers: Sequence[StreamedAnswer] = ()
 ) -> CellResult:
     """Return the result of a cell that could not be measured."""
     return CellResult(

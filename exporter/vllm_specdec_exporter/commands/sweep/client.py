@@ -1,7 +1,7 @@
 """The client of the OpenAI endpoint: which models it has, and streamed answers.
 
-Failures are translated here: into `EndpointError` where there is no endpoint to talk to, and into an `Answer`
-with an error where one request failed.
+Failures are translated here: into `EndpointError` where there is no endpoint to talk to, and into a
+`StreamedAnswer` with an error where one request failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import aiohttp
 
 from ... import __version__
 from ...serve.tls import tls_context
-from .stream import Answer, Stream, StreamError, error_message
+from .stream import Stream, StreamedAnswer, StreamError, error_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ class EndpointError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ServedModel:
     """A model that the endpoint serves; `root` is where its weights come from, where it says so."""
 
     name: str
@@ -138,7 +138,7 @@ class Client:
         if self._session is not None:
             await self._session.close()
 
-    async def models(self) -> tuple[Model, ...]:
+    async def models(self) -> tuple[ServedModel, ...]:
         """Return the models that ``GET /v1/models`` lists.
 
         Raises:
@@ -156,7 +156,7 @@ class Client:
             raise EndpointError(msg, 200) from error
         listed = document.get("data") if isinstance(document, dict) else None
         found = [
-            Model(entry["id"], str(entry.get("root") or ""))
+            ServedModel(entry["id"], str(entry.get("root") or ""))
             for entry in (listed if isinstance(listed, list) else [])
             if isinstance(entry, dict) and isinstance(entry.get("id"), str)
         ]
@@ -165,7 +165,9 @@ class Client:
             raise EndpointError(msg, 200)
         return tuple(found)
 
-    async def ask(self, sampling: Sampling, prompt: Prompt, request: int = 0, place: int = 0) -> Answer:
+    async def ask(
+        self, sampling: Sampling, prompt: Prompt, request: int = 0, place: int = 0
+    ) -> StreamedAnswer:
         """Send one request and return its answer, with an error in it where it failed.
 
         Args:
@@ -181,9 +183,9 @@ class Client:
             words = str(error)
         except StreamError as error:
             words = str(error)
-        return Answer(request, place, error=words, seconds=time.monotonic() - started)
+        return StreamedAnswer(request, place, error=words, seconds=time.monotonic() - started)
 
-    async def probe(self, sampling: Sampling, prompt: Prompt) -> Answer:
+    async def probe(self, sampling: Sampling, prompt: Prompt) -> StreamedAnswer:
         """Send one request like `ask`, to see whether the endpoint takes it.
 
         Raises:
@@ -194,7 +196,7 @@ class Client:
         except StreamError as error:
             raise EndpointError(str(error), 200) from error
 
-    async def _ask(self, sampling: Sampling, prompt: Prompt, request: int, place: int) -> Answer:
+    async def _ask(self, sampling: Sampling, prompt: Prompt, request: int, place: int) -> StreamedAnswer:
         body = sampling.body(prompt, request)
         try:
             async with asyncio.timeout(self._timeout):

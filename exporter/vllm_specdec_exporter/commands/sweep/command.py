@@ -19,7 +19,7 @@ from . import page, report
 from . import record as recordfile
 from .arguments import add_flags_of_sweep, read_endpoint, read_plan
 from .endpoint import Unreachable
-from .progress import Bar, Lines, Progress
+from .progress import Lines, ProgressBar, SweepProgress
 from .runner import OtherTraffic, run_sweep
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .grid import SweepPlan, Zones
     from .record import SweepRecord
-    from .runner import Outcome
+    from .runner import SweepOutcome
 
 # Exit codes.
 FINE, PROBLEM, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 4, 130
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     return FINE if outcome.clean else PROBLEM
 
 
-def _print(outcome: Outcome, plan: SweepPlan, *, as_json: bool) -> None:
+def _print(outcome: SweepOutcome, plan: SweepPlan, *, as_json: bool) -> None:
     if as_json:
         found = report.document(outcome.record, plan.zones)
         print(msgspec.json.format(msgspec.json.encode(found)).decode())
@@ -106,9 +106,9 @@ def _tell_how_to_go_on(why: str, directory: Path, done: int, total: int) -> None
     )
 
 
-def _progress(*, quiet: bool) -> Progress:
+def _progress(*, quiet: bool) -> SweepProgress:
     if quiet:
-        return Progress()
+        return SweepProgress()
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        return Bar(sys.stderr, shutil.get_terminal_size().columns)
+        return ProgressBar(sys.stderr, shutil.get_terminal_size().columns)
     return Lines(sys.stderr)

@@ -43,7 +43,7 @@ class CountersError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class CounterSample:
     """What the server's metrics said at one moment.
 
     Attributes:
@@ -97,7 +97,7 @@ class Observation:
         return {engine.key: Sample(self.time, engine.counters) for engine in self.reading.engines}
 
 
-class Counters:
+class CounterReader:
     """Reads the counters of one server.
 
     Args:
@@ -109,7 +109,7 @@ class Counters:
         self._upstream = upstream
         self._clock = clock
 
-    async def read(self) -> Observation:
+    async def read(self) -> CounterSample:
         """Return what the metrics say now.
 
         Raises:
@@ -118,7 +118,7 @@ class Counters:
         try:
             answer = await self._upstream.fetch()
             now = self._clock()
-            return Observation(now, dialects.read(answer.body, answer.content_type))
+            return CounterSample(now, dialects.read(answer.body, answer.content_type))
         except PollError as error:
             told = error.reason in ("http_status", "redirect", "malformed", "too_large", "credentials")
             raise CountersError(str(error), gone=not told) from error
@@ -126,8 +126,8 @@ class Counters:
             raise CountersError(str(error)) from error
 
     async def rest(
-        self, since: Observation | None = None, tokens: float = 0.0, limit: float = REST_LIMIT
-    ) -> tuple[Observation, bool]:
+        self, since: CounterSample | None = None, tokens: float = 0.0, limit: float = REST_LIMIT
+    ) -> tuple[CounterSample, bool]:
         """Wait until the counters rest; return the last observation, and whether they did.
 
         They rest when no request runs or waits, nothing moved over three readings, and `tokens` were
@@ -158,7 +158,7 @@ class Counters:
                 return now, False
             before = now
 
-    async def watch(self, seconds: float) -> tuple[Observation, str]:
+    async def watch(self, seconds: float) -> tuple[CounterSample, str]:
         """Watch for other traffic; return the last observation, and in words what was seen, if anything.
 
         Raises:
@@ -180,7 +180,7 @@ class Counters:
         )
 
 
-def restarted(first: Observation, last: Observation) -> bool:
+def restarted(first: CounterSample, last: CounterSample) -> bool:
     """Tell whether any engine began anew, or went away, between two observations."""
     before, after = first.samples(), last.samples()
     return any(
@@ -189,7 +189,7 @@ def restarted(first: Observation, last: Observation) -> bool:
     )
 
 
-def between(first: Observation, last: Observation) -> Delta:
+def between(first: CounterSample, last: CounterSample) -> Delta:
     """Return what all engines together did between two observations of one life."""
     before, after = first.samples(), last.samples()
     # An engine that was not there before has nothing to compare with but itself.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 from ...config.addresses import parse_target
 from ...config.options import ConfigError
 from ...serve.settings import UpstreamConfig
-from .client import EndpointError, Model, Sampling
+from .client import EndpointError, Sampling, ServedModel
 from .counters import CountersError
 from .record import ServerIdentity
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...config.addresses import Target
     from ...serve.upstream import Upstream
     from .client import Client
-    from .counters import Counters, Observation
+    from .counters import CounterReader, CounterSample
     from .grid import Prompt
 
 #: Statuses by which a server says that it does not have an API.
@@ -94,7 +94,7 @@ def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
 
 
 async def identify(
-    name: str, client: Client, counters: Counters, upstream: Upstream, model: str
+    name: str, client: Client, counters: CounterReader, upstream: Upstream, model: str
 ) -> ServerIdentity:
     """Return which server this is.
 
@@ -110,7 +110,7 @@ async def identify(
         ConfigError: it does not have the model, or has several and none was named.
     """
     trouble = ""
-    observation: Observation | None = None
+    observation: CounterSample | None = None
     try:
         observation = await counters.read()
     except CountersError as error:
@@ -144,7 +144,7 @@ def _no_models(name: str, error: EndpointError) -> str:
     return f"{name} answers, but is no OpenAI endpoint: GET /v1/models: {error}"
 
 
-def choose(models: tuple[Model, ...], name: str) -> Model:
+def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
     """Return the model of that name, or the only one where the name is empty.
 
     Raises:

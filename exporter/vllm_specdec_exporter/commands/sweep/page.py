@@ -9,7 +9,18 @@ from ...publish import plots
 from ...publish.html_report import Section, bullets, data_table, facts, figure, note, page
 from ...publish.html_report import plots as side_by_side
 from .grid import MEANINGS, NOTE, Zone
-from .report import UNITS, Line, conclusions, degree, label, milliseconds, number, series, trouble, zone_words
+from .report import (
+    UNITS,
+    TemperatureRow,
+    conclusions,
+    degree,
+    label,
+    milliseconds,
+    number,
+    series,
+    trouble,
+    zone_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,12 +140,12 @@ def _plot(
     return figure(drawn, title)
 
 
-def _by_load(record: SweepRecord) -> tuple[Line, ...]:
+def _by_load(record: SweepRecord) -> tuple[TemperatureRow, ...]:
     found: dict[str, list[CellResult]] = {}
     for line in series(record):
         found.setdefault(line.prompts, []).extend(line.cells)
     return tuple(
-        Line(prompts, 0, tuple(sorted(cells, key=lambda r: r.concurrency)))
+        TemperatureRow(prompts, 0, tuple(sorted(cells, key=lambda r: r.concurrency)))
         for prompts, cells in found.items()
     )
 

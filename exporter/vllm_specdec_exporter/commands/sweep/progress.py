@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _BAR = 20
 
 
-class Progress:
+class SweepProgress:
     """Takes what happens, and keeps silent."""
 
     def say(self, words: str) -> None:
@@ -39,7 +39,7 @@ class Progress:
         """The sweep has ended."""
 
 
-class Lines(Progress):
+class Lines(SweepProgress):
     """Writes a line for each cell.
 
     Args:
@@ -95,7 +95,7 @@ class Lines(Progress):
         self._stream.flush()
 
 
-class Bar(Lines):
+class ProgressBar(Lines):
     """Draws one line over and over, for terminals.
 
     Args:

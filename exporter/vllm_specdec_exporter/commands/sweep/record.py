@@ -16,8 +16,8 @@ from ... import __version__
 from ...config import files
 from ...config.options import ConfigError
 from .grid import Cell, SweepPlan
-from .statistics import Distribution, Interval
-from .stream import Answer  # noqa: TC001 - read at run time, to decode
+from .statistics import Interval, TimeSummary
+from .stream import StreamedAnswer  # noqa: TC001 - read at run time, to decode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class CellAcceptance:
     """What became of the drafts of a cell, from one of two sources; as in `measures.Measures`.
 
     Attributes:
@@ -138,15 +138,15 @@ class CellResult:
     completion_tokens: int = 0
     generated_tokens: float | None = None
     tokens_per_second: float | None = None
-    ttft: Distribution = Distribution()
-    tpot: Distribution = Distribution()
-    latency: Distribution = Distribution()
+    ttft: TimeSummary = TimeSummary()
+    tpot: TimeSummary = TimeSummary()
+    latency: TimeSummary = TimeSummary()
     acceptance_ratio: float | None = None
     acceptance_interval: Interval | None = None
     mean_acceptance_length: float | None = None
-    counters: Acceptance | None = None
-    records: Acceptance | None = None
-    answers: tuple[Answer, ...] = ()
+    counters: CellAcceptance | None = None
+    records: CellAcceptance | None = None
+    answers: tuple[StreamedAnswer, ...] = ()
     attempts: int = 1
 
     @property

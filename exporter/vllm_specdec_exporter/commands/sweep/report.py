@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from .grid import Zones
     from .record import CellResult, SweepRecord
-    from .statistics import Distribution
+    from .statistics import TimeSummary
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TemperatureRow:
     """The cells of one set of prompts at one concurrency, by temperature; failed ones left out."""
 
     prompts: str
@@ -32,19 +32,19 @@ class Line:
     cells: tuple[CellResult, ...]
 
 
-def series(record: SweepRecord) -> tuple[Line, ...]:
+def series(record: SweepRecord) -> tuple[TemperatureRow, ...]:
     """Return the sweep as one line of cells for each set of prompts and concurrency."""
     found: dict[tuple[str, int], list[CellResult]] = {}
     for result in record.cells:
         if result.status is not Status.FAILED:
             found.setdefault((result.prompts, result.concurrency), []).append(result)
     return tuple(
-        Line(prompts, concurrency, tuple(sorted(cells, key=lambda one: one.temperature)))
+        TemperatureRow(prompts, concurrency, tuple(sorted(cells, key=lambda one: one.temperature)))
         for (prompts, concurrency), cells in found.items()
     )
 
 
-def label(line: Line, lines: Sequence[Line]) -> str:
+def label(line: TemperatureRow, lines: Sequence[TemperatureRow]) -> str:
     """Return what tells a line from the others."""
     parts = []
     if len({one.prompts for one in lines}) > 1:
@@ -320,7 +320,7 @@ def _flat(result: CellResult, zones: Zones) -> dict[str, object]:
     if records is not None:
         row |= {"acceptance_ratio_records": records.acceptance_ratio, "drafts_records": records.drafts}
     for name in ("ttft", "tpot", "latency"):
-        times: Distribution = getattr(result, name)
+        times: TimeSummary = getattr(result, name)
         row |= {f"{name}_{what}": getattr(times, what) for what in ("p50", "p95", "p99", "mean")}
     return row | {_POSITIONS.format(i): ratio for i, ratio in enumerate(result.position_acceptance_ratio)}
 

@@ -15,9 +15,9 @@ from . import record as recordfile
 from . import record as records
 from .cell import failed, judge, send
 from .client import Client, Sampling
-from .counters import BUSY_LIMIT, REST_LIMIT, Counters, CountersError, restarted
+from .counters import BUSY_LIMIT, REST_LIMIT, CounterReader, CountersError, restarted
 from .endpoint import Unreachable, identify, settle_api
-from .progress import Progress
+from .progress import SweepProgress
 from .record import Status, SweepRecord, setup_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class OtherTraffic(Exception):  # noqa: N818 - it names the fault
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SweepOutcome:
     """How a sweep ended.
 
     Attributes:
@@ -63,9 +63,9 @@ async def run_sweep(
     endpoint: Endpoint,
     *,
     directory: Path | None = None,
-    progress: Progress | None = None,
+    progress: SweepProgress | None = None,
     begun: Callable[[SweepRecord], None] = lambda _: None,
-) -> Outcome:
+) -> SweepOutcome:
     """Measure every cell of `plan` that `directory` does not hold yet.
 
     Args:
@@ -94,7 +94,7 @@ async def run_sweep(
             await stack.enter_async_context(client)
         except ValueError as error:  # certificates
             raise ConfigError(str(error)) from error
-        sweep = _Sweep(plan, endpoint, client, upstream, directory, progress or Progress(), begun)
+        sweep = _Sweep(plan, endpoint, client, upstream, directory, progress or SweepProgress(), begun)
         return await sweep.run()
 
 
@@ -108,21 +108,21 @@ class _Sweep:
         client: Client,
         upstream: Upstream,
         directory: Path | None,
-        progress: Progress,
+        progress: SweepProgress,
         begun: Callable[[SweepRecord], None],
     ) -> None:
         self._plan = plan
         self._name = endpoint.target.name
         self._client = client
         self._upstream = upstream
-        self._counters = Counters(upstream)
+        self._counters = CounterReader(upstream)
         self._directory = directory
         self._progress = progress
         self._begun = begun
         self._record: SweepRecord | None = None
         self._server: ServerIdentity | None = None
 
-    async def run(self) -> Outcome:
+    async def run(self) -> SweepOutcome:
         """Measure, within the time that there is."""
         stopped = ""
         try:
@@ -137,7 +137,7 @@ class _Sweep:
         if self._record is None:
             msg = f"{self._name}: {stopped} before the first cell"
             raise Unreachable(msg)
-        return Outcome(self._record, len(self._open_cells(self._record)), stopped)
+        return SweepOutcome(self._record, len(self._open_cells(self._record)), stopped)
 
     async def _run(self) -> str:
         """Measure the pending cells; return why not all of them, or nothing."""

@@ -23,7 +23,7 @@ from ...measures.window import Delta
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from .stream import Answer, DraftRecord
+    from .stream import StreamedAnswer, StreamedDrafts
 
 #: 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom.
 _T = (
@@ -35,7 +35,7 @@ _Z = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
+class TimeSummary:
     """Times in seconds: how many, their mean and percentiles; ``None`` where there were none."""
 
     count: int = 0
@@ -63,12 +63,12 @@ class Interval:
     units: int
 
 
-def distribution(values: Iterable[float | None]) -> Distribution:
+def distribution(values: Iterable[float | None]) -> TimeSummary:
     """Return the distribution of the values that are known."""
     known = sorted(value for value in values if value is not None)
     if not known:
-        return Distribution()
-    return Distribution(
+        return TimeSummary()
+    return TimeSummary(
         count=len(known),
         mean=math.fsum(known) / len(known),
         p50=percentile(known, 0.50),
@@ -85,7 +85,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-def pooled(records: Sequence[DraftRecord], generation_tokens: float, span: float) -> Delta:
+def pooled(records: Sequence[StreamedDrafts], generation_tokens: float, span: float) -> Delta:
     """Return the requests' own records added up, in the form of a window's increase."""
     depth = max((len(record.histogram) for record in records), default=0)
     histogram = [sum(r.histogram[j] for r in records if j < len(r.histogram)) for j in range(depth)]
@@ -99,7 +99,7 @@ def pooled(records: Sequence[DraftRecord], generation_tokens: float, span: float
     )
 
 
-def acceptance_interval(answers: Sequence[Answer]) -> Interval | None:
+def acceptance_interval(answers: Sequence[StreamedAnswer]) -> Interval | None:
     """Return the interval of the acceptance ratio from the requests' own records.
 
     ``None`` where there are fewer than two units, or no drafts. Where nothing or everything was accepted, the

@@ -16,7 +16,7 @@ class StreamError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class DraftRecord:
+class StreamedDrafts:
     """vLLM's record of the drafts of one request.
 
     Attributes:
@@ -33,7 +33,7 @@ class DraftRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StreamedAnswer:
     """One request as its client saw it.
 
     Attributes:
@@ -58,7 +58,7 @@ class Answer:
     tpot_seconds: float | None = None
     seconds: float = 0.0
     finish_reason: str = ""
-    drafts: DraftRecord | None = None
+    drafts: StreamedDrafts | None = None
 
 
 class Stream:
@@ -112,7 +112,7 @@ class Stream:
         if isinstance(finish, str):
             self._finish_reason = finish
 
-    def answer(self, request: int, prompt: int, time: float) -> Answer:
+    def answer(self, request: int, prompt: int, time: float) -> StreamedAnswer:
         """Return the answer that ended at `time`.
 
         Raises:
@@ -124,7 +124,7 @@ class Stream:
         usage = self._summary["usage"]
         tokens = _count(usage.get("completion_tokens"))
         first = self._first
-        return Answer(
+        return StreamedAnswer(
             request=request,
             prompt=prompt,
             prompt_tokens=_count(usage.get("prompt_tokens")),
@@ -164,13 +164,13 @@ def _count(value: object) -> int:
     return value
 
 
-def _drafts(summary: dict[str, Any]) -> DraftRecord | None:
+def _drafts(summary: dict[str, Any]) -> StreamedDrafts | None:
     metrics = summary.get("metrics")
     record = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
     if not isinstance(record, dict):
         return None
     try:
-        return DraftRecord(
+        return StreamedDrafts(
             drafts=_count(record.get("num_spec_steps")),
             draft_tokens=_count(record.get("num_draft_tokens")),
             accepted_tokens=_count(record.get("num_accepted_draft_tokens")),

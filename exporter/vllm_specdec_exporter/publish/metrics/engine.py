@@ -25,7 +25,7 @@ from .metric import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...economics.choice import Option
+    from ...economics.choice import CandidateK
     from ...economics.speculative_config import ScheduleRow
     from ...judgement.payoff import Payoff
     from ...observe.result import Deployment
@@ -48,7 +48,7 @@ def _speedup(payoff: Payoff) -> Samples:
     return [((payoff.basis.value,), payoff.speedup)]
 
 
-def _speedups(options: Iterable[Option]) -> Samples:
+def _speedups(options: Iterable[CandidateK]) -> Samples:
     return [((str(option.num_speculative_tokens),), option.speedup) for option in options]
 
 

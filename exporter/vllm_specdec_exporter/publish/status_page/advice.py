@@ -11,7 +11,7 @@ from .view import View, missing, varying
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...economics.choice import Option
+    from ...economics.choice import CandidateK
     from ...measures.measures import Measures
 
 
@@ -38,7 +38,7 @@ def every_k(view: View) -> Html:
     return section(title, content, note, varying(measures), anchor=anchor, note=view.window_words)
 
 
-def _options(view: View, options: tuple[Option, ...]) -> Iterator[Html]:
+def _options(view: View, options: tuple[CandidateK, ...]) -> Iterator[Html]:
     best = max(option.speedup for option in options)
     for option in options:
         k = option.num_speculative_tokens

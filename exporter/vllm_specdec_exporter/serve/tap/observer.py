@@ -59,7 +59,7 @@ UNOBSERVED = {
 
 
 @dataclass(slots=True)
-class Watch:
+class ObservationContext:
     """What all observers of a tap share.
 
     Attributes:
@@ -90,9 +90,9 @@ class Observer:
         blind: whether it has stopped to look.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: ObservationContext) -> None:
         self._watch = watch
-        self._requests = httptools.HttpRequestParser(Requests(self))
+        self._requests = httptools.HttpRequestParser(RequestReader(self))
         self._answers: httptools.HttpResponseParser | None = None
         self._exchange: Exchange | None = None
         self._held = 0
@@ -173,7 +173,7 @@ class Observer:
         self._head_only = method == "HEAD"
         self._until_end = self._streams = False
         self._tail = b"\n"
-        self._answers = httptools.HttpResponseParser(Answers(self))
+        self._answers = httptools.HttpResponseParser(ResponseReader(self))
         if concerned:
             self._exchange = Exchange(path, headers, self._watch.classification)
 
@@ -275,7 +275,7 @@ class _Head:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
 
-class Requests(_Head):
+class RequestReader(_Head):
     """Tells the observer of requests."""
 
     def __init__(self, observer: Observer) -> None:
@@ -306,7 +306,7 @@ class Requests(_Head):
         self._observer.request_ends()
 
 
-class Answers(_Head):
+class ResponseReader(_Head):
     """Tells the observer of answers."""
 
     def __init__(self, observer: Observer) -> None:

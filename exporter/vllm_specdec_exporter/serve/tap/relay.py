@@ -16,18 +16,18 @@ from .observer import MAX_HELD, Observer, look
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .observer import Watch
+    from .observer import ObservationContext
     from .usage_request import UsageRequests
 
     Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 
 
-class Side(asyncio.Protocol):
+class RelayEnd(asyncio.Protocol):
     """What both ends have in common."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self.peer: Side | None = None
+        self.peer: RelayEnd | None = None
         self.ended = False  # it sends no more
         self.full = False  # it takes no more for now
 
@@ -88,7 +88,7 @@ class UpstreamError(Exception):
         self.reason = reason
 
 
-class ClientSide(Side):
+class ClientSide(RelayEnd):
     """The end towards the client.
 
     Args:
@@ -103,7 +103,7 @@ class ClientSide(Side):
     def __init__(
         self,
         connect: Connect,
-        watch: Watch,
+        watch: ObservationContext,
         asking: UsageRequests | None,
         count_error: Callable[[str], None],
         enter: Callable[[ClientSide], None],
@@ -274,7 +274,7 @@ class ClientSide(Side):
         self._leave(self)
 
 
-class ServerSide(Side):
+class ServerSide(RelayEnd):
     """The end towards the server."""
 
     def __init__(self, client: ClientSide) -> None:

@@ -22,7 +22,7 @@ from .. import logs
 from ..listener import Listener
 from ..resolver import Resolver
 from ..tls import CertificateFiles, UpstreamTLS, show
-from .observer import Watch
+from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
 from .usage_request import UsageRequests
 
@@ -64,7 +64,7 @@ class Tap:
         self._tls = tls
         self._before = before
         self._resolver = Resolver()
-        self._watch = Watch(_nobody, Classification(), time.monotonic, time.time)
+        self._watch = ObservationContext(_nobody, Classification(), time.monotonic, time.time)
         self._clients: set[ClientSide] = set()
         self._connections_total = 0
         self._errors: Counter[str] = Counter(dict.fromkeys(ERRORS, 0))

@@ -146,7 +146,7 @@ class Loaded:
     empty: bool = False
 
 
-class Source:
+class WebConfigFile:
     """The web configuration file at a path.
 
     Files are compared by what is in them: a Kubernetes Secret changes by one symbolic link far up the path,

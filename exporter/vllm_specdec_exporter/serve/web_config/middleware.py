@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..connection_limits import ConnectionLimiter
     from ..listener import Listener
-    from .document import Contents, Loaded, Source
+    from .document import Contents, Loaded, WebConfigFile
 
 
 class ConnectionPolicy:
@@ -138,7 +138,7 @@ class WebConfigMiddleware:
         tell: called after each look at the files with how their last reading ended.
     """
 
-    def __init__(self, source: Source, loaded: Loaded, tell: Callable[[Reload], None]) -> None:
+    def __init__(self, source: WebConfigFile, loaded: Loaded, tell: Callable[[Reload], None]) -> None:
         self._source = source
         self._loaded = loaded
         self._tell = tell
