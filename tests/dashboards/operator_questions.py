@@ -256,7 +256,7 @@ QUESTIONS = (
     Asked("Do users get their tokens faster than without?", "measured", "cost",
           "Estimated and measured speedup", measured, "faster"),
     Asked("Is everything watched?", "exporter-down", "exporter",
-          "Who answered when?", watched, "✖ EXPORTER DOWN"),
+          "Which targets were up?", watched, "✖ EXPORTER DOWN"),
     Asked("Who loses while the mean looks healthy?", "requests", "requests",
           "Which requests lose?", losing_kinds, "story at 1+, story at 0.7-1"),
 )  # fmt: skip
