@@ -198,7 +198,7 @@ who: list[Panel] = [
         description=(
             "Median acceptance rate of requests of each type, from "
             "`vllm_specdec_request_acceptance_ratio_bucket`. It is high for code and extraction, low for creative "
-            "text; route losing types to a server without speculation."
+            "text. If a type loses, route it to a server without speculation."
         ),
         targets=[now(f"sort_desc({quantile(ACCEPTANCE, 0.5, TYPE)})", "{{request_type}}")],
         **_ACCEPTANCE_BARS,
