@@ -19,26 +19,26 @@ CATALOGUE = Path(__file__).parent.parent / "docs" / "reference" / "alerts.md"
 #: What each file holds.
 FILES = {
     "recording.yml": (
-        "What alerts and dashboards are made of: rates and ratios at three levels over five windows.",
+        "Rates and ratios for alerts and dashboards, at three levels over five windows.",
         tuple(recording.groups()),
     ),
     "availability.yml": (
-        "Is speculation being watched at all?",
+        "Does monitoring of speculation work?",
         (availability.group(),),
     ),
-    "activity.yml": ("Is speculation doing what it was set up to do?", (activity.group(),)),
-    "quality.yml": ("Is what is drafted accepted, as it should be and as it was?", (quality.group(),)),
+    "activity.yml": ("Does speculation run as configured?", (activity.group(),)),
+    "quality.yml": ("Is acceptance good, and as good as before?", (quality.group(),)),
     "requests.yml": (
-        "Do single requests lose, and does what looks at them work?",
+        "Do single requests lose by speculation, and does their observation work?",
         tuple(requests.groups()),
     ),
     "harm.yml": ("Does speculation hurt users?", (harm.group(),)),
     "decisions.yml": (
-        "What should be changed? These carry the labels action and recommended_k.",
+        "What should be changed? Alerts with the labels action and recommended_k.",
         (decisions.group(),),
     ),
     "objective.yml": (
-        'The objective "speculation was worth it", and how fast its error budget burns.',
+        'The objective "speculation was worth it", and how fast its error budget is spent.',
         tuple(objective.groups()),
     ),
 }

@@ -81,9 +81,9 @@ top: list[Panel] = [
     Stat(
         title="Do drafts vary?",
         description=(
-            f"Whether drafts hold less than {FULL_DRAFT_SHARE:.0%} of K tokens on average (`vllm_specdec_draft_tokens_per_second`, "
-            "`vllm_specdec_drafts_per_second`, `vllm_specdec_num_speculative_tokens`). If they vary, as with n-gram or a K schedule, deep positions look "
-            "worse than they are: go by the mean acceptance length, not by positions."
+            f"Whether drafts are shorter than {FULL_DRAFT_SHARE:.0%} of K on average (`vllm_specdec_draft_tokens_per_second`, "
+            "`vllm_specdec_drafts_per_second`, `vllm_specdec_num_speculative_tokens`). If they vary, as with n-gram or a K schedule, deep positions read "
+            "too low: use the mean acceptance length instead."
         ),
         targets=[
             now(
@@ -99,8 +99,8 @@ top: list[Panel] = [
     Stat(
         title="Drafts counted",
         description=(
-            "How many drafts the exporter's window holds (`vllm_specdec_window_drafts`). Below the threshold `minimum_drafts` nothing is judged: "
-            "choose a longer window, or wait for traffic."
+            "Drafts in the exporter's window (`vllm_specdec_window_drafts`). Below the threshold `minimum_drafts` "
+            "there is no verdict: choose a longer window, or wait for traffic."
         ),
         targets=[now(total(windowed("window_drafts")), "drafts")],
         unit="locale",
@@ -113,8 +113,10 @@ along: list[Panel] = [
     TimeSeries(
         title="Which positions are accepted?",
         description=(
-            "Share of drafts in which each position was accepted, from `vllm_specdec_accepted_tokens_per_position_total` over `vllm_specdec_drafts_total` of the "
-            "engines that draft so far; dark is near, light is far, and the rest is grey. Dashed: the threshold below which position 0 is poor. Where far lines lie on the floor: lower K."
+            "Share of drafts in which each position was accepted, from "
+            "`vllm_specdec_accepted_tokens_per_position_total` over `vllm_specdec_drafts_total` of the engines "
+            "whose K reaches it; dark lines are early positions, light ones late, grey the rest. Dashed: the "
+            "threshold below which position 0 is poor. Where late lines are near 0: lower K."
         ),
         targets=[
             over_time(survival(), "position {{position}}"),
@@ -132,8 +134,10 @@ along: list[Panel] = [
     TimeSeries(
         title="Is a position accepted once the one before is?",
         description=(
-            "Acceptance of each position among the drafts that got so far, from `vllm_specdec_accepted_tokens_per_position_total` over "
-            "`vllm_specdec_drafts_reaching_position_total`. Level lines: a longer draft loses little by position. A position that breaks away: the drafter was not trained so deep."
+            "Acceptance of each position among the drafts that reached it, from "
+            "`vllm_specdec_accepted_tokens_per_position_total` over "
+            "`vllm_specdec_drafts_reaching_position_total`. Level lines: each further position loses little. A "
+            "sudden drop: the drafter was not trained for that depth."
         ),
         targets=[over_time(conditional(), "position {{position}}")],
         **RATIO,
@@ -144,8 +148,8 @@ along: list[Panel] = [
     BarGauge(
         title="Acceptance by position now",
         description=(
-            "Share of drafts accepted at each position over the exporter's window, from `vllm_specdec_position_acceptance_ratio` weighted with `vllm_specdec_window_drafts` of the engines that draft so far; "
-            f"the first {MOST_BARS} positions. What lies below a tenth is hardly worth drafting: see *What would each K give?* in *K and cost*."
+            "Share of drafts accepted at each position over the exporter's window, from `vllm_specdec_position_acceptance_ratio` weighted with `vllm_specdec_window_drafts` of the engines whose K reaches it; "
+            f"the first {MOST_BARS} positions. Below a tenth a position rarely pays: see *What would each K give?* in *K and cost*."
         ),
         targets=[
             now(at_position("position_acceptance_ratio", position), f"position {position}")
@@ -160,8 +164,10 @@ along: list[Panel] = [
     TimeSeries(
         title="Decline along the draft",
         description=(
-            "Geometric mean of the conditional acceptance behind position 0: how much is left from one position to the next, from "
-            "`vllm_specdec_accepted_tokens_per_position_total` and `vllm_specdec_drafts_reaching_position_total`; dashed are the thresholds of a rapid and a smooth decline in force. Rapid: lower K, or another drafter."
+            "Geometric mean of the conditional acceptance after position 0, from "
+            "`vllm_specdec_accepted_tokens_per_position_total` and `vllm_specdec_drafts_reaching_position_total`; "
+            "dashed: the thresholds of a rapid and a smooth decline in force. Rapid: lower K, or use another "
+            "drafter."
         ),
         targets=[
             over_time(decline(), "decline"),
@@ -181,8 +187,9 @@ along: list[Panel] = [
     TimeSeries(
         title="Draft length against K",
         description=(
-            "Tokens that a draft holds, from `vllm_specdec_draft_tokens_total` and `vllm_specdec_drafts_total`; dashed K (`vllm_specdec_num_speculative_tokens`), likewise on average. "
-            "Clearly below K, drafts vary, and the positions above are understated: do not lower K by them."
+            "Mean draft length, from `vllm_specdec_draft_tokens_total` and `vllm_specdec_drafts_total`; dashed: "
+            "mean K (`vllm_specdec_num_speculative_tokens`). If it is clearly below K, the positions above read "
+            "too low: do not lower K because of them."
         ),
         targets=[
             over_time(FLOW.draft_length(), "mean draft length"),
@@ -201,8 +208,9 @@ spread: list[Panel] = [
     Heatmap(
         title="Accepted tokens per draft",
         description=(
-            "Which share of the drafts had how many tokens accepted, exactly, from `vllm_specdec_accepted_tokens_per_draft_bucket`. Two bands, one at 0 and one at K: "
-            "two kinds of requests are mixed, so route the ones that lose to a server without speculation."
+            "Exact distribution of drafts by accepted tokens, from "
+            "`vllm_specdec_accepted_tokens_per_draft_bucket`. Two bands, at 0 and at K: two kinds of requests are "
+            "mixed, so route the losing ones to a server without speculation."
         ),
         targets=[buckets(accepted_buckets())],
         unit="percentunit",
@@ -213,8 +221,9 @@ spread: list[Panel] = [
     TimeSeries(
         title="Quantiles of accepted tokens per draft",
         description=(
-            "P10, P50 and P90 in whole tokens, exactly, from `vllm_specdec_accepted_tokens_per_position_total` and `vllm_specdec_drafts_total`. "
-            "P90 at K: a larger K may pay. P50 at 0: half of the drafts are for nothing."
+            "Exact P10, P50 and P90 in whole tokens, from `vllm_specdec_accepted_tokens_per_position_total` and "
+            "`vllm_specdec_drafts_total`. P90 at K: a larger K may pay. P50 at 0: half of the drafts are wasted, "
+            "so lower K."
         ),
         targets=[over_time(accepted_quantile(q), f"P{100 * q:.0f}") for q in (0.9, 0.5, 0.1)],
         unit="short",
@@ -229,8 +238,9 @@ spread: list[Panel] = [
     TimeSeries(
         title="All or nothing",
         description=(
-            "Share of drafts of which nothing was accepted, and of which the last position was, from `vllm_specdec_accepted_tokens_per_position_total` and "
-            "`vllm_specdec_drafts_total`. Much of nothing: other traffic or another drafter. Much of everything: try a larger K."
+            "Share of drafts with no accepted token, and with all K accepted, from "
+            "`vllm_specdec_accepted_tokens_per_position_total` and `vllm_specdec_drafts_total`. Many with none: "
+            "the traffic changed, or the drafter does not fit. Many with all: try a larger K."
         ),
         targets=[
             over_time(f"1 - max({accepted_further()})", "nothing accepted"),
@@ -248,8 +258,10 @@ smaller: list[Panel] = [
     BarGauge(
         title="What would a smaller K have given?",
         description=(
-            "Mean acceptance length that each K up to the present one (the least, where engines differ) would have given, exactly, from `vllm_specdec_mean_acceptance_length_at` weighted with "
-            "`vllm_specdec_window_drafts`. Where the bars hardly grow, the last tokens are for nothing: see *What would each K give?* in *K and cost* for what they cost."
+            "Exact mean acceptance length that each K up to the current one (the smallest, if engines differ) "
+            "would have given, from `vllm_specdec_mean_acceptance_length_at` weighted with "
+            "`vllm_specdec_window_drafts`. Where the bars barely grow, the last positions are useless: see *What "
+            "would each K give?* in *K and cost* for their cost."
         ),
         targets=[
             now(
@@ -287,8 +299,10 @@ def usual() -> TimeSeries:
     return TimeSeries(
         title="Is acceptance as usual?",
         description=(
-            "Mean acceptance length now (`vllm_specdec_accepted_tokens_total`, `vllm_specdec_drafts_total`), the same a day ago, and the usual band of the day that ended six hours ago: its mean and three "
-            "standard deviations, at least 2 %, from the recording rules (`model:vllm_specdec_drafts:rate1d`), weighted over models. Below the band: look for a release, another build or other traffic."
+            "Mean acceptance length now (`vllm_specdec_accepted_tokens_total`, `vllm_specdec_drafts_total`), the "
+            "same a day ago, and the usual band: mean and three standard deviations (at least 2 %) of the day "
+            "that ended six hours ago, from the recording rules (`model:vllm_specdec_drafts:rate1d`), weighted "
+            "over models. Below the band: look for a release, another build or other traffic."
         ),
         targets=[
             over_time(FLOW.length(), "now"),

@@ -69,15 +69,16 @@ SPEED = {"unit": "suffix:tokens/s", "decimals": 1, "least": 0}
 tiles: list[Panel] = [
     Text(
         content=(
-            "Choose **A** and **B** above: two methods, two K (0 is no speculation), two pods or models; until then both are everything. Differences below a few per cent may be chance: "
+            "Choose **A** and **B** above: two methods, two K (0 is no speculation), two pods or models. By default both sides are everything. Differences below a few per cent may be chance: "
             "`vllm-specdec-exporter compare` gives confidence intervals and a verdict."
         )
     ),
     tile(
         "Speedup, A and B",
         (
-            "Speed of each side over that without speculation, and A's over B's, from `vllm_specdec_speedup` weighted with `vllm_specdec_generation_tokens_per_second`. "
-            "Take the side with the greater one, if both serve the same traffic."
+            "Speedup of each side, and the ratio of A to B, from `vllm_specdec_speedup` weighted with "
+            "`vllm_specdec_generation_tokens_per_second`. Use the side with the higher one, if both serve the "
+            "same traffic."
         ),
         "speedup",
         "/",
@@ -86,8 +87,9 @@ tiles: list[Panel] = [
     tile(
         "Tokens per second of a request",
         (
-            "What a user feels: generated tokens a second (`vllm_specdec_generation_tokens_total`) over requests in the batch (`vllm_specdec_requests_running`), with speculation or without. "
-            "Compare at like load only: see the requests running below."
+            "Speed that a user notices: generated tokens per second (`vllm_specdec_generation_tokens_total`) over "
+            "requests in the batch (`vllm_specdec_requests_running`), with speculation or without. Compare only "
+            "at similar load: see running requests below."
         ),
         "per_request",
         "/",
@@ -96,8 +98,8 @@ tiles: list[Panel] = [
     tile(
         "Mean acceptance length, A and B",
         (
-            "Tokens that a draft emits on each side, from `vllm_specdec_accepted_tokens_per_second` and `vllm_specdec_drafts_per_second`. A larger K raises it, and costs more: "
-            "go by the speedup."
+            "Tokens per draft on each side, from `vllm_specdec_accepted_tokens_per_second` and "
+            "`vllm_specdec_drafts_per_second`. A larger K raises it but costs more: compare the speedup instead."
         ),
         "length",
         "-",
@@ -106,8 +108,9 @@ tiles: list[Panel] = [
     tile(
         "Acceptance rate, A and B",
         (
-            "Accepted over draft tokens on each side, from `vllm_specdec_accepted_tokens_per_second` and `vllm_specdec_draft_tokens_per_second`. A larger K lowers it without harm: "
-            "compare it at equal K only."
+            "Accepted over draft tokens on each side, from `vllm_specdec_accepted_tokens_per_second` and "
+            "`vllm_specdec_draft_tokens_per_second`. A larger K lowers it without harm: compare it only at equal "
+            "K."
         ),
         "acceptance",
         "-",
@@ -116,8 +119,9 @@ tiles: list[Panel] = [
     tile(
         "Coverage, A and B",
         (
-            "Share of the output that came out of drafts, from `vllm_specdec_drafts_per_second`, `vllm_specdec_accepted_tokens_per_second` and `vllm_specdec_generation_tokens_per_second`. "
-            "If a side has little coverage, it can neither gain nor lose much: look for n-gram that finds nothing, or a K schedule."
+            "Share of the output that came from drafts, from `vllm_specdec_drafts_per_second`, "
+            "`vllm_specdec_accepted_tokens_per_second` and `vllm_specdec_generation_tokens_per_second`. With "
+            "little coverage a side can neither gain nor lose much: look for few n-gram matches, or a K schedule."
         ),
         "coverage",
         "-",
@@ -126,8 +130,8 @@ tiles: list[Panel] = [
     tile(
         "Wasted verification, A and B",
         (
-            "Share of the verified tokens that was thrown away, from `vllm_specdec_draft_tokens_per_second` and `vllm_specdec_accepted_tokens_per_second`. "
-            "Where requests wait, use the side that wastes less."
+            "Share of the verified tokens that were rejected, from `vllm_specdec_draft_tokens_per_second` and "
+            "`vllm_specdec_accepted_tokens_per_second`. Where requests wait, use the side that wastes less."
         ),
         "waste",
         "-",
@@ -136,8 +140,8 @@ tiles: list[Panel] = [
     Stat(
         title="K, A and B",
         description=(
-            "The largest K on each side, from `vllm_specdec_num_speculative_tokens`; 0 where nothing speculates. If they differ, acceptance and length differ by it alone: "
-            "compare positions below."
+            "The largest K on each side, from `vllm_specdec_num_speculative_tokens`; 0 without speculation. If "
+            "they differ, acceptance and length differ for that reason alone: compare positions below."
         ),
         targets=[now(f"max(({k_of(each.select)}){each.keep})", each.name) for each in SIDES],
         text="value_and_name",
@@ -149,8 +153,9 @@ tiles: list[Panel] = [
     Stat(
         title="Drafts behind each side",
         description=(
-            "Drafts in the exporter's window on each side, from `vllm_specdec_window_drafts`. Below a few thousand differences are chance: wait, or choose a longer window, "
-            "or use `vllm-specdec-exporter compare`."
+            "Drafts in the exporter's window on each side, from `vllm_specdec_window_drafts`. Below a few "
+            "thousand, differences may be chance: wait, choose a longer window, or use `vllm-specdec-exporter "
+            "compare`."
         ),
         targets=[now(total(windowed("window_drafts", each.select) + each.keep), each.name) for each in SIDES],
         text="value_and_name",
@@ -165,8 +170,9 @@ over: list[Panel] = [
     lines(
         "Speedup over time, A and B",
         (
-            "Speedup of each side, from `vllm_specdec_speedup`; dashed is the threshold `harmful_speedup` (`vllm_specdec_threshold`). Lines that cross: it depends on load or hour which is better, "
-            "so use a K schedule."
+            "Speedup of each side, from `vllm_specdec_speedup`; dashed: the threshold `harmful_speedup` "
+            "(`vllm_specdec_threshold`). Crossing lines: the better side depends on load or hour, so use a K "
+            "schedule."
         ),
         "speedup",
         TIMES,
@@ -175,8 +181,9 @@ over: list[Panel] = [
     lines(
         "Tokens per second of a request, A and B",
         (
-            "Generated tokens a second (`vllm_specdec_generation_tokens_total`) over requests running (`vllm_specdec_requests_running`), with speculation or without. "
-            "If the side that speculates is slower at like load: disable it."
+            "Generated tokens per second (`vllm_specdec_generation_tokens_total`) over running requests "
+            "(`vllm_specdec_requests_running`), with speculation or without. If the side with speculation is "
+            "slower at similar load: disable it."
         ),
         "per_request",
         SPEED,
@@ -184,8 +191,8 @@ over: list[Panel] = [
     lines(
         "Mean acceptance length over time",
         (
-            "Tokens that a draft emits on each side, from `vllm_specdec_accepted_tokens_total` and `vllm_specdec_drafts_total`. "
-            "If one side falls away alone: look at its version, draft model and traffic."
+            "Tokens per draft on each side, from `vllm_specdec_accepted_tokens_total` and "
+            "`vllm_specdec_drafts_total`. If only one side falls: check its version, draft model and traffic."
         ),
         "length",
         LENGTH,
@@ -203,7 +210,7 @@ over: list[Panel] = [
         title="Position by position, A and B",
         description=(
             f"Share of drafts accepted at the first {POSITIONS} positions, from `vllm_specdec_accepted_tokens_per_position_total` and `vllm_specdec_drafts_total`. "
-            "These may be compared whatever K each side has: a lower bar is a worse fit of the drafter."
+            "They can be compared even if K differs: a lower bar means that the drafter fits worse."
         ),
         targets=[
             now(each.at_position(position), f"{position} {each.name}")
@@ -220,8 +227,8 @@ over: list[Panel] = [
     TimeSeries(
         title="Requests running, A and B",
         description=(
-            "Requests in the batches of each side, from `vllm_specdec_requests_running`. Speculation pays less on a fuller server: with unlike load "
-            "the sides are not comparable, so balance them first."
+            "Running requests of each side, from `vllm_specdec_requests_running`. Speculation pays less at higher "
+            "load: if the loads differ, the sides are not comparable, so balance them first."
         ),
         targets=[over_time(each.gauge("requests_running"), each.name) for each in SIDES],
         unit="short",

@@ -68,8 +68,9 @@ top: list[Panel] = [
     Stat(
         title="Return on speculation",
         description=(
-            "The published ROI: relative benefit over relative cost in memory and compute, of everything chosen, from `vllm_specdec_return_on_speculation_ratio` weighted with "
-            "`vllm_specdec_accepted_tokens_per_second`. Below 1 the memory of the draft model serves better as KV cache."
+            "The published ROI: relative benefit over relative cost in memory and compute, of the selection, from "
+            "`vllm_specdec_return_on_speculation_ratio` weighted with `vllm_specdec_accepted_tokens_per_second`. "
+            "Below 1 the draft model's memory is better used as KV cache."
         ),
         targets=[
             now(
@@ -88,8 +89,10 @@ which_k: list[Panel] = [
     BarGauge(
         title="What would each K give?",
         description=(
-            "Estimated speedup of drafts at every K in reach at the load of the moment: what the advice goes by, from `vllm_specdec_estimated_speedup_at` weighted with "
-            "`vllm_specdec_generation_tokens_per_second`. K=0 is no speculation. Set the K of the longest bar, for one model at a time; beyond the present K it is a cautious guess."
+            "Estimated speedup of drafts at each K at the current load, which is the basis of the advice, from "
+            "`vllm_specdec_estimated_speedup_at` weighted with `vllm_specdec_generation_tokens_per_second`. K=0 "
+            "means no speculation. Set the K of the longest bar, for one model at a time; beyond the current K it "
+            "is a cautious estimate."
         ),
         targets=[
             now(
@@ -107,8 +110,10 @@ which_k: list[Panel] = [
     TimeSeries(
         title="K in use and K advised",
         description=(
-            "K of each model (`vllm_specdec_num_speculative_tokens`), the K that the exporter advises (`vllm_specdec_recommended_num_speculative_tokens`, 0 for no speculation) and "
-            "the K of the server's own schedule at the moment (`vllm_specdec_scheduled_num_speculative_tokens`). Where they stay apart for hours: change K."
+            "K of each model (`vllm_specdec_num_speculative_tokens`), the K that the exporter advises "
+            "(`vllm_specdec_recommended_num_speculative_tokens`, 0 for no speculation) and the current K of the "
+            "configured schedule (`vllm_specdec_scheduled_num_speculative_tokens`). If they differ for hours: "
+            "change K."
         ),
         targets=[
             over_time(total(gauge("num_speculative_tokens"), MODEL, "max"), f"in use: {MODEL_LEGEND}"),
@@ -135,8 +140,10 @@ which_k: list[Panel] = [
     BarGauge(
         title="Which K at which load?",
         description=(
-            "The K schedule that the exporter advises, at some batch sizes, from `vllm_specdec_recommended_num_speculative_tokens_at`: the largest of the engines chosen that have one, 0 for no "
-            "speculation. Paste the rows from the exporter's status page into num_speculative_tokens_per_batch_size."
+            "The advised K schedule at some batch sizes, from "
+            "`vllm_specdec_recommended_num_speculative_tokens_at`: the largest of the selected engines, 0 for no "
+            "speculation. Paste the rows from the exporter's status page into "
+            "num_speculative_tokens_per_batch_size."
         ),
         targets=[
             now(
@@ -158,8 +165,10 @@ at_which_load: list[Panel] = [
     BarGauge(
         title="At which load does it pay?",
         description=(
-            "Speedup over the time range while this many requests were in the batch on average: `vllm_specdec_speedup` by `vllm_specdec_mean_batch_size`, all tokens "
-            "(`vllm_specdec_generation_tokens_per_second`) over their plain time. A load that hardly stood has no bar. Bars below the last one: draft less from that load on, if acceptance was the same at all loads."
+            "Speedup over the time range by mean batch size: `vllm_specdec_speedup` by "
+            "`vllm_specdec_mean_batch_size`, weighted with `vllm_specdec_generation_tokens_per_second`. A load "
+            "that rarely occurred has no bar. Bars below the last one: draft less from that load on, if "
+            "acceptance did not depend on the load."
         ),
         targets=[
             *(now(at_load(least, most), _load_name(least, most)) for least, most in pairwise(LOADS)),
@@ -176,8 +185,9 @@ at_which_load: list[Panel] = [
     TimeSeries(
         title="Speedup against running requests",
         description=(
-            "Speedup (`vllm_specdec_speedup`) with the threshold `harmful_speedup`, and the requests in the batch of a mean engine (`vllm_specdec_requests_running`, right axis). If the speedup falls as requests "
-            "rise, it is load: use a K schedule. If it falls alone, it is the drafts: see *Acceptance anatomy*."
+            "Speedup (`vllm_specdec_speedup`) with the threshold `harmful_speedup`, and the mean batch size of an "
+            "engine (`vllm_specdec_requests_running`, right axis). If the speedup falls as requests rise, load is "
+            "the cause: use a K schedule. If it falls alone, acceptance is: see *Acceptance anatomy*."
         ),
         targets=[
             over_time(speedup(), "speedup"),
@@ -208,8 +218,9 @@ at_which_load: list[Panel] = [
     TimeSeries(
         title="Acceptance against break-even",
         description=(
-            "Acceptance rate (`vllm_specdec_accepted_tokens_total` over `vllm_specdec_draft_tokens_total`), and the one at which the estimated speedup is 1 at the load of the moment "
-            "(`vllm_specdec_break_even_acceptance_ratio`). The gap is the headroom. No gap: lower K, or a cheaper drafter."
+            "Acceptance rate (`vllm_specdec_accepted_tokens_total` over `vllm_specdec_draft_tokens_total`), and "
+            "break-even at the current load (`vllm_specdec_break_even_acceptance_ratio`). The gap is the "
+            "headroom. No gap: lower K, or use a cheaper drafter."
         ),
         targets=[
             over_time(FLOW.acceptance(), "acceptance"),
@@ -230,10 +241,11 @@ at_which_load: list[Panel] = [
 
 thrown_away: list[Panel] = [
     TimeSeries(
-        title="Drafted tokens by their fate",
+        title="Accepted and rejected draft tokens",
         description=(
-            "Drafted tokens a second that were accepted and that were rejected, from `vllm_specdec_accepted_tokens_total` and `vllm_specdec_draft_tokens_total`. "
-            "Rejected ones cost compute that a full GPU would use for other requests: lower K when requests wait."
+            "Accepted and rejected draft tokens per second, from `vllm_specdec_accepted_tokens_total` and "
+            "`vllm_specdec_draft_tokens_total`. Rejected ones cost compute that a busy GPU needs for other "
+            "requests: lower K when requests wait."
         ),
         targets=[
             over_time(FLOW.of("accepted_tokens"), "accepted"),
@@ -251,8 +263,10 @@ thrown_away: list[Panel] = [
     TimeSeries(
         title="Verified tokens per emitted token",
         description=(
-            "Tokens that the target model computes for each one that it emits out of drafts, from `vllm_specdec_draft_tokens_total`, `vllm_specdec_drafts_total` and "
-            "`vllm_specdec_accepted_tokens_total`; 1 without waste. It is the price of the speedup on a GPU that is full: lower K to bring it down."
+            "Tokens that the target model verifies for each token emitted from drafts, from "
+            "`vllm_specdec_draft_tokens_total`, `vllm_specdec_drafts_total` and "
+            "`vllm_specdec_accepted_tokens_total`; 1 without waste. On a busy GPU this is the cost of the "
+            "speedup: lower K to reduce it."
         ),
         targets=[
             over_time(
@@ -269,8 +283,9 @@ thrown_away: list[Panel] = [
     TimeSeries(
         title="Estimated and measured speedup",
         description=(
-            "Speedup of drafts by the cost profile (`vllm_specdec_estimated_speedup`), and of all output against the recorded baseline (`vllm_specdec_measured_speedup`). "
-            "Far apart: the profile does not fit this GPU or method, so give --cost.profile, or trust what is measured."
+            "Speedup of drafts by the cost profile (`vllm_specdec_estimated_speedup`), and of all output against "
+            "the recorded baseline (`vllm_specdec_measured_speedup`). Far apart: the profile does not fit this "
+            "GPU or method, so set --cost.profile, or use the measured value."
         ),
         targets=[
             over_time(
@@ -292,10 +307,11 @@ thrown_away: list[Panel] = [
         width=8,
     ),
     joined(
-        "What are these figures made with?",
+        "Which methods and cost profiles?",
         (
-            "What the exporter knows of each deployment (`vllm_specdec_info`): method, draft model, cost profile and version, with the engines that are so. "
-            "An empty method or the profile *unknown*: give the exporter --spec.config, or its speedup is a guess."
+            "Method, draft model, cost profile and version of each deployment, with the number of engines, from "
+            "`vllm_specdec_info`. An empty method or the profile *unknown*: set --spec.config in the exporter, or "
+            "the speedup is a guess."
         ),
         {
             "cluster": "Cluster",
@@ -329,7 +345,7 @@ dashboard = Dashboard(
         ("", top),
         ("Which K?", which_k),
         ("At which load?", at_which_load),
-        ("What does it throw away, and what is that known from?", thrown_away),
+        ("What does it waste, and how is that known?", thrown_away),
     ],
     variables=variables.usual(),
     marks=annotations.usual(),

@@ -60,8 +60,8 @@ top: list[Panel] = [
     Stat(
         title="Exporters that answer",
         description=(
-            "Scrape targets of the exporter that answer, and all of them, from `up`. Fewer than all: look at the containers that do not, in the table below; "
-            "nothing of their engines is on any dashboard."
+            "Exporters that answer, and all scrape targets, from `up`. Fewer than all: find the others in the "
+            "table below; their engines are missing on all dashboards."
         ),
         targets=[now(f"sum({EXPORTERS})", "answer"), now(f"count({EXPORTERS})", "of")],
         text="value_and_name",
@@ -72,7 +72,8 @@ top: list[Panel] = [
     Stat(
         title="Servers that answer",
         description=(
-            "vLLM servers that the exporters can read, and all of them, from `vllm_specdec_up`. Fewer than all: a model that loads, or see *Why do polls fail?*"
+            "vLLM servers that the exporters can read, and all of them, from `vllm_specdec_up`. Fewer than all: a "
+            "model loads, or see *Why do polls fail?*"
         ),
         targets=[now(f"sum({server('up')})", "answer"), now(f"count({server('up')})", "of")],
         text="value_and_name",
@@ -83,8 +84,9 @@ top: list[Panel] = [
     Stat(
         title="Oldest data",
         description=(
-            "Time since the last successful poll of the server that is worst off, from `vllm_specdec_last_success_timestamp_seconds`. "
-            "More than a few polls: its numbers are gone from the dashboards, not frozen."
+            "Longest time since the last successful poll of a server, from "
+            "`vllm_specdec_last_success_timestamp_seconds`. If it exceeds a few poll intervals, the server is "
+            "missing on the dashboards."
         ),
         targets=[now(f"max(time() - {server('last_success_timestamp_seconds')})", "age")],
         unit="s",
@@ -95,8 +97,8 @@ top: list[Panel] = [
     Stat(
         title="Failed polls, 1 h",
         description=(
-            "Polls of vLLM that failed within an hour, from `vllm_specdec_poll_errors_total`. A few refused ones are a restart; "
-            "others: see *Why do polls fail?* and the exporter's log."
+            "Failed polls within an hour, from `vllm_specdec_poll_errors_total`. A few with reason refused mean a "
+            "restart; otherwise see *Why do polls fail?* and the exporter's log."
         ),
         targets=[now(f"sum(increase({server('poll_errors_total')}[1h]))", "failed")],
         unit="short",
@@ -106,8 +108,9 @@ top: list[Panel] = [
     Stat(
         title="Configuration",
         description=(
-            "Whether every exporter runs on its newest configuration, from `vllm_specdec_config_last_reload_successful`. "
-            "Not: run vllm-specdec-exporter --config.check on the file, mend it, and reload."
+            "Whether every exporter uses its newest configuration, from "
+            "`vllm_specdec_config_last_reload_successful`. If not: run vllm-specdec-exporter --config.check on "
+            "the file, fix it, and reload."
         ),
         targets=[now(f"min({target('config_last_reload_successful')})", "configuration")],
         mappings=words({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
@@ -117,8 +120,8 @@ top: list[Panel] = [
     Stat(
         title="Alert rules",
         description=(
-            "Whether the alert rules are loaded, from the watchdog that always fires (`ALERTS`). Without them nobody is paged, and panels with alerts, "
-            "the usual band and the objective stay empty: load alerts/rules."
+            "Whether the alert rules are loaded, from the watchdog alert (`ALERTS`). Without them there are no "
+            "pages, and panels with alerts, the usual band and the objective are empty: load alerts/rules."
         ),
         targets=[now(f"max({WATCHDOG})", "rules")],
         mappings=words({1: ("▲ loaded", BLUE)}),
@@ -129,10 +132,10 @@ top: list[Panel] = [
 
 polls: list[Panel] = [
     StateTimeline(
-        title="Who answered when?",
+        title="Which targets were up?",
         description=(
-            "For each exporter and server: answering, vLLM down (`vllm_specdec_up` is 0), or the exporter itself down (`up` is 0). "
-            "Gaps on the other dashboards at the same time are explained by this."
+            "For each exporter and server: answering, vLLM down (`vllm_specdec_up` is 0), or the exporter itself "
+            "down (`up` is 0). If other dashboards have gaps at the same time, this is the cause."
         ),
         targets=[over_time(ANSWERS, LEGEND)],
         mappings=STATES,
@@ -141,8 +144,9 @@ polls: list[Panel] = [
     TimeSeries(
         title="Why do polls fail?",
         description=(
-            "Failed polls a minute by reason, from `vllm_specdec_poll_errors_total`. refused: vLLM loads or is gone; timeout: it is overloaded; malformed or unrecognized: "
-            "a version the exporter does not know; tls, credentials: its configuration. The reasons are listed in docs/reference/metrics.md."
+            "Failed polls per minute by reason, from `vllm_specdec_poll_errors_total`. refused: vLLM loads or is "
+            "down; timeout: it is overloaded; malformed or unrecognized: an unsupported version; tls, "
+            "credentials: its configuration. The reasons are listed in docs/reference/metrics.md."
         ),
         targets=[over_time(f"60 * ({rate_of('poll_errors_total', 'reason')} > 0)", "{{reason}}")],
         **A_MINUTE,
@@ -163,8 +167,8 @@ polls: list[Panel] = [
     TimeSeries(
         title="How long does a scrape take?",
         description=(
-            "Duration of Prometheus's scrapes of the exporters, the slowest and the mean, from `scrape_duration_seconds`. It does not wait for vLLM: "
-            "if it grows, the exporter lacks CPU."
+            "Duration of scrapes of the exporters, slowest and mean, from `scrape_duration_seconds`. A scrape "
+            "does not wait for vLLM: if it grows, the exporter lacks CPU."
         ),
         targets=[
             over_time(f"max({own('scrape_duration_seconds')})", "slowest"),
@@ -181,8 +185,8 @@ polls: list[Panel] = [
     TimeSeries(
         title="How many series?",
         description=(
-            "Samples in a scrape of the exporters, the largest and all together, from `scrape_samples_scraped`. It grows with engines, K and windows, not with traffic; "
-            "if it grows otherwise, that is a fault to report."
+            "Samples per scrape of the exporters, largest and sum, from `scrape_samples_scraped`. It depends on "
+            "engines, K and windows, not on traffic; if it grows otherwise, report a bug."
         ),
         targets=[
             over_time(f"max({own('scrape_samples_scraped')})", "largest"),
@@ -201,8 +205,8 @@ data: list[Panel] = [
     TimeSeries(
         title="Restarts of engines",
         description=(
-            "Times that the counters of engines began anew within an hour, from `vllm_specdec_engine_resets_total`. Each is a restart of vLLM: "
-            "windows begin anew, so short gaps follow. Many: vLLM crashes, see its log."
+            "Counter resets of engines within an hour, from `vllm_specdec_engine_resets_total`. Each is a restart "
+            "of vLLM, followed by a short gap while windows fill. Many: vLLM crashes, see its log."
         ),
         targets=[
             over_time(f"sum(increase({gauge('engine_resets_total')}[1h]))", "restarts"),
@@ -218,8 +222,9 @@ data: list[Panel] = [
     TimeSeries(
         title="Contradictory answers",
         description=(
-            "Samples a minute that contradicted themselves or the one before, from `vllm_specdec_inconsistent_samples_total`. A few are answers torn between two counters, and ratios were clamped. "
-            "Always: something between vLLM and the exporter alters numbers."
+            "Inconsistent samples per minute, from `vllm_specdec_inconsistent_samples_total`. A few are normal: "
+            "vLLM was read between two counter updates, and ratios were clamped. If they continue: a proxy "
+            "between vLLM and the exporter changes numbers."
         ),
         targets=[
             over_time(f"60 * sum(rate({gauge('inconsistent_samples_total')}[{INTERVAL}]))", "contradictory"),
@@ -235,8 +240,9 @@ data: list[Panel] = [
     TimeSeries(
         title="How full are the windows?",
         description=(
-            "Real span of each of the exporter's windows, the least of all engines, from `vllm_specdec_window_span_seconds`. Shorter than its name: the engine has just started, "
-            "or polls are missing, and ratios rest on less."
+            "Real span of each of the exporter's windows, the shortest of all engines, from "
+            "`vllm_specdec_window_span_seconds`. If shorter than its name: the engine has just started, or polls "
+            "are missing, and ratios have a smaller sample."
         ),
         targets=[over_time(total(gauge("window_span_seconds"), "window", "min"), "{{window}}")],
         unit="s",
@@ -247,8 +253,8 @@ data: list[Panel] = [
     TimeSeries(
         title="Memory of exporters",
         description=(
-            "Resident memory of the largest exporter, and all together, from `process_resident_memory_bytes`. It does not "
-            "grow with the number of requests; if it grows over days, report that as a fault."
+            "Resident memory of the exporters, largest and sum, from `process_resident_memory_bytes`. It does not "
+            "depend on the number of requests; if it grows over days, report a bug."
         ),
         targets=[
             over_time(f"max({own('process_resident_memory_bytes')})", "largest"),
@@ -262,8 +268,8 @@ data: list[Panel] = [
     TimeSeries(
         title="CPU of exporters",
         description=(
-            "Cores used by the busiest exporter, and by all, from `process_cpu_seconds_total`. A few thousandths each; "
-            "more: poll less often with --poll.interval, or look for a scraper that asks too often."
+            "Cores used by the exporters, highest and sum, from `process_cpu_seconds_total`. A few thousandths "
+            "each are normal; if more: raise --poll.interval, or look for a scraper with too short an interval."
         ),
         targets=[
             over_time(f"max({CPU})", "busiest"),
@@ -281,8 +287,9 @@ tables: list[Panel] = [
     joined(
         "Which exporter, which server?",
         (
-            "Each exporter with its version and the servers that it polls, from `vllm_specdec_up`, `vllm_specdec_build_info` and others. "
-            "Different versions in one fleet: finish the rollout, since rules and dashboards go by the newest."
+            "Each exporter with its version and the servers that it polls, from `vllm_specdec_up`, "
+            "`vllm_specdec_build_info` and others. If versions differ: finish the rollout, because rules and "
+            "dashboards match the newest."
         ),
         {
             "cluster": "Cluster",
@@ -319,8 +326,8 @@ tables: list[Panel] = [
     joined(
         "Which versions run?",
         (
-            "Exporters by version and Python, from `vllm_specdec_build_info`. If more than one runs, a rollout is under way: "
-            "finish it, since dashboards and rules are made for the newest."
+            "Exporters by version and Python, from `vllm_specdec_build_info`. If there is more than one: finish "
+            "the rollout, because rules and dashboards match the newest."
         ),
         {"version": "Exporter", "python_version": "Python"},
         [Column("Exporters", f"count by (version, python_version) ({target('build_info')})", decimals=0)],
@@ -330,8 +337,8 @@ tables: list[Panel] = [
     joined(
         "Thresholds in force",
         (
-            "Every threshold that exporters judge by, from `vllm_specdec_threshold`: the lowest and the highest where exporters differ. "
-            "Change one with --threshold NAME=NUMBER; the meanings are in docs/reference/metrics.md."
+            "All thresholds in force, from `vllm_specdec_threshold`: lowest and highest if exporters differ. "
+            "Change one with --threshold NAME=NUMBER; see docs/reference/metrics.md for the meanings."
         ),
         {"name": "Threshold"},
         [
@@ -347,10 +354,10 @@ tables: list[Panel] = [
 dashboard = Dashboard(
     uid="vllm-specdec-exporter",
     title="Exporter health",
-    description="Are all servers watched, and can the other dashboards be trusted?",
+    description="Are all servers polled, and can the other dashboards be trusted?",
     sections=[
         ("", top),
-        ("Are all servers watched?", polls),
+        ("Are all servers polled?", polls),
         ("Can the numbers be trusted?", data),
         ("Which exporters are these?", tables),
     ],

@@ -46,8 +46,9 @@ top: list[Panel] = [
     Stat(
         title="Running and waiting",
         description=(
-            "Requests in the batches and in the queues of everything chosen, from `vllm_specdec_requests_running` and `vllm_specdec_requests_waiting`. "
-            "Requests that wait mean a full server: every rejected draft token costs throughput now, so lower K."
+            "Running and waiting requests of the selection, from `vllm_specdec_requests_running` and "
+            "`vllm_specdec_requests_waiting`. Waiting requests mean a full server: every rejected draft token "
+            "costs throughput, so lower K."
         ),
         targets=[
             now(total(gauge("requests_running")), "running"),
@@ -62,8 +63,10 @@ top: list[Panel] = [
     Stat(
         title="Tokens per second",
         description=(
-            "Tokens generated a second by everything chosen, and by each request in the batch (over 5 minutes), from `vllm_specdec_generation_tokens_per_second`, `vllm_specdec_generation_tokens_total` and "
-            "`vllm_specdec_requests_running`. The second is what a user feels: if it falls while running requests rise, it is load."
+            "Generated tokens per second of the selection, and per running request (over 5 minutes), from "
+            "`vllm_specdec_generation_tokens_per_second`, `vllm_specdec_generation_tokens_total` and "
+            "`vllm_specdec_requests_running`. Users notice the second: if it falls while running requests rise, "
+            "load is the cause."
         ),
         targets=[
             now(TILE.of("generation_tokens"), "all"),
@@ -78,8 +81,8 @@ top: list[Panel] = [
     Stat(
         title="Fullest KV cache",
         description=(
-            "Used share of the KV cache of the engine that is fullest, from `vllm_specdec_kv_cache_usage_ratio`. Near 1 vLLM preempts requests: a draft model's memory "
-            "would serve better as KV cache then."
+            "KV cache usage of the fullest engine, from `vllm_specdec_kv_cache_usage_ratio`. Near 1 vLLM preempts "
+            "requests: a draft model's memory is then better used as KV cache."
         ),
         targets=[now(total(gauge("kv_cache_usage_ratio"), operator="max"), "fullest")],
         **RATIO,
@@ -92,8 +95,10 @@ feel: list[Panel] = [
         "Time per output token",
         TPOT,
         (
-            "Time per output token of finished requests, from `vllm:request_time_per_output_token_seconds_bucket` (vLLM 0.11 and later); the mean of every version from "
-            "`vllm:request_decode_time_seconds_sum` and `vllm:generation_tokens_total`. This is what speculation is for: if it grows, see which of load and drafts moved. Inter-token latency counts steps, not tokens, and would rise as acceptance does."
+            "Time per output token of finished requests, from `vllm:request_time_per_output_token_seconds_bucket` "
+            "(vLLM 0.11 and later); the mean of every version from `vllm:request_decode_time_seconds_sum` and "
+            "`vllm:generation_tokens_total`. Speculation is meant to reduce it: if it grows, see *Is it load or "
+            "drafts?* Inter-token latency counts steps, not tokens, and rises with acceptance."
         ),
         f"{counted('request_decode_time_seconds_sum')} / ({counted('generation_tokens_total')} > 0)",
     ),
@@ -101,23 +106,26 @@ feel: list[Panel] = [
         "Time to first token",
         TTFT,
         (
-            "From the arrival of a request to its first token, from `vllm:time_to_first_token_seconds_bucket`. Speculation does not shorten it; a draft model's own prefill and a full queue lengthen it. "
-            "If it rises with the queue below: more replicas, or a lower K."
+            "Time from the arrival of a request to its first token, from "
+            "`vllm:time_to_first_token_seconds_bucket`. Speculation does not reduce it; a draft model's prefill "
+            "and a full queue increase it. If it rises with the queue below: add replicas, or lower K."
         ),
     ),
     percentiles(
         "End-to-end latency",
         "e2e_request_latency_seconds",
         (
-            "From the arrival of a request to its last token, from `vllm:e2e_request_latency_seconds_bucket`. It moves with the length of answers: "
-            "look at time per output token before you blame speculation."
+            "Time from the arrival of a request to its last token, from "
+            "`vllm:e2e_request_latency_seconds_bucket`. It depends on the length of answers: check time per "
+            "output token first."
         ),
     ),
     TimeSeries(
         title="How wide is latency spread?",
         description=(
-            "P99 over P50 of the time per output token, from `vllm:request_time_per_output_token_seconds_bucket`. Speculation widens it: requests whose drafts are rejected pay for those whose are not. "
-            "If it grows after a change of K or drafter: see *Requests*, and route what loses elsewhere."
+            "P99 over P50 of the time per output token, from `vllm:request_time_per_output_token_seconds_bucket`. "
+            "Speculation widens it: requests with rejected drafts become slower, others faster. If it grows after "
+            "a change of K or drafter: see *Requests*, and route losing requests elsewhere."
         ),
         targets=[over_time(f"({quantile(TPOT, 0.99)}) / ({quantile(TPOT, 0.5)} > 0)", "P99 over P50")],
         **TIMES,
@@ -129,8 +137,10 @@ feel: list[Panel] = [
     TimeSeries(
         title="Latency against the baseline",
         description=(
-            "Latencies, median and P99, over those of the recorded baseline at the same load, the worst of the engines chosen, from `vllm_specdec_latency_ratio`. "
-            "Above 1 it is slower than without speculation. Time to first token often is; if time per output token is, lower K, or disable it at this load."
+            "Median and P99 latencies relative to the recorded baseline at the same load, the worst of the "
+            "selected engines, from `vllm_specdec_latency_ratio`. Above 1: slower than without speculation. This "
+            "is common for time to first token; for time per output token, lower K, or disable speculation at "
+            "this load."
         ),
         targets=[
             *(
@@ -158,8 +168,10 @@ feel: list[Panel] = [
     TimeSeries(
         title="Is it load or drafts?",
         description=(
-            "Mean acceptance length (`vllm_specdec_accepted_tokens_total`, `vllm_specdec_drafts_total`), speedup (`vllm_specdec_speedup`), and the requests running (`vllm_specdec_requests_running`, right axis). "
-            "Speedup down and length down: the drafts, see *Acceptance anatomy*. Speedup down, length level, requests up: the load, see *K and cost*."
+            "Mean acceptance length (`vllm_specdec_accepted_tokens_total`, `vllm_specdec_drafts_total`), speedup "
+            "(`vllm_specdec_speedup`), and running requests (`vllm_specdec_requests_running`, right axis). "
+            "Speedup and length fall: acceptance is the cause, see *Acceptance anatomy*. Speedup falls, length is "
+            "level, requests rise: load is the cause, see *K and cost*."
         ),
         targets=[
             over_time(FLOW.length(), "mean acceptance length"),
@@ -189,8 +201,8 @@ load: list[Panel] = [
     TimeSeries(
         title="Requests running and waiting",
         description=(
-            "Requests in the batches and in the queues, from `vllm_specdec_requests_running` and `vllm_specdec_requests_waiting`. A queue that grows: more replicas, "
-            "or draft less, which leaves more of the GPU to everybody."
+            "Running and waiting requests, from `vllm_specdec_requests_running` and "
+            "`vllm_specdec_requests_waiting`. A growing queue: add replicas, or draft less to free GPU time."
         ),
         targets=[
             over_time(total(gauge("requests_running")), "running"),
@@ -208,15 +220,17 @@ load: list[Panel] = [
         "Time in the queue",
         "request_queue_time_seconds",
         (
-            "How long requests waited before they ran, from `vllm:request_queue_time_seconds_bucket`. It is part of the time to first token. The first bucket ends at 0.3 s: below that only the mean can be believed. "
-            "If it grows, the server is full: more replicas, or a lower K."
+            "Time that requests waited before they ran, from `vllm:request_queue_time_seconds_bucket`. It is part "
+            "of the time to first token. The first bucket ends at 0.3 s: below that only the mean is meaningful. "
+            "If it grows, the server is full: add replicas, or lower K."
         ),
     ),
     TimeSeries(
         title="Tokens per second, prompt and answer",
         description=(
-            "Tokens a second read (`vllm:prompt_tokens_total`) and generated (`vllm_specdec_generation_tokens_total`). Generation that falls while requests wait: "
-            "speculation may be eating the throughput, see *K and cost*."
+            "Prompt tokens (`vllm:prompt_tokens_total`) and generated tokens "
+            "(`vllm_specdec_generation_tokens_total`) per second. If generation falls while requests wait, "
+            "speculation may cost throughput: see *K and cost*."
         ),
         targets=[
             over_time(FLOW.of("generation_tokens"), "generated"),
@@ -232,8 +246,9 @@ load: list[Panel] = [
     TimeSeries(
         title="KV cache use",
         description=(
-            "Used share of the KV cache, of the fullest engine and on average, from `vllm_specdec_kv_cache_usage_ratio`; dashed the threshold `squeezed_kv_cache_usage_ratio`. "
-            "Above it with preemptions: free the draft model's memory, or send less."
+            "KV cache usage of the fullest engine and on average, from `vllm_specdec_kv_cache_usage_ratio`; "
+            "dashed: the threshold `squeezed_kv_cache_usage_ratio`. Above it with preemptions: free the draft "
+            "model's memory, or reduce the load."
         ),
         targets=[
             over_time(total(gauge("kv_cache_usage_ratio"), operator="max"), "fullest"),
@@ -250,8 +265,10 @@ load: list[Panel] = [
     TimeSeries(
         title="Prefix cache hits",
         description=(
-            "Share of the prompt tokens found in the prefix cache, from `vllm:prefix_cache_hits_total` over `vllm:prefix_cache_queries_total`, or under their older names "
-            "(`vllm:gpu_prefix_cache_hits_total`). If it falls, time to first token grows, and speculation is not to blame: look for other prompts or a full KV cache."
+            "Share of the prompt tokens found in the prefix cache, from `vllm:prefix_cache_hits_total` over "
+            "`vllm:prefix_cache_queries_total`, or under their older names (`vllm:gpu_prefix_cache_hits_total`). "
+            "If it falls, time to first token grows, but not because of speculation: look for other prompts or a "
+            "full KV cache."
         ),
         targets=[
             over_time(
@@ -268,8 +285,8 @@ load: list[Panel] = [
     TimeSeries(
         title="Preemptions",
         description=(
-            "Requests preempted a minute because the KV cache was full, from `vllm:num_preemptions_total`. Each is computed twice. "
-            "More than now and then: free KV cache, by a smaller draft model or K, or send less."
+            "Preemptions per minute because the KV cache was full, from `vllm:num_preemptions_total`. A preempted "
+            "request is recomputed. If there are many: use a smaller draft model or K, or reduce the load."
         ),
         targets=[over_time(f"60 * {counted('num_preemptions_total')}", "preemptions")],
         unit="suffix:/min",
@@ -283,16 +300,17 @@ load: list[Panel] = [
     endings(
         "How do requests end?",
         (
-            "Finished requests a second by reason, from `vllm:request_success_total`. Errors: look into vLLM's log. Many that end by length or repetition: "
-            "acceptance is flattered by text that repeats itself."
+            "Finished requests per second by reason, from `vllm:request_success_total`. Errors: see vLLM's log. "
+            "Many that end by length or repetition: repetitive text raises acceptance."
         ),
         width=12,
     ),
     TimeSeries(
         title="Share of requests that fail",
         description=(
-            "Requests that ended in an error over all that ended, from `vllm:request_success_total`; dashed the threshold `failed_request_ratio` above which people are paged. "
-            "If it rose with a change of K or drafter: take that back first."
+            "Requests that ended in an error over all that ended, from `vllm:request_success_total`; dashed: the "
+            "threshold `failed_request_ratio`, above which an alert pages. If it rose with a change of K or "
+            "drafter: revert that first."
         ),
         targets=[
             over_time(

@@ -43,8 +43,8 @@ verdict_tiles: list[Panel] = [
     Stat(
         title="Rests on",
         description=(
-            "What the speedup rests on: the `basis` of `vllm_specdec_speedup` and its share of the drafts. Estimated: record a "
-            "baseline with `vllm-specdec-exporter baseline`, and it is measured."
+            "The `basis` of `vllm_specdec_speedup`, with its share of the drafts. Estimated: record a baseline "
+            "with `vllm-specdec-exporter baseline` to measure it."
         ),
         targets=[
             now(most(share(f"({gauge('speedup')} > bool 0)", DRAFTS, "basis"), "basis", {}), "{{basis}}"),
@@ -58,8 +58,8 @@ verdict_tiles: list[Panel] = [
     Stat(
         title="Alerts",
         description=(
-            "Alerts that fire for what is chosen, by severity, from `ALERTS`: critical pages, warning is a ticket, info a hint. "
-            "See *Which alerts fire?* below and follow the runbook. Without the alert rules there is nothing to count."
+            "Firing alerts of the selection, by severity, from `ALERTS`: critical pages, warning is a ticket, "
+            "info a hint. See *Which alerts fire?* below and follow the runbook. Requires the alert rules."
         ),
         targets=[
             now(
@@ -80,8 +80,9 @@ verdict_tiles: list[Panel] = [
     Stat(
         title="Budget left",
         description=(
-            "What is left of the 30 days' error budget of the objective that speculation is worth it, of the model that is worst off and the time that is known, from "
-            "`model:vllm_specdec_worth_it_error_budget:remaining30d`. If it is used up early, find the hours at which speculation loses, and set a K schedule."
+            'Remaining 30-day error budget of the objective "speculation was worth it", for the worst model and '
+            "the available time, from `model:vllm_specdec_worth_it_error_budget:remaining30d`. If it is used up "
+            "early, find the hours at which speculation loses, and set a K schedule."
         ),
         targets=[
             now(
@@ -99,8 +100,8 @@ reason_tiles: list[Panel] = [
     Stat(
         title="What do engines do?",
         description=(
-            "What engines do, each with its share of them, from `vllm_specdec_activity`. Off: no speculation is configured. Bypassed: "
-            "tokens without drafts, so look at the K schedule, or at vLLM's log."
+            "States of the engines, with the share of engines in each, from `vllm_specdec_activity`. Off: no "
+            "speculation is configured. Bypassed: tokens without drafts, so check the K schedule or vLLM's log."
         ),
         targets=[
             now(
@@ -122,8 +123,9 @@ reason_tiles: list[Panel] = [
     Stat(
         title="Coverage",
         description=(
-            "Share of the generated tokens that came out of drafts, from `vllm_specdec_accepted_tokens_per_second`, `vllm_specdec_drafts_per_second` and "
-            "`vllm_specdec_generation_tokens_per_second`. Low with n-gram that finds little, or with a K schedule: speculation cannot matter much then."
+            "Share of the generated tokens that came from drafts, from `vllm_specdec_accepted_tokens_per_second`, "
+            "`vllm_specdec_drafts_per_second` and `vllm_specdec_generation_tokens_per_second`. Low with few "
+            "n-gram matches or a K schedule: speculation then has little effect."
         ),
         targets=[now(TILE.coverage(), "coverage")],
         **RATIO,
@@ -132,8 +134,9 @@ reason_tiles: list[Panel] = [
     Stat(
         title="Wasted verification",
         description=(
-            "Of the tokens that the target model verified, the share that was thrown away, from `vllm_specdec_draft_tokens_per_second` and "
-            "`vllm_specdec_accepted_tokens_per_second`. It costs nothing on an idle GPU and throughput on a full one: lower K when requests wait."
+            "Share of the verified tokens that were rejected, from `vllm_specdec_draft_tokens_per_second` and "
+            "`vllm_specdec_accepted_tokens_per_second`. It is free on an idle GPU and costs throughput on a busy "
+            "one: lower K when requests wait."
         ),
         targets=[now(TILE.waste(), "wasted")],
         **RATIO,
@@ -146,8 +149,9 @@ since_when: list[Panel] = [
     TimeSeries(
         title="How fast, and where is break-even?",
         description=(
-            "Speedup of each model, from `vllm_specdec_speedup` weighted with what it generates; dashed are the thresholds `harmful_speedup` and "
-            "`beneficial_speedup` in force (`vllm_specdec_threshold`), the lowest of the exporters chosen. Below the lower line speculation loses: see *K and cost* for the load at which it does."
+            "Speedup of each model, from `vllm_specdec_speedup` weighted by its tokens; dashed: the thresholds "
+            "`harmful_speedup` and `beneficial_speedup` in force (`vllm_specdec_threshold`), the lowest of the "
+            "selected exporters. Below the lower line speculation loses: see *K and cost* for the load."
         ),
         targets=[
             over_time(speedup(MODEL), MODEL_LEGEND),
@@ -165,8 +169,9 @@ since_when: list[Panel] = [
     StateTimeline(
         title="Verdict over time",
         description=(
-            "The verdict on each model, from `vllm_specdec_speedup`, `vllm_specdec_activity` and the thresholds in force. A model that was there within the hour "
-            "and does not answer is down. Where a colour changes, look for a K change, a restart or an alert drawn into the other panels."
+            "Verdict for each model, from `vllm_specdec_speedup`, `vllm_specdec_activity` and the thresholds in "
+            "force. A model that answered within the last hour but does not now is down. Where a colour changes, "
+            "look for a K change, restart or alert among the annotations of the other panels."
         ),
         targets=[over_time(verdict.of_models(), MODEL_LEGEND)],
         mappings=words(verdict.VERDICTS),
@@ -175,8 +180,9 @@ since_when: list[Panel] = [
     TimeSeries(
         title="Mean acceptance length against break-even",
         description=(
-            "Tokens that a draft emits, from `vllm_specdec_accepted_tokens_total` and `vllm_specdec_drafts_total`; dashed is what it must emit to be worth "
-            "its cost (`vllm_specdec_break_even_acceptance_length`). Break-even rises with the load. Where the lines cross: lower K, or disable."
+            "Tokens per draft, from `vllm_specdec_accepted_tokens_total` and `vllm_specdec_drafts_total`; dashed: "
+            "the break-even (`vllm_specdec_break_even_acceptance_length`). Break-even rises with the load. Where "
+            "the lines cross: lower K, or disable."
         ),
         targets=[
             over_time(FLOW.length(), "mean acceptance length"),
@@ -196,8 +202,9 @@ since_when: list[Panel] = [
     TimeSeries(
         title="Acceptance rate by model",
         description=(
-            "Accepted over draft tokens of each model, from `vllm_specdec_accepted_tokens_total` and `vllm_specdec_draft_tokens_total`; dashed are the "
-            "thresholds of poor and healthy acceptance in force (`vllm_specdec_threshold`). A step at a restart: look for another build or draft model."
+            "Accepted over draft tokens of each model, from `vllm_specdec_accepted_tokens_total` and "
+            "`vllm_specdec_draft_tokens_total`; dashed: the thresholds of poor and healthy acceptance in force "
+            "(`vllm_specdec_threshold`). A step at a restart: look for another build or draft model."
         ),
         targets=[
             over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
@@ -213,8 +220,9 @@ since_when: list[Panel] = [
     TimeSeries(
         title="Coverage and waste",
         description=(
-            "Share of the output that came out of drafts, and share of the verified tokens that were thrown away, from `vllm_specdec_drafts_total`, "
-            "`vllm_specdec_draft_tokens_total`, `vllm_specdec_accepted_tokens_total` and `vllm_specdec_generation_tokens_total`. Waste with waiting requests: lower K."
+            "Share of the output that came from drafts, and share of the verified tokens that were rejected, from "
+            "`vllm_specdec_drafts_total`, `vllm_specdec_draft_tokens_total`, `vllm_specdec_accepted_tokens_total` "
+            "and `vllm_specdec_generation_tokens_total`. Waste with waiting requests: lower K."
         ),
         targets=[over_time(FLOW.coverage(), "coverage"), over_time(FLOW.waste(), "wasted")],
         **RATIO,
@@ -275,8 +283,9 @@ where: list[Panel] = [
     joined(
         "Which model loses?",
         (
-            "Each model with all its engines, the worst verdict first: `vllm_specdec_speedup`, what drafts emit and must emit "
-            "(`vllm_specdec_break_even_acceptance_length`), load, K and the K advised (`vllm_specdec_recommended_num_speculative_tokens`). Click a model to see why."
+            "Each model with all its engines, the worst verdict first: `vllm_specdec_speedup`, acceptance length "
+            "and break-even (`vllm_specdec_break_even_acceptance_length`), load, K and advised K "
+            "(`vllm_specdec_recommended_num_speculative_tokens`). Click a model to see why."
         ),
         {"cluster": "Cluster", "namespace": "Namespace", "model_name": "Model"},
         rows_of(MODEL),
@@ -289,8 +298,9 @@ where: list[Panel] = [
     joined(
         "Which pod or engine loses?",
         (
-            "Each engine, the worst verdict first, from the same series as the table of models (`vllm_specdec_speedup` and others). One engine below its peers: "
-            "compare its K, version and traffic, and restart or drain it. Click an instance to see why."
+            "Each engine, the worst verdict first, from the same series as the table of models "
+            "(`vllm_specdec_speedup` and others). One engine below its peers: compare its K, version and traffic, "
+            "and drain and restart it. Click an instance to see why."
         ),
         {
             "cluster": "Cluster",
@@ -317,8 +327,8 @@ where: list[Panel] = [
     joined(
         "Which alerts fire?",
         (
-            "Alerts that fire for what is chosen, from `ALERTS`, and how long their condition has held (`ALERTS_FOR_STATE`). "
-            "Click an alert for its runbook: what it means and what to do."
+            "Firing alerts of the selection, from `ALERTS`, and since when (`ALERTS_FOR_STATE`). Click an alert "
+            "for its runbook."
         ),
         {
             "severity": "Severity",

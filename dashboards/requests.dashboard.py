@@ -22,10 +22,10 @@ def sizes(name: str) -> list[PromTarget]:
 top: list[Panel] = [
     Text(
         content=(
-            "Averages hide the losing minority: six requests in ten with 82 % acceptance and four with 38 % look like a healthy 64 %. vLLM's own metrics do not tell requests apart. For data by request, start vLLM (0.29 or later) "
-            "with `--per-request-spec-decode-metrics detailed`, and let the exporter see the answers: through its tap (`--tap.listen-address`), or from a gateway that pushes (`--push.bearer-token-file`).\n\n"
-            "A request *loses* with an acceptance below the threshold `disable_acceptance_ratio`, is at *break-even* up to `break_even_acceptance_ratio`, and *gains* above: that is what its acceptance says, not a measurement of its speed. "
-            "*Server* and *Engine* choose among vLLM's own series only. Shares and quantiles are over *Ratios over*, flows over what suits the zoom."
+            "Averages hide a losing minority: six requests in ten with 82 % acceptance and four with 38 % appear as a healthy 64 %. vLLM's own metrics have no data by request. To get it, start vLLM (0.29 or later) "
+            "with `--per-request-spec-decode-metrics detailed`, and use the exporter's tap (`--tap.listen-address`) or a gateway that pushes (`--push.bearer-token-file`).\n\n"
+            "A request *loses* with an acceptance below the threshold `disable_acceptance_ratio`, is at *break-even* up to `break_even_acceptance_ratio`, and *gains* above. This follows from acceptance, not from a measurement of speed. "
+            "*Server* and *Engine* filter only vLLM's own series. Shares and quantiles are over *Ratios over*, rates over an interval that suits the zoom."
         ),
         rows=4,
     ),
@@ -36,8 +36,9 @@ by_vllm: list[Panel] = [
     TimeSeries(
         title="Length of answers",
         description=(
-            "P10, P50 and P90 of generated tokens per request, from `vllm:request_generation_tokens_bucket`. Short answers gain little by speculation. "
-            "If the length changes, end-to-end latency moves without any fault: compare time per output token instead."
+            "P10, P50 and P90 of generated tokens per request, from `vllm:request_generation_tokens_bucket`. "
+            "Short answers gain little. If the length changes, so does end-to-end latency, without any fault: "
+            "compare time per output token instead."
         ),
         targets=sizes("request_generation_tokens"),
         unit="short",
@@ -49,8 +50,8 @@ by_vllm: list[Panel] = [
     TimeSeries(
         title="Length of prompts",
         description=(
-            "P10, P50 and P90 of prompt tokens per request, from `vllm:request_prompt_tokens_bucket`. Long prompts help n-gram drafting, which copies from them. "
-            "If they get shorter, expect less coverage."
+            "P10, P50 and P90 of prompt tokens per request, from `vllm:request_prompt_tokens_bucket`. N-gram "
+            "drafting copies from the prompt, so long prompts help. If they get shorter, expect less coverage."
         ),
         targets=sizes("request_prompt_tokens"),
         unit="short",
@@ -62,8 +63,8 @@ by_vllm: list[Panel] = [
     endings(
         "Requests by how they end",
         (
-            "Finished requests a second by reason, from `vllm:request_success_total`: the traffic behind everything above. "
-            "Many that end by repetition: high acceptance is no merit then."
+            "Finished requests per second by reason, from `vllm:request_success_total`. If many end by "
+            "repetition, high acceptance means little."
         ),
         width=8,
     ),
@@ -77,9 +78,9 @@ dashboard = Dashboard(
         ("", top),
         ("Which requests gain, and which lose?", request_groups.who),
         ("Where in a draft?", request_positions.along),
-        ("What do users feel, and what do they ask for?", request_groups.felt),
+        ("Latency and mix of requests", request_groups.felt),
         ("Is everything observed?", sources.observed),
-        ("What vLLM itself tells of requests", by_vllm),
+        ("Requests in vLLM's own metrics", by_vllm),
         (TENANTS, sources.tenants),
     ],
     folded=[TENANTS],

@@ -1,4 +1,4 @@
-"""Is speculation doing what it was set up to do?"""
+"""Does speculation run as configured?"""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def _bypassed() -> Alert:
         summary="Speculation is configured, but nothing is drafted.",
         description=(
             WHO["engine"]
-            + " has generated tokens for 30 minutes without a single draft, and no schedule asks for "
-            "that: the draft model takes memory and gives nothing."
+            + " has generated tokens for 30 minutes without a draft, and no schedule sets K = 0: "
+            "a draft model uses memory without any gain."
         ),
         action=(
             "Run vllm-specdec-exporter check against the server: n-gram may find nothing to draft in this traffic; "
-            "otherwise look into vLLM's log for why it does not draft."
+            "otherwise check vLLM's log for the reason."
         ),
         dashboard="acceptance",
         value="0 drafts, " + this(COUNT) + " tokens in 30m",
         why=(
-            "At least 1,000 tokens in half an hour, so that a nearly idle server stays silent; pauses in the traffic do not "
+            "At least 1,000 tokens in half an hour, so that the rule is silent for a nearly idle server; pauses in the traffic do not "
             "matter."
         ),
     )
@@ -78,9 +78,9 @@ def _by_schedule() -> Alert:
         summary="The K schedule has switched speculation off at this load.",
         description=(
             WHO["engine"]
-            + " drafts nothing, because its schedule has K = 0 for the number of requests that run now."
+            + " drafts nothing, because its schedule has K = 0 for the current number of running requests."
         ),
-        action="Nothing, if the schedule is meant so; the recommended schedule is on the exporter's status page.",
+        action="Nothing, if the schedule is intended; the recommended schedule is on the exporter's status page.",
         dashboard="cost",
     )
 
@@ -100,7 +100,7 @@ def _schedule_ignored() -> Alert:
             + " has a schedule of K by batch size and {{ $value | humanize }} engines. vLLM ignores "
             "the schedule with data parallelism and drafts the same K at every load."
         ),
-        action="Take the schedule out and set the K that the exporter recommends, or run one engine per server.",
+        action="Remove the schedule and set the K that the exporter recommends, or run one engine per server.",
         dashboard="cost",
         value="{{ $value | humanize }} engines",
         threshold="1 engine",
@@ -121,8 +121,8 @@ def _collapsed(level: Level) -> Alert:
         ),
         hold="5m" if level == "model" else "10m",
         keep="15m",
-        summary="Speculation has silently collapsed: almost nothing that is drafted is accepted.",
-        description=WHO[level] + " answers as ever, but accepts " + this(PERCENT) + " of its draft tokens.",
+        summary="Speculation has silently collapsed: almost all drafted tokens are rejected.",
+        description=WHO[level] + " answers normally, but accepts " + this(PERCENT) + " of its draft tokens.",
         action=(
             "Find what changed: an upgrade of vLLM, target and draft model that no longer fit (quantization, "
             "checkpoint, chat template), very high temperatures or long contexts. Disable speculation until then."
@@ -132,7 +132,7 @@ def _collapsed(level: Level) -> Alert:
         threshold=in_force("collapsed_acceptance_ratio", PERCENT),
         sample=drafts("5m"),
         why=(
-            "Speculation is lossless, so nothing else would notice. A page comes from Harmful, where the lost speed "
+            "Speculation is lossless, so there is no other symptom. Harmful pages if the lost speed "
             "is severe."
             if level == "model"
             else ""

@@ -1,4 +1,4 @@
-"""Is speculation being watched at all? Lost monitoring pages where nothing of a namespace is left."""
+"""Does monitoring of speculation work? It pages if a namespace has none left."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def _exporter() -> tuple[Alert, ...]:
             description=(
                 "None of the exporters"
                 + IN
-                + " has answered Prometheus for 5 minutes: nobody watches whether speculation hurts users there."
+                + " has answered Prometheus for 5 minutes: harm by speculation is not detected there."
             ),
             action=restart,
             dashboard="exporter",
-            why="All exporters of a namespace: nothing is left to watch it, so this pages.",
+            why="All exporters of a namespace: its monitoring is lost, so this pages.",
         ),
         Alert(
             name="ExporterDown",
@@ -53,7 +53,7 @@ def _exporter() -> tuple[Alert, ...]:
             summary="An exporter does not answer.",
             description=(
                 "The exporter at " + PLACE + IN + " has not answered Prometheus for 10 minutes; "
-                "others there do."
+                "others in its namespace do."
             ),
             action=restart,
             dashboard="exporter",
@@ -71,18 +71,15 @@ def _exporter() -> tuple[Alert, ...]:
             ),
             hold="10m",
             keep="5m",
-            summary="The exporters of a namespace have vanished while vLLM speculates on.",
+            summary="The exporters of a namespace are gone, but its vLLM still speculates.",
             description=(
                 "{{ $value | humanize }} speculative series of vLLM are scraped{{ with $labels.namespace }} in "
-                "{{ . }}{{ end }}, but the exporters that were there within the last week are no longer even "
+                "{{ . }}{{ end }}, but the exporters of the last week are no longer "
                 "scrape targets."
             ),
             action=gone,
             dashboard="exporter",
-            why=(
-                "Where vLLM itself is scraped too, exporters that were there and are gone are lost monitoring, "
-                "and not a service that was scaled to nothing."
-            ),
+            why=("vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost."),
         ),
         Alert(
             name="ExporterAbsent",
@@ -92,14 +89,14 @@ def _exporter() -> tuple[Alert, ...]:
             expr=f"absent({_UP})",
             hold="1h",
             keep="5m",
-            summary="Prometheus knows no exporter at all.",
+            summary="Prometheus scrapes no exporter.",
             description=(
-                "No scrape target whose job is called vllm-specdec-exporter has been there for an hour. Either every "
-                "server was scaled to nothing, or the scrape job is gone or has another name."
+                "There has been no scrape target with the job vllm-specdec-exporter for an hour. Either every "
+                "server was scaled to zero, or the scrape job was removed or has another name."
             ),
             action=gone,
             dashboard="exporter",
-            why="Without vLLM's own series nothing tells why: a ticket.",
+            why="Without vLLM's own series the reason is unknown: a ticket.",
         ),
     )
 
@@ -129,12 +126,12 @@ def _upstream() -> tuple[Alert, ...]:
             description=(
                 "Every exporter"
                 + IN
-                + " has failed to read its vLLM for 10 minutes, and not only because there is nothing to connect to: nobody watches "
-                "whether speculation hurts users there."
+                + " has failed to read its vLLM for 10 minutes, and not only because connections were refused: harm by "
+                "speculation is not detected there."
             ),
             action=look,
             dashboard="exporter",
-            why="A refused port is a model that loads, and a name without an address one scaled to nothing; other failures of every server of a namespace page.",
+            why="A refused port may be a loading model, and a name without an address a service scaled to zero; other failures of every server of a namespace page.",
         ),
         Alert(
             name="UpstreamUnreachable",
@@ -167,7 +164,7 @@ def _upstream() -> tuple[Alert, ...]:
             summary="An exporter serves old data.",
             description=(
                 "The last successful poll of the exporter at " + PLACE + IN + " was "
-                "{{ $value | humanizeDuration }} ago, though it says that its vLLM is up."
+                "{{ $value | humanizeDuration }} ago, though it reports its vLLM as up."
             ),
             action="Compare the clocks of exporter and Prometheus; look for a cache in between; restart the exporter.",
             dashboard="exporter",
@@ -182,10 +179,10 @@ def _upstream() -> tuple[Alert, ...]:
             expr='increase(vllm_specdec_poll_errors_total{reason="unrecognized"}[5m]) > 0',
             hold="10m",
             keep="10m",
-            summary="A server's metrics are of no dialect that the exporter knows.",
+            summary="A server's metrics are in no supported dialect.",
             description=(
                 "The exporter at " + PLACE + IN + " gets metrics from "
-                "{{ with $labels.target }}{{ . }}{{ else }}its server{{ end }}, but of no server that it knows."
+                "{{ with $labels.target }}{{ . }}{{ else }}its server{{ end }}, but in no supported dialect."
             ),
             action=(
                 "Check that the address is vLLM's and that it runs without --disable-log-stats; after an upgrade of "
@@ -212,18 +209,18 @@ def _deployment() -> tuple[Alert, ...]:
             ),
             hold="15m",
             keep="5m",
-            summary="A vLLM speculates without an exporter beside it.",
+            summary="A vLLM with speculation has no exporter.",
             description=(
                 "vLLM{{ with $labels.pod }} in pod {{ . }}{{ end }}"
                 + IN
                 + " serves {{ $labels.model_name }} with "
-                "speculation, but no exporter is scraped there, though its neighbours have one."
+                "speculation, but no exporter is scraped there, though other pods have one."
             ),
             action="Add the sidecar to the pod template, or its port to the scrape job.",
             dashboard="exporter",
             why=(
-                "Only where vLLM itself is scraped, pods have a label, and another pod has both: one exporter for "
-                "several servers is no sidecar. Where no exporter is left, ExporterAbsent speaks."
+                "Only if vLLM itself is scraped, series have the label pod, and another pod has both: one exporter for "
+                "several servers is not a sidecar. Without any exporter, ExporterAbsent fires."
             ),
         ),
     )
@@ -246,14 +243,14 @@ def _configuration() -> tuple[Alert, ...]:
             ),
             hold="15m",
             keep="5m",
-            summary="The rules lack thresholds to compare with.",
+            summary="The rules lack the exporter's thresholds.",
             description=(
                 "The exporter at {{ $labels.instance }}" + IN + " is scraped, but Prometheus lacks some "
                 "of its vllm_specdec_threshold series, or vllm_specdec_info. Alerts that need them cannot fire."
             ),
             action="Let both series through metric relabelling, or bring exporter and rules to the same version.",
             dashboard="exporter",
-            why="Thresholds come from the exporter; without them every comparison is silent, and this says so.",
+            why="Thresholds come from the exporter; without them no other rule can fire.",
         ),
         Alert(
             name="ConfigReloadFailed",
@@ -268,10 +265,10 @@ def _configuration() -> tuple[Alert, ...]:
                 "The exporter at "
                 + PLACE
                 + IN
-                + " could not read its newest configuration and goes on with the "
-                "one before; a sidecar that has none before it watches nothing."
+                + " could not load its newest configuration and continues with the "
+                "previous one; a sidecar without a previous one polls nothing."
             ),
-            action="Mend what the exporter's log names, and reload; flags need a new pod.",
+            action="Fix the error in the exporter's log, and reload; flags need a new pod.",
             dashboard="exporter",
         ),
     )
@@ -287,10 +284,10 @@ def _watchdog() -> Alert:
         hold="",
         summary="Rules are evaluated and notifications arrive.",
         description=(
-            "This alert always fires. Have the receiver of the watchdog raise an alarm when it stops coming: then "
-            "Prometheus, Alertmanager or the way to the receiver is broken."
+            "This alert always fires. Have the receiver of the watchdog raise an alarm when it stops: then "
+            "Prometheus, Alertmanager or the connection to the receiver is broken."
         ),
         action="Nothing while it fires. When it stops, look at Prometheus and Alertmanager.",
         dashboard="exporter",
-        why="A dead man's switch: its absence is the alarm.",
+        why="A dead man's switch: alert on its absence.",
     )

@@ -1,4 +1,4 @@
-"""What should be changed? Each carries `action`, and `recommended_k` where there is one, for a webhook."""
+"""What should be changed? Each has the label `action`, and `recommended_k` if there is one, for a webhook."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def group() -> Group:
                 "disable_mean_acceptance_length",
                 NUMBER,
                 "Mean acceptance length",
-                "The published rule: 15 minutes below the threshold. Never where a measurement shows that "
-                "speculation helps, nor where it is estimated to be beneficial. A dead band in place of "
-                "keep_firing_for, so that it ends at once when speculation pays again.",
+                "The published rule: 15 minutes below the threshold. Silent if speculation is measured to "
+                "help or estimated to be beneficial. A dead band instead of keep_firing_for, "
+                "so that it ends at once when speculation pays again.",
             ),
             _disable(
                 "acceptance_ratio", _ACCEPTANCE, "disable_acceptance_ratio", PERCENT, "The acceptance rate"
@@ -59,7 +59,7 @@ def group() -> Group:
                 "LowerK",
                 "decrease_k",
                 "A smaller K would be faster.",
-                "the last positions cost more than they give",
+                "the last positions cost more than they gain",
             ),
             _switch(),
             _near_break_even(),
@@ -86,7 +86,7 @@ def _disable(reason: str, series: str, limit: str, form: str, measure: str, why:
             f"and {compare('model', SPEEDUP['model'], '>=', 'harmful_speedup')})"
         ),
         hold="15m",
-        summary="Speculation should be disabled: too little of what is drafted is accepted.",
+        summary="Speculation should be disabled: too few drafted tokens are accepted.",
         description=(
             f"{measure} of {WHO['model']} has been below the threshold for 15 minutes and is {this(form)}."
         ),
@@ -125,8 +125,7 @@ def _disable_by_payoff() -> Alert:
         hold="15m",
         summary="Speculation should be disabled: no K would make it pay.",
         description=(
-            f"For most engines of {WHO['model']} the exporter has found for 15 minutes that no K makes speculation pay "
-            "at this load."
+            f"For 15 minutes, no K has made speculation pay at this load, for most engines of {WHO['model']}."
         ),
         action="Start vLLM without --speculative-config, or with the schedule on the exporter's status page.",
         value=of_model(speedup, TIMES),
@@ -134,7 +133,7 @@ def _disable_by_payoff() -> Alert:
         sample=drafts("30m"),
         context=_SPEED,
         labels={"action": "disable", "recommended_k": "0", "reason": "payoff"},
-        why="Acceptance may look fair and yet not pay for a full batch. The exporter's advice is steady by itself.",
+        why="Fair acceptance may not pay in a full batch. The exporter's advice is already stable.",
     )
 
 
@@ -164,15 +163,15 @@ def _reenable() -> Alert:
         summary="Speculation is off, though it was beneficial at this load.",
         description=(
             f"{WHO['model']} runs without speculation. Within the last week speculation with K = "
-            "{{ $labels.recommended_k }} was beneficial at no fewer requests than ran at the peak of the last day."
+            "{{ $labels.recommended_k }} was beneficial at the highest load of the last day or a higher one."
         ),
-        action="Start vLLM with the speculative config of last week again, and watch the payoff.",
+        action="Start vLLM with last week's speculative config, and check the payoff.",
         value=of_model(running, COUNT, "{} requests run per engine"),
         threshold="the highest load of the last 7 days at which it was beneficial",
         labels={"action": "enable"},
         why=(
-            "Speedup falls as the batch grows, so what paid at a higher load than the day's peak pays now; not where it lost at this load or "
-            "a lower one, and not within a day of having been disabled for its acceptance, which may be as it was."
+            "Speedup falls as the batch grows, so K that paid at a load above the day's peak pays now. Silent if it lost at this load or "
+            "a lower one, and for a day after it was disabled for low acceptance, which may not have changed."
         ),
     )
 
@@ -198,8 +197,8 @@ def _change_k(name: str, action: str, summary: str, because: str) -> Alert:
         sample=drafts("30m"),
         context=_SPEED,
         why=(
-            "The exporter's own advice, which is steady: exact for a smaller K, cautious for a larger one. More than "
-            "half of the engines must agree on the K."
+            "The exporter's advice, which is stable: exact for a smaller K, cautious for a larger one. More than "
+            "half of the engines must have the same advice."
             if name == "RaiseK"
             else ""
         ),
@@ -220,8 +219,8 @@ def _switch() -> Alert:
         keep="15m",
         summary="Another speculation method should be tried.",
         description=(
-            f"For most engines of {WHO['model']} the exporter has found for an hour that even the best K gains little, "
-            f"and that acceptance is below what the method usually reaches."
+            f"For an hour, even the best K has gained little for most engines of {WHO['model']}, "
+            f"and acceptance is below what the method usually reaches."
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
         dashboard="cost",
@@ -249,8 +248,8 @@ def _near_break_even() -> Alert:
         keep="30m",
         summary="Acceptance is near break-even.",
         description=(
-            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens: enough not to disable speculation by the rule, "
-            "and too little to be sure that it pays."
+            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens: too many to disable speculation by the rule, "
+            "too few to be sure that it pays."
         ),
         action="Measure P99 under real load first: record a baseline with vllm-specdec-exporter baseline, and compare.",
         value=this(PERCENT) + " accepted",
@@ -258,5 +257,5 @@ def _near_break_even() -> Alert:
         sample=drafts("30m"),
         context=_SPEED,
         labels={"action": "measure"},
-        why="The published range; where speculation is beneficial, or measured, it is no matter.",
+        why="The published range. Silent if speculation is beneficial or measured.",
     )

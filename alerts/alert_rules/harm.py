@@ -1,4 +1,4 @@
-"""Does speculation hurt users, or does something that it is part of?"""
+"""Does speculation, or its effect on latency, memory and errors, hurt users?"""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .rule import (
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
 _K = "model:vllm_specdec_num_speculative_tokens:max"
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
-#: A day is compared with the day before only where the load is at most this many times as high.
+#: A day is compared with the day before only if the load is at most this many times as high.
 _SAME_LOAD = f"and ({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))"
 _MEASURED, _PROFILE = "model:vllm_specdec_measured_speedup:min", "model:vllm_specdec_cost_profile:engines"
-#: Nor where one is measured and the other estimated, or estimated by another cost profile.
+#: Both must be measured, or estimated with the same cost profile.
 _SAME_YARDSTICK = (
     f"unless (count_over_time({_MEASURED}[1h]) unless count_over_time({_MEASURED}[1h] offset 1d))\n"
     f"unless (count_over_time({_MEASURED}[1h] offset 1d) unless count_over_time({_MEASURED}[1h]))\n"
@@ -69,7 +69,7 @@ def group() -> Group:
                 "30m",
                 "15m",
                 "30m",
-                "Over half an hour, and only while there is a speedup: what was is no ticket once the server is idle.",
+                "Over half an hour, and only while there is a speedup: an idle server raises no ticket.",
                 f"\nand {SPEEDUP['model']}",
             ),
             _harmful_engine(),
@@ -154,9 +154,9 @@ def _regressed() -> Alert:
         summary="Speculation gains less than yesterday at this time, at no higher load.",
         description=(
             f"{WHO['model']} generates at {this(TIMES)} the speed that it would have without speculation, over the last "
-            "hour. Yesterday at this time it was far faster with the same K, and the load is hardly higher now."
+            "hour. Yesterday at this time it was far faster with the same K and a similar load."
         ),
-        action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare does it from snapshots.",
+        action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare can do it from snapshots.",
         value=this(TIMES),
         threshold=in_force("drop_ratio", PERCENT, "{} below yesterday"),
         sample=drafts("1h"),
@@ -220,7 +220,7 @@ def _spread() -> tuple[Alert, Alert]:
             threshold=in_force("widened_latency_ratio", NUMBER, "{} times yesterday's spread"),
             sample=of_model(f"{tpot}_count:increase1h", COUNT, "{} requests in 1h"),
             labels={"against": "yesterday"},
-            why="From vLLM's own histogram, where it is scraped.",
+            why="From vLLM's own histogram, if scraped.",
         ),
         Alert(
             name="LatencySpreadWidened",
@@ -249,8 +249,8 @@ def _spread() -> tuple[Alert, Alert]:
 def _first_token() -> tuple[Alert, Alert]:
     ttft = "model:vllm_time_to_first_token_seconds"
     action = (
-        "Look at waiting requests and the KV cache: a draft model takes memory and time from prefill. Where TTFT is the "
-        "objective, speculation at this load may be wrong."
+        "Look at waiting requests and the KV cache: a draft model takes memory and time from prefill. If TTFT is the "
+        "objective, speculation may be wrong at this load."
     )
     summary = "Users wait longer for the first token."
     return (
@@ -318,7 +318,7 @@ def _saturated() -> Alert:
         ),
         hold="10m",
         keep="20m",
-        summary="Requests wait while the GPU verifies drafts that are thrown away.",
+        summary="Requests wait while the GPU verifies rejected drafts.",
         description=(
             f"Requests of {WHO['model']} have been waiting for 10 minutes, and {this(PERCENT)} of the tokens that the "
             f"target model verifies are rejected drafts."
@@ -328,7 +328,7 @@ def _saturated() -> Alert:
         value=this(PERCENT) + " of verified tokens rejected",
         threshold=in_force("wasted_verification_ratio", PERCENT),
         sample=drafts("5m"),
-        why="Under saturation a rejected draft takes the place of somebody's token. Beneficial speculation is left alone.",
+        why="Under saturation a rejected draft token displaces a useful one. Silent if speculation is beneficial.",
     )
 
 
@@ -352,8 +352,8 @@ def _squeezed() -> Alert:
             "the KV cache by its own size."
         ),
         action=(
-            "Run vllm-specdec-exporter plan with both models: a smaller drafter, n-gram, or no speculation gives memory "
-            "back. Or lower --max-num-seqs."
+            "Run vllm-specdec-exporter plan with both models: a smaller drafter, n-gram, or no speculation frees "
+            "memory. Or lower --max-num-seqs."
         ),
         dashboard="load",
         value=this(PERCENT) + " of the KV cache",

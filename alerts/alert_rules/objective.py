@@ -75,12 +75,12 @@ def _alerts() -> Iterator[Alert]:
             ),
             hold=hold,
             keep="15m",
-            summary="Speculation is worth it too seldom: its error budget burns too fast.",
+            summary="Speculation loses too often: its error budget is spent too fast.",
             description=(
                 f"{this(PERCENT)} of the drafts of {WHO['model']} over the last {long} were made while speculation lost. "
-                f"At this pace the error budget of 30 days lasts {spent} at most."
+                f"At this rate the error budget of 30 days is spent within {spent}."
             ),
-            action="Find the hours at which speculation loses, and set a K schedule that drafts less then, or disable it.",
+            action="Find the hours at which speculation loses; set a K schedule that drafts less then, or disable it.",
             value=this(PERCENT) + " of the drafts",
             threshold=in_force(
                 "worth_it_objective_ratio", PERCENT, f"{factor:g} times what the objective of {{}} allows"
@@ -94,9 +94,7 @@ def _alerts() -> Iterator[Alert]:
                 _SAMPLES[long], "humanize", f"{{}} drafts in {_SAMPLES[long].rpartition('increase')[2]}"
             ),
             labels={"long_window": long, "short_window": short},
-            why="An objective on efficiency: a ticket at any pace. Harm pages by itself."
-            if long == "1h"
-            else "",
+            why="An objective on efficiency, so always a ticket. Harmful pages." if long == "1h" else "",
         )
 
 

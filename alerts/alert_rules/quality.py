@@ -1,4 +1,4 @@
-"""Is what is drafted accepted, as it should be and as it was?"""
+"""Is acceptance good, and as good as before?"""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ _K_OF: dict[Level, str] = {
     "model": _K,
     "engine": f"last_over_time(vllm_specdec_num_speculative_tokens[{LOOK_BACK}])",
 }
-_RETUNE = "Follow the exporter's advice on K; where even the best K loses, switch the method or disable speculation."
+_RETUNE = (
+    "Follow the exporter's advice on K; if even the best K loses, switch the method or disable speculation."
+)
 
 
 def group() -> Group:
@@ -90,7 +92,7 @@ def _poor(level: Level) -> Iterator[Alert]:
         NUMBER,
         "Mean acceptance length is poor.",
         "The mean acceptance length",
-        "The published rubric, by method. A ratio that looks poor and yet pays is nobody's trouble.",
+        "The published rubric, by method. Silent if speculation pays nevertheless.",
     )
     yield poor(
         "AcceptanceLow",
@@ -108,7 +110,7 @@ def _poor(level: Level) -> Iterator[Alert]:
         PERCENT,
         "Even the first drafted token is often rejected.",
         "The acceptance rate of position 0",
-        "The first position tells most about how well drafter and target agree.",
+        "The first position shows best how well drafter and target agree.",
     )
     yield poor(
         "RapidDecline",
@@ -117,7 +119,7 @@ def _poor(level: Level) -> Iterator[Alert]:
         PERCENT,
         "Acceptance declines rapidly from position to position.",
         "The mean conditional acceptance behind position 0",
-        "Not where drafts are shorter than K, as with n-gram or a schedule: deep positions are understated then; nor while the positions of another K are still in the window.",
+        "Silent if drafts are shorter than K, as with n-gram or a schedule, because deep positions then read too low, and while positions of another K are in the window.",
         f"\nand {level}:vllm_specdec_draft_tokens:rate30m >= 0.95 * {level}:vllm_specdec_drafts:rate30m * {_K_OF[level]}"
         f"\nunless {_spread(_K_OF[level] if level == 'model' else 'vllm_specdec_num_speculative_tokens', '30m')} > 0",
     )
@@ -129,7 +131,7 @@ def _k_changed(window: str) -> str:
 
 
 def _spread(series: str, window: str) -> str:
-    """Return how far a series moved. Not `changes`: VictoriaMetrics counts the birth of a series as one."""
+    """Return the range of a series. Not `changes`: VictoriaMetrics counts the birth of a series as one."""
     return f"max_over_time({series}[{window}]) - min_over_time({series}[{window}])"
 
 
@@ -175,9 +177,9 @@ def _dropped() -> Alert:
         threshold=in_force("drop_ratio", PERCENT, "{} below the last hour and yesterday"),
         sample=drafts("5m"),
         why=(
-            "Against the hour before with its deviation, and against the same time yesterday (the hours around it, and the "
-            "hour behind it) and a week ago, where that is known: traffic that changes every morning, or every Monday, is no drop. Another K, or a "
-            "schedule that drafts less, has another length."
+            "Compared with the hour before and its deviation, the same time yesterday (the hours around it, and the "
+            "hour after it) and a week ago, if there is data: a change every morning or every Monday is not a drop. Silent after a change of K, or "
+            "if a schedule drafts less."
         ),
     )
 
@@ -196,15 +198,15 @@ def _high() -> Alert:
         keep="30m",
         summary="Acceptance is abnormally high: answers may repeat themselves.",
         description=(
-            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens. Text is rarely that predictable; loops are."
+            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens. Text is rarely that predictable; repetition is."
         ),
-        action="Read some answers. If they loop, look at sampling penalties and the chat template; it is no matter of K.",
+        action="Read some answers. If they loop, check sampling penalties and the chat template; K is not the cause.",
         dashboard="acceptance",
         value=this(PERCENT) + " accepted",
         threshold=in_force("abnormal_acceptance_ratio", PERCENT),
         sample=drafts("30m"),
         labels={"reason": "acceptance"},
-        why="Acceptance tells of the output, too: very high is a sign of repetition.",
+        why="Very high acceptance is a sign of repetition.",
     )
 
 
@@ -227,13 +229,13 @@ def _repetition() -> Alert:
         description=(
             f"{this(PERCENT)} of the requests of {WHO['model']} ended as repetition in the last 30 minutes."
         ),
-        action="Read some answers, and look at sampling penalties and the chat template; it is no matter of K.",
+        action="Read some answers, and check sampling penalties and the chat template; K is not the cause.",
         dashboard="acceptance",
         value=this(PERCENT) + " of the requests",
         threshold=in_force("failed_request_ratio", PERCENT),
         sample=of_model("model:vllm_requests:increase30m", COUNT, "{} requests in 30m"),
         labels={"reason": "repetition"},
-        why="Some vLLM count answers that they stopped for repeating themselves.",
+        why="Some versions of vLLM count answers that they stopped for repetition.",
     )
 
 
@@ -268,7 +270,7 @@ def _outlier() -> Alert:
         value=this(NUMBER) + " accepted per draft",
         threshold=in_force("outlier_ratio", PERCENT, "{} below its peers"),
         sample=drafts("1h", " of the model"),
-        why="Against the sum of the others, which is right for two engines, too. All must have the same K and method.",
+        why="Compared with the sum of the others, which also works for two engines. All must have the same K and method.",
     )
 
 
@@ -295,10 +297,10 @@ def _step() -> Alert:
         ),
         hold="15m",
         keep="2h",
-        summary="Acceptance is a step lower since a restart, as after quantization.",
+        summary="Acceptance has been lower since a restart, as after quantization.",
         description=(
             f"Since a restart within the last 2 hours, the acceptance rate of {WHO['model']} is {this(PERCENT)} (in "
-            "points) lower than before: a step, at the same K. Quantizing the target, or another checkpoint, does that."
+            "points) lower than before, at the same K. A quantized target or another checkpoint has this effect."
         ),
         action="Compare the build with the one before: quantization, checkpoint of target or drafter, vLLM's version.",
         dashboard="acceptance",
@@ -306,7 +308,7 @@ def _step() -> Alert:
         threshold=in_force("step_acceptance_ratio", PERCENT),
         sample=drafts("1h"),
         why=(
-            "The published figure: 5 points against the unquantized baseline. Against the hours before the restart, "
-            "and the same time yesterday where that is known."
+            "The published figure: 5 points against the unquantized baseline. Compared with the hours before the restart, "
+            "and the same time yesterday if there is data."
         ),
     )

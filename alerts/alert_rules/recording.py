@@ -109,9 +109,7 @@ def _rates(window: str) -> Iterator[Record]:
         for level in LEVELS[1:]:
             yield Record(f"{level}:{name}", by(level, f"{_below(level)}:{name}", *own))
     name = f"vllm_specdec_drafts:increase{window}"
-    yield Record(
-        f"engine:{name}", f"increase({total('drafts')}[{window}])", why="How much the ratios rest on."
-    )
+    yield Record(f"engine:{name}", f"increase({total('drafts')}[{window}])", why="The sample of the ratios.")
     for level in LEVELS[1:]:
         yield Record(f"{level}:{name}", by(level, f"{_below(level)}:{name}"))
 
@@ -156,7 +154,7 @@ def _engines() -> Iterator[Record]:
         "model:vllm_specdec_requests:avg1h",
         f"avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_running[1h]) "
         "+ avg_over_time(vllm_specdec_requests_waiting[1h]))",
-        why="Those that wait included: a full batch does not grow any more.",
+        why="Including waiting requests, because a full batch does not grow.",
     )
     for level in ("engine", "model"):
         position = f"{level}:vllm_specdec_accepted_tokens_per_position:rate30m"
@@ -176,8 +174,8 @@ def _engines() -> Iterator[Record]:
             f"{level}:vllm_specdec_position_decay:ratio_rate30m",
             f"({last} / ({first} > 0)) ^ (1 / (({own_k} > 1) - 1))",
             why=(
-                "Geometric mean of the conditional acceptance behind position 0: the last position's rate over "
-                "the first's, rooted. No position is accepted more often than the one before, so the least "
+                "Geometric mean of the conditional acceptance behind position 0: the root of the last position's rate over "
+                "the first's. Rates never rise with the position, so the lowest "
                 "is the last."
                 if level == "engine"
                 else ""
@@ -205,13 +203,13 @@ def _engines() -> Iterator[Record]:
         f'count_values by ({MODEL}, action) ("recommended_k",\n'
         f"  (last_over_time(vllm_specdec_recommendation[{look}]) == 1) * ignoring (action) group_left () {advised}\n"
         ")",
-        why="Engines by what the exporter advises for them.",
+        why="Engines by the exporter's advice.",
     )
     yield Record("model:vllm_specdec_advised:engines", f"count by ({MODEL}) ({advised})")
     yield Record(
         "model:vllm_specdec_cost_profile:engines",
         f"count by ({MODEL}, cost_profile) (last_over_time(vllm_specdec_info[{look}]))",
-        why="Engines by what their speedup is estimated with.",
+        why="Engines by the cost profile of their estimate.",
     )
 
 
@@ -224,7 +222,7 @@ def _speedup() -> Iterator[Record]:
     yield Record(
         SPEEDUP["engine"],
         f"{measured}\nor\n{estimated}",
-        why="Speed of all output; measured beats estimated.",
+        why="Speedup of all output: measured if there is a baseline, else estimated.",
     )
     yield Record(
         "engine:vllm_specdec_measured_speedup:last3m",
@@ -235,14 +233,14 @@ def _speedup() -> Iterator[Record]:
     yield Record(
         f"engine:{tokens}",
         f"(engine:vllm_specdec_generation_tokens:rate5m and {SPEEDUP['engine']}) > 0",
-        why="What engines of known speedup generate, and the time they take, in plain tokens: their quotient "
+        why="Tokens of engines with a known speedup, and their time in plain tokens: the quotient "
         "is the speedup of any number of engines.",
     )
     yield Record(f"engine:{spent}", f"engine:{tokens} / {SPEEDUP['engine']}")
     yield Record(
         f"engine:{drafts}",
         f"engine:vllm_specdec_drafts:rate5m and {SPEEDUP['engine']}",
-        why="Drafts of engines of known speedup, and those of them that were made while speculation lost.",
+        why="Drafts of engines with a known speedup, and those made while speculation lost.",
     )
     yield Record(
         f"engine:{losing}",
@@ -268,14 +266,14 @@ def _speedup() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_payoff_beneficial:min",
         f'min by ({MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{look}]))',
-        why="1 where the payoff of every engine is beneficial.",
+        why="1 if the payoff of every engine is beneficial.",
     )
     running = "model:vllm_specdec_requests_running:avg5m"
     beneficial = f"and {SPEEDUP['model']} >= {threshold('beneficial_speedup')}\nand {enough('model', '30m')}"
     yield Record(
         "model:vllm_specdec_beneficial_requests_running:avg5m",
         f"{running}\n{beneficial}",
-        why="Load and K at which speculation was beneficial, and load at which it lost: what re-enabling goes by.",
+        why="Load and K at which speculation was beneficial, and load at which it lost: for Reenable.",
     )
     yield Record(
         "model:vllm_specdec_beneficial_num_speculative_tokens:max",

@@ -1,7 +1,7 @@
-"""Do single requests lose, and does what looks at them work?
+"""Do single requests lose by speculation, and does their observation work?
 
-A mean hides a minority: these count requests by what speculation does to each. All of it is silent where the
-exporter sees no requests, which needs its tap or a push.
+A mean hides a minority, so these rules count requests by outcome. They are silent without the
+exporter's tap or pushes.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def _records() -> Iterator[Record]:
     yield Record(
         _BY_TYPE,
         f"sum by ({_OF_TYPE}, outcome) (rate({_OUTCOMES}[30m]))",
-        why="Requests for which something was drafted, by what speculation did to them.",
+        why="Requests with drafts, by outcome.",
     )
     yield Record(_BY_OUTCOME, f"sum by ({MODEL}, outcome) ({_BY_TYPE})")
     yield Record(
         _OF_TYPE_COUNT,
         f"sum by ({_OF_TYPE}) (increase({_OUTCOMES}[30m]))",
-        why="How much the shares rest on.",
+        why="The sample of the shares.",
     )
     yield Record(_COUNT, f"sum by ({MODEL}) ({_OF_TYPE_COUNT})")
     for series, outcome in ((_LOSING, "loses"), (_GAINING, "gains")):
@@ -113,10 +113,10 @@ def _lose() -> Alert:
         ),
         hold="15m",
         keep="30m",
-        summary="A part of the requests loses by speculation.",
+        summary="Some requests lose by speculation.",
         description=(
-            f"{this(PERCENT)} of the requests of {WHO['model']} have lost by speculation over 30 minutes: so few of "
-            "their draft tokens were accepted that it does not pay for them, whatever the mean says."
+            f"{this(PERCENT)} of the requests of {WHO['model']} have lost by speculation over 30 minutes: too few of "
+            "their draft tokens were accepted for it to pay, even if the mean is good."
         ),
         action="Find out which requests lose, by type and temperature, and route them to replicas without speculation.",
         dashboard="requests",
@@ -125,10 +125,9 @@ def _lose() -> Alert:
         sample=_SAMPLE,
         context=of_model(_GAINING, PERCENT, "{} of the requests gain") + _mean(f", {_MEAN}"),
         why=(
-            "A tenth of the requests loses if and only if the tenth from below does (P10), and each was counted as what it is: "
-            "a quantile out of buckets would be a guess, as limits are no bounds of buckets. Of all replicas together, also "
-            "where speculation as a whole is beneficial: that some pay for it is what the mean does not say. Where "
-            "poor_request_acceptance_ratio was lowered, the P10 of the exporters themselves must be below it as well."
+            "The share of losing requests is exact; a P10 from histogram buckets would be an approximation. Over all replicas "
+            "together, and also if speculation as a whole is beneficial, because a mean hides a minority. If "
+            "poor_request_acceptance_ratio was lowered, the P10 of the exporters must be below it as well."
         ),
     )
 
@@ -154,7 +153,7 @@ def _mixed() -> Alert:
             + ", over 30 minutes. The acceptance rate is a mean of both and describes neither."
         ),
         action=(
-            "Look in the runbook for the query that names the types that lose; route them to replicas without speculation, "
+            "Find the losing types with the query in the runbook; route them to replicas without speculation, "
             "and keep it for the rest."
         ),
         dashboard="requests",
@@ -162,7 +161,7 @@ def _mixed() -> Alert:
         threshold=in_force(limit, PERCENT, "{} each"),
         sample=_SAMPLE,
         context=_mean(),
-        why="Another K or method helps one half at the cost of the other. Tuning by the mean goes wrong here.",
+        why="Another K or method helps one group at the cost of the other, so do not tune by the mean.",
     )
 
 
@@ -192,8 +191,8 @@ def _type_loses() -> Alert:
         sample=_of_type(),
         context=of_model(_LOSING, PERCENT, "{} of all requests lose") + _mean(f", {_MEAN}"),
         why=(
-            "More than half of a type, while it is not so of the whole model: then the type can be routed away, and what is left "
-            "gains. What has no type of its own cannot be routed by it."
+            "More than half of a type but not of the whole model: then the type can be routed away, and the rest "
+            "gains. Requests without a type cannot be routed by it."
         ),
     )
 
@@ -226,16 +225,16 @@ def _unrecorded() -> Alert:
         ),
         hold="30m",
         keep="1h",
-        summary="Requests are seen, and no answer tells what speculation did for it.",
+        summary="Requests are observed, but no answer has a record of speculation.",
         description=(
             "The exporter at "
             + PLACE
             + IN
-            + f" has seen {this(COUNT)} requests within an hour, and not one answer had a record of speculation that it "
-            "can read, though vLLM drafts. Nothing can be said of single requests."
+            + f" has observed {this(COUNT)} requests within an hour, and no answer had a usable record of speculation, "
+            "though vLLM drafts. There is no data on single requests."
         ),
         action=(
-            "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics summary or detailed; let streams ask for "
+            "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics summary or detailed; let streams set "
             "stream_options.include_usage, or set --tap.ask-for-usage true."
         ),
         dashboard="requests",
@@ -256,16 +255,16 @@ def _rejected() -> Alert:
         expr=f"{rejected.format('1h')}\nand {rejected.format('10m')} > 0",
         hold="30m",
         keep="30m",
-        summary="The exporter goes on rejecting requests that are pushed to it.",
+        summary="The exporter keeps rejecting pushed requests.",
         description=(
             "The exporter at "
             + PLACE
             + IN
-            + f" has rejected {this(COUNT)} pushed requests within an hour, and goes on: they are missing in all that is "
-            "said of single requests."
+            + f" has rejected {this(COUNT)} pushed requests within an hour, and continues: they are missing from the data "
+            "on single requests."
         ),
-        action="Read why in the answers that the pushing program gets, and mend what it sends.",
+        action="Read the reason in the responses to the pushing program, and fix its requests.",
         dashboard="requests",
         value=this(COUNT) + " rejected in 1h",
-        why="Within every 10 minutes for half an hour: one bad batch is not steady.",
+        why="In every 10 minutes for half an hour, so one bad batch does not fire.",
     )

@@ -1,6 +1,6 @@
-"""Does the tap do its work: can clients connect, does it reach vLLM, and does it see what passes?
+"""Does the tap work: can clients connect, does it reach vLLM, and can it read requests?
 
-Who is in front of vLLM can be an outage that vLLM knows nothing of, so clients who are refused page.
+A failing tap is an outage that vLLM's own metrics do not show, so refused clients page.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ALL = "instance:vllm_specdec_tap_text_requests:increase30m"
 
 
 def records() -> Iterator[Record]:
-    """Yield what the alerts need."""
+    """Yield the records of the alerts."""
     yield Record(
         _LOST,
         f'sum without (reason) (increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m]))',
-        why="Requests for text through a tap that had an answer to look at. Those that the client left or vLLM refused have "
-        "none, and say nothing of what the tap can see.",
+        why="Text requests through a tap that had an answer. Requests that the client aborted or vLLM refused have "
+        "none, so they do not count.",
     )
     yield Record(
         _ALL,
@@ -63,12 +63,12 @@ def _deaf() -> Alert:
         expr="max_over_time(vllm_specdec_tap_listening[2m]) == 0",
         hold="5m",
         keep="5m",
-        summary="The tap does not listen: clients that are sent to it are refused.",
+        summary="The tap does not listen: its clients are refused.",
         description=(
-            "Nobody has been able to connect to the tap of the exporter at "
+            "Clients could not connect to the tap of the exporter at "
             + PLACE
             + IN
-            + " for 5 minutes. Requests that are sent there do not reach vLLM, which may be well and its pod ready."
+            + " for 5 minutes. Their requests do not reach vLLM, which may be healthy and its pod ready."
         ),
         action=(
             "Send the traffic to vLLM's own port; then free the tap's port, or give --tap.listen-address another one."
@@ -76,8 +76,8 @@ def _deaf() -> Alert:
         dashboard="requests",
         value="not listening",
         why=(
-            "With --startup.on-error=wait the exporter goes on without its port, and tries again; otherwise it ends. A tap that "
-            "waits for its last requests does not listen either: longer than this only with a longer --tap.drain-timeout."
+            "With --startup.on-error=wait the exporter continues without the port and retries; otherwise it exits. A terminating tap "
+            "does not listen either; that takes longer than this only with a longer --tap.drain-timeout."
         ),
     )
 
@@ -91,20 +91,20 @@ def _down() -> Alert:
         expr=f"up{{{EXPORTER_JOB}}} == 0\nand on ({TARGET}) last_over_time(vllm_specdec_tap_listening[6h])",
         hold="3m",
         keep="5m",
-        summary="An exporter with a tap does not answer: clients that are sent to its tap are refused.",
+        summary="An exporter with a tap does not answer: its clients are refused.",
         description=(
             "The exporter at "
             + PLACE
             + IN
             + " has not answered Prometheus for 3 minutes, and it has a tap. Unless only Prometheus cannot reach it, requests "
-            "that are sent there do not reach vLLM, which may be well."
+            "through the tap do not reach vLLM, which may be healthy."
         ),
         action="Send the traffic to vLLM's own port; then look at the exporter's container or unit and its log, and restart it.",
         dashboard="requests",
         value="no answer",
         why=(
-            "As TapNotListening where nobody is left to say so. It had a tap if it told of one within six hours; by then somebody "
-            "knows, and ExporterDown goes on. A target that is gone, as after a rollout, has no up."
+            "As TapNotListening, for an exporter that does not answer. It has a tap if it reported one within six hours; after that "
+            "only ExporterDown fires. A removed target, as after a rollout, has no up."
         ),
     )
 
@@ -129,8 +129,8 @@ def _failing() -> Alert:
             "The tap of the exporter at "
             + PLACE
             + IN
-            + f" has failed to connect to vLLM for {this(PERCENT)} of its requests over 5 minutes, and answers them "
-            "with 502. vLLM itself is up: the exporter reads its metrics."
+            + f" has failed to connect to vLLM for {this(PERCENT)} of its requests over 5 minutes, and answered them "
+            "with status 502. vLLM itself is up: the exporter reads its metrics."
         ),
         action="Send the traffic to vLLM's own port; then compare --tap.upstream with the address that vLLM listens on.",
         dashboard="requests",
@@ -140,8 +140,8 @@ def _failing() -> Alert:
             f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
         ),
         why=(
-            "While a model loads, its metrics do not answer either: quiet until they have for 5 minutes, by when what was refused "
-            "before has left the window. An exporter that watches several must read them all: it is not known which is the tap's."
+            "While a model loads, its metrics fail as well. Silent until they have answered for 5 minutes, so that earlier refusals "
+            "have left the window. An exporter of several servers must read them all, because the tap's is not known."
         ),
     )
 
@@ -160,20 +160,20 @@ def _blind() -> Alert:
         ),
         hold="30m",
         keep="1h",
-        summary="Much of what passes through the tap cannot be observed.",
+        summary="The tap cannot read many of the requests that it relays.",
         description=(
             "The tap of the exporter at "
             + PLACE
             + IN
-            + f" could not look at {this(PERCENT)} of the requests for text over 30 minutes. They reached vLLM and were "
-            "answered; what is said of single requests is of the others."
+            + f" could not read {this(PERCENT)} of the text requests over 30 minutes. They reached vLLM and were "
+            "answered, but they are missing from the data on single requests."
         ),
-        action="Look up in the runbook what the reason asks for: most are in how clients ask, or in what stands in between.",
+        action="Follow the runbook for the label reason; most causes are client settings or proxies.",
         dashboard="requests",
         value=this(PERCENT) + " of the requests",
         threshold=of_target(f'vllm_specdec_threshold{{name="{limit}",TARGET}}', PERCENT),
         sample=of_target(f"{_ALL}{{TARGET}}", COUNT, "{} requests for text in 30m"),
-        why="Where none is observed RequestsUnrecorded is silent, for it rests on those that are.",
+        why="RequestsUnrecorded does not cover this: it counts only observed requests.",
     )
 
 
@@ -186,16 +186,16 @@ def _defect() -> Alert:
         expr=f'sum without (reason) (increase({_UNOBSERVED}{{reason="internal"}}[1h])) > 0',
         hold="5m",
         keep="1h",
-        summary="The tap has a defect, by which it cannot observe some requests.",
+        summary="A bug in the tap prevents it from reading some requests.",
         description=(
             "The tap of the exporter at "
             + PLACE
             + IN
-            + " could not look at what passed, because of a defect of its own. Requests within an hour of which nothing is known, "
-            f"though they passed: {this(COUNT)}."
+            + " could not read some requests because of a bug. They were relayed, but are missing from the data; within an hour: "
+            f"{this(COUNT)}."
         ),
-        action='Take "a request could not be observed" from the exporter\'s log, which says where, and report it.',
+        action='Report the line "a request could not be observed" of the exporter\'s log.',
         dashboard="requests",
         value=this(COUNT) + " in 1h",
-        why="A single one: there should be none, whatever clients and servers send.",
+        why="One is enough: this should never happen, whatever clients and servers send.",
     )

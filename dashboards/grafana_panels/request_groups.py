@@ -68,8 +68,9 @@ tiles: list[Panel] = [
     Stat(
         title="Data by request?",
         description=(
-            "Whether the exporter sees requests, and records of speculation in their answers (`vllm_specdec_request_observations_total`). NO: give it a tap or a push, see above. NO RECORDS: "
-            "start vLLM with --per-request-spec-decode-metrics, and see *What do answers tell of speculation?*"
+            "Whether the exporter observes requests, and whether their answers have records of speculation "
+            "(`vllm_specdec_request_observations_total`). NO: configure a tap or a push, see above. NO RECORDS: "
+            "start vLLM with --per-request-spec-decode-metrics, and see *Which records do answers have?*"
         ),
         targets=[
             now(
@@ -85,8 +86,10 @@ tiles: list[Panel] = [
     Stat(
         title="Is the workload mixed?",
         description=(
-            "Whether a model has many requests that gain and many that lose (`vllm_specdec_request_workload_mixed`; the threshold is mixed_requests_ratio), over the exporter's own window and all types. "
-            "MIXED: no mean describes them, so find who loses below, and route them to a server without speculation."
+            "Whether a model has many requests that gain and many that lose "
+            "(`vllm_specdec_request_workload_mixed`; the threshold is mixed_requests_ratio), over the exporter's "
+            "window and all types. MIXED: no mean describes them, so find the losing requests below, and route "
+            "them to a server without speculation."
         ),
         targets=[now(f"max(vllm_specdec_request_workload_mixed{{{MODEL}}})", "mixed")],
         mappings=MIXED,
@@ -96,8 +99,10 @@ tiles: list[Panel] = [
     Stat(
         title="How much loses?",
         description=(
-            "Share of the requests whose acceptance is below disable_acceptance_ratio, and of the tokens generated for them, from `vllm_specdec_request_outcomes_total` and `vllm_specdec_request_generation_tokens_total`. "
-            "A large share while the mean looks healthy: route these requests to a server without speculation."
+            "Share of the requests with acceptance below disable_acceptance_ratio, and their share of the "
+            "generated tokens, from `vllm_specdec_request_outcomes_total` and "
+            "`vllm_specdec_request_generation_tokens_total`. A large share while the mean looks healthy: route "
+            "these requests to a server without speculation."
         ),
         targets=[now(losing(REQUESTS), "requests"), now(losing(TOKENS), "tokens")],
         text="value_and_name",
@@ -107,9 +112,10 @@ tiles: list[Panel] = [
     Stat(
         title="P10 of acceptance",
         description=(
-            "The acceptance rate that nine of ten requests exceed, from `vllm_specdec_request_acceptance_ratio_bucket`, beside that of all of them together; between two bounds of "
-            "the histogram it is reckoned, and nothing is below the half of 0.05: where poor_request_acceptance_ratio is, go by the share that loses, which is exact. Below that limit while the mean is "
-            "healthy: a part of the traffic loses, see below which."
+            "Acceptance rate that nine of ten requests exceed, from "
+            "`vllm_specdec_request_acceptance_ratio_bucket`, beside the pooled rate. It is interpolated between "
+            "histogram bounds, never below 0.025; the share of losing requests is exact. Below "
+            "poor_request_acceptance_ratio while the mean is healthy: part of the traffic loses, see which below."
         ),
         targets=[now(quantile(ACCEPTANCE, 0.1), "P10"), now(acceptance(), "together")],
         text="value_and_name",
@@ -119,8 +125,8 @@ tiles: list[Panel] = [
     Stat(
         title="Requests with data",
         description=(
-            "Requests a second for which something was drafted and whose answers told of it, from `vllm_specdec_request_outcomes_total`. "
-            "If vLLM finishes far more, see *Is all traffic observed?*"
+            "Requests per second with drafts and a record, from `vllm_specdec_request_outcomes_total`. If vLLM "
+            "finishes far more, see *Is all traffic observed?*"
         ),
         targets=[now(counted(REQUESTS), "requests")],
         unit="reqps",
@@ -130,8 +136,9 @@ tiles: list[Panel] = [
     Stat(
         title="Answers with a record",
         description=(
-            "Share of the observed requests whose answers had a record of speculation, from `vllm_specdec_request_observations_total`. Well below all of them, the figures here are of a part of the traffic: "
-            "see *What do answers tell of speculation?*"
+            "Share of the observed requests whose answers had a record, from "
+            "`vllm_specdec_request_observations_total`. If it is low, this dashboard describes only part of the "
+            "traffic: see *Which records do answers have?*"
         ),
         targets=[
             now(
@@ -148,8 +155,10 @@ who: list[Panel] = [
     joined(
         "Which requests lose?",
         (
-            "Requests by type and temperature, those that lose most first: how many lose, the acceptance that nine of ten and half of them exceed (`vllm_specdec_request_acceptance_ratio_bucket`), that of all their tokens together, "
-            "their part of all rejected tokens, and P95 of the time per output token. Route what loses to a server without speculation; click a type or a temperature to see it alone."
+            "Requests by type and temperature, most losing first: share that loses, P10 and median of acceptance "
+            "(`vllm_specdec_request_acceptance_ratio_bucket`), pooled acceptance, their share of all rejected "
+            "tokens, and P95 of the time per output token. Route losing groups to a server without speculation; "
+            "click a type or a temperature to filter."
         ),
         {TYPE: "Type", TEMPERATURE: "Temperature"},
         [
@@ -177,8 +186,9 @@ who: list[Panel] = [
     BarGauge(
         title="Acceptance by temperature",
         description=(
-            "Median acceptance rate of requests in each bucket of temperature, from `vllm_specdec_request_acceptance_ratio_bucket`. It falls as temperature rises; "
-            "where it falls below what pays, route hot requests elsewhere, or lower K."
+            "Median acceptance rate of requests by temperature bucket, from "
+            "`vllm_specdec_request_acceptance_ratio_bucket`. It falls as temperature rises; where it no longer "
+            "pays, route such requests elsewhere, or lower K."
         ),
         targets=[now(f"sort_desc({quantile(ACCEPTANCE, 0.5, TEMPERATURE)})", "{{temperature}}")],
         **_ACCEPTANCE_BARS,
@@ -186,8 +196,9 @@ who: list[Panel] = [
     BarGauge(
         title="Acceptance by type of request",
         description=(
-            "Median acceptance rate of requests of each type, from `vllm_specdec_request_acceptance_ratio_bucket`. Code and extraction accept much, creative text little; "
-            "give the losing types a server without speculation."
+            "Median acceptance rate of requests of each type, from "
+            "`vllm_specdec_request_acceptance_ratio_bucket`. It is high for code and extraction, low for creative "
+            "text. If a type loses, route it to a server without speculation."
         ),
         targets=[now(f"sort_desc({quantile(ACCEPTANCE, 0.5, TYPE)})", "{{request_type}}")],
         **_ACCEPTANCE_BARS,
@@ -195,8 +206,8 @@ who: list[Panel] = [
     Heatmap(
         title="Acceptance of requests",
         description=(
-            "How many requests had which acceptance rate, from `vllm_specdec_request_acceptance_ratio_bucket`. Two bands are two kinds of traffic: "
-            "the mean between them describes neither, so look at the bars beside it."
+            "Distribution of requests by acceptance rate, from `vllm_specdec_request_acceptance_ratio_bucket`. "
+            "Two bands mean two kinds of traffic: the mean describes neither, so see the bars beside it."
         ),
         targets=[buckets(buckets_of(ACCEPTANCE))],
         unit="short",
@@ -208,8 +219,11 @@ who: list[Panel] = [
     TimeSeries(
         title="Quantiles of acceptance by request",
         description=(
-            "P10, P50 and P90 of the acceptance rate of requests, from `vllm_specdec_request_acceptance_ratio_bucket`; dashed the threshold below which P10 says that a part of the traffic loses "
-            "(poor_request_acceptance_ratio). Between two bounds of the histogram they are reckoned: where limit and line are close, the share that loses decides. Lines that spread while P50 stays: a losing minority grows."
+            "P10, P50 and P90 of the acceptance rate of requests, from "
+            "`vllm_specdec_request_acceptance_ratio_bucket`; dashed: the threshold of P10 "
+            "(poor_request_acceptance_ratio). They are interpolated between histogram bounds: if line and "
+            "threshold are close, use the share that loses. If the lines spread while P50 stays level: a losing "
+            "minority grows."
         ),
         targets=[
             *(over_time(quantile(ACCEPTANCE, share), name) for name, (share, _) in QUANTILES.items()),
@@ -224,20 +238,22 @@ who: list[Panel] = [
         width=8,
     ),
     TimeSeries(
-        title="Requests by what speculation does to them",
+        title="Requests by outcome",
         description=(
-            "Requests a second by their acceptance, from `vllm_specdec_request_outcomes_total`: below disable_acceptance_ratio they lose, up to break_even_acceptance_ratio it makes little difference, "
-            "above they gain. If the losing part grows: see which temperature or type it is, and route it."
+            "Requests per second by acceptance, from `vllm_specdec_request_outcomes_total`: below "
+            "disable_acceptance_ratio they lose, above break_even_acceptance_ratio they gain, between them there "
+            "is little difference. If the losing part grows: find its temperature or type, and route it."
         ),
         targets=[over_time(by_outcome(REQUESTS), "{{outcome}}")],
         unit="reqps",
         **_BY_OUTCOME,
     ),
     TimeSeries(
-        title="Tokens by what speculation does to them",
+        title="Tokens by outcome",
         description=(
-            "Generated tokens a second of these requests, by the same, from `vllm_specdec_request_generation_tokens_total`. A larger losing part than of requests: "
-            "it is the long answers that lose, so look at their type."
+            "Generated tokens per second of these requests by outcome, from "
+            "`vllm_specdec_request_generation_tokens_total`. If the losing part is larger than for requests: long "
+            "answers lose, so check their type."
         ),
         targets=[over_time(by_outcome(TOKENS), "{{outcome}}")],
         unit="suffix:tokens/s",
@@ -247,8 +263,8 @@ who: list[Panel] = [
     TimeSeries(
         title="Which type loses, and since when?",
         description=(
-            "Share of the requests of each type that lose, from `vllm_specdec_request_outcomes_total`. A type that rises alone: its prompts or its parameters have changed. "
-            "All rise together: look for a release, or another draft model."
+            "Share of losing requests by type, from `vllm_specdec_request_outcomes_total`. If one type rises "
+            "alone: its prompts or parameters changed. If all rise: look for a release, or another draft model."
         ),
         targets=[over_time(losing(REQUESTS, TYPE), "{{request_type}}")],
         **RATIO,
@@ -258,8 +274,8 @@ who: list[Panel] = [
     TimeSeries(
         title="Which temperature loses, and since when?",
         description=(
-            "Share of the requests of each bucket of temperature that lose, from `vllm_specdec_request_outcomes_total`. Where hot requests lose and cool ones do not: "
-            "route by temperature, which a gateway can read off the request."
+            "Share of losing requests by temperature bucket, from `vllm_specdec_request_outcomes_total`. If only "
+            "high temperatures lose: let the gateway route by temperature."
         ),
         targets=[over_time(losing(REQUESTS, TEMPERATURE), "{{temperature}}")],
         **RATIO,
@@ -269,8 +285,10 @@ who: list[Panel] = [
     joined(
         "What does the exporter judge?",
         (
-            "Each model of each exporter over the exporter's own window (requests.window), of all types and temperatures: whether it is mixed (`vllm_specdec_request_workload_mixed`), and exact percentiles "
-            "(`vllm_specdec_request_acceptance_ratio_percentile`). One pod worse than its peers: compare its traffic and version. Too few requests (minimum_requests): nothing is judged, wait."
+            "The exporter's verdict for each model over its window (requests.window), for all types and "
+            "temperatures: whether it is mixed (`vllm_specdec_request_workload_mixed`), and exact percentiles "
+            "(`vllm_specdec_request_acceptance_ratio_percentile`). One pod worse than its peers: compare its "
+            "traffic and version. Fewer requests than minimum_requests: no verdict, wait."
         ),
         {
             "cluster": "Cluster",
@@ -316,8 +334,9 @@ felt: list[Panel] = [
     TimeSeries(
         title="Time per output token by type",
         description=(
-            "P95 of the time per output token of each type of request, from `vllm_specdec_request_time_per_output_token_seconds_bucket`. "
-            "A type above the others loses by speculation or by its length: compare its acceptance."
+            "P95 of the time per output token of each type of request, from "
+            "`vllm_specdec_request_time_per_output_token_seconds_bucket`. If one type is above the others: "
+            "compare its acceptance and length."
         ),
         targets=[over_time(quantile(TPOT, 0.95, TYPE), "{{request_type}}")],
         unit="s",
@@ -328,8 +347,9 @@ felt: list[Panel] = [
     TimeSeries(
         title="Time to first token by type",
         description=(
-            "P95 of the time to first token of each type of request, from `vllm_specdec_request_time_to_first_token_seconds_bucket`. "
-            "Long prompts make it long; if it grows for all, the server is full."
+            "P95 of the time to first token of each type of request, from "
+            "`vllm_specdec_request_time_to_first_token_seconds_bucket`. Long prompts increase it; if it grows for "
+            "all types, the server is full."
         ),
         targets=[over_time(quantile(TTFT, 0.95, TYPE), "{{request_type}}")],
         unit="s",
@@ -340,8 +360,8 @@ felt: list[Panel] = [
     TimeSeries(
         title="Requests by temperature",
         description=(
-            "Requests a second by bucket of temperature, from `vllm_specdec_request_outcomes_total`. A shift to hotter requests explains a fall of acceptance "
-            "that no release explains: nothing is broken then, but K may be too large."
+            "Requests per second by temperature bucket, from `vllm_specdec_request_outcomes_total`. If "
+            "temperatures rise, acceptance falls without any fault, and K may be too large."
         ),
         targets=[over_time(flow(REQUESTS, TEMPERATURE), "{{temperature}}")],
         unit="reqps",
@@ -354,8 +374,8 @@ felt: list[Panel] = [
     TimeSeries(
         title="Requests by type",
         description=(
-            "Requests a second by type, from `vllm_specdec_request_outcomes_total`. A shift of types explains a change of acceptance "
-            "better than a release does: tune K for the mix that you have."
+            "Requests per second by type, from `vllm_specdec_request_outcomes_total`. If the mix of types "
+            "changes, so does acceptance: tune K for the current mix."
         ),
         targets=[over_time(flow(REQUESTS, TYPE), "{{request_type}}")],
         unit="reqps",

@@ -30,8 +30,10 @@ along: list[Panel] = [
     BarGauge(
         title="Acceptance where a position was drafted",
         description=(
-            "How often each position was accepted among the drafts that were long enough to have it (`vllm_specdec_request_accepted_per_position_total` over `vllm_specdec_request_drafted_per_position_total`), from requests with detailed records. "
-            "This tells what a longer draft would give: where bars stay high far out, raise K."
+            "Acceptance of each position among the drafts long enough to have it "
+            "(`vllm_specdec_request_accepted_per_position_total` over "
+            "`vllm_specdec_request_drafted_per_position_total`), from requests with detailed records. It shows "
+            "what a longer draft would gain: if late bars stay high, raise K."
         ),
         targets=_each(where_drafted),
         color=fixed(BLUE),
@@ -41,8 +43,10 @@ along: list[Panel] = [
     BarGauge(
         title="Acceptance of all drafts",
         description=(
-            "How often each position was accepted among all drafts, as vLLM counts (`vllm_specdec_accepted_tokens_per_position_total` over `vllm_specdec_drafts_total`). A draft too short to have a position counts against it: "
-            "if drafts vary, as with n-gram or a K schedule, far positions look worse than they are, so go by the bars beside."
+            "Acceptance of each position among all drafts, as in vLLM's counters "
+            "(`vllm_specdec_accepted_tokens_per_position_total` over `vllm_specdec_drafts_total`). Drafts too "
+            "short to have a position count against it: if draft lengths vary, as with n-gram or a K schedule, "
+            "late positions read too low, so use the bars beside."
         ),
         targets=_each(of_all_drafts),
         color=fixed(GREY),
@@ -52,8 +56,9 @@ along: list[Panel] = [
     BarGauge(
         title="How far do drafts reach?",
         description=(
-            "Share of the drafts that have each position, from `vllm_specdec_request_drafted_per_position_total`. Where all bars are full, drafts never vary and the two panels beside agree; "
-            "where they fall, that is the bias of the middle one."
+            "Share of the drafts long enough to have each position, from "
+            "`vllm_specdec_request_drafted_per_position_total`. If all bars are full, the two panels beside "
+            "agree; where they fall, the middle one reads too low."
         ),
         targets=_each(reach),
         color=fixed(BLUE),
@@ -63,8 +68,10 @@ along: list[Panel] = [
     TimeSeries(
         title="Acceptance where a position was drafted, over time",
         description=(
-            "The same over time (`vllm_specdec_request_accepted_per_position_total` over `vllm_specdec_request_drafted_per_position_total`); dark is near, light is far, and the rest is grey. "
-            "Lines that fall while the length of drafts changes nothing here: it is the drafts, so look for a release."
+            "The same over time (`vllm_specdec_request_accepted_per_position_total` over "
+            "`vllm_specdec_request_drafted_per_position_total`); dark lines are early positions, light ones late, "
+            "grey the rest. Draft length has no influence here: if the lines fall, acceptance fell, so look for a "
+            "release."
         ),
         targets=[over_time(where_drafted(), "position {{position}}")],
         **RATIO,
@@ -75,8 +82,9 @@ along: list[Panel] = [
     Heatmap(
         title="Accepted tokens per draft by request",
         description=(
-            "How many requests had how many tokens accepted per draft on average, from `vllm_specdec_request_accepted_tokens_per_draft_bucket`. A band at the bottom besides one at the top: "
-            "requests for which drafts are for nothing, see *Which requests lose?*"
+            "Distribution of requests by mean accepted tokens per draft, from "
+            "`vllm_specdec_request_accepted_tokens_per_draft_bucket`. A band at the bottom beside one at the top: "
+            "drafts are useless for some requests, see *Which requests lose?*"
         ),
         targets=[buckets(buckets_of(PER_DRAFT))],
         unit="short",

@@ -48,8 +48,9 @@ observed: list[Panel] = [
     TimeSeries(
         title="Is all traffic observed?",
         description=(
-            "Requests a second that the exporter observed (`vllm_specdec_request_observations_total`), and that vLLM finished (`vllm:request_success_total`, of what is chosen). "
-            "If vLLM finishes more, some clients go past the tap: let no Service but the tap's lead to vLLM."
+            "Requests per second that the exporter observed (`vllm_specdec_request_observations_total`), and that "
+            "vLLM finished (`vllm:request_success_total`, of the selection). If vLLM finishes more, some clients "
+            "bypass the tap: make the tap's Service the only one."
         ),
         targets=[
             over_time(flow(OBSERVED, "", EXPORTER), "observed"),
@@ -62,10 +63,12 @@ observed: list[Panel] = [
         width=8,
     ),
     TimeSeries(
-        title="What do answers tell of speculation?",
+        title="Which records do answers have?",
         description=(
-            "Share of the observed requests by what their answers had, from `vllm_specdec_request_observations_total`. No record: vLLM runs without --per-request-spec-decode-metrics, or the request streamed without "
-            "include_usage (see --tap.ask-for-usage), or asked for several answers. Summaries have no positions: start vLLM with `detailed`."
+            "Share of the observed requests by kind of record, from `vllm_specdec_request_observations_total`. No "
+            "record: vLLM runs without --per-request-spec-decode-metrics, or the request streamed without "
+            "include_usage (see --tap.ask-for-usage), or had several answers. Summaries have no positions: start "
+            "vLLM with `detailed`."
         ),
         targets=[
             over_time(
@@ -87,8 +90,10 @@ observed: list[Panel] = [
     TimeSeries(
         title="Why is a request not observed?",
         description=(
-            "Requests a minute that the tap passed on without looking at them, by reason (`vllm_specdec_tap_unobserved_total`), and pushed observations that could not be used (`vllm_specdec_push_rejected_total`). "
-            "The reasons are listed in docs/reference/metrics.md. If pushes are rejected, see what the gateway was answered."
+            "Requests per minute that the tap relayed but could not read, by reason "
+            "(`vllm_specdec_tap_unobserved_total`), and rejected pushed observations "
+            "(`vllm_specdec_push_rejected_total`). The reasons are listed in docs/reference/metrics.md. If pushes "
+            "are rejected, see the responses in the gateway's log."
         ),
         targets=[
             over_time(f"60 * ({of_exporter('tap_unobserved_total', 'reason')} > 0)", "{{reason}}"),
@@ -102,8 +107,10 @@ observed: list[Panel] = [
     TimeSeries(
         title="Requests and connections of the tap",
         description=(
-            "Requests a minute that the tap passed on (`vllm_specdec_tap_requests_total`), connections a minute that clients opened (`vllm_specdec_tap_connections_total`), and on the right those that are open "
-            "(`vllm_specdec_tap_open_connections`). If there are nearly as many new connections as requests, let clients keep theirs alive."
+            "Requests per minute that the tap relayed (`vllm_specdec_tap_requests_total`), new connections per "
+            "minute (`vllm_specdec_tap_connections_total`), and on the right open connections "
+            "(`vllm_specdec_tap_open_connections`). If there are nearly as many new connections as requests, use "
+            "keep-alive in the clients."
         ),
         targets=[
             over_time(f"60 * {of_exporter('tap_requests_total')}", "requests"),
@@ -129,8 +136,10 @@ observed: list[Panel] = [
     TimeSeries(
         title="Why do connections to vLLM fail?",
         description=(
-            "Connections of the tap to vLLM that failed, a minute, by reason (`vllm_specdec_tap_upstream_errors_total`); their clients got a 502. refused: vLLM loads or is gone; unreachable: see --tap.upstream; "
-            "timeout: it is overloaded. The reasons are listed in docs/reference/metrics.md."
+            "Failed connections of the tap to vLLM per minute, by reason "
+            "(`vllm_specdec_tap_upstream_errors_total`); their clients got status 502. refused: vLLM loads or is "
+            "down; unreachable: see --tap.upstream; timeout: it is overloaded. The reasons are listed in "
+            "docs/reference/metrics.md."
         ),
         targets=[over_time(f"60 * ({of_exporter('tap_upstream_errors_total', 'reason')} > 0)", "{{reason}}")],
         **A_MINUTE,
@@ -142,8 +151,10 @@ tenants: list[Panel] = [
     joined(
         "Whose requests lose?",
         (
-            "Requests by tenant (--requests.tenant-header, --requests.tenant; all others are *other*), those that lose most first, from `vllm_specdec_tenant_requests_total` and "
-            "`vllm_specdec_tenant_accepted_tokens_total`. If one tenant loses and the others gain: route that tenant to a server without speculation."
+            "Requests by tenant (--requests.tenant-header, --requests.tenant; all others are *other*), most "
+            "losing first, from `vllm_specdec_tenant_requests_total` and "
+            "`vllm_specdec_tenant_accepted_tokens_total`. If only one tenant loses: route it to a server without "
+            "speculation."
         ),
         {TENANT: "Tenant"},
         [
@@ -167,8 +178,8 @@ tenants: list[Panel] = [
     TimeSeries(
         title="Which tenant loses, and since when?",
         description=(
-            "Share of the requests of each tenant that lose, from `vllm_specdec_tenant_requests_total`. "
-            "One that rises alone: ask what it has changed, such as prompts or temperature."
+            "Share of losing requests by tenant, from `vllm_specdec_tenant_requests_total`. If one rises alone: "
+            "ask for changes, such as prompts or temperature."
         ),
         targets=[over_time(losing(TENANT_REQUESTS, TENANT, MODEL), "{{tenant}}")],
         **RATIO,

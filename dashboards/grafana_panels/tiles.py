@@ -32,9 +32,10 @@ def pays(width: int = 6) -> Stat:
     return Stat(
         title="Does speculation pay?",
         description=(
-            "What speculation does to the speed of the engines chosen above that draft: `vllm_specdec_speedup` of all their tokens against the "
-            "thresholds in force, or what engines do (`vllm_specdec_activity`) where there is nothing to judge. HARMFUL: do what *What to "
-            "change?* says. BYPASSED: drafts are configured and none are made, see vLLM's log. DOWN: see *Exporter health*."
+            "Verdict for the selected engines that draft: `vllm_specdec_speedup` of all their tokens compared "
+            "with the thresholds in force, or their state (`vllm_specdec_activity`) if there is no verdict. "
+            "HARMFUL: follow *What to change?* BYPASSED: speculation is configured but nothing is drafted, see "
+            "vLLM's log. DOWN: see *Exporter health*."
         ),
         targets=[now(verdict.of_all(), "verdict")],
         mappings=words(verdict.VERDICTS),
@@ -50,8 +51,9 @@ def speed(width: int = 4) -> Stat:
     return Stat(
         title="Speedup",
         description=(
-            "Speed of the engines that draft over that without speculation: all their tokens over the plain time that they took, from `vllm_specdec_speedup`. "
-            "Below 1 speculation loses: lower K, or disable it at this load."
+            "Speed of the engines that draft, relative to no speculation: all their tokens over their cost in "
+            "plain steps, from `vllm_specdec_speedup`. Below 1 speculation loses: lower K, or disable it at this "
+            "load."
         ),
         targets=[now(speedup(), "speedup")],
         **TIMES,
@@ -66,9 +68,11 @@ def change(width: int = 8) -> Stat:
     return Stat(
         title="What to change?",
         description=(
-            "What the exporter advises for most of the drafts (`vllm_specdec_recommendation`), the K in use and the K advised, or that there are several "
-            "(`vllm_specdec_num_speculative_tokens`, `vllm_specdec_recommended_num_speculative_tokens`). *K and cost* shows the reason, and what seems better lately: advice follows only once that is certain. The exporter's "
-            "status page and `vllm-specdec-exporter check` have the configuration to paste."
+            "The advice for most of the drafts (`vllm_specdec_recommendation`), with the K in use and the advised "
+            "K, or a note that there are several (`vllm_specdec_num_speculative_tokens`, "
+            "`vllm_specdec_recommended_num_speculative_tokens`). *K and cost* shows the reason and the newest "
+            "estimates; advice follows once they are certain. Copy the configuration from the exporter's status "
+            "page or `vllm-specdec-exporter check`."
         ),
         targets=[
             now(
@@ -98,8 +102,9 @@ def quality() -> Stat:
     return Stat(
         title="Acceptance quality",
         description=(
-            "The quality that drafts have by the published rubric, each with its share of them, from `vllm_specdec_quality`. Poor acceptance may pay "
-            "all the same when drafts are cheap: the verdict counts. Poor: see *Acceptance anatomy*."
+            "Quality by the published rubric, with the share of drafts at each level, from "
+            "`vllm_specdec_quality`. Poor acceptance may still pay if drafts are cheap; the verdict decides. "
+            "Poor: see *Acceptance anatomy*."
         ),
         targets=[
             now(
@@ -121,8 +126,9 @@ def acceptance() -> Stat:
     return Stat(
         title="Acceptance rate",
         description=(
-            "Accepted over draft tokens of everything chosen, over the exporter's window, from `vllm_specdec_accepted_tokens_per_second` and "
-            "`vllm_specdec_draft_tokens_per_second`. Alone it says little: compare the mean acceptance length with its break-even."
+            "Accepted over draft tokens of the selection, over the exporter's window, from "
+            "`vllm_specdec_accepted_tokens_per_second` and `vllm_specdec_draft_tokens_per_second`. Alone it is "
+            "not conclusive: compare the mean acceptance length with its break-even."
         ),
         targets=[now(TILE.acceptance(), "acceptance")],
         **{**RATIO, "decimals": 1},
@@ -136,8 +142,9 @@ def length() -> Stat:
     return Stat(
         title="Acceptance length",
         description=(
-            "Mean acceptance length: tokens that a draft emits, and how many it must emit to be worth its cost at this load, from `vllm_specdec_accepted_tokens_per_second`, "
-            "`vllm_specdec_drafts_per_second` and `vllm_specdec_break_even_acceptance_length`. Below break-even: lower K, or disable."
+            "Mean acceptance length (tokens per draft) and its break-even at this load, from "
+            "`vllm_specdec_accepted_tokens_per_second`, `vllm_specdec_drafts_per_second` and "
+            "`vllm_specdec_break_even_acceptance_length`. Below break-even: lower K, or disable."
         ),
         targets=[now(TILE.length(), "now"), now(BREAK_EVEN, "break-even")],
         text="value_and_name",

@@ -255,8 +255,8 @@ QUESTIONS = (
           "Acceptance by position now", useless_positions, "position 1, position 2, position 3, position 4"),
     Asked("Do users get their tokens faster than without?", "measured", "cost",
           "Estimated and measured speedup", measured, "faster"),
-    Asked("Is everything watched?", "exporter-down", "exporter",
-          "Who answered when?", watched, "✖ EXPORTER DOWN"),
+    Asked("Is everything polled?", "exporter-down", "exporter",
+          "Which targets were up?", watched, "✖ EXPORTER DOWN"),
     Asked("Who loses while the mean looks healthy?", "requests", "requests",
           "Which requests lose?", losing_kinds, "story at 1+, story at 0.7-1"),
 )  # fmt: skip

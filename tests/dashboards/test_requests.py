@@ -227,7 +227,7 @@ def test_the_first_tile_says_whether_requests_are_seen_and_tell_of_speculation(
 
 
 def test_shares_of_what_answers_tell_are_of_all_requests(world: World) -> None:
-    (told,) = answers(world, UID, "What do answers tell of speculation?").values()
+    (told,) = answers(world, UID, "Which records do answers have?").values()
     shares = newest(told, "record")
     assert set(shares) == {"detailed", "summary", "nothing drafted", "no record", "malformed"}
     assert sum(shares.values()) == pytest.approx(1)

@@ -71,7 +71,7 @@ EXCUSES: tuple[Excuse, ...] = (
         "one line for both sides",
     ),
     Excuse(
-        "query_matching", "exporter", "Who answered when?", "pod, target and cluster",
+        "query_matching", "exporter", "Which targets were up?", "pod, target and cluster",
         "an exporter that is down has no servers to tell apart",
     ),
     Excuse(
