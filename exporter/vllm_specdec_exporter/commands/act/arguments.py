@@ -172,8 +172,7 @@ def read_config(args: argparse.Namespace) -> Config:
         state_file=args.state_file,
     )
     if settings.execute and settings.executor is None:
-        msg = "--execute: needs --script or --kubernetes.workload to say what is done"
-        raise ConfigError(msg)
+        raise ConfigError("--execute: needs --script or --kubernetes.workload to say what is done")
     state = _state(args.state_file)
     _check_log(args.log_file)
     token = _token(args.token_file)
@@ -182,18 +181,15 @@ def read_config(args: argparse.Namespace) -> Config:
 
 def _executor(args: argparse.Namespace) -> Executor | None:
     if args.script is not None and args.workloads:
-        msg = "--script and --kubernetes.workload: give one of them"
-        raise ConfigError(msg)
+        raise ConfigError("--script and --kubernetes.workload: give one of them")
     if not args.workloads and (args.context or args.restart):
         flag = "--kubernetes.context" if args.context else "--kubernetes.restart"
-        msg = f"{flag}: needs --kubernetes.workload"
-        raise ConfigError(msg)
+        raise ConfigError(f"{flag}: needs --kubernetes.workload")
     if args.script is not None:
         return Script(_program(args.script))
     if args.workloads:
         if args.execute and shutil.which("kubectl") is None:
-            msg = "--kubernetes.workload: there is no kubectl on PATH"
-            raise ConfigError(msg)
+            raise ConfigError("--kubernetes.workload: there is no kubectl on PATH")
         return Kubernetes(_by_model(args.workloads), args.context or "", args.restart)
     return None
 
@@ -201,11 +197,9 @@ def _executor(args: argparse.Namespace) -> Executor | None:
 def _program(text: str) -> str:
     path = Path(text).absolute()  # no search in PATH, and no matter of the working directory
     if not path.is_file():
-        msg = f"--script {json.dumps(text)}: is no file"
-        raise ConfigError(msg)
+        raise ConfigError(f"--script {json.dumps(text)}: is no file")
     if not os.access(path, os.X_OK):
-        msg = f"--script {json.dumps(text)}: is not executable"
-        raise ConfigError(msg)
+        raise ConfigError(f"--script {json.dumps(text)}: is not executable")
     return str(path)
 
 
@@ -213,8 +207,9 @@ def _by_model(pairs: Sequence[tuple[str, Workload]]) -> dict[str, Workload]:
     found: dict[str, Workload] = {}
     for model, workload in pairs:
         if model in found:
-            msg = f"--kubernetes.workload: model {json.dumps(model)} is given twice; each has one workload"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"--kubernetes.workload: model {json.dumps(model)} is given twice; each has one workload"
+            )
         found[model] = workload
     return found
 
@@ -227,11 +222,11 @@ def _state(path: Path | None) -> State:
         state = load_state(path)
         files.try_to_write(path)
     except StateError as error:
-        msg = f"{flag}: {error}; remove the file to begin anew, and what was done is forgotten"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{flag}: {error}; remove the file to begin anew, and what was done is forgotten"
+        ) from error
     except OSError as error:
-        msg = f"{flag}: cannot be written: {error.strerror}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{flag}: cannot be written: {error.strerror}") from error
     return state
 
 
@@ -242,16 +237,16 @@ def _check_log(path: Path | None) -> None:
         with path.open("a"):
             pass
     except OSError as error:
-        msg = f"--log.file {json.dumps(str(path))}: cannot be written: {error.strerror}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"--log.file {json.dumps(str(path))}: cannot be written: {error.strerror}"
+        ) from error
 
 
 def _token(path: Path | None) -> TokenFile | None:
     try:
         return None if path is None else TokenFile(path)
     except TokenError as error:
-        msg = f"--web.token-file {json.dumps(str(path))}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--web.token-file {json.dumps(str(path))}: {error}") from error
 
 
 def _listen(args: argparse.Namespace, *, secured: bool) -> tuple[str, int]:
@@ -259,14 +254,13 @@ def _listen(args: argparse.Namespace, *, secured: bool) -> tuple[str, int]:
     try:
         host, port = parse_listen_address(args.listen_address)
     except ValueError as error:
-        msg = f"{flag}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{flag}: {error}") from error
     if secured and args.insecure:
-        msg = "--web.insecure and --web.token-file: give one of them"
-        raise ConfigError(msg)
+        raise ConfigError("--web.insecure and --web.token-file: give one of them")
     if not (secured or args.insecure or is_loopback(host)):
-        msg = f"{flag}: others can reach it: give --web.token-file, or a loopback address, or --web.insecure"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{flag}: others can reach it: give --web.token-file, or a loopback address, or --web.insecure"
+        )
     return host, port
 
 

@@ -106,14 +106,14 @@ def _alone_with(file: Path) -> Iterator[None]:
     try:
         stream = lock.open("w", encoding="ascii")
     except OSError as error:
-        msg = f'--state.file "{file}": {lock.name} cannot be made beside it: {error.strerror}'
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f'--state.file "{file}": {lock.name} cannot be made beside it: {error.strerror}'
+        ) from error
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            msg = f'--state.file "{file}": another process of act uses it'
-            raise ConfigError(msg) from error
+            raise ConfigError(f'--state.file "{file}": another process of act uses it') from error
         yield
 
 

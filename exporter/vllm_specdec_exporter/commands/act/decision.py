@@ -195,17 +195,16 @@ def _read(alert: Alert) -> Request:
 def _recommended_k(action: Action, text: str) -> int | None:
     if action in WITH_K:
         if not _K.fullmatch(text):
-            msg = f"label recommended_k {shown(text)}: {action} needs a whole number from 1 to 999"
-            raise ValueError(msg)
+            raise ValueError(
+                f"label recommended_k {shown(text)}: {action} needs a whole number from 1 to 999"
+            )
         return int(text)
     if action is Action.DISABLE:
         if text not in ("", "0"):
-            msg = f"label recommended_k {shown(text)}: with disable it is 0"
-            raise ValueError(msg)
+            raise ValueError(f"label recommended_k {shown(text)}: with disable it is 0")
         return 0
     if text:
-        msg = f"label recommended_k {shown(text)}: {action} has none"
-        raise ValueError(msg)
+        raise ValueError(f"label recommended_k {shown(text)}: {action} has none")
     return None
 
 
@@ -214,8 +213,7 @@ def _utc(text: str) -> str:
     try:
         moment = msgspec.convert(text, datetime).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        msg = f"startsAt {shown(text)} is no RFC 3339 time"
-        raise ValueError(msg) from error
+        raise ValueError(f"startsAt {shown(text)} is no RFC 3339 time") from error
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

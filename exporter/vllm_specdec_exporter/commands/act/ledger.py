@@ -257,10 +257,8 @@ def decode(body: bytes) -> State:
             document = msgspec.json.decode(body, type=_Document)
             return State(_read(document.acted), _read(document.rehearsed))
     except (ValueError, RecursionError) as error:
-        msg = f"not a state file of act: {' '.join(str(error).split())}"
-        raise StateError(msg) from error
-    msg = f"its format is {found[:40]!r}, and {FORMAT} is understood"
-    raise StateError(msg)
+        raise StateError(f"not a state file of act: {' '.join(str(error).split())}") from error
+    raise StateError(f"its format is {found[:40]!r}, and {FORMAT} is understood")
 
 
 def load(path: Path) -> State:
@@ -274,8 +272,7 @@ def load(path: Path) -> State:
     except FileNotFoundError:
         return State()
     except OSError as error:
-        msg = f"cannot be read: {error.strerror}"
-        raise StateError(msg) from error
+        raise StateError(f"cannot be read: {error.strerror}") from error
 
 
 def save(path: Path, state: State) -> None:
@@ -301,13 +298,11 @@ def _read(found: _Ledger) -> Ledger:
     entries = {}
     for row in found.entries:
         if row.failures < 0 or not _is_moment(row.started) or not _is_moment(row.seen):
-            msg = "failures and times are numbers from 0 up"
-            raise ValueError(msg)
+            raise ValueError("failures and times are numbers from 0 up")
         key = Key(row.cluster, row.namespace, row.model_name, row.action, row.recommended_k, row.starts_at)
         entries[key] = Entry(row.outcome, row.failures, row.started, row.seen)
     if not all(map(_is_moment, found.starts)):
-        msg = "starts are numbers from 0 up"
-        raise ValueError(msg)
+        raise ValueError("starts are numbers from 0 up")
     return Ledger(entries, tuple(sorted(found.starts)))
 
 

@@ -66,25 +66,25 @@ def decode(body: bytes) -> tuple[Alert, ...]:
     try:
         payload = msgspec.json.decode(body, type=_Payload)
         if payload.version != VERSION:
-            msg = f"its version is {payload.version[:20]!r}, and version {VERSION} is understood"
-            raise PayloadError(msg)
+            raise PayloadError(
+                f"its version is {payload.version[:20]!r}, and version {VERSION} is understood"
+            )
         if len(payload.alerts) > MOST:
-            msg = f"it has {len(payload.alerts):,} alerts, and at most {MOST} are taken"
-            raise PayloadError(msg)
+            raise PayloadError(f"it has {len(payload.alerts):,} alerts, and at most {MOST} are taken")
         return tuple(_alert(document, index) for index, document in enumerate(payload.alerts))
     except PayloadError:
         raise
     except (ValueError, RecursionError) as error:
-        msg = f"not a webhook payload of Alertmanager: {' '.join(str(error).split())}"
-        raise PayloadError(msg) from error
+        raise PayloadError(
+            f"not a webhook payload of Alertmanager: {' '.join(str(error).split())}"
+        ) from error
 
 
 def _alert(document: dict[str, Any], index: int) -> Alert:
     try:
         found = msgspec.convert(document, _Alert)
     except msgspec.ValidationError as error:
-        msg = f"alert {index} (from 0) is not understood: {error}"
-        raise PayloadError(msg) from error
+        raise PayloadError(f"alert {index} (from 0) is not understood: {error}") from error
     # From what was decoded, not from the bytes: where a key stands twice, all readers see the same value.
     body = msgspec.json.encode(document)
     return Alert(found.status == "firing", found.labels, found.starts_at, body)

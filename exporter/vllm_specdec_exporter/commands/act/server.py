@@ -67,13 +67,11 @@ class TokenFile:
                 body = stream.read(_LONGEST + 1)
         except OSError as error:
             self._seen = None
-            msg = f"cannot be read: {error.strerror}"
-            raise TokenError(msg) from error
+            raise TokenError(f"cannot be read: {error.strerror}") from error
         token = body.strip()
         if not token or len(body) > _LONGEST or not all(0x21 <= byte <= 0x7E for byte in token):
             self._seen = None
-            msg = "holds no token: one word of printable ASCII is expected"
-            raise TokenError(msg)
+            raise TokenError("holds no token: one word of printable ASCII is expected")
         self._token, self._seen = token, stamp
 
 

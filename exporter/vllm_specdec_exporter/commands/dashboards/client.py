@@ -50,13 +50,11 @@ def read_token(path: str) -> str:
     try:
         token = Path(path).read_text("ascii").strip()
     except OSError as error:
-        msg = f"cannot be read: {error.strerror}"
-        raise ValueError(msg) from error
+        raise ValueError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         token = ""
     if not token or not all("!" <= character <= "~" for character in token):
-        msg = "does not hold one token: one word of ASCII is expected"
-        raise ValueError(msg)
+        raise ValueError("does not hold one token: one word of ASCII is expected")
     return token
 
 
@@ -72,11 +70,9 @@ def parse_url(text: str) -> str:
     except ValueError:
         fine = False
     if not fine or parts.query or parts.fragment or not text.strip().isprintable() or " " in text.strip():
-        msg = "allowed: http://host:port or https://host/sub/path"
-        raise ValueError(msg)
+        raise ValueError("allowed: http://host:port or https://host/sub/path")
     if "@" in parts.netloc:
-        msg = "no user and password here: Grafana is asked with the token of a service account"
-        raise ValueError(msg)
+        raise ValueError("no user and password here: Grafana is asked with the token of a service account")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
 
 

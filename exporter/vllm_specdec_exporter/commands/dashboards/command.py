@@ -46,8 +46,7 @@ _DATASOURCE = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 def _organization(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) > 0):
-        msg = "allowed: a whole number from 1 up"
-        raise ValueError(msg)
+        raise ValueError("allowed: a whole number from 1 up")
     return int(text)
 
 
@@ -137,8 +136,7 @@ def run(args: argparse.Namespace) -> int:
     except BundleError as error:
         raise ConfigError(str(error)) from error
     if args.home and not any(dashboard.uid == HOME for dashboard in dashboards):
-        msg = f"--home: {HOME} is not among the dashboards selected"
-        raise ConfigError(msg)
+        raise ConfigError(f"--home: {HOME} is not among the dashboards selected")
     if args.out is not None:
         return _write(dashboards, args)
     if args.push is not None:
@@ -161,31 +159,26 @@ def _check(args: argparse.Namespace) -> None:
     )
     for flag, given, needed, there in needs:
         if given is not None and there is None:
-            msg = f"{flag}: needs {needed}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{flag}: needs {needed}")
     if args.push is None and any(getattr(args, option.name, None) is not None for option in OPTIONS):
-        msg = "--grafana.*: needs --push"
-        raise ConfigError(msg)
+        raise ConfigError("--grafana.*: needs --push")
     for one, other, both in (
         ("--out", "--push", args.out is not None and args.push is not None),
         ("--configmaps", "--provisioning", args.configmaps is not None and args.provisioning is not None),
     ):
         if both:
-            msg = f"{one} and {other}: give one of them"
-            raise ConfigError(msg)
+            raise ConfigError(f"{one} and {other}: give one of them")
     for flag, text, form, allowed in (
         ("--configmaps", args.configmaps, _NAMESPACE, "a namespace of Kubernetes: a-z, 0-9 and -"),
         ("--datasource", args.datasource, _DATASOURCE, "the uid of a data source, which is in its address"),
         ("--runbooks", args.runbooks, _ADDRESS, "an address that begins with http:// or https://"),
     ):
         if text is not None and not form.fullmatch(text):
-            msg = f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}")
     if not args.folder.strip() or not args.folder.isprintable() or "/" in args.folder:
-        msg = (
+        raise ConfigError(
             f"--folder {json.dumps(args.folder)}: allowed: the title of a folder at the top, without a slash"
         )
-        raise ConfigError(msg)
 
 
 def _list(dashboards: tuple[Dashboard, ...]) -> None:
@@ -215,8 +208,7 @@ def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
         for written, verdict in write(wanted, force=args.force):
             print(f"{verdict:<9}  {written.path}")
     except OutputError as error:
-        msg = f"--out {json.dumps(str(out), ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--out {json.dumps(str(out), ensure_ascii=False)}: {error}") from error
     _remark_runbooks(dashboards)
     if args.configmaps is not None:
         _hint(f"next: kubectl apply --server-side -f {out} (only ConfigMaps may be in there)")
@@ -277,14 +269,14 @@ def _connection(url: str, values: Mapping[str, object]) -> Connection:
     try:
         address = parse_url(url)
     except ValueError as error:
-        msg = f"--push {json.dumps(mask_url(url), ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--push {json.dumps(mask_url(url), ensure_ascii=False)}: {error}") from error
     token_file = values["grafana.token-file"]
     try:
         token = read_token(str(token_file)) if token_file else ""
     except ValueError as error:
-        msg = f"--grafana.token-file {json.dumps(token_file, ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"--grafana.token-file {json.dumps(token_file, ensure_ascii=False)}: {error}"
+        ) from error
     org_id, timeout = values["grafana.org-id"], values["grafana.timeout"]
     assert isinstance(org_id, int | None)
     assert isinstance(timeout, float)

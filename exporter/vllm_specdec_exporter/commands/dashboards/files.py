@@ -74,11 +74,9 @@ def load(folder: Path | None = None) -> tuple[Dashboard, ...]:
     found = folder or next((candidate for candidate in _FOLDERS if candidate.is_dir()), _FOLDERS[0])
     dashboards = [_read(path) for path in sorted(found.glob("*.json"))]
     if not dashboards:
-        msg = f"there are no dashboards (*.json) in {found}"
-        raise BundleError(msg)
+        raise BundleError(f"there are no dashboards (*.json) in {found}")
     if len({dashboard.uid for dashboard in dashboards}) < len(dashboards):
-        msg = f"two dashboards in {found} have the same uid"
-        raise BundleError(msg)
+        raise BundleError(f"two dashboards in {found} have the same uid")
     return tuple(sorted(dashboards, key=_rank))
 
 
@@ -91,8 +89,9 @@ def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashb
     for name in names:
         if not any(name in (dashboard.name, dashboard.uid) for dashboard in dashboards):
             known = ", ".join(dashboard.name for dashboard in dashboards)
-            msg = f"no dashboard is called {json.dumps(name, ensure_ascii=False)}; known: {known}"
-            raise BundleError(msg)
+            raise BundleError(
+                f"no dashboard is called {json.dumps(name, ensure_ascii=False)}; known: {known}"
+            )
     return tuple(d for d in dashboards if not names or d.name in names or d.uid in names)
 
 
@@ -109,8 +108,7 @@ def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
         if variable.get("type") == "datasource" and variable.get("name") == "datasource"
     ]
     if not variables:
-        msg = f"{dashboard.uid} has no variable datasource, so none can be picked"
-        raise BundleError(msg)
+        raise BundleError(f"{dashboard.uid} has no variable datasource, so none can be picked")
     variables[0]["current"] = {"text": uid, "value": uid}
     body = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     return replace(dashboard, document=document, body=body.encode())
@@ -127,15 +125,14 @@ def _read(path: Path) -> Dashboard:
         body = path.read_bytes()
         document = json.loads(body)
     except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror}"
-        raise BundleError(msg) from error
+        raise BundleError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        msg = f"{path} is not JSON: {error}"
-        raise BundleError(msg) from error
+        raise BundleError(f"{path} is not JSON: {error}") from error
     uid, title = (document.get(key) if isinstance(document, dict) else None for key in ("uid", "title"))
     if not (isinstance(uid, str) and _UID.fullmatch(uid) and isinstance(title, str) and title):
-        msg = f"{path} is no dashboard: it needs a title, and a uid of at most 40 letters, digits, - and _"
-        raise BundleError(msg)
+        raise BundleError(
+            f"{path} is no dashboard: it needs a title, and a uid of at most 40 letters, digits, - and _"
+        )
     return Dashboard(uid, title, _first_sentence(str(document.get("description") or "")), document, body)
 
 
@@ -209,8 +206,7 @@ def config_maps(dashboards: tuple[Dashboard, ...], out: Path, namespace: str, fo
     found = []
     for dashboard in dashboards:
         if len(dashboard.body) > _LARGEST - _MARGIN:
-            msg = f"{dashboard.uid}: {len(dashboard.body):,} bytes are too many for a ConfigMap"
-            raise OutputError(msg)
+            raise OutputError(f"{dashboard.uid}: {len(dashboard.body):,} bytes are too many for a ConfigMap")
         name = dashboard.uid.lower().replace("_", "-").strip("-")
         document = {
             "apiVersion": "v1",
@@ -244,8 +240,7 @@ def write(wanted: list[File], *, force: bool) -> list[tuple[File, str]]:
             files.write(file.path, file.body)
         except OSError as error:
             before = f"; written before: {', '.join(done)}" if done else ""
-            msg = f"{file.path} cannot be written: {error.strerror}{before}"
-            raise OutputError(msg) from error
+            raise OutputError(f"{file.path} cannot be written: {error.strerror}{before}") from error
         done.append(str(file.path))
     return verdicts
 
@@ -256,13 +251,11 @@ def _verdict(file: File, *, force: bool) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return "written"
     except OSError as error:
-        msg = f"{file.path} is in the way: {error.strerror}"
-        raise OutputError(msg) from error
+        raise OutputError(f"{file.path} is in the way: {error.strerror}") from error
     if there == file.body:
         return "unchanged"
     if not force and _mark(there, yaml_like=file.path.suffix != ".json") != file.mark:
-        msg = f"{file.path} is there already and is not ours; move it, or give --force"
-        raise OutputError(msg)
+        raise OutputError(f"{file.path} is there already and is not ours; move it, or give --force")
     return "replaced"
 
 

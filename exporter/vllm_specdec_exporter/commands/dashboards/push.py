@@ -120,14 +120,14 @@ async def _folder(grafana: Grafana, wish: PushOptions, tell: Callable[[str], Non
             named = [folder for folder in await grafana.folders() if folder.title == wish.folder]
             if len(named) > 1:
                 uids = ", ".join(folder.uid for folder in named)
-                msg = f"several folders are called {quoted} ({uids}); rename one, or give --folder"
-                raise FolderError(msg)
+                raise FolderError(
+                    f"several folders are called {quoted} ({uids}); rename one, or give --folder"
+                )
             found = named[0] if named else None
         if found is not None:
             tell(f"folder {quoted} ({found.uid})")
             if not found.writable:
-                msg = f"the token may not save in the folder {quoted}{_EDITOR}"
-                raise FolderError(msg)
+                raise FolderError(f"the token may not save in the folder {quoted}{_EDITOR}")
             return found
         if wish.dry_run:
             tell(f"folder {quoted} would be made")
@@ -139,8 +139,7 @@ async def _folder(grafana: Grafana, wish: PushOptions, tell: Callable[[str], Non
         hint = _EDITOR if error.status == 403 else ""
         if error.status in (409, 412):
             hint = " (a folder that the token may not see? it needs Edit on it)"
-        msg = f"the folder {quoted} cannot be used: {error}{hint}"
-        raise FolderError(msg) from error
+        raise FolderError(f"the folder {quoted} cannot be used: {error}{hint}") from error
     tell(f"folder {quoted} ({made.uid}), made")
     return made
 

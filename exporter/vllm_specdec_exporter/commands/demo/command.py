@@ -81,8 +81,7 @@ def run(args: argparse.Namespace) -> int:
     duration = _duration("--for", args.duration) if args.duration else float("inf")
     every = _duration("--every", args.every)
     if every < _SHORTEST_EVERY:
-        msg = f'--every "{args.every}": at least {_SHORTEST_EVERY:g}s is needed'
-        raise ConfigError(msg)
+        raise ConfigError(f'--every "{args.every}": at least {_SHORTEST_EVERY:g}s is needed')
     interruption = Interruption()
     interruption.listen()
     with tempfile.TemporaryDirectory(prefix="vllm-specdec-demo-") as folder, contextlib.ExitStack() as stack:
@@ -100,8 +99,7 @@ def _duration(flag: str, text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
-        msg = f'{flag} "{text}": {error}'
-        raise ConfigError(msg) from error
+        raise ConfigError(f'{flag} "{text}": {error}') from error
 
 
 def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
@@ -223,8 +221,7 @@ def _await(program: Program, process: subprocess.Popen[bytes], log: Path) -> Non
             return
         time.sleep(0.05)
     lines = log.read_text("utf-8", "replace").splitlines()[-5:]
-    msg = f"{program.name} did not start: {' / '.join(lines) or 'it said nothing'}"
-    raise ConfigError(msg)
+    raise ConfigError(f"{program.name} did not start: {' / '.join(lines) or 'it said nothing'}")
 
 
 def _introduce(programs: list[Program], scenario: str) -> None:

@@ -144,8 +144,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     # Pushed observations name their tenant without any header.
     values["push.bearer-token-file"] = STDIN
     if args.files.count(STDIN) > 1:
-        msg = f"{STDIN} given twice: standard input can be read once"
-        raise ConfigError(msg)
+        raise ConfigError(f"{STDIN} given twice: standard input can be read once")
     window = Window(1.0)
     return Plan(
         files=tuple(args.files),
@@ -163,10 +162,9 @@ def _batch(text: str | None) -> float | None:
     except ValueError:
         batch = 0.0
     if not 1 <= batch <= _MOST_BATCH:
-        msg = (
+        raise ConfigError(
             f"--batch {json.dumps(text, ensure_ascii=False)}: allowed: a number from 1 to {_MOST_BATCH:,.0f}"
         )
-        raise ConfigError(msg)
     return batch
 
 
@@ -197,8 +195,9 @@ def _opened(path: str) -> Iterator[BinaryIO]:
             with Path(path).open("rb") as file:
                 yield file
     except OSError as error:
-        msg = f"{json.dumps(_shown(path), ensure_ascii=False)}: cannot be read: {error.strerror or error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{json.dumps(_shown(path), ensure_ascii=False)}: cannot be read: {error.strerror or error}"
+        ) from error
 
 
 def _shown(path: str) -> str:

@@ -83,8 +83,7 @@ def lines(file: BinaryIO) -> Iterator[Line]:
             if text:
                 yield Line(number, text)
     except (EOFError, zlib.error) as error:
-        msg = f"damaged behind line {number}: {error}"
-        raise OSError(msg) from error
+        raise OSError(f"damaged behind line {number}: {error}") from error
 
 
 def entries(found: Iterable[Line]) -> Iterator[Entry]:
@@ -235,8 +234,7 @@ class Recording:
             place = f"{name}, {entry.place}" if name else entry.place
             try:
                 if entry.body is None:
-                    msg = "too long a line"
-                    raise EntryError(msg)
+                    raise EntryError("too long a line")
                 observations = self._reader.read(entry.body)
             except EntryError as error:
                 self._note(str(error), place)

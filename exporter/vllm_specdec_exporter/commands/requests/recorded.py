@@ -121,16 +121,13 @@ class EntryReader:
         try:
             fields = _FIELDS.decode(body)
         except msgspec.ValidationError as error:
-            msg = "not a JSON object"
-            raise EntryError(msg) from error
+            raise EntryError("not a JSON object") from error
         except _ERRORS as error:
-            msg = "not JSON"
-            raise EntryError(msg) from error
+            raise EntryError("not JSON") from error
         try:
             return self._read(fields, body)
         except _ERRORS as error:
-            msg = "a field has a value of another kind than it should"
-            raise EntryError(msg) from error
+            raise EntryError("a field has a value of another kind than it should") from error
 
     def _read(self, fields: _Fields, body: bytes) -> tuple[Observation, ...]:
         if "response" in fields:
@@ -149,14 +146,12 @@ class EntryReader:
         if _PUSHED & set(fields):
             return _pushed(b'{"requests":[%b]}' % body)
         if "messages" in fields or "prompt" in fields or "request" in fields:
-            msg = "a request without its answer"
-            raise EntryError(msg)
+            raise EntryError("a request without its answer")
         raise EntryError(_UNKNOWN)
 
     def _paired(self, fields: _Fields, body: bytes) -> Observation:
         if bytes(fields["response"]) == b"null":
-            msg = _UNOBSERVED["refused"]
-            raise EntryError(msg)
+            raise EntryError(_UNOBSERVED["refused"])
         answer = _part(fields["response"])
         if "request" in fields:
             return self._answered(_part(fields["request"]), answer)
@@ -169,8 +164,7 @@ class EntryReader:
     def _asked(self, request: _Part, path: str) -> Exchange:
         exchange = Exchange(request.path or path, request.headers or {}, self._classification)
         if request.path and not route_of(request.path):
-            msg = "of a route whose answers have no record"
-            raise EntryError(msg)
+            raise EntryError("of a route whose answers have no record")
         exchange.request_data(request.body)
         exchange.request_end(0.0)
         return exchange
