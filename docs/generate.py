@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from command_reference import commands
 
-from vllm_specdec_exporter.commands.simulate import PHASES, SCENARIOS
+from vllm_specdec_exporter.commands.simulate.phases import PHASES
+from vllm_specdec_exporter.commands.simulate.scenario import SCENARIOS
 from vllm_specdec_exporter.config import thresholds
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method

@@ -25,7 +25,7 @@ PROGRAM = "vllm-specdec-exporter"
 #: Commands: their module, and what they do.
 COMMANDS = {
     "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
-    "demo": ("commands.demo.command", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
+    "demo": ("commands.demo", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
     "health": ("serve.health", "tell whether the exporter on this machine is alive"),
     "dashboards": ("commands.dashboards.command", "list, write or push the Grafana dashboards"),
     "act": ("commands.act.command", "receive Alertmanager's decisions, and carry them out safely"),

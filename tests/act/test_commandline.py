@@ -9,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from act.webhook import alert_document, alert_of, calls_in, decision_of, recorder
-from vllm_specdec_exporter.commands.act import (
-    Decision,
-    EventKind,
-    Invocation,
-    Kubernetes,
-    Note,
-    Script,
-    Workload,
-    decide,
-)
-from vllm_specdec_exporter.commands.act.process import run
+from vllm_specdec_exporter.commands.act.decision import Decision, EventKind, NoAction, decide
+from vllm_specdec_exporter.commands.act.process import Invocation, Kubernetes, Script, Workload, run
 
 WORKLOAD = Workload("prod", "deployment", "vllm-llama")
 PREFIX = "vllm-specdec-exporter/"
@@ -126,7 +117,7 @@ class TestKubernetes:
             ({"namespace": "a"}, EventKind.REJECTED, "namespace 'a', and --kubernetes.workload has prod"),
         ):
             found = self.executor.invocation(decision_of("disable", **labels))
-            assert isinstance(found, Note)
+            assert isinstance(found, NoAction)
             assert (found.kind, why in found.why) == (kind, True), found
 
     @given(st.text(min_size=1, max_size=40))

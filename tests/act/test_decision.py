@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from act.webhook import alert_document, alert_of, body_of, decision_of
-from vllm_specdec_exporter.commands.act import Action, Decision, EventKind, Note, decide, decode, read
+from vllm_specdec_exporter.commands.act.decision import (
+    AlertAction,
+    Decision,
+    EventKind,
+    NoAction,
+    decide,
+    decode,
+    evaluate,
+)
 
 
 def test_every_shipped_action_is_understood() -> None:
@@ -21,7 +29,7 @@ def test_every_shipped_action_is_understood() -> None:
     }
     for action, k in expected.items():
         found = decision_of(action, namespace="prod", cluster="eu")
-        assert (found.action, found.recommended_k) == (Action(action), k)
+        assert (found.action, found.recommended_k) == (AlertAction(action), k)
         assert found.model == ("eu", "prod", "llama")
 
 
@@ -40,9 +48,9 @@ REFUSED: list[tuple[str, dict[str, str], EventKind, str]] = [
     ("measure", {"recommended_k": "2"}, REJECTED, "measure has none"),
     ("disable", {"model_name": "--all"}, REJECTED, "label model_name '--all' begins with -"),
     ("disable", {"namespace": "-n"}, REJECTED, "label namespace '-n' begins with -"),
-    ("disable", {"cluster": "a\nb"}, REJECTED, "holds control characters"),
-    ("disable", {"model_name": "a\0b"}, REJECTED, "holds control characters"),
-    ("disable", {"model_name": "a\u202eb"}, REJECTED, "holds control characters"),
+    ("disable", {"cluster": "a\nb"}, REJECTED, "contains control characters"),
+    ("disable", {"model_name": "a\0b"}, REJECTED, "contains control characters"),
+    ("disable", {"model_name": "a\u202eb"}, REJECTED, "contains control characters"),
     ("disable", {"model_name": "m" * 1025}, REJECTED, "longer than 1024"),
     ("disable", {"alertname": "\x1b]0;x"}, REJECTED, "label alertname"),
     ("disable", {"starts_at": "soon"}, REJECTED, "startsAt 'soon' is no RFC 3339 time"),
@@ -54,7 +62,7 @@ def test_what_cannot_be_acted_upon_says_why() -> None:
     """No command is made of it."""
     for action, labels, kind, why in REFUSED:
         found = decide(alert_of(action, **labels))
-        assert isinstance(found, Note), (action, labels)
+        assert isinstance(found, NoAction), (action, labels)
         assert (found.kind, why in found.why) == (kind, True), found
         assert found.why.isascii()
         assert found.why.isprintable()
@@ -62,10 +70,10 @@ def test_what_cannot_be_acted_upon_says_why() -> None:
 
 def test_a_resolved_alert_is_never_acted_upon() -> None:
     """It is noted as resolved, with the decision that it ends."""
-    (request,) = read([alert_of("disable", status="resolved")])
+    (request,) = evaluate([alert_of("disable", status="resolved")])
 
-    assert request.note is not None
-    assert request.note.kind is EventKind.RESOLVED
+    assert request.no_action is not None
+    assert request.no_action.kind is EventKind.RESOLVED
     assert request.decision is not None
     assert request.decision.key == decision_of("disable").key
 
@@ -83,8 +91,8 @@ def test_a_repeat_is_the_same_decision_and_a_new_firing_is_another() -> None:
 def outcomes(*alerts: dict[str, object]) -> list[str]:
     """Each alert's action where it is acted upon, else why not."""
     return [
-        request.note.why if request.note else str(request.decision and request.decision.action)
-        for request in read(decode(body_of(*alerts)))
+        request.no_action.why if request.no_action else str(request.decision and request.decision.action)
+        for request in evaluate(decode(body_of(*alerts)))
     ]
 
 
@@ -132,10 +140,10 @@ def test_of_alerts_that_ask_for_the_same_the_oldest_is_acted_upon() -> None:
     old = alert_document("disable", reason="acceptance", starts_at="2026-03-01T12:00:01Z")
     twin = alert_document("disable", reason="latency", starts_at="2026-03-01T12:00:01Z")
     other = alert_document("disable", model_name="mistral")
-    requests = read(decode(body_of(young, old, twin, other)))
+    requests = evaluate(decode(body_of(young, old, twin, other)))
 
     assert [request.alert.label("reason") for request in requests] == ["acceptance", "", "speedup", "latency"]
-    assert [request.note is None for request in requests] == [True, True, False, False]
+    assert [request.no_action is None for request in requests] == [True, True, False, False]
     assert requests[0].decision is not None
     assert [request.same_as for request in requests[2:]] == [requests[0].decision.key] * 2
 

@@ -15,15 +15,8 @@ from act.receiver import act
 from act.webhook import alert_document, body_of, decision_of
 from support.alertmanager import amtool
 from support.commands import run_here
-from vllm_specdec_exporter.commands.act import (
-    Decision,
-    Invocation,
-    Kubernetes,
-    Script,
-    Workload,
-    decide,
-    decode,
-)
+from vllm_specdec_exporter.commands.act.decision import Decision, decide, decode
+from vllm_specdec_exporter.commands.act.process import Invocation, Kubernetes, Script, Workload
 
 TEXT = (Path(__file__).parents[2] / "docs" / "act.md").read_text("utf-8")
 

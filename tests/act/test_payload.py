@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from act.webhook import STARTS_AT, alert_document, body_of
-from vllm_specdec_exporter.commands.act import PayloadError, decode
+from vllm_specdec_exporter.commands.act.decision import PayloadError, decode
 
 
 def test_alerts_come_in_order_with_what_they_say() -> None:

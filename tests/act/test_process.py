@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from support.programs import eventually
-from vllm_specdec_exporter.commands.act import Invocation
-from vllm_specdec_exporter.commands.act.process import KEPT, CommandOutcome, run
+from vllm_specdec_exporter.commands.act.process import KEPT_OUTPUT, CommandResult, Invocation, run
 
 VARIABLES = {"PATH": os.environ["PATH"]}
 
 
-async def shell(script: str, seconds: float = 20.0, stdin: bytes = b"") -> CommandOutcome:
+async def shell(script: str, seconds: float = 20.0, stdin: bytes = b"") -> CommandResult:
     """Run a line of shell, given as an argument of a program like any other."""
     return await run(Invocation(("/bin/sh", "-c", script), stdin), seconds, VARIABLES)
 
@@ -30,21 +29,21 @@ def is_alive(pid: int) -> bool:
 
 async def test_what_it_prints_and_how_it_ends() -> None:
     """Both outputs, in the order in which they were written."""
-    assert await shell("echo out; echo err >&2") == CommandOutcome(0, "out\nerr\n", "")
-    assert await shell("exit 3") == CommandOutcome(3, "", "it ended with 3")
-    assert await shell("kill -9 $$") == CommandOutcome(-9, "", "it ended with -9")
+    assert await shell("echo out; echo err >&2") == CommandResult(0, "out\nerr\n", "")
+    assert await shell("exit 3") == CommandResult(3, "", "it ended with 3")
+    assert await shell("kill -9 $$") == CommandResult(-9, "", "it ended with -9")
 
 
 async def test_standard_input() -> None:
     """It need not be read, however long it is."""
     assert (await shell("wc -c", stdin=b"x" * 1_000_000)).output.strip() == "1000000"
-    assert await shell("exit 0", stdin=b"x" * 1_000_000) == CommandOutcome(0, "", "")
+    assert await shell("exit 0", stdin=b"x" * 1_000_000) == CommandResult(0, "", "")
 
 
 async def test_only_the_end_of_the_output_is_kept() -> None:
     """A command that talks without end neither fills the memory nor waits for a reader."""
     ending = await shell("head -c 5000000 /dev/zero | tr '\\0' x; printf '\\377end'")
-    assert len(ending.output) == KEPT
+    assert len(ending.output) == KEPT_OUTPUT
     assert ending.output.endswith("x\N{REPLACEMENT CHARACTER}end")
 
 
@@ -56,7 +55,7 @@ async def test_what_cannot_be_run() -> None:
         (("/bin/echo", "a\0b"), "embedded null byte"),
     ):
         found = await run(Invocation(argv), 5.0, VARIABLES)
-        assert found == CommandOutcome(None, "", f"it cannot be run: {why}"), argv
+        assert found == CommandResult(None, "", f"it cannot be run: {why}"), argv
 
 
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -66,7 +65,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_pat
         f"trap '' TERM; sh -c 'trap \"\" TERM; sleep 600' & echo $$ $! > {file}; echo begun; wait; sleep 600",
         2.0,
     )
-    assert ending == CommandOutcome(-9, "begun\n", "it took longer than 2s and was killed")
+    assert ending == CommandResult(-9, "begun\n", "it took longer than 2s and was killed")
     pids = [int(pid) for pid in file.read_text().split()]
     assert len(pids) == 2
     await asyncio.to_thread(eventually, lambda: not any(map(is_alive, pids)))
@@ -76,7 +75,7 @@ async def test_what_it_leaves_running_holds_nobody_up(tmp_path: Path) -> None:
     """A child in the background keeps the output open; the command has ended all the same."""
     file = tmp_path / "pid"
     ending = await shell(f"sleep 600 & echo $! > {file}; echo done", 60.0)
-    assert ending == CommandOutcome(0, "done\n", "")
+    assert ending == CommandResult(0, "done\n", "")
     os.kill(int(file.read_text()), 9)
 
 

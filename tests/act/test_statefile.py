@@ -8,33 +8,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.commands.act import Key, Ledger, State, StateError
-from vllm_specdec_exporter.commands.act import ledger as statefile
-from vllm_specdec_exporter.commands.act.ledger import Entry, Outcome
+from vllm_specdec_exporter.commands.act.decision import DecisionKey
+from vllm_specdec_exporter.commands.act.history import (
+    ActionHistory,
+    CommandState,
+    DecisionRecord,
+    State,
+    StateError,
+    decode_state,
+    encode_state,
+    load_state,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MOMENTS = st.floats(min_value=0, max_value=4e9)
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-LEDGERS = st.builds(
-    Ledger,
+HISTORIES = st.builds(
+    ActionHistory,
     st.dictionaries(
-        st.builds(Key, *[WORDS] * 6),
-        st.builds(Entry, st.sampled_from(Outcome), st.integers(0, 9), MOMENTS, MOMENTS),
+        st.builds(DecisionKey, *[WORDS] * 6),
+        st.builds(DecisionRecord, st.sampled_from(CommandState), st.integers(0, 9), MOMENTS, MOMENTS),
         max_size=5,
     ),
     st.lists(MOMENTS, max_size=5).map(lambda times: tuple(sorted(times))),
 )
 
 
-@given(st.builds(State, LEDGERS, LEDGERS))
+@given(st.builds(State, HISTORIES, HISTORIES))
 def test_what_is_written_is_read(state: State) -> None:
     """Whatever the names."""
-    assert statefile.decode(statefile.encode(state)) == state
+    assert decode_state(encode_state(state)) == state
 
 
-GOOD = statefile.encode(State(Ledger({Key(*"abcdef"): Entry(Outcome.DONE, 0, 5.0, 5.0)}, (5.0,)))).decode()
+GOOD = encode_state(
+    State(ActionHistory({DecisionKey(*"abcdef"): DecisionRecord(CommandState.DONE, 0, 5.0, 5.0)}, (5.0,)))
+).decode()
 
 
 REFUSED = [
@@ -44,9 +54,9 @@ REFUSED = [
     ("[]", "not a state file of act"),
     ('{"format": "vllm-specdec-act/9"}', "its format is 'vllm-specdec-act/9', and vllm-specdec-act/1"),
     (GOOD.replace('"done"', '"perhaps"'), "Invalid enum value"),
-    (GOOD.replace('"seen": 5.0', '"seen": -1'), "numbers from 0 up"),
+    (GOOD.replace('"seen": 5.0', '"seen": -1'), "Expected `float` >= 0"),
     (GOOD.replace('"seen": 5.0', '"seen": 1e999'), "not a state file of act"),
-    (GOOD.replace('"failures": 0', '"failures": -1'), "numbers from 0 up"),
+    (GOOD.replace('"failures": 0', '"failures": -1'), "Expected `int` >= 0"),
     (GOOD.replace('"failures": 0', '"failures": 0, "more": 0'), "unknown field"),
 ]
 
@@ -57,12 +67,12 @@ def test_anything_else_is_refused_in_one_line(tmp_path: Path) -> None:
     One that does not exist is empty: the first start is no error.
     """
     file = tmp_path / "state.json"
-    assert statefile.load(file) == State()
+    assert load_state(file) == State()
     for body, why in REFUSED:
         file.write_text(body)
         with pytest.raises(StateError) as caught:
-            statefile.load(file)
+            load_state(file)
         assert why in str(caught.value)
         assert "\n" not in str(caught.value)
     with pytest.raises(StateError, match="cannot be read: Is a directory"):
-        statefile.load(tmp_path)
+        load_state(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter.commands.act import Alert, Decision, decide, decode
+from vllm_specdec_exporter.commands.act.decision import Alert, Decision, decide, decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

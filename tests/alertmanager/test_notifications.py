@@ -22,7 +22,7 @@ from alertmanager import samples
 from alertmanager.bundle import Addresses, alert, rule, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
 from support.alertmanager import AlertmanagerServer
-from vllm_specdec_exporter.commands.act import Decision, decide, decode
+from vllm_specdec_exporter.commands.act.decision import Decision, decide, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

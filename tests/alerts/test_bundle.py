@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from alerts import lint
 from support.programs import find_program
-from vllm_specdec_exporter.commands.act.decision import WITH_K, Action
+from vllm_specdec_exporter.commands.act.decision import ACTIONS_WITH_K, AlertAction
 from vllm_specdec_exporter.judgement import advice
 
 if TYPE_CHECKING:
@@ -78,8 +78,10 @@ def test_every_ratio_that_dashboards_offer_is_recorded() -> None:
 
 
 def test_the_actions_are_those_that_act_takes_and_that_the_exporter_advises() -> None:
-    assert set(lint.ACTIONS) == set(Action)
-    assert {action for action, has_k in lint.ACTIONS.items() if has_k} == WITH_K | {Action.DISABLE}
+    assert set(lint.ACTIONS) == set(AlertAction)
+    assert {action for action, has_k in lint.ACTIONS.items() if has_k} == ACTIONS_WITH_K | {
+        AlertAction.DISABLE
+    }
     assert set(advice.Action) - {"keep", "insufficient_data"} <= set(lint.ACTIONS)
 
 

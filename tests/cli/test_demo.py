@@ -252,8 +252,8 @@ def test_bad_usage_ends_with_2_and_one_line() -> None:
     table = [
         (("--for", "12"), '--for "12": a duration needs a unit'),
         (("--every", "x"), '--every "x": a duration needs a unit'),
-        (("--every", "0s"), '--every "0s": at least 0.5s is needed'),
-        (("--every", "499ms"), '--every "499ms": at least 0.5s is needed'),
+        (("--every", "0s"), '--every "0s": allowed: from 500ms up'),
+        (("--every", "499ms"), '--every "499ms": allowed: from 500ms up'),
         (("--scenario", "nonsense"), "invalid choice: 'nonsense' (choose from 'tour', "),
     ]
     assert wrong_refusals("demo", [(("--for", "2s", *words), why) for words, why in table]) == []

@@ -15,7 +15,7 @@ from docs.inventory import ROOT
 from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
 from support.programs import COMMAND, clean_environment, find_program, simulator
-from vllm_specdec_exporter.commands.act import decode
+from vllm_specdec_exporter.commands.act.decision import decode
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ import yaml
 from grafana.pusher import ALL, COST, PAYOFF, REQUESTS, TITLE, dashboard, write_dashboards
 from support.commands import Outcome, run, run_here, wrong_refusals
 from vllm_specdec_exporter.commands.dashboards import files
-from vllm_specdec_exporter.commands.dashboards import files as bundle
 
 ROOT = Path(__file__).parents[2]
 JSON = ROOT / "dashboards" / "json"
@@ -42,7 +41,7 @@ def test_runbooks_are_where_the_operator_says(tmp_path: Path) -> None:
     assert dashboards(None, "--out", str(tmp_path), "--runbooks", f"{mine}/").code == 0
     for name, body in bodies(tmp_path).items():
         committed = (JSON / name).read_text("utf-8")
-        assert body.decode() == committed.replace(bundle.RUNBOOKS, mine)
+        assert body.decode() == committed.replace(files.RUNBOOKS, mine)
     assert f"{mine}/${{__value.raw}}.md" in (tmp_path / f"{PAYOFF}.json").read_text("utf-8")
 
 
@@ -53,7 +52,7 @@ def test_dashboards_and_alerts_lead_to_the_same_runbooks() -> None:
         for path in (ROOT / "alerts" / "rules").glob("*.yml")
         for match in re.findall(r'runbook_url: "(.*)/\w+\.md"', path.read_text("utf-8"))
     }
-    assert rules == bundle.RUNBOOKS
+    assert rules == files.RUNBOOKS
 
 
 # --- the list
@@ -71,11 +70,11 @@ def test_without_flags_the_dashboards_are_listed_with_their_questions(source: Pa
 
 def test_the_bundle_is_what_was_generated() -> None:
     """Every file is in it, each with a question, a variable for the data source, and a ConfigMap's size."""
-    found = bundle.load()
+    found = files.load()
     assert {one.file: one.body for one in found} == bodies(JSON)
     for one in found:
         assert one.question.endswith("?"), one.uid
-        assert bundle.with_datasource(one, "mine").document != one.document
+        assert files.with_datasource(one, "mine").document != one.document
     assert len(files.config_maps(found, Path(), "monitoring", TITLE)) == len(found)
     assert found[0].uid == PAYOFF
 
@@ -238,14 +237,14 @@ USAGE = [
     (("--push", "grafana"), f'--push "grafana": {AN_ADDRESS}'),
     (("--push", "http://x/?a=b"), AN_ADDRESS),
     (("--push", "http://x:99999"), AN_ADDRESS),
-    (("--push", "http://u:geheim@x"), "no user and password here"),
+    (("--push", "http://u:geheim@x"), "no user and password"),
     ((*PUSH, "--grafana.token-file", "/none"), '--grafana.token-file "/none": cannot be read'),
     ((*PUSH, "--grafana.token-file", "/dev/null"), "does not hold one token"),
     (
         ("--push", "https://x", "--grafana.ca-file", "/dev/null"),
         '--grafana.ca-file "/dev/null": no certificates',
     ),
-    ((*PUSH, "--grafana.org-id", "0"), '--grafana.org-id "0": allowed: a whole number from 1'),
+    ((*PUSH, "--grafana.org-id", "0"), '--grafana.org-id "0": a whole number of at least 1'),
     ((*PUSH, "--grafana.timeout", "0s"), '--grafana.timeout "0s": '),
     ((*OUT, "--runbooks", "wiki/specdec"), "--runbooks"),
 ]
@@ -326,5 +325,5 @@ def test_the_wheel_brings_the_dashboards(tmp_path: Path) -> None:
     )
     outcome = run("dashboards", "--out", str(out), command=(sys.executable, "-c", program, str(unpacked)))
     assert outcome.code == 0
-    assert outcome.err == f"alerts link to {bundle.RUNBOOKS}; --runbooks URL makes that yours\n"
+    assert outcome.err == f"alerts link to {files.RUNBOOKS}; --runbooks URL makes that yours\n"
     assert bodies(out) == bodies(JSON)

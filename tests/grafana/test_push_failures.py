@@ -161,8 +161,8 @@ async def test_what_is_no_grafana_is_told_apart(grafana: FakeGrafana, push: Push
         (200, html, login, "HTTP 200 OK with text/html instead of JSON: a login page"),
         (401, html, login, "HTTP 401 Unauthorized with text/html instead of JSON"),
         (404, text, "404 page not found", "HTTP 404 Not Found with text/plain instead of JSON"),
-        (200, json_, '{"status": "success"}', "something answers, but it is no Grafana"),
-        (200, json_, "[]", "the answer to GET /api/health has another form than Grafana's"),
+        (200, json_, '{"status": "success"}', "the server is no Grafana"),
+        (200, json_, "[]", "unexpected JSON in the response to GET /api/health"),
         (502, html, "<title>Bad gateway</title>", "HTTP 502 Bad Gateway\n"),
     ):
         grafana.instead = answering(status, "", text=body, content_type=kind)

@@ -20,7 +20,7 @@ from support.alertmanager import AlertmanagerServer
 from support.exporter import RunningExporter, running_exporter
 from support.programs import COMMAND, Program, clean_environment
 from support.prometheus import PrometheusServer
-from vllm_specdec_exporter.commands.demo.rules import rules, scaled
+from vllm_specdec_exporter.commands.demo import faster, faster_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,7 +165,7 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
         acting = running.enter_context(Program(act, ready="/-/ready", environment=clean_environment()))
         config = test_config(Addresses(folder, received.http, received.smtp))
         for route in routes(config["route"]):
-            route.update({key: scaled(route[key], FACTOR) for key in _TIMES if key in route})
+            route.update({key: faster(route[key], FACTOR) for key in _TIMES if key in route})
         (actions,) = (one for one in config["receivers"] if one["name"] == "actions")
         actions["webhook_configs"][0]["url"] = f"{acting.url}/"
         manager = running.enter_context(AlertmanagerServer(config))
@@ -185,7 +185,7 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
                     "rule_files": [path.name for path in RULES.glob("*.yml")],
                     "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager.address]}]}]},
                 },
-                files=rules({path.name: path.read_text("utf-8") for path in RULES.glob("*.yml")}, FACTOR),
+                files={p.name: faster_rules(p.read_text("utf-8"), FACTOR) for p in RULES.glob("*.yml")},
                 # How often what still fires is told again: a minute of production, too.
                 flags=("--rules.alert.resend-delay=1s", "--rules.alert.for-grace-period=10s"),
             )

@@ -247,7 +247,7 @@ UNUSABLE: dict[str, tuple[object, str]] = {
     "a failed stream": (b'data: {"error": {"message": "x"}}\n\n', FAILED),
     "another route": (
         {"request": {"path": "/v1/embeddings", "body": CHAT}, "response": answer()},
-        "of a route whose answers have no record",
+        "the answers of this path have no record",
     ),
     "a text for a number": (
         {"temperature": "hot", "response": answer()},
@@ -255,11 +255,11 @@ UNUSABLE: dict[str, tuple[object, str]] = {
     ),
     "a number for a text": (
         {"custom_id": 7, "response": {"status_code": 200, "body": answer()}},
-        "a field has a value of another kind than it should",
+        "a field has a value of the wrong type",
     ),
     "a number for a body": (
         {"request": 7, "response": answer()},
-        "a field has a value of another kind than it should",
+        "a field has a value of the wrong type",
     ),
     "a temperature below 0": ({"temperature": -1, "speculative_decoding": RECORD}, "temperature is -1"),
     "a wrong record of a client": ({"spec": 7}, "Expected `object | null`, got `int`"),
@@ -428,7 +428,7 @@ def test_what_cannot_be_used_is_counted_with_its_first_places() -> None:
     recording, places = recorded([answer(), b"{", answer(), *[b"nothing"] * 4, CHAT])
     assert places == ["line 1", "line 3"]
     assert recording.entries.total() == 8
-    assert {reason: (found.count, found.places) for reason, found in recording.unusable.items()} == {
+    assert {reason: (found.count, found.places) for reason, found in recording.unused.items()} == {
         "not JSON": (5, ["line 2", "line 4", "line 5"]),
         "a request without its answer": (1, ["line 8"]),
     }
@@ -437,5 +437,5 @@ def test_what_cannot_be_used_is_counted_with_its_first_places() -> None:
 def test_reasons_are_bounded() -> None:
     """Texts of errors may hold whatever stood in the file; of many, the rest is counted together."""
     recording, _ = recorded([{"temperature": -number, "completion_tokens": 1} for number in range(1, 40)])
-    assert len(recording.unusable) == 21
-    assert recording.unusable["other reasons"].count == 19
+    assert len(recording.unused) == 21
+    assert recording.unused["other reasons"].count == 19

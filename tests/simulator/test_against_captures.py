@@ -5,7 +5,8 @@ import re
 import pytest
 
 from support.builders import final_answer, rendered
-from vllm_specdec_exporter.commands.simulate import EngineConfig, Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.speculation import EngineConfig
 
 # The captured server has other settings than the simulated one.
 _CACHE_CONFIG = re.compile(r"vllm[:_]cache_config_info{")

@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_cla
 
 from support.builders import rendered, upstream
 from support.exporter import Metrics
-from vllm_specdec_exporter.commands.simulate import DIALECTS, Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.families import DIALECTS
 
 CLASSIC = ("vllm", "vllm-multiproc", "vllm-v0", "lmdeploy", "llamacpp")
 DRAFTS = "spec_decode_num_drafts_total"

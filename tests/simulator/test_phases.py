@@ -3,28 +3,30 @@
 import pytest
 
 from support.exporter import Metrics
-from vllm_specdec_exporter.commands.simulate import ServerDownError, Simulation, SimulationConfig, Truth
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.simulation import ServerDownError
+from vllm_specdec_exporter.commands.simulate.speculation import Totals
 
 
-def change(simulation: Simulation, seconds: float) -> Truth:
+def change(simulation: Simulation, seconds: float) -> Totals:
     """Let time pass; return what was drafted and generated in it."""
     before = simulation.truth
     simulation.advance(seconds)
     after = simulation.truth
     positions = len(after.accepted_per_position)
-    padded = before.accepted_per_position + (0,) * (positions - len(before.accepted_per_position))
-    return Truth(
+    padded = before.accepted_per_position + [0] * (positions - len(before.accepted_per_position))
+    return Totals(
         after.drafts - before.drafts,
         after.draft_tokens - before.draft_tokens,
         after.accepted_tokens - before.accepted_tokens,
-        tuple(a - b for a, b in zip(after.accepted_per_position, padded, strict=True)),
-        (),
+        [a - b for a, b in zip(after.accepted_per_position, padded, strict=True)],
+        [],
         after.generation_tokens - before.generation_tokens,
         after.finished_requests - before.finished_requests,
     )
 
 
-def length(truth: Truth) -> float:
+def length(truth: Totals) -> float:
     """Return the mean acceptance length."""
     return 1 + truth.accepted_tokens / truth.drafts
 

@@ -7,12 +7,10 @@ import pytest
 import yaml
 
 from support.builders import refusal
-from vllm_specdec_exporter.commands.simulate import (
-    PHASES,
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.phases import PHASES, ScenarioError
+from vllm_specdec_exporter.commands.simulate.scenario import (
     SCENARIOS,
-    ScenarioError,
-    Simulation,
-    SimulationConfig,
     find_scenario,
     load_scenario,
     parse_scenario,
@@ -92,8 +90,8 @@ def test_a_scenario_file(tmp_path: Path) -> None:
     assert scenario.name == "mine"
     assert not scenario.loop
     assert [step.kind.name for step in scenario.phases] == ["healthy", "restart", "collapse"]
-    assert scenario.phases[0].parameters.count("clients") == 8
-    assert scenario.phases[2].parameters.numbers("acceptance") == (0.2, 0.1)
+    assert scenario.phases[0].parameters["clients"] == 8
+    assert scenario.phases[2].parameters["acceptance"] == (0.2, 0.1)
 
 
 def test_a_faulty_or_missing_file_or_name_is_refused_with_one_clear_line(tmp_path: Path) -> None:
@@ -167,7 +165,7 @@ def test_the_file_format_is_what_the_built_in_scenarios_use(tmp_path: Path) -> N
                 "seconds": step.seconds,
                 **{
                     name: list(value) if isinstance(value, tuple) else value
-                    for name, value in step.parameters.values.items()
+                    for name, value in step.parameters.items()
                     if value is not None
                 },
             }
@@ -177,6 +175,6 @@ def test_the_file_format_is_what_the_built_in_scenarios_use(tmp_path: Path) -> N
     path = tmp_path / "tour.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     loaded = load_scenario(path)
-    assert [dict(step.parameters.values) for step in loaded.phases] == [
-        dict(step.parameters.values) for step in tour.phases
+    assert [dict(step.parameters) for step in loaded.phases] == [
+        dict(step.parameters) for step in tour.phases
     ]

@@ -8,7 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from vllm_specdec_exporter.commands.simulate import SCENARIOS, Simulation, SimulationConfig, SimulatorServer
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.scenario import SCENARIOS
+from vllm_specdec_exporter.commands.simulate.server import SimulatorServer
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
@@ -133,7 +135,7 @@ async def test_a_phase_is_set_over_http_and_a_faulty_one_refused() -> None:
         async with client.post("/simulator/phase", json=good) as answer:
             status = await answer.json()
         assert (status["phase"], status["phase_seconds"]) == ("collapse", 9)
-        assert server.simulation.phase.parameters.number("acceptance") == 0.3
+        assert server.simulation.phase.parameters["acceptance"] == 0.3
 
 
 async def test_phases_are_announced_once_each() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.commands.simulate.speculation import DraftModel, DraftTotals, sample_drafts
+from vllm_specdec_exporter.commands.simulate.speculation import DraftModel, Totals, sample_drafts
 
 
 def within(successes: int, trials: int, chance: float) -> bool:
@@ -46,7 +46,7 @@ def test_counts_follow_vllm_semantics(
 def test_drafts_sampled_together_are_distributed_like_drafts_sampled_one_by_one() -> None:
     acceptance = (0.8, 0.7, 0.5)
     rng = Random(4)
-    one_by_one = DraftTotals.empty(3)
+    one_by_one = Totals.empty(3)
     for _ in range(20_000):
         one_by_one.add(sample_drafts(rng, 1, DraftModel(acceptance), 3))
     together = sample_drafts(rng, 20_000, DraftModel(acceptance), 3)

@@ -187,8 +187,7 @@ def _plan(args: argparse.Namespace) -> Watch:
     duration = seconds_of("--for", given, _SHORTEST, _LONGEST)
     upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
     if len(upstream.targets) > 1:
-        msg = "check looks at one server; give one URL"
-        raise ConfigError(msg)
+        raise ConfigError("check looks at one server; give one URL")
     window = Window(duration)
     # The first sample counts, however long the polls took.
     settings = config.build_settings(values, (window,), judged=window, slack=duration)
@@ -208,18 +207,19 @@ def _ask(args: argparse.Namespace) -> ExporterResult:
     }
     for name, flag in flags.items():
         if vars(args)[name] is not None:
-            msg = f"{flag} does not go with --exporter: it has watched already, with settings of its own"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"{flag} does not go with --exporter: it has watched already, with settings of its own"
+            )
     try:
         target = parse_target(args.exporter)
     except ValueError as error:
-        msg = f"--exporter {json.dumps(mask_url(args.exporter), ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"--exporter {json.dumps(mask_url(args.exporter), ensure_ascii=False)}: {error}"
+        ) from error
     if target.socket:
-        msg = (
+        raise ConfigError(
             "--exporter: an exporter listens on no Unix socket; allowed: http://host:port, https://host:port"
         )
-        raise ConfigError(msg)
     values, _ = gather([o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None)
     try:
         tls = tls_context(config.build_tls(values))

@@ -14,7 +14,8 @@ from fuzz.seeds import fenced
 from vllm_specdec_exporter.commands.plan.architecture import ArchitectureError, read_architecture
 from vllm_specdec_exporter.commands.plan.model import from_architecture
 from vllm_specdec_exporter.commands.plan.sizes import FAMILIES, PRECISIONS
-from vllm_specdec_exporter.commands.simulate.scenario import ScenarioError, parse_scenario
+from vllm_specdec_exporter.commands.simulate.phases import ScenarioError
+from vllm_specdec_exporter.commands.simulate.scenario import parse_scenario
 from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
 from vllm_specdec_exporter.economics.baseline import BaselineError, decode, encode
 from vllm_specdec_exporter.economics.profiles import BUILTIN, ProfileError, parse_profiles

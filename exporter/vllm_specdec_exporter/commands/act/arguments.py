@@ -1,4 +1,4 @@
-"""The flags of `act`: what they mean, and what is checked before anything listens."""
+"""The flags of `act`, and their validation at startup."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from ...config import files
 from ...config.addresses import parse_listen_address
 from ...config.options import ConfigError
 from ...config.values import format_duration, parse_duration
-from .decision import problem_of
-from .ledger import FORGET_AFTER, Limits, State, StateError
-from .ledger import load as load_state
-from .process import Executor, Kubernetes, Script, Workload
-from .runner import Settings
-from .server import TokenError, TokenFile, is_loopback
+from .decision import argument_problem
+from .history import FORGET_AFTER, Limits, State, StateError, load_state
+from .process import Kubernetes, Script, Workload
+from .runner import RunnerSettings
+from .server import TokenError, is_loopback, read_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,26 +31,26 @@ _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """Everything that `act` was told, checked.
+class ActConfig:
+    """The validated configuration.
 
     Attributes:
         settings: of the runner.
-        state: what outlived the last process.
+        state: the content of the state file.
         listen: host and port.
-        token: who may send alerts; ``None`` for everybody who can reach the server.
-        log_file: where events go; ``None`` for standard output.
+        token_file: the bearer token of clients; ``None`` to accept every client.
+        log_file: the file for events; ``None`` for standard output.
     """
 
-    settings: Settings
+    settings: RunnerSettings
     state: State
     listen: tuple[str, int]
-    token: TokenFile | None
+    token_file: Path | None
     log_file: Path | None
 
 
 def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `act`."""
+    """Add the flags of `act` to `parser`."""
     group = parser.add_argument_group("what to do")
     group.add_argument(
         "--execute",
@@ -158,13 +157,13 @@ def _add_web(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_config(args: argparse.Namespace) -> Config:
-    """Return what the flags ask for.
+def read_config(args: argparse.Namespace) -> ActConfig:
+    """Return the configuration.
 
     Raises:
-        ConfigError: something in them cannot be used.
+        ConfigError: a flag is not valid, or a file cannot be used.
     """
-    settings = Settings(
+    settings = RunnerSettings(
         execute=args.execute,
         executor=_executor(args),
         timeout=args.script_timeout,
@@ -172,40 +171,34 @@ def read_config(args: argparse.Namespace) -> Config:
         state_file=args.state_file,
     )
     if settings.execute and settings.executor is None:
-        msg = "--execute: needs --script or --kubernetes.workload to say what is done"
-        raise ConfigError(msg)
+        raise ConfigError("--execute: needs --script or --kubernetes.workload to say what is done")
     state = _state(args.state_file)
     _check_log(args.log_file)
-    token = _token(args.token_file)
-    return Config(settings, state, _listen(args, secured=token is not None), token, args.log_file)
+    _check_token(args.token_file)
+    return ActConfig(settings, state, _listen(args), args.token_file, args.log_file)
 
 
-def _executor(args: argparse.Namespace) -> Executor | None:
+def _executor(args: argparse.Namespace) -> Script | Kubernetes | None:
     if args.script is not None and args.workloads:
-        msg = "--script and --kubernetes.workload: give one of them"
-        raise ConfigError(msg)
+        raise ConfigError("--script and --kubernetes.workload: give one of them")
     if not args.workloads and (args.context or args.restart):
         flag = "--kubernetes.context" if args.context else "--kubernetes.restart"
-        msg = f"{flag}: needs --kubernetes.workload"
-        raise ConfigError(msg)
+        raise ConfigError(f"{flag}: needs --kubernetes.workload")
     if args.script is not None:
         return Script(_program(args.script))
     if args.workloads:
         if args.execute and shutil.which("kubectl") is None:
-            msg = "--kubernetes.workload: there is no kubectl on PATH"
-            raise ConfigError(msg)
+            raise ConfigError("--kubernetes.workload: there is no kubectl on PATH")
         return Kubernetes(_by_model(args.workloads), args.context or "", args.restart)
     return None
 
 
 def _program(text: str) -> str:
-    path = Path(text).absolute()  # no search in PATH, and no matter of the working directory
+    path = Path(text).absolute()  # PATH is not searched
     if not path.is_file():
-        msg = f"--script {json.dumps(text)}: is no file"
-        raise ConfigError(msg)
+        raise ConfigError(f"--script {json.dumps(text)}: is no file")
     if not os.access(path, os.X_OK):
-        msg = f"--script {json.dumps(text)}: is not executable"
-        raise ConfigError(msg)
+        raise ConfigError(f"--script {json.dumps(text)}: is not executable")
     return str(path)
 
 
@@ -213,8 +206,9 @@ def _by_model(pairs: Sequence[tuple[str, Workload]]) -> dict[str, Workload]:
     found: dict[str, Workload] = {}
     for model, workload in pairs:
         if model in found:
-            msg = f"--kubernetes.workload: model {json.dumps(model)} is given twice; each has one workload"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"--kubernetes.workload: model {json.dumps(model)} is given twice; each has one workload"
+            )
         found[model] = workload
     return found
 
@@ -227,11 +221,11 @@ def _state(path: Path | None) -> State:
         state = load_state(path)
         files.try_to_write(path)
     except StateError as error:
-        msg = f"{flag}: {error}; remove the file to begin anew, and what was done is forgotten"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{flag}: {error}; remove the file to begin anew, and what was done is forgotten"
+        ) from error
     except OSError as error:
-        msg = f"{flag}: cannot be written: {error.strerror}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{flag}: cannot be written: {error.strerror}") from error
     return state
 
 
@@ -242,31 +236,32 @@ def _check_log(path: Path | None) -> None:
         with path.open("a"):
             pass
     except OSError as error:
-        msg = f"--log.file {json.dumps(str(path))}: cannot be written: {error.strerror}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"--log.file {json.dumps(str(path))}: cannot be written: {error.strerror}"
+        ) from error
 
 
-def _token(path: Path | None) -> TokenFile | None:
+def _check_token(path: Path | None) -> None:
     try:
-        return None if path is None else TokenFile(path)
+        if path is not None:
+            read_token(path)
     except TokenError as error:
-        msg = f"--web.token-file {json.dumps(str(path))}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--web.token-file {json.dumps(str(path))}: {error}") from error
 
 
-def _listen(args: argparse.Namespace, *, secured: bool) -> tuple[str, int]:
+def _listen(args: argparse.Namespace) -> tuple[str, int]:
     flag = f"--web.listen-address {json.dumps(args.listen_address)}"
     try:
         host, port = parse_listen_address(args.listen_address)
     except ValueError as error:
-        msg = f"{flag}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{flag}: {error}") from error
+    secured = args.token_file is not None
     if secured and args.insecure:
-        msg = "--web.insecure and --web.token-file: give one of them"
-        raise ConfigError(msg)
+        raise ConfigError("--web.insecure and --web.token-file: give one of them")
     if not (secured or args.insecure or is_loopback(host)):
-        msg = f"{flag}: others can reach it: give --web.token-file, or a loopback address, or --web.insecure"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{flag}: others can reach it: give --web.token-file, or a loopback address, or --web.insecure"
+        )
     return host, port
 
 
@@ -303,7 +298,7 @@ def _workload(text: str) -> tuple[str, Workload]:
 
 
 def _context(text: str) -> str:
-    problem = problem_of(text) or ("" if text else "is empty")
+    problem = argument_problem(text) or ("" if text else "is empty")
     if problem:
         raise _refused(text, f"{problem}; allowed: a name of the kubeconfig")
     return text

@@ -1,4 +1,4 @@
-"""What `act` says of itself: events by kind and action."""
+"""The command line of `act`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ...serve.listener import Listener, why_not
 from ...serve.shutdown import on_each_signal
 from ...serve.web_options import MOST_REQUESTS
 from .arguments import add_flags_of_act, read_config
-from .decision import Action, EventKind
+from .decision import AlertAction, EventKind
 from .runner import Runner
-from .server import Receiver, create_app
+from .server import WebhookReceiver
 
 if TYPE_CHECKING:
     import argparse
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from .arguments import Config
-    from .decision import ActEvent
+    from .arguments import ActConfig
+    from .runner import ActEvent
 
 
 EVENTS = "vllm_specdec_act_events_total"
 BUILD = "vllm_specdec_act_build_info"
 
-#: What the label `action` can be: `none` for an alert without one, `unknown` for one with any other.
-ACTIONS = (*Action, "none", "unknown")
+#: The values of the label `action`: `none` for an alert without one, `unknown` for one with any other.
+ACTIONS = (*AlertAction, "none", "unknown")
 
 
-class Tally(Collector):
-    """Counts events. Every series is there from the start, so that the first increase can be seen."""
+class EventCounter(Collector):
+    """Counts events. Every series exists from the start, so that `increase` includes the first event."""
 
     def __init__(self) -> None:
         self._counts = Counter({(str(kind), str(action)): 0 for kind in EventKind for action in ACTIONS})
@@ -57,7 +57,7 @@ class Tally(Collector):
         self._counts[str(event.kind), event.action] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families."""
+        """Yield the metric families."""
         events = CounterMetricFamily(
             EVENTS,
             "Alerts by what became of them and by the action they ask for.",
@@ -78,7 +78,7 @@ FINE, PROBLEM, USAGE = range(3)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `act`."""
+    """Add the flags of `act` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} stopped by SIGTERM or Ctrl-C; {PROBLEM} it cannot listen; {USAGE} bad usage."
     )
@@ -88,60 +88,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Receive alerts until SIGTERM or SIGINT; return the exit code."""
     config = read_config(args)
-    logs.set_up("logfmt", "warning")  # what libraries say
+    logs.set_up("logfmt", "warning")  # the logs of libraries
     with contextlib.ExitStack() as held:
         if config.settings.state_file is not None:
-            held.enter_context(_alone_with(config.settings.state_file))
+            held.enter_context(_locked(config.settings.state_file))
         return asyncio.run(_serve(config))
 
 
 @contextlib.contextmanager
-def _alone_with(file: Path) -> Iterator[None]:
-    """Hold a lock beside a state file: two processes would each forget what the other did.
+def _locked(file: Path) -> Iterator[None]:
+    """Hold the lock file of a state file: two processes would overwrite each other's state.
 
     Raises:
-        ConfigError: another process holds it, or it cannot be made.
+        ConfigError: another process holds it, or it cannot be created.
     """
     lock = file.with_name(f"{file.name}.lock")
     try:
         stream = lock.open("w", encoding="ascii")
     except OSError as error:
-        msg = f'--state.file "{file}": {lock.name} cannot be made beside it: {error.strerror}'
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f'--state.file "{file}": {lock.name} cannot be made beside it: {error.strerror}'
+        ) from error
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            msg = f'--state.file "{file}": another process of act uses it'
-            raise ConfigError(msg) from error
+            raise ConfigError(f'--state.file "{file}": another process of act uses it') from error
         yield
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: ActConfig) -> int:
     stop = asyncio.Event()
     with on_each_signal(stop.set):
-        return await _receive(config, stop)
+        return await _serve_until(stop, config)
 
 
-async def _receive(config: Config, stop: asyncio.Event) -> int:
+async def _serve_until(stop: asyncio.Event, config: ActConfig) -> int:
     loop = asyncio.get_running_loop()
-    tally = Tally()
+    counter = EventCounter()
 
-    def tell(event: ActEvent) -> None:
-        loop.call_soon_threadsafe(tally.count, event)
+    def on_event(event: ActEvent) -> None:
+        loop.call_soon_threadsafe(counter.count, event)
         _log(event.line(time.time()), config.log_file)
 
     runner = Runner(
-        config.settings, config.state, tell=tell, complain=_say, clock=time.time, variables=os.environ
+        config.settings,
+        config.state,
+        on_event=on_event,
+        on_warning=_say,
+        clock=time.time,
+        variables=os.environ,
     )
-    receiver = Receiver(runner.offer, config.token, tally, _once())
+    receiver = WebhookReceiver(runner.offer, config.token_file, counter, _say_once())
     listener = await _listen(*config.listen)
     if listener is None:
         return PROBLEM
-    admission = ConnectionLimiter(MOST_REQUESTS)
+    limiter = ConnectionLimiter(MOST_REQUESTS)
     # Alertmanager does not compress.
-    server = await admission.set_up(create_app(receiver), auto_decompress=False)
-    listener.serve(admission)
+    server = await limiter.set_up(receiver.create_app(), auto_decompress=False)
+    listener.serve(limiter)
     mode = "commands are executed" if config.settings.execute else "dry-run: nothing is executed"
     _say(f"listening on http://{listener.addresses[0]} ({mode})")
     working = asyncio.ensure_future(runner.run())
@@ -165,12 +170,12 @@ async def _listen(host: str, port: int) -> Listener | None:
 
 
 def _log(line: str, file: Path | None) -> None:
-    """Write an event; a log that cannot be written does not stop what it is about."""
+    """Write an event; if the log cannot be written, to standard error."""
     try:
         if file is None:
             print(line, flush=True)
             return
-        with file.open("a", encoding="ascii") as stream:  # anew each time: logs are rotated
+        with file.open("a", encoding="ascii") as stream:  # opened each time, because logs are rotated
             stream.write(f"{line}\n")
     except OSError as error:
         place = "standard output" if file is None else f"--log.file {file}"
@@ -182,8 +187,8 @@ def _say(text: str) -> None:
         print(f"{_PROGRAM}: {printable(text)}", file=sys.stderr, flush=True)
 
 
-def _once() -> Callable[[str], None]:
-    """Return what says a line unless it is the one that it said last: anyone could fill the log with it."""
+def _say_once() -> Callable[[str], None]:
+    """Return a function that prints a line unless it equals the last one: clients could fill the log."""
     last = ""
 
     def say(text: str) -> None:

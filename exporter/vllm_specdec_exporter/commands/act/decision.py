@@ -1,39 +1,74 @@
-"""Decisions: what an alert asks for, or why it is not acted upon. Pure.
+"""Decisions: from a webhook payload to the action that each alert requests, or why it is not taken. Pure.
 
-Whatever is in a label came from outside. Nothing but a value that was checked here gets into a command.
+The payload is that of `webhook_config` in Alertmanager's documentation, version 4. Labels are untrusted
+input: only values that were validated here become part of a command.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from .payload import Alert
+#: The supported version of the payload. Alertmanager has sent no other since 0.5.
+VERSION = "4"
+#: Maximum number of alerts in a payload.
+MAX_ALERTS = 500
+#: Maximum length of a label value that becomes a command argument, in characters.
+MAX_LABEL_LENGTH = 1024
 
-
-#: The longest label value that is passed on, in characters.
-LONGEST = 1024
-
-_LONGER = "another alert of the same payload asks for the same, and has done so for longer"
-
-#: How many of the different things that are asked for a reason names.
-_SHOWN = 5
+#: Maximum number of contradicting actions that a message lists.
+_MAX_LISTED = 5
 
 _K = re.compile(r"[1-9][0-9]{0,2}")
 
 
-class Action(StrEnum):
-    """What an alert can ask for, in its label `action`."""
+class PayloadError(ValueError):
+    """A body that is no webhook payload. The message is one line with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert of a payload.
+
+    Attributes:
+        firing: whether it fires; otherwise it is resolved.
+        labels: as in the payload.
+        starts_at: when it began to fire, RFC 3339.
+        body: the whole alert as JSON, on one line.
+    """
+
+    firing: bool
+    labels: Mapping[str, str]
+    starts_at: str
+    body: bytes
+
+    def label(self, name: str) -> str:
+        """Return a label's value; empty if absent, as in Prometheus."""
+        return self.labels.get(name, "")
+
+
+class _Payload(msgspec.Struct):
+    version: str
+    alerts: list[dict[str, Any]]
+
+
+class _Alert(msgspec.Struct, rename="camel"):
+    status: Literal["firing", "resolved"]
+    labels: dict[str, str]
+    starts_at: str
+
+
+class AlertAction(StrEnum):
+    """The values of the label `action`."""
 
     DISABLE = "disable"
     ENABLE = "enable"
@@ -43,12 +78,12 @@ class Action(StrEnum):
     MEASURE = "measure"
 
 
-#: The actions that come with a K.
-WITH_K = frozenset({Action.ENABLE, Action.INCREASE_K, Action.DECREASE_K})
+#: The actions with a label `recommended_k`.
+ACTIONS_WITH_K = frozenset({AlertAction.ENABLE, AlertAction.INCREASE_K, AlertAction.DECREASE_K})
 
 
 class EventKind(StrEnum):
-    """What became of an alert."""
+    """The result of an alert."""
 
     WOULD_ACT = "would_act"
     ACTED = "acted"
@@ -58,16 +93,16 @@ class EventKind(StrEnum):
     REJECTED = "rejected"
 
 
-class Model(NamedTuple):
-    """The model that a decision is about. Each part may be empty."""
+class ModelKey(NamedTuple):
+    """The labels that identify a model. Each may be empty."""
 
     cluster: str
     namespace: str
     model_name: str
 
 
-class Key(NamedTuple):
-    """What makes two decisions the same one: an alert that fires anew has another key."""
+class DecisionKey(NamedTuple):
+    """The identity of a decision. An alert that fires again has another one."""
 
     cluster: str
     namespace: str
@@ -77,238 +112,232 @@ class Key(NamedTuple):
     starts_at: str
 
     @property
-    def model(self) -> Model:
-        """The model that it is about."""
-        return Model(self.cluster, self.namespace, self.model_name)
+    def model(self) -> ModelKey:
+        """The model of the decision."""
+        return ModelKey(self.cluster, self.namespace, self.model_name)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an alert asks for, checked.
+    """What an alert requests, validated.
 
     Attributes:
-        action: what to do.
-        recommended_k: the K to have, 0 for `disable`; ``None`` for `switch_method` and `measure`.
-        model: the model that it is about.
+        action: the action.
+        recommended_k: the recommended K, 0 for `disable`; ``None`` for `switch_method` and `measure`.
+        model: the model to change.
         alertname: the alert's name.
         starts_at: when the alert began to fire, RFC 3339 in UTC.
         body: the whole alert as JSON.
     """
 
-    action: Action
+    action: AlertAction
     recommended_k: int | None
-    model: Model
+    model: ModelKey
     alertname: str
     starts_at: str
     body: bytes
 
     @property
     def k_text(self) -> str:
-        """K as text, empty without one."""
+        """K as text; empty without one."""
         return "" if self.recommended_k is None else str(self.recommended_k)
 
     @property
-    def key(self) -> Key:
-        """What makes it the same decision as another one."""
-        return Key(*self.model, self.action, self.k_text, self.starts_at)
+    def key(self) -> DecisionKey:
+        """The identity of the decision."""
+        return DecisionKey(*self.model, self.action, self.k_text, self.starts_at)
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Why nothing is done: what becomes of the alert, and the reason in words."""
+class NoAction:
+    """Why no command runs: the result of the alert, and the reason in words."""
 
     kind: EventKind
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One alert as it was understood.
+class EvaluatedAlert:
+    """An alert and its decision.
 
     Attributes:
-        alert: what came in.
-        decision: what it asks for, or asked for until it was resolved; ``None`` where that cannot be told.
-        note: why it is not acted upon; ``None`` where it is to be acted upon.
-        same_as: the decision of another alert that asks for the same, and is acted upon in place of this one.
+        alert: the alert as received.
+        decision: what it requests, also after it resolved; ``None`` if its labels are not valid.
+        no_action: why no command runs; ``None`` if one should.
+        same_as: the decision of another alert of the payload that requests the same and is acted upon.
     """
 
     alert: Alert
     decision: Decision | None
-    note: Note | None
-    same_as: Key | None = None
+    no_action: NoAction | None
+    same_as: DecisionKey | None = None
 
 
-def read(alerts: Iterable[Alert]) -> tuple[Request, ...]:
-    """Return what the alerts of one payload ask for, each with why it is not acted upon.
+def decode(body: bytes) -> tuple[Alert, ...]:
+    """Return the alerts of a payload, in its order.
 
-    Firing alerts that contradict each other (about one model, another action or K) leave only `disable`; the
-    hint to measure contradicts nothing, and gives way. Of those that ask for the same, the one that has fired
-    for longest is acted upon; the others come behind it.
+    Raises:
+        PayloadError: not JSON, not such a payload, or one of another version.
     """
-    return _without_repeats(_without_contradictions([_read(alert) for alert in alerts]))
+    try:
+        payload = msgspec.json.decode(body, type=_Payload)
+        if payload.version != VERSION:
+            raise PayloadError(
+                f"its version is {payload.version[:20]!r}, and version {VERSION} is understood"
+            )
+        if len(payload.alerts) > MAX_ALERTS:
+            raise PayloadError(f"it has {len(payload.alerts):,} alerts; the maximum is {MAX_ALERTS}")
+        return tuple(_alert(document, index) for index, document in enumerate(payload.alerts))
+    except PayloadError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(
+            f"not a webhook payload of Alertmanager: {' '.join(str(error).split())}"
+        ) from error
 
 
-def decide(alert: Alert) -> Decision | Note:
-    """Return what an alert asks for, whether it fires or not, or why that cannot be told."""
+def _alert(document: dict[str, Any], index: int) -> Alert:
+    try:
+        found = msgspec.convert(document, _Alert)
+    except msgspec.ValidationError as error:
+        raise PayloadError(f"alert {index} (from 0) is not understood: {error}") from error
+    # Encoded from the decoded document: if the input repeats a key, the script reads the validated value.
+    body = msgspec.json.encode(document)
+    return Alert(found.status == "firing", found.labels, found.starts_at, body)
+
+
+def evaluate(alerts: Iterable[Alert]) -> tuple[EvaluatedAlert, ...]:
+    """Return the alerts of one payload with their decisions.
+
+    If firing alerts request different actions or K for one model, only `disable` is carried out; `measure`
+    contradicts nothing and gives way. If several request the same, the one that has fired longest is acted
+    upon; the others follow it in the result.
+    """
+    return _without_repeats(_without_contradictions([_evaluate(alert) for alert in alerts]))
+
+
+def decide(alert: Alert) -> Decision | NoAction:
+    """Return what an alert requests, firing or resolved, or why its labels are not valid."""
     text = alert.label("action")
     if not text:
-        return Note(EventKind.SKIPPED, "the alert has no label action")
-    if text not in list(Action):
-        return Note(EventKind.SKIPPED, f"unknown action {shown(text)}; known: {', '.join(Action)}")
-    action = Action(text)
+        return NoAction(EventKind.SKIPPED, "the alert has no label action")
+    if text not in list(AlertAction):
+        why = f"unknown action {quoted(text)}; known: {', '.join(AlertAction)}"
+        return NoAction(EventKind.SKIPPED, why)
+    action = AlertAction(text)
     for name in ("model_name", "namespace", "cluster", "alertname"):
-        if problem := problem_of(alert.label(name)):
-            return Note(EventKind.REJECTED, f"label {name} {shown(alert.label(name))} {problem}")
+        if problem := argument_problem(alert.label(name)):
+            return NoAction(EventKind.REJECTED, f"label {name} {quoted(alert.label(name))} {problem}")
     try:
         k = _recommended_k(action, alert.label("recommended_k"))
         starts_at = _utc(alert.starts_at)
     except ValueError as error:
-        return Note(EventKind.REJECTED, str(error))
-    model = Model(alert.label("cluster"), alert.label("namespace"), alert.label("model_name"))
+        return NoAction(EventKind.REJECTED, str(error))
+    model = ModelKey(alert.label("cluster"), alert.label("namespace"), alert.label("model_name"))
     return Decision(action, k, model, alert.label("alertname"), starts_at, alert.body)
 
 
-def problem_of(value: str) -> str:
-    """Say why a value is not passed to any command; empty where it may be."""
+def argument_problem(value: str) -> str:
+    """Return why a value must not become a command argument; empty if it may."""
     if value.startswith("-"):
         return "begins with -, as an option does"
     if not value.isprintable():
-        return "holds control characters, or others that cannot be printed"
-    if len(value) > LONGEST:
-        return f"is longer than {LONGEST} characters"
+        return "contains control characters or other unprintable ones"
+    if len(value) > MAX_LABEL_LENGTH:
+        return f"is longer than {MAX_LABEL_LENGTH} characters"
     return ""
 
 
-def shown(text: str) -> str:
-    """Return a value as messages show it: quoted, in ASCII, and not longer than a line takes."""
+def quoted(text: str) -> str:
+    """Return a value for a message: quoted, in ASCII, at most 80 characters of it."""
     return ascii(text if len(text) <= 80 else f"{text[:80]}...")
 
 
-def _read(alert: Alert) -> Request:
+def _evaluate(alert: Alert) -> EvaluatedAlert:
     found = decide(alert)
     decision = found if isinstance(found, Decision) else None
     if not alert.firing:
-        return Request(alert, decision, Note(EventKind.RESOLVED, "the alert no longer fires"))
-    return Request(alert, decision, None if isinstance(found, Decision) else found)
+        return EvaluatedAlert(alert, decision, NoAction(EventKind.RESOLVED, "the alert no longer fires"))
+    return EvaluatedAlert(alert, decision, None if isinstance(found, Decision) else found)
 
 
-def _recommended_k(action: Action, text: str) -> int | None:
-    if action in WITH_K:
+def _recommended_k(action: AlertAction, text: str) -> int | None:
+    if action in ACTIONS_WITH_K:
         if not _K.fullmatch(text):
-            msg = f"label recommended_k {shown(text)}: {action} needs a whole number from 1 to 999"
-            raise ValueError(msg)
+            raise ValueError(
+                f"label recommended_k {quoted(text)}: {action} needs a whole number from 1 to 999"
+            )
         return int(text)
-    if action is Action.DISABLE:
+    if action is AlertAction.DISABLE:
         if text not in ("", "0"):
-            msg = f"label recommended_k {shown(text)}: with disable it is 0"
-            raise ValueError(msg)
+            raise ValueError(f"label recommended_k {quoted(text)}: with disable it is 0")
         return 0
     if text:
-        msg = f"label recommended_k {shown(text)}: {action} has none"
-        raise ValueError(msg)
+        raise ValueError(f"label recommended_k {quoted(text)}: {action} has none")
     return None
 
 
 def _utc(text: str) -> str:
-    """Return a moment in one spelling, whatever time zone it was written in."""
+    """Return a time in UTC, in one notation."""
     try:
         moment = msgspec.convert(text, datetime).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        msg = f"startsAt {shown(text)} is no RFC 3339 time"
-        raise ValueError(msg) from error
+        raise ValueError(f"startsAt {quoted(text)} is no RFC 3339 time") from error
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _without_contradictions(requests: list[Request]) -> list[Request]:
-    asked: defaultdict[Model, set[tuple[Action, int | None]]] = defaultdict(set)
-    for request in requests:
-        if request.decision is not None and request.note is None:
-            asked[request.decision.model].add((request.decision.action, request.decision.recommended_k))
-    return [_settled(request, asked) for request in requests]
+def _without_contradictions(alerts: list[EvaluatedAlert]) -> list[EvaluatedAlert]:
+    requested: defaultdict[ModelKey, set[tuple[AlertAction, int | None]]] = defaultdict(set)
+    for each in alerts:
+        if each.decision is not None and each.no_action is None:
+            requested[each.decision.model].add((each.decision.action, each.decision.recommended_k))
+    return [
+        each
+        if each.decision is None or each.no_action is not None
+        else _without_contradiction(each, each.decision, requested[each.decision.model])
+        for each in alerts
+    ]
 
 
-def _settled(request: Request, asked: dict[Model, set[tuple[Action, int | None]]]) -> Request:
-    decision = request.decision
-    if decision is None or request.note is not None or len(asked[decision.model]) == 1:
-        return request
-    changes = {(action, k) for action, k in asked[decision.model] if action is not Action.MEASURE}
-    if decision.action is Action.DISABLE or (
-        len(changes) == 1 and (decision.action, decision.recommended_k) in changes
-    ):
-        return request
-    different = sorted(f"{action} (K {k})" if k else action for action, k in asked[decision.model])
-    words = ", ".join(different[:_SHOWN]) + (", ..." if len(different) > _SHOWN else "")
-    disable = any(action is Action.DISABLE for action, _ in changes)
-    outcome = "disable wins" if disable else "none of them is acted upon"
-    if len(changes) == 1 and not disable:
-        outcome = "to measure is not needed first"
-    why = f"one payload asks for {words} for the same model: {outcome}"
-    return replace(request, note=Note(EventKind.SKIPPED, why))
+def _without_contradiction(
+    evaluated: EvaluatedAlert, decision: Decision, requested: set[tuple[AlertAction, int | None]]
+) -> EvaluatedAlert:
+    """Return an alert, without action if it contradicts others.
 
-
-def _without_repeats(requests: list[Request]) -> tuple[Request, ...]:
-    """Leave one request for what several alerts ask for: the same action has several reasons at times."""
-    firing = [r.decision for r in requests if r.decision is not None and r.note is None]
-    longest: dict[tuple[str, ...], Decision] = {}
-    for each in sorted(firing, key=lambda decision: decision.starts_at):
-        longest.setdefault(each.key[:-1], each)
-    kept, repeats = [], []
-    for request in requests:
-        decision = request.decision
-        if decision is None or request.note is not None or longest[decision.key[:-1]] is decision:
-            kept.append(request)
-        else:
-            same_as = longest[decision.key[:-1]].key
-            repeats.append(replace(request, note=Note(EventKind.SKIPPED, _LONGER), same_as=same_as))
-    return (*kept, *repeats)
-
-
-#: The labels of the alert that a line shows.
-_LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "alertname")
-
-
-@dataclass(frozen=True, slots=True)
-class ActEvent:
-    """What became of one alert.
-
-    Attributes:
-        kind: in one word.
-        why: in a sentence.
-        request: the alert, as it was understood.
-        command: the argument list that was or would be run; ``None`` where there is none.
-        exit_code: how the command ended; minus the signal's number if by one, ``None`` where it did not run.
-        output: the end of what it printed.
+    Args:
+        evaluated: the alert.
+        decision: its decision.
+        requested: the actions and K that the payload requests for its model.
     """
+    changes = {(action, k) for action, k in requested if action is not AlertAction.MEASURE}
+    wins = changes == {(decision.action, decision.recommended_k)}
+    if len(requested) == 1 or decision.action is AlertAction.DISABLE or wins:
+        return evaluated
+    different = sorted(f"{action} (K {k})" if k else action for action, k in requested)
+    words = ", ".join(different[:_MAX_LISTED]) + (", ..." if len(different) > _MAX_LISTED else "")
+    if any(action is AlertAction.DISABLE for action, _ in changes):
+        outcome = "disable wins"
+    elif len(changes) == 1:
+        outcome = "to measure is not needed first"
+    else:
+        outcome = "none of them is acted upon"
+    why = f"one payload asks for {words} for the same model: {outcome}"
+    return replace(evaluated, no_action=NoAction(EventKind.SKIPPED, why))
 
-    kind: EventKind
-    why: str
-    request: Request
-    command: tuple[str, ...] | None = None
-    exit_code: int | None = None
-    output: str = ""
 
-    @property
-    def action(self) -> str:
-        """The action as a label of bounded values: ``none`` without one, ``unknown`` for any other."""
-        text = self.request.alert.label("action")
-        return text if text in list(Action) else "unknown" if text else "none"
-
-    def line(self, now: float) -> str:
-        """Return the event as one line of JSON, in ASCII, without a line's end.
-
-        Args:
-            now: Unix seconds.
-        """
-        alert, decision = self.request.alert, self.request.decision
-        time = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        document = {
-            "time": time,
-            "event": str(self.kind),
-            "why": self.why,
-            **{name: alert.label(name)[:LONGEST] for name in _LABELS},
-            "starts_at": decision.starts_at if decision else alert.starts_at[:LONGEST],
-            "command": self.command,
-            "exit_code": self.exit_code,
-            "output": self.output,
-        }
-        return json.dumps(document)
+def _without_repeats(alerts: list[EvaluatedAlert]) -> tuple[EvaluatedAlert, ...]:
+    """Leave one alert of those that request the same: one action can have several reasons."""
+    firing = [each.decision for each in alerts if each.decision is not None and each.no_action is None]
+    longest: dict[tuple[str, ...], Decision] = {}
+    for decision in sorted(firing, key=lambda decision: decision.starts_at):
+        longest.setdefault(decision.key[:-1], decision)
+    kept, repeats = [], []
+    why = "another alert of the same payload asks for the same, and has done so for longer"
+    for each in alerts:
+        own = each.decision
+        if own is None or each.no_action is not None or longest[own.key[:-1]] is own:
+            kept.append(each)
+        else:
+            no_action = NoAction(EventKind.SKIPPED, why)
+            repeats.append(replace(each, no_action=no_action, same_as=longest[own.key[:-1]].key))
+    return (*kept, *repeats)

@@ -1,7 +1,7 @@
-"""Command lines: from a decision to the argument list that carries it out. Pure; nothing is run here.
+"""Commands: from a decision to the argument list that carries it out, and how it is run.
 
-There is no shell anywhere. A value from outside is always one whole argument, or a part of one behind a fixed
-name, and was checked by `decision`.
+No shell is involved. An untrusted value is always one whole argument, or the part of one behind a fixed name,
+and was validated by `decision`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from ...config.values import format_duration
-from .decision import WITH_K, Action, Decision, EventKind, Note, shown
+from .decision import ACTIONS_WITH_K, AlertAction, Decision, EventKind, NoAction, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 #: Prefix of the annotations.
 DOMAIN = "vllm-specdec-exporter"
 
-#: What a command sees of the environment, beside what begins with `PASSED_PREFIX`.
+#: Environment variables that a command gets, besides those with `PASSED_PREFIX`.
 PASSED = ("PATH", "HOME", "LANG")
 PASSED_PREFIX = "VLLM_SPECDEC_"
 
-#: What kubectl needs beside that: where the cluster is, in a pod or by a kubeconfig, or behind a proxy.
+#: What kubectl needs in addition: the API server, from a pod or a kubeconfig, and a proxy.
 _PASSED_TO_KUBECTL = (
     *PASSED,
     "KUBECONFIG",
@@ -42,18 +42,18 @@ _PASSED_TO_KUBECTL = (
     "no_proxy",
 )
 
-#: The actions that a rollout can apply: the others name no K.
-_ROLLED_OUT = WITH_K | {Action.DISABLE}
+#: The actions that a rollout can apply: the others have no K.
+_ROLLED_OUT = ACTIONS_WITH_K | {AlertAction.DISABLE}
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What to run.
+    """A command to run.
 
     Attributes:
         argv: program and arguments.
-        stdin: what it gets on standard input.
-        passed: names of environment variables that it sees, beside those with `PASSED_PREFIX`.
+        stdin: its standard input.
+        passed: names of the environment variables that it gets, besides those with `PASSED_PREFIX`.
     """
 
     argv: tuple[str, ...]
@@ -61,7 +61,7 @@ class Invocation:
     passed: tuple[str, ...] = PASSED
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return what it sees of these variables."""
+        """Return the environment of the command, selected from `variables`."""
         return {
             name: value
             for name, value in variables.items()
@@ -69,28 +69,20 @@ class Invocation:
         }
 
 
-class Executor(Protocol):
-    """Whatever turns decisions into command lines."""
-
-    def invocation(self, decision: Decision) -> Invocation | Note:
-        """Return what to run for a decision, or why nothing is run."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The operator's own program: ``PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``.
+    """The user's program: ``PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``.
 
-    What is absent is an empty argument. The alert comes as JSON on standard input.
+    An absent value is an empty argument. The alert is passed as JSON on standard input.
 
     Attributes:
-        path: the program, absolute.
+        path: the absolute path of the program.
     """
 
     path: str
 
-    def invocation(self, decision: Decision) -> Invocation | Note:
-        """Return what to run for a decision."""
+    def invocation(self, decision: Decision) -> Invocation:
+        """Return the command for a decision."""
         cluster, namespace, model_name = decision.model
         argv = (self.path, str(decision.action), model_name, decision.k_text, namespace, cluster)
         return Invocation(argv, decision.body)
@@ -98,13 +90,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Kubernetes workload that serves a model.
-
-    Attributes:
-        namespace: its namespace.
-        kind: ``deployment`` or ``statefulset``.
-        name: its name.
-    """
+    """A Kubernetes workload that serves a model; `kind` is ``deployment`` or ``statefulset``."""
 
     namespace: str
     kind: str
@@ -117,27 +103,27 @@ class Kubernetes:
 
     Attributes:
         workloads: by model name.
-        context: the context of the kubeconfig, empty for its current one.
-        restart: whether the pod template is annotated instead, which makes a rollout. Actions that name no K
-            have nothing to roll out: they annotate the workload all the same.
+        context: the context of the kubeconfig; empty for its current one.
+        restart: whether to annotate the pod template, which starts a rollout. Actions without a K always
+            annotate the workload.
     """
 
     workloads: Mapping[str, Workload] = field(default_factory=dict)
     context: str = ""
     restart: bool = False
 
-    def invocation(self, decision: Decision) -> Invocation | Note:
-        """Return what to run for a decision, or why nothing is run."""
+    def invocation(self, decision: Decision) -> Invocation | NoAction:
+        """Return the command for a decision, or why there is none."""
         model, namespace = decision.model.model_name, decision.model.namespace
         workload = self.workloads.get(model)
         if workload is None:
-            return Note(EventKind.SKIPPED, f"no --kubernetes.workload is given for model {shown(model)}")
+            return NoAction(EventKind.SKIPPED, f"no --kubernetes.workload is given for model {quoted(model)}")
         if namespace and namespace != workload.namespace:
             why = (
-                f"the alert is of namespace {shown(namespace)}, and --kubernetes.workload has "
+                f"the alert is of namespace {quoted(namespace)}, and --kubernetes.workload has "
                 f"{workload.namespace} for this model"
             )
-            return Note(EventKind.REJECTED, why)
+            return NoAction(EventKind.REJECTED, why)
         context = ("--context", self.context) if self.context else ()
         place = f"{workload.kind}/{workload.name}"
         rolled_out = self.restart and decision.action in _ROLLED_OUT
@@ -147,9 +133,9 @@ class Kubernetes:
 
 
 def annotations_of(decision: Decision) -> dict[str, str | None]:
-    """Return the annotations of a decision; ``None`` takes one away that an earlier decision left.
+    """Return the annotations of a decision; ``None`` removes that of an earlier decision.
 
-    `decided-at` is when the alert began to fire: to write the same decision twice changes nothing.
+    `decided-at` is when the alert began to fire, so that writing a decision twice changes nothing.
     """
     return {
         f"{DOMAIN}/action": str(decision.action),
@@ -173,26 +159,26 @@ def _patch(place: str, decision: Decision) -> tuple[str, ...]:
     return ("patch", place, "--type", "strategic", "--patch", patch)
 
 
-#: How much of the end of the output is kept, in bytes.
-KEPT = 2048
+#: Bytes at the end of the output that are kept.
+KEPT_OUTPUT = 2048
 
-#: Seconds between asking a command to end and killing it.
+#: Seconds between SIGTERM and SIGKILL.
 _GRACE = 1.0
-#: Seconds between two looks whether a command has ended.
-_BEAT = 0.02
+#: Interval at which the process is polled, in seconds.
+_POLL_INTERVAL = 0.02
 _CHUNK = 64 * 1024
-#: Reads behind a command's end; what it left running may write for ever.
+#: Maximum number of reads after a command ended; a process that it left running may write forever.
 _LAST_READS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class CommandOutcome:
-    """How a command ended.
+class CommandResult:
+    """The result of a command.
 
     Attributes:
-        exit_code: minus the signal's number if by one; ``None`` where it did not start.
-        output: the end of what it printed, to both of its outputs.
-        problem: why it failed; empty where it ended with 0.
+        exit_code: negative for a signal; ``None`` if it did not start.
+        output: the last `KEPT_OUTPUT` bytes of its standard output and error.
+        problem: why it failed; empty for exit code 0.
     """
 
     exit_code: int | None
@@ -200,23 +186,23 @@ class CommandOutcome:
     problem: str
 
 
-async def run(invocation: Invocation, seconds: float, variables: Mapping[str, str]) -> CommandOutcome:
-    """Run a command in a process group of its own, without a shell.
+async def run(invocation: Invocation, seconds: float, variables: Mapping[str, str]) -> CommandResult:
+    """Run a command in its own process group, without a shell.
 
-    After `seconds`, or when this is cancelled, the group is asked to end, and killed a second later. What a
-    command leaves running when it ends by itself is left alone.
+    After `seconds`, or when this coroutine is cancelled, the group gets SIGTERM, and SIGKILL a second later.
+    Background processes of a command that ends by itself are not stopped.
 
     Args:
-        invocation: what to run.
-        seconds: how long it may take.
-        variables: the environment to choose from.
+        invocation: the command.
+        seconds: its timeout.
+        variables: the environment from which its own is selected.
     """
     tail = _Tail()
     try:
         try:
             process = _start(invocation, variables, tail.write_end)
-        except (OSError, ValueError) as error:  # the latter for what no argument can hold
-            return CommandOutcome(None, "", f"it cannot be run: {getattr(error, 'strerror', None) or error}")
+        except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
+            return CommandResult(None, "", f"it cannot be run: {getattr(error, 'strerror', None) or error}")
         tail.follow()
         late = False
         try:
@@ -232,12 +218,12 @@ async def run(invocation: Invocation, seconds: float, variables: Mapping[str, st
         tail.close()
     code = process.returncode
     if late:
-        return CommandOutcome(code, output, f"it took longer than {format_duration(seconds)} and was killed")
-    return CommandOutcome(code, output, f"it ended with {code}" if code else "")
+        return CommandResult(code, output, f"it took longer than {format_duration(seconds)} and was killed")
+    return CommandResult(code, output, f"it ended with {code}" if code else "")
 
 
-def _start(invocation: Invocation, variables: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
-    # A file, not a pipe: nobody has to read it for the command to go on.
+def _start(invocation: Invocation, variables: Mapping[str, str], output: BinaryIO) -> subprocess.Popen[bytes]:
+    # A file, not a pipe: writing it never blocks.
     with tempfile.TemporaryFile() as stdin:
         stdin.write(invocation.stdin)
         stdin.seek(0)
@@ -252,12 +238,12 @@ def _start(invocation: Invocation, variables: Mapping[str, str], output: int) ->
 
 
 async def _exit(process: subprocess.Popen[bytes]) -> None:
-    while process.poll() is None:  # noqa: ASYNC110 - the system tells nobody else
-        await asyncio.sleep(_BEAT)
+    while process.poll() is None:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(_POLL_INTERVAL)
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the whole group to end, and kill what is left of it a second later."""
+    """Stop the process group: SIGTERM, then SIGKILL."""
     _signal(process.pid, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_GRACE):
@@ -272,21 +258,22 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 
 class _Tail:
-    """The end of what is written to a pipe."""
+    """Keeps the end of what is written to a pipe."""
 
     def __init__(self) -> None:
-        self._read_end, self.write_end = os.pipe()
+        self._read_end, write_end = os.pipe()
+        self.write_end = os.fdopen(write_end, "wb")
         os.set_blocking(self._read_end, False)
         self._kept = bytearray()
         self._loop = asyncio.get_running_loop()
 
     def follow(self) -> None:
-        """Begin to read, once the command has the other end."""
-        self._close_write_end()
+        """Begin to read, after the command was started with `write_end`."""
+        self.write_end.close()
         self._loop.add_reader(self._read_end, self._read)
 
     def finish(self) -> str:
-        """Return the end of what was written by now."""
+        """Return the end of what has been written so far."""
         for _ in range(_LAST_READS):
             if not self._read():
                 break
@@ -295,11 +282,11 @@ class _Tail:
     def close(self) -> None:
         """Close the pipe."""
         self._loop.remove_reader(self._read_end)
-        self._close_write_end()
+        self.write_end.close()
         os.close(self._read_end)
 
     def _read(self) -> bool:
-        """Read a part; tell whether there was any."""
+        """Read once and return whether there was any data."""
         try:
             chunk = os.read(self._read_end, _CHUNK)
         except BlockingIOError:
@@ -307,10 +294,5 @@ class _Tail:
         if not chunk:
             self._loop.remove_reader(self._read_end)
         self._kept += chunk
-        del self._kept[:-KEPT]
+        del self._kept[:-KEPT_OUTPUT]
         return bool(chunk)
-
-    def _close_write_end(self) -> None:
-        if self.write_end >= 0:
-            os.close(self.write_end)
-            self.write_end = -1

@@ -1,167 +1,225 @@
-"""The runner: takes requests into a bounded queue, and carries them out one at a time."""
+"""The runner: a bounded queue of alerts, handled one at a time."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from . import ledger as statefile
 from . import process
-from .decision import ActEvent, Decision, EventKind, Note
-from .ledger import Limits
-from .process import CommandOutcome
+from .decision import MAX_LABEL_LENGTH, AlertAction, Decision, EvaluatedAlert, EventKind, NoAction
+from .history import Limits, save_state
+from .process import CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from .decision import Key, Request
-    from .ledger import Ledger, State
-    from .process import Executor, Invocation
+    from .decision import DecisionKey
+    from .history import ActionHistory, State
+    from .process import Invocation, Kubernetes, Script
 
-#: Alerts that may wait.
-MOST_WAITING = 100
-#: Seconds that a running command may hold up the end.
-MOST_PATIENCE = 10.0
+#: Maximum number of queued alerts.
+MAX_QUEUED = 100
+#: Seconds that a running command may delay the shutdown.
+MAX_SHUTDOWN_SECONDS = 10.0
+
+#: The labels that an event contains.
+_LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "alertname")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What the runner is told.
+class ActEvent:
+    """The result of one alert.
 
     Attributes:
-        execute: whether commands are run; else it is a rehearsal.
-        executor: what makes command lines of decisions; ``None`` only for a rehearsal.
+        kind: the result in one word.
+        why: the reason in a sentence.
+        evaluated: the alert.
+        command: the argument list that was or would be run; ``None`` without one.
+        exit_code: of the command; negative for a signal, ``None`` if it did not run.
+        output: the end of its output.
+    """
+
+    kind: EventKind
+    why: str
+    evaluated: EvaluatedAlert
+    command: tuple[str, ...] | None = None
+    exit_code: int | None = None
+    output: str = ""
+
+    @property
+    def action(self) -> str:
+        """The action as a label with bounded values: ``none`` without one, ``unknown`` for any other."""
+        text = self.evaluated.alert.label("action")
+        return text if text in list(AlertAction) else "unknown" if text else "none"
+
+    def line(self, now: float) -> str:
+        """Return the event as one line of JSON, in ASCII, without a newline.
+
+        Args:
+            now: Unix seconds.
+        """
+        alert, decision = self.evaluated.alert, self.evaluated.decision
+        time = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        document = {
+            "time": time,
+            "event": str(self.kind),
+            "why": self.why,
+            **{name: alert.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
+            "starts_at": decision.starts_at if decision else alert.starts_at[:MAX_LABEL_LENGTH],
+            "command": self.command,
+            "exit_code": self.exit_code,
+            "output": self.output,
+        }
+        return json.dumps(document)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """The configuration of the runner.
+
+    Attributes:
+        execute: whether commands are run; otherwise it is a dry run.
+        executor: returns the command of a decision; ``None`` only in a dry run.
         timeout: seconds that a command may take.
-        limits: how often something may be done.
-        state_file: where the state outlives the process; ``None`` for nowhere.
+        limits: how often commands may run.
+        state_file: the file that keeps the state across restarts; ``None`` for none.
     """
 
     execute: bool = False
-    executor: Executor | None = None
+    executor: Script | Kubernetes | None = None
     timeout: float = 60.0
     limits: Limits = Limits()
     state_file: Path | None = None
 
 
 class Runner:
-    """Carries requests out, in the order in which they came.
+    """Handles alerts in the order in which they were queued.
 
     Args:
-        settings: what it is told.
-        state: what outlived the last process.
-        tell: gets every event, in another thread: it may block, but raises nothing.
-        complain: gets a line about trouble that is no event.
-        clock: Unix seconds.
-        variables: the environment that commands may see a part of.
+        settings: the configuration.
+        state: the state of the last process.
+        on_event: called with every event, in another thread; it may block and must not raise.
+        on_warning: called with a line about a state file that cannot be written.
+        clock: returns Unix seconds.
+        variables: the environment from which that of commands is selected.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: RunnerSettings,
         state: State,
         *,
-        tell: Callable[[ActEvent], None],
-        complain: Callable[[str], None],
+        on_event: Callable[[ActEvent], None],
+        on_warning: Callable[[str], None],
         clock: Callable[[], float],
         variables: Mapping[str, str],
     ) -> None:
         self._settings = settings
         self._state = replace(state, acted=state.acted.recover(), rehearsed=state.rehearsed.recover())
-        self._tell = tell
-        self._complain = complain
+        self._on_event = on_event
+        self._on_warning = on_warning
         self._clock = clock
         self._variables = variables
-        self._waiting: deque[Request] = deque()
-        self._more = asyncio.Event()
+        self._queue: deque[EvaluatedAlert] = deque()
+        self._changed = asyncio.Event()
         self._stopping = False
-        self._command: asyncio.Future[CommandOutcome] | None = None
+        self._command: asyncio.Future[CommandResult] | None = None
 
-    def offer(self, requests: Iterable[Request]) -> bool:
-        """Take the requests of one payload, all or none; tell whether they were taken.
+    def offer(self, alerts: Iterable[EvaluatedAlert]) -> bool:
+        """Queue the alerts of one payload, all or none, and return whether they were queued.
 
-        A payload larger than the queue is taken when nothing waits. An alert that resolves takes back what
-        still waits for it.
+        A payload larger than the queue is accepted if the queue is empty. An alert that resolves cancels its
+        queued decision.
         """
-        new = tuple(requests)
-        if self._stopping or (self._waiting and len(self._waiting) + len(new) > MOST_WAITING):
+        new = tuple(alerts)
+        if self._stopping or (self._queue and len(self._queue) + len(new) > MAX_QUEUED):
             return False
         resolved = {key for key in map(_resolved_key, new) if key is not None}
         if resolved:
-            self._waiting = deque(_taken_back(request, resolved) for request in self._waiting)
-        self._waiting.extend(new)
-        self._more.set()
+            self._queue = deque(_cancelled(queued, resolved) for queued in self._queue)
+        self._queue.extend(new)
+        self._changed.set()
         return True
 
     async def run(self) -> None:
-        """Carry requests out until `stop`."""
+        """Handle alerts until `stop`."""
         while not self._stopping:
-            while self._waiting and not self._stopping:
-                await self._handle(self._waiting.popleft())
-            self._more.clear()
+            while self._queue and not self._stopping:
+                await self._handle(self._queue.popleft())
+            self._changed.clear()
             if not self._stopping:
-                await self._more.wait()
-        while self._waiting:
-            await self._note(self._waiting.popleft(), EventKind.SKIPPED, "act is stopping")
+                await self._changed.wait()
+        while self._queue:
+            await self._report(ActEvent(EventKind.SKIPPED, "act is stopping", self._queue.popleft()))
 
     async def stop(self) -> None:
-        """Take nothing more, let `run` end, and kill the running command if it takes too long."""
+        """Refuse further alerts, end `run`, and kill the running command if it takes too long."""
         self._stopping = True
-        self._more.set()
+        self._changed.set()
         command = self._command
         if command is not None and not command.done():
-            await asyncio.wait({command}, timeout=min(self._settings.timeout, MOST_PATIENCE))
+            await asyncio.wait({command}, timeout=min(self._settings.timeout, MAX_SHUTDOWN_SECONDS))
             command.cancel()
 
-    async def _handle(self, request: Request) -> None:
-        if request.note is not None:
-            resolved = _resolved_key(request)
+    async def _handle(self, evaluated: EvaluatedAlert) -> None:
+        decision, no_action = evaluated.decision, evaluated.no_action
+        if no_action is not None:
+            resolved = _resolved_key(evaluated)
             if resolved is not None:
-                await self._keep(self._ledger.resolve(resolved))
-            if request.decision is not None and request.same_as is not None:
-                await self._keep(self._ledger.adopt(request.decision.key, request.same_as))
-            await self._note(request, request.note.kind, request.note.why)
+                await self._keep(self._history.resolve(resolved))
+            if decision is not None and evaluated.same_as is not None:
+                await self._keep(self._history.copy_success(decision.key, evaluated.same_as))
+            await self._report(ActEvent(no_action.kind, no_action.why, evaluated))
             return
-        decision = request.decision
-        assert decision is not None  # else the note says why
+        assert decision is not None  # otherwise no_action is set
         found = self._settings.executor.invocation(decision) if self._settings.executor else None
-        if isinstance(found, Note):
-            await self._note(request, found.kind, found.why)
+        if isinstance(found, NoAction):
+            await self._report(ActEvent(found.kind, found.why, evaluated))
             return
         now = self._clock()
-        ledger = self._ledger.tidy(now).saw(decision.key, now)
-        why = ledger.why_not(decision.key, now, self._settings.limits)
+        history = self._history.prune(now).saw(decision.key, now)
+        why = history.reason_against(decision.key, now, self._settings.limits)
         if why:
-            await self._keep(ledger)
-            await self._note(request, EventKind.SKIPPED, why, found)
+            await self._keep(history)
+            argv = found.argv if found else None
+            await self._report(ActEvent(EventKind.SKIPPED, why, evaluated, argv))
         else:
-            await self._act(request, decision, found, ledger.begin(decision.key, now))
+            await self._act(evaluated, decision, found, history.begin(decision.key, now))
 
     async def _act(
-        self, request: Request, decision: Decision, invocation: Invocation | None, ledger: Ledger
+        self,
+        evaluated: EvaluatedAlert,
+        decision: Decision,
+        invocation: Invocation | None,
+        history: ActionHistory,
     ) -> None:
-        """Do it, or say what would be done. The ledger, in which it has begun, is kept first."""
+        """Run the command, or report what would be run. The history, with its begin, is saved first."""
+        argv = invocation.argv if invocation else None
         if not self._settings.execute or invocation is None:
-            await self._keep(ledger.finish(decision.key, succeeded=True))
-            await self._note(request, EventKind.WOULD_ACT, "dry-run: nothing is executed", invocation)
+            await self._keep(history.finish(decision.key, succeeded=True))
+            why = "dry-run: nothing is executed"
+            await self._report(ActEvent(EventKind.WOULD_ACT, why, evaluated, argv))
             return
         before = self._state
-        if not await self._keep(ledger):
+        if not await self._keep(history):
             self._state = before
             why = "nothing is executed that --state.file could not remember"
-            await self._note(request, EventKind.SKIPPED, why, invocation)
+            await self._report(ActEvent(EventKind.SKIPPED, why, evaluated, argv))
             return
-        ending = await self._run(invocation)
-        await self._keep(self._ledger.finish(decision.key, succeeded=not ending.problem))
-        kind = EventKind.FAILED if ending.problem else EventKind.ACTED
-        why = ending.problem or "the command ended with 0"
-        await self._write(ActEvent(kind, why, request, invocation.argv, ending.exit_code, ending.output))
+        result = await self._run(invocation)
+        await self._keep(self._history.finish(decision.key, succeeded=not result.problem))
+        kind = EventKind.FAILED if result.problem else EventKind.ACTED
+        why = result.problem or "the command ended with 0"
+        await self._report(ActEvent(kind, why, evaluated, argv, result.exit_code, result.output))
 
-    async def _run(self, invocation: Invocation) -> CommandOutcome:
+    async def _run(self, invocation: Invocation) -> CommandResult:
         if self._stopping:
-            return CommandOutcome(None, "", "act was stopped before it ran")
+            return CommandResult(None, "", "act was stopped before it ran")
         running = process.run(invocation, self._settings.timeout, self._variables)
         self._command = asyncio.ensure_future(running)
         try:
@@ -169,45 +227,41 @@ class Runner:
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
-            return CommandOutcome(None, "", "it still ran when act was stopped, and was killed")
+            return CommandResult(None, "", "it still ran when act was stopped, and was killed")
         finally:
             self._command = None
 
     @property
-    def _ledger(self) -> Ledger:
+    def _history(self) -> ActionHistory:
         return self._state.acted if self._settings.execute else self._state.rehearsed
 
-    async def _keep(self, ledger: Ledger) -> bool:
-        """Remember a ledger; tell whether it is where it has to be."""
-        if ledger == self._ledger:
+    async def _keep(self, history: ActionHistory) -> bool:
+        """Set the history and return whether it was saved, if a state file is configured."""
+        if history == self._history:
             return True
-        mine = {"acted": ledger} if self._settings.execute else {"rehearsed": ledger}
+        mine = {"acted": history} if self._settings.execute else {"rehearsed": history}
         self._state = replace(self._state, **mine)
         file = self._settings.state_file
         if file is None:
             return True
         try:
-            await asyncio.to_thread(statefile.save, file, self._state)
+            await asyncio.to_thread(save_state, file, self._state)
         except OSError as error:
-            self._complain(f"--state.file {file}: cannot be written: {error.strerror or error}")
+            self._on_warning(f"--state.file {file}: cannot be written: {error.strerror or error}")
             return False
         return True
 
-    async def _note(
-        self, request: Request, kind: EventKind, why: str, invocation: Invocation | None = None
-    ) -> None:
-        await self._write(ActEvent(kind, why, request, invocation.argv if invocation else None))
-
-    async def _write(self, event: ActEvent) -> None:
-        await asyncio.to_thread(self._tell, event)
+    async def _report(self, event: ActEvent) -> None:
+        await asyncio.to_thread(self._on_event, event)
 
 
-def _resolved_key(request: Request) -> Key | None:
-    resolved = request.note is not None and request.note.kind is EventKind.RESOLVED
-    return request.decision.key if resolved and request.decision else None
+def _resolved_key(evaluated: EvaluatedAlert) -> DecisionKey | None:
+    resolved = evaluated.no_action is not None and evaluated.no_action.kind is EventKind.RESOLVED
+    return evaluated.decision.key if resolved and evaluated.decision else None
 
 
-def _taken_back(request: Request, resolved: set[Key]) -> Request:
-    if request.note is not None or request.decision is None or request.decision.key not in resolved:
-        return request
-    return replace(request, note=Note(EventKind.SKIPPED, "the alert resolved while it waited"))
+def _cancelled(queued: EvaluatedAlert, resolved: set[DecisionKey]) -> EvaluatedAlert:
+    """Return a queued alert, without action if it has resolved."""
+    if queued.no_action is not None or queued.decision is None or queued.decision.key not in resolved:
+        return queued
+    return replace(queued, no_action=NoAction(EventKind.SKIPPED, "the alert resolved while it waited"))

@@ -1,18 +1,17 @@
-"""Who may send alerts: a bearer token (RFC 6750) from a file, compared in constant time."""
+"""The HTTP server of `act`: the webhook, protected by a bearer token, health and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import ipaddress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
 
-from . import decision, payload
+from .decision import PayloadError, decode, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,65 +19,39 @@ if TYPE_CHECKING:
 
     from prometheus_client.registry import Collector
 
-    from .decision import Request
+    from .decision import EvaluatedAlert
 
 
-_LONGEST = 64 * 1024
+#: Maximum size of a payload in bytes.
+MAX_PAYLOAD_BYTES = 1024 * 1024
+#: Seconds that a client may take to send it.
+_READ_TIMEOUT = 30.0
+_MAX_TOKEN_BYTES = 64 * 1024
 
 
 class TokenError(Exception):
-    """A token file that holds no usable token. The message is one line that says why."""
+    """A token file without a valid token. The message is one line with the reason."""
 
 
-class TokenFile:
-    """The token in a file, read anew when the file changes.
-
-    Args:
-        path: the file; its content without the white space around it is the token.
+def read_token(path: Path) -> bytes:
+    """Return the bearer token (RFC 6750) in a file: its content without surrounding white space.
 
     Raises:
-        TokenError: it cannot be read, or holds no token.
+        TokenError: the file cannot be read, or does not contain one word of printable ASCII.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._token = b""
-        self._refresh()
-
-    def accepts(self, header: str) -> bool:
-        """Tell whether the value of an Authorization header carries the token.
-
-        Raises:
-            TokenError: the file changed to something that holds no usable token; then nobody is accepted.
-        """
-        self._refresh()
-        scheme, _, credentials = header.partition(" ")
-        given = credentials.strip().encode("utf-8", "surrogateescape")
-        return hmac.compare_digest(given, self._token) and scheme.lower() == "bearer"
-
-    def _refresh(self) -> None:
-        try:
-            found = self._path.stat()
-            stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if stamp == self._seen:
-                return
-            with self._path.open("rb") as stream:
-                body = stream.read(_LONGEST + 1)
-        except OSError as error:
-            self._seen = None
-            msg = f"cannot be read: {error.strerror}"
-            raise TokenError(msg) from error
-        token = body.strip()
-        if not token or len(body) > _LONGEST or not all(0x21 <= byte <= 0x7E for byte in token):
-            self._seen = None
-            msg = "holds no token: one word of printable ASCII is expected"
-            raise TokenError(msg)
-        self._token, self._seen = token, stamp
+    try:
+        with path.open("rb") as stream:
+            body = stream.read(_MAX_TOKEN_BYTES + 1)
+    except OSError as error:
+        raise TokenError(f"cannot be read: {error.strerror}") from error
+    token = body.strip()
+    if not token or len(body) > _MAX_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise TokenError("holds no token: one word of printable ASCII is expected")
+    return token
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address to listen on is for this machine alone; an empty one is for all."""
+    """Return whether only this machine can connect to a listen address; an empty one is for all."""
     if host.lower() == "localhost":
         return True
     try:
@@ -87,85 +60,83 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-#: The largest payload that is taken, in bytes.
-MOST_BYTES = 1024 * 1024
-#: Seconds that a client may take to send it.
-_PATIENCE = 30.0
+class WebhookReceiver:
+    """The endpoints. Alerts need the token; health and metrics do not.
 
-
-@dataclass(frozen=True, slots=True)
-class Receiver:
-    """What stands behind the server.
-
-    Attributes:
-        offer: takes the requests of one payload, all or none, and tells whether it did.
-        token: who may send alerts; ``None`` for everybody who can reach the server.
-        metrics: what `/metrics` shows.
-        complain: gets a line about a token file that cannot be used.
+    Args:
+        offer: queues the alerts of one payload, all or none, and returns whether it did.
+        token_file: the file with the token, read at each request; ``None`` to accept every client.
+        metrics: the metrics of `/metrics`.
+        on_warning: called with a line about a token file that cannot be used.
     """
 
-    offer: Callable[[tuple[Request, ...]], bool]
-    token: TokenFile | None
-    metrics: Collector
-    complain: Callable[[str], None]
+    def __init__(
+        self,
+        offer: Callable[[tuple[EvaluatedAlert, ...]], bool],
+        token_file: Path | None,
+        metrics: Collector,
+        on_warning: Callable[[str], None],
+    ) -> None:
+        self._offer = offer
+        self._token_file = token_file
+        self._metrics = metrics
+        self._on_warning = on_warning
 
+    def create_app(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
+        registry = CollectorRegistry()
+        registry.register(self._metrics)
+        app.router.add_post("/", self._receive)
+        app.router.add_post("/alerts", self._receive)
+        app.router.add_get("/-/healthy", _healthy)
+        app.router.add_get("/-/ready", _ready)
+        app.router.add_get("/metrics", make_aiohttp_handler(registry))
+        return app
 
-RECEIVER: web.AppKey[Receiver] = web.AppKey("receiver")
-
-
-def create_app(receiver: Receiver) -> web.Application:
-    """Return the application: alerts need the token, health and metrics do not."""
-    app = web.Application(client_max_size=MOST_BYTES)
-    app[RECEIVER] = receiver
-    registry = CollectorRegistry()
-    registry.register(receiver.metrics)
-    app.router.add_post("/", _take)
-    app.router.add_post("/alerts", _take)
-    app.router.add_get("/-/healthy", _healthy)
-    app.router.add_get("/-/ready", _ready)
-    app.router.add_get("/metrics", make_aiohttp_handler(registry))
-    return app
-
-
-async def _take(request: web.Request) -> web.Response:
-    receiver = request.app[RECEIVER]
-    refusal = _refusal(request, receiver)
-    if refusal is not None:
-        return refusal
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            body = await request.read()
-        alerts = payload.decode(body)
-    except TimeoutError:
-        return _answer(408, "the payload did not come in time")
-    except web.HTTPRequestEntityTooLarge:
-        return _answer(413, f"a payload has at most {MOST_BYTES} bytes")
-    except (ConnectionError, web.RequestPayloadError):
-        return _answer(400, "the payload did not come whole")
-    except payload.PayloadError as error:
-        return _answer(400, str(error))
-    if not receiver.offer(decision.read(alerts)):
-        # Alertmanager sends again what was answered with 5xx.
-        return _answer(503, "too many alerts are waiting already, or act is stopping")
-    return _answer(200, f"{len(alerts)} taken")
-
-
-def _refusal(request: web.Request, receiver: Receiver) -> web.Response | None:
-    """Return the answer to a request that is not even read, ``None`` for one that is."""
-    if "Origin" in request.headers:  # a web page somewhere must not reach what listens on loopback
-        return _answer(403, "browsers are not served")
-    if receiver.token is not None:
+    async def _receive(self, request: web.Request) -> web.Response:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
         try:
-            accepted = receiver.token.accepts(request.headers.get("Authorization", ""))
-        except TokenError as error:
-            receiver.complain(f"--web.token-file {error}; no alerts are taken")
-            return _answer(503, "the token file cannot be used")
-        if not accepted:
-            challenge = {"WWW-Authenticate": 'Bearer realm="vllm-specdec-exporter act"'}
-            return _answer(401, "the bearer token of --web.token-file is needed", challenge)
-    if request.content_type != "application/json" or "Content-Encoding" in request.headers:
-        return _answer(415, "the payload is application/json, not compressed")
-    return None
+            async with asyncio.timeout(_READ_TIMEOUT):
+                body = await request.read()
+            alerts = decode(body)
+        except TimeoutError:
+            return _answer(408, "the payload did not come in time")
+        except web.HTTPRequestEntityTooLarge:
+            return _answer(413, f"a payload has at most {MAX_PAYLOAD_BYTES} bytes")
+        except (ConnectionError, web.RequestPayloadError):
+            return _answer(400, "the payload did not come whole")
+        except PayloadError as error:
+            return _answer(400, str(error))
+        if not self._offer(evaluate(alerts)):
+            # Alertmanager retries after a 5xx response.
+            return _answer(503, "too many alerts are waiting already, or act is stopping")
+        return _answer(200, f"{len(alerts)} taken")
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        """Return the response to a request whose body is not read; ``None`` if it is."""
+        if "Origin" in request.headers:  # a web page must not reach a loopback listener
+            return _answer(403, "browsers are not served")
+        if self._token_file is not None:
+            try:
+                accepted = _has_token(request, read_token(self._token_file))
+            except TokenError as error:
+                self._on_warning(f"--web.token-file {error}; no alerts are taken")
+                return _answer(503, "the token file cannot be used")
+            if not accepted:
+                challenge = {"WWW-Authenticate": 'Bearer realm="vllm-specdec-exporter act"'}
+                return _answer(401, "the bearer token of --web.token-file is needed", challenge)
+        if request.content_type != "application/json" or "Content-Encoding" in request.headers:
+            return _answer(415, "the payload is application/json, not compressed")
+        return None
+
+
+def _has_token(request: web.Request, token: bytes) -> bool:
+    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    given = credentials.strip().encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(given, token) and scheme.lower() == "bearer"
 
 
 async def _healthy(_request: web.Request) -> web.Response:

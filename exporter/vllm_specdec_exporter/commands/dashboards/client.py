@@ -1,4 +1,4 @@
-"""How to reach a Grafana: its address, the token, and whom to trust."""
+"""A client of Grafana's HTTP API."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach a Grafana.
+    """The address and the credentials of a Grafana.
 
     Attributes:
-        url: its address, with the path of a sub-path installation, without a slash behind it.
+        url: its address, with the sub-path if any, without a trailing slash.
         token: of a service account; empty for none.
         ca_file: certificates to trust instead of the system's.
         insecure: whether to accept any certificate.
-        org_id: the organization, where the token does not say it.
+        org_id: the organization; ``None`` for that of the token.
         timeout: seconds that a request may take.
     """
 
@@ -42,21 +42,19 @@ class Connection:
 
 
 def read_token(path: str) -> str:
-    """Return the token in a file, without the white space around it.
+    """Return the token in a file, without surrounding white space.
 
     Raises:
-        ValueError: the file cannot be read, or holds none.
+        ValueError: the file cannot be read, or does not contain one word of ASCII.
     """
     try:
         token = Path(path).read_text("ascii").strip()
     except OSError as error:
-        msg = f"cannot be read: {error.strerror}"
-        raise ValueError(msg) from error
+        raise ValueError(f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         token = ""
     if not token or not all("!" <= character <= "~" for character in token):
-        msg = "does not hold one token: one word of ASCII is expected"
-        raise ValueError(msg)
+        raise ValueError("does not hold one token: one word of ASCII is expected")
     return token
 
 
@@ -64,7 +62,7 @@ def parse_url(text: str) -> str:
     """Return a Grafana's address as `Connection` takes it.
 
     Raises:
-        ValueError: not such an address; the message does not repeat it.
+        ValueError: not a valid address; the message does not contain it.
     """
     try:
         parts = urlsplit(text.strip())
@@ -72,36 +70,34 @@ def parse_url(text: str) -> str:
     except ValueError:
         fine = False
     if not fine or parts.query or parts.fragment or not text.strip().isprintable() or " " in text.strip():
-        msg = "allowed: http://host:port or https://host/sub/path"
-        raise ValueError(msg)
+        raise ValueError("allowed: http://host:port or https://host/sub/path")
     if "@" in parts.netloc:
-        msg = "no user and password here: Grafana is asked with the token of a service account"
-        raise ValueError(msg)
+        raise ValueError("no user and password: Grafana needs the token of a service account")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
 
 
 _MAX_BODY = 32 * 1024 * 1024
 _LONGEST_MESSAGE = 300
-#: How many folders a page of the list has at most, and how many pages are looked at.
+#: Folders per page of the list, and the maximum number of pages.
 _PAGE, _PAGES = 1000, 20
 
 
 class GrafanaError(Exception):
-    """A request failed. `status` is the answer's, 0 where none came that can be Grafana's."""
+    """A request failed. `status` is that of the response, 0 without a response of Grafana."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
 
     @property
-    def everywhere(self) -> bool:
-        """Whether other requests would fail as well: no Grafana, no valid token, a server in trouble."""
+    def fatal(self) -> bool:
+        """Whether further requests would fail as well: no Grafana, no valid token, a server error."""
         return self.status in (0, 401, 407, 429) or self.status >= 500
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of dashboards; `writable` is false where the token is known not to save in it."""
+    """A folder of dashboards; `writable` is false if Grafana reports that the token may not save in it."""
 
     uid: str
     title: str
@@ -109,8 +105,8 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A dashboard as a Grafana has it; `provisioned` where it comes from a file and cannot be saved."""
+class StoredDashboard:
+    """A dashboard in Grafana; `provisioned` if it comes from a file and cannot be saved."""
 
     document: Mapping[str, Any]
     folder_uid: str
@@ -121,7 +117,7 @@ class Grafana:
     """One Grafana. Use as an async context manager.
 
     Raises:
-        ValueError: certificates that cannot be used.
+        ValueError: the certificates cannot be used.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -155,28 +151,28 @@ class Grafana:
             await self._session.close()
 
     async def version(self) -> str:
-        """Return the version; empty where Grafana keeps it to itself.
+        """Return the version; empty if Grafana hides it.
 
         Raises:
             GrafanaError: there is no Grafana at the address.
         """
         found = await self._request("GET", "/api/health")
         if "database" not in found:
-            raise self._error("something answers, but it is no Grafana; give the address of its start page")
+            raise self._error("the server is no Grafana; give the address of Grafana's start page")
         return self._clean(str(found.get("version") or ""))
 
     async def folder(self, uid: str) -> Folder | None:
-        """Return the folder of that uid; ``None`` where there is none that the token may see."""
+        """Return the folder with this uid; ``None`` if the token cannot see one."""
         try:
             return _folder(await self._request("GET", f"/api/folders/{uid}"))
         except GrafanaError as error:
-            # An editor's token may not ask for a folder that is not there: 403 instead of 404.
+            # With an editor's token, the response for a missing folder is 403 instead of 404.
             if error.status in (403, 404):
                 return None
             raise
 
     async def folders(self) -> list[Folder]:
-        """Return the folders at the top that the token may see."""
+        """Return the top-level folders that the token can see."""
         found: list[Folder] = []
         for page in range(1, _PAGES + 1):
             listed = await self._request("GET", f"/api/folders?limit={_PAGE}&page={page}", kind=list)
@@ -186,12 +182,12 @@ class Grafana:
         return found
 
     async def create_folder(self, title: str, uid: str) -> Folder:
-        """Make a folder; with an empty `uid`, Grafana chooses one."""
+        """Create a folder; with an empty `uid`, Grafana chooses one."""
         body = {"title": title, **({"uid": uid} if uid else {})}
         return _folder(await self._request("POST", "/api/folders", body))
 
-    async def dashboard(self, uid: str) -> Stored | None:
-        """Return the dashboard of that uid, ``None`` where there is none."""
+    async def dashboard(self, uid: str) -> StoredDashboard | None:
+        """Return the dashboard with this uid; ``None`` if there is none."""
         try:
             found = await self._request("GET", f"/api/dashboards/uid/{uid}")
         except GrafanaError as error:
@@ -200,13 +196,13 @@ class Grafana:
             raise
         document, meta = found.get("dashboard"), found.get("meta")
         if not (isinstance(document, dict) and isinstance(meta, dict)):
-            raise self._error(f"the answer about {uid} has another form than Grafana's")
-        return Stored(document, str(meta.get("folderUid") or ""), bool(meta.get("provisioned")))
+            raise self._error(f"unexpected JSON for the dashboard {uid}")
+        return StoredDashboard(document, str(meta.get("folderUid") or ""), bool(meta.get("provisioned")))
 
     async def save(
         self, document: Mapping[str, Any], folder_uid: str, message: str, *, overwrite: bool
     ) -> str:
-        """Save a dashboard and return the uid under which Grafana has it now."""
+        """Save a dashboard and return its uid in Grafana."""
         saved = await self._request(
             "POST",
             "/api/dashboards/db",
@@ -220,11 +216,11 @@ class Grafana:
         return str(saved.get("uid") or "")
 
     async def set_home(self, uid: str) -> None:
-        """Make a dashboard the organization's home; its other preferences stay (PUT would reset them)."""
+        """Make a dashboard the organization's home. PATCH keeps the other preferences, PUT would not."""
         await self._request("PATCH", "/api/org/preferences", {"homeDashboardUID": uid})
 
     async def _request(self, method: str, path: str, body: object = None, kind: type = dict) -> Any:
-        """Return the JSON of an answer with status 200, an object or what `kind` says."""
+        """Return the JSON of a response with status 200, of type `kind`."""
         seconds = self._connection.timeout
         try:
             async with asyncio.timeout(seconds):
@@ -234,7 +230,7 @@ class Grafana:
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
             raise self._error(_describe(error)) from error
         if not isinstance(found, kind):
-            raise self._error(f"the answer to {method} {path} has another form than Grafana's")
+            raise self._error(f"unexpected JSON in the response to {method} {path}")
         return found
 
     async def _exchange(self, method: str, path: str, body: object) -> Any:
@@ -286,7 +282,7 @@ class Grafana:
         return GrafanaError(self._clean(message), status)
 
     def _clean(self, text: str) -> str:
-        """Return text that may quote a server, as one line without the token."""
+        """Return text of a server as one line without the token."""
         if self._connection.token:
             text = text.replace(self._connection.token, "<secret>")
         text = "".join(c if c.isprintable() else " " for c in text)

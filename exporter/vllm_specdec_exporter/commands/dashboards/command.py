@@ -1,4 +1,4 @@
-"""`dashboards`: the Grafana dashboards, to look at, as files, or straight into a Grafana."""
+"""`dashboards`: list the Grafana dashboards, write them to files, or save them in a Grafana."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ...config.options import ConfigError, Option, add_flags, gather
-from ...config.values import boolean, duration, file, mask_url
+from ...config.values import boolean, duration, file, mask_url, whole_number
 from ...publish.wording import printable, wrap
-from . import files as bundle
 from .client import Connection, Grafana, GrafanaError, parse_url, read_token
 from .files import (
     FOLDER,
     HOME,
-    BundleError,
+    RUNBOOKS,
     Dashboard,
-    OutputError,
     config_maps,
     dashboard_files,
+    load,
     provider_file,
+    select,
+    with_datasource,
+    with_runbooks,
     write,
 )
-from .push import FolderError, Progress, PushOptions, push
+from .push import FolderError, PushOptions, PushProgress, push
 
 if TYPE_CHECKING:
     import argparse
@@ -38,17 +40,10 @@ _PROGRAM = "vllm-specdec-exporter dashboards"
 # Exit codes.
 FINE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 4
 
-#: RFC 1123 label: a namespace of Kubernetes.
+#: A Kubernetes namespace: an RFC 1123 label.
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 _DATASOURCE = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-
-
-def _organization(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) > 0):
-        msg = "allowed: a whole number from 1 up"
-        raise ValueError(msg)
-    return int(text)
 
 
 #: How to reach a Grafana.
@@ -68,13 +63,13 @@ OPTIONS = (
         "Accept any certificate of Grafana (true or false).",
         metavar="BOOL",
     ),
-    Option("grafana.org-id", _organization, None, "Organization. Default: the token's.", metavar="ID"),
+    Option("grafana.org-id", whole_number(1), None, "Organization. Default: the token's.", metavar="ID"),
     Option("grafana.timeout", duration(0.1), "30s", "Time that one request may take.", metavar="DURATION"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `dashboards`."""
+    """Add the flags of `dashboards` to `parser`."""
     parser.epilog = (
         "Without --out and --push, the dashboards are listed. Exit codes: "
         f"{FINE} fine; {REFUSED} Grafana refused something, which is named; {USAGE} bad usage, or a file "
@@ -120,25 +115,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--force", action="store_true", help="Overwrite files that are not ours.")
     group = parser.add_argument_group("into a Grafana")
     group.add_argument("--push", metavar="URL", help="Save them in the Grafana at this address.")
-    group.add_argument("--dry-run", action="store_true", help="Only tell what --push would do.")
+    group.add_argument("--dry-run", action="store_true", help="Only print what --push would do.")
     add_flags(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     """List, write or push the dashboards, and return the exit code."""
     _check(args)
-    try:
-        names = [name.strip() for text in args.select for name in text.split(",")]
-        dashboards = bundle.select(bundle.load(args.source), names)
-        if args.datasource:
-            dashboards = tuple(bundle.with_datasource(one, args.datasource) for one in dashboards)
-        if args.runbooks:
-            dashboards = tuple(bundle.with_runbooks(one, args.runbooks) for one in dashboards)
-    except BundleError as error:
-        raise ConfigError(str(error)) from error
+    names = [name.strip() for text in args.select for name in text.split(",")]
+    dashboards = select(load(args.source), names)
+    if args.datasource:
+        dashboards = tuple(with_datasource(one, args.datasource) for one in dashboards)
+    if args.runbooks:
+        dashboards = tuple(with_runbooks(one, args.runbooks) for one in dashboards)
     if args.home and not any(dashboard.uid == HOME for dashboard in dashboards):
-        msg = f"--home: {HOME} is not among the dashboards selected"
-        raise ConfigError(msg)
+        raise ConfigError(f"--home: {HOME} is not among the dashboards selected")
     if args.out is not None:
         return _write(dashboards, args)
     if args.push is not None:
@@ -148,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise ConfigError where flags do not go together, or have values that nothing takes."""
+    """Raise ConfigError for flags that contradict each other, and for invalid values."""
     needs = (
         ("--provisioning", args.provisioning, "--out", args.out),
         ("--path", args.path, "--provisioning", args.provisioning),
@@ -161,31 +152,26 @@ def _check(args: argparse.Namespace) -> None:
     )
     for flag, given, needed, there in needs:
         if given is not None and there is None:
-            msg = f"{flag}: needs {needed}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{flag}: needs {needed}")
     if args.push is None and any(getattr(args, option.name, None) is not None for option in OPTIONS):
-        msg = "--grafana.*: needs --push"
-        raise ConfigError(msg)
+        raise ConfigError("--grafana.*: needs --push")
     for one, other, both in (
         ("--out", "--push", args.out is not None and args.push is not None),
         ("--configmaps", "--provisioning", args.configmaps is not None and args.provisioning is not None),
     ):
         if both:
-            msg = f"{one} and {other}: give one of them"
-            raise ConfigError(msg)
+            raise ConfigError(f"{one} and {other}: give one of them")
     for flag, text, form, allowed in (
         ("--configmaps", args.configmaps, _NAMESPACE, "a namespace of Kubernetes: a-z, 0-9 and -"),
         ("--datasource", args.datasource, _DATASOURCE, "the uid of a data source, which is in its address"),
         ("--runbooks", args.runbooks, _ADDRESS, "an address that begins with http:// or https://"),
     ):
         if text is not None and not form.fullmatch(text):
-            msg = f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}")
     if not args.folder.strip() or not args.folder.isprintable() or "/" in args.folder:
-        msg = (
+        raise ConfigError(
             f"--folder {json.dumps(args.folder)}: allowed: the title of a folder at the top, without a slash"
         )
-        raise ConfigError(msg)
 
 
 def _list(dashboards: tuple[Dashboard, ...]) -> None:
@@ -205,19 +191,15 @@ def _list(dashboards: tuple[Dashboard, ...]) -> None:
 def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     out: Path = args.out
     seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
-    try:
-        if args.configmaps is not None:
-            wanted = config_maps(dashboards, out, args.configmaps, args.folder)
-        else:
-            wanted = dashboard_files(dashboards, out)
-        if args.provisioning is not None:
-            wanted.append(provider_file(args.provisioning, seen_at, args.folder))
-        for written, verdict in write(wanted, force=args.force):
-            print(f"{verdict:<9}  {written.path}")
-    except OutputError as error:
-        msg = f"--out {json.dumps(str(out), ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
-    _remark_runbooks(dashboards)
+    if args.configmaps is not None:
+        wanted = config_maps(dashboards, out, args.configmaps, args.folder)
+    else:
+        wanted = dashboard_files(dashboards, out)
+    if args.provisioning is not None:
+        wanted.append(provider_file(args.provisioning, seen_at, args.folder))
+    for written, result in write(wanted, force=args.force):
+        print(f"{result:<9}  {written.path}")
+    _hint_runbooks(dashboards)
     if args.configmaps is not None:
         _hint(f"next: kubectl apply --server-side -f {out} (only ConfigMaps may be in there)")
     elif args.provisioning is not None:
@@ -230,9 +212,9 @@ def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
 
 def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     connection = _connection(args.push, gather(OPTIONS, vars(args), os.environ, None)[0])
-    wish = PushOptions(connection.url, args.folder, args.home, args.dry_run)
-    progress = Progress([dashboard.uid for dashboard in dashboards])
-    _remark_runbooks(dashboards)
+    options = PushOptions(connection.url, args.folder, args.home, args.dry_run)
+    progress = PushProgress([dashboard.uid for dashboard in dashboards])
+    _hint_runbooks(dashboards)
     if connection.token and connection.url.startswith("http:") and not _is_local(connection.url):
         _hint(f"{_PROGRAM}: warning: the token goes over http, unencrypted")
     try:
@@ -242,16 +224,16 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
 
     async def work() -> bool:
         async with grafana:
-            return await push(grafana, dashboards, wish, progress, _tell)
+            return await push(grafana, dashboards, options, progress, _log)
 
-    dry = "dry run, nothing was saved: " if wish.dry_run else ""
+    dry = "dry run, nothing was saved: " if options.dry_run else ""
     try:
         fine = asyncio.run(work())
     except (GrafanaError, FolderError) as error:
         print(f"{_PROGRAM}: error: {connection.url}: {printable(str(error))}", file=sys.stderr)
         print(f"{_PROGRAM}: {dry}{progress.words}", file=sys.stderr)
         return UNREACHABLE if isinstance(error, GrafanaError) else REFUSED
-    except (KeyboardInterrupt, BrokenPipeError):  # nobody listens any more, but what is half done is told
+    except (KeyboardInterrupt, BrokenPipeError):
         print(f"{_PROGRAM}: interrupted\n{_PROGRAM}: {dry}{progress.words}", file=sys.stderr)
         raise
     print(f"{dry}{progress.words}", file=sys.stdout if fine else sys.stderr)
@@ -259,14 +241,14 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
 
 
 def _hint(text: str) -> None:
-    """Tell something beside the result."""
+    """Print a line to standard error."""
     print(text, file=sys.stderr)
 
 
-def _remark_runbooks(dashboards: tuple[Dashboard, ...]) -> None:
-    """Tell that alerts link nowhere yet."""
-    if any(bundle.RUNBOOKS.encode() in dashboard.body for dashboard in dashboards):
-        _hint(f"alerts link to {bundle.RUNBOOKS}; --runbooks URL makes that yours")
+def _hint_runbooks(dashboards: tuple[Dashboard, ...]) -> None:
+    """Print a hint if the runbook links are still the default."""
+    if any(RUNBOOKS.encode() in dashboard.body for dashboard in dashboards):
+        _hint(f"alerts link to {RUNBOOKS}; --runbooks URL makes that yours")
 
 
 def _is_local(url: str) -> bool:
@@ -277,14 +259,14 @@ def _connection(url: str, values: Mapping[str, object]) -> Connection:
     try:
         address = parse_url(url)
     except ValueError as error:
-        msg = f"--push {json.dumps(mask_url(url), ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--push {json.dumps(mask_url(url), ensure_ascii=False)}: {error}") from error
     token_file = values["grafana.token-file"]
     try:
         token = read_token(str(token_file)) if token_file else ""
     except ValueError as error:
-        msg = f"--grafana.token-file {json.dumps(token_file, ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"--grafana.token-file {json.dumps(token_file, ensure_ascii=False)}: {error}"
+        ) from error
     org_id, timeout = values["grafana.org-id"], values["grafana.timeout"]
     assert isinstance(org_id, int | None)
     assert isinstance(timeout, float)
@@ -298,5 +280,5 @@ def _connection(url: str, values: Mapping[str, object]) -> Connection:
     )
 
 
-def _tell(line: str) -> None:
+def _log(line: str) -> None:
     print(printable(line), flush=True)

@@ -1,4 +1,4 @@
-"""The bundle: which dashboards there are, what each answers, and the default data source in them."""
+"""The dashboards, and the files that they are written to: JSON, a Grafana provider, ConfigMaps."""
 
 from __future__ import annotations
 
@@ -13,27 +13,24 @@ import yaml
 
 from ...config import files
 from ...config.files import read_yaml
+from ...config.options import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
 PREFIX = "vllm-specdec-"
-#: Where links to runbooks lead unless told otherwise.
+#: Address of the runbooks that alerts link to by default.
 RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks"
-#: The dashboard to begin with.
+#: The uid of the main dashboard.
 HOME = f"{PREFIX}payoff"
 
-#: In which order they are told of; others behind them.
+#: The order in which they are listed; others follow.
 ORDER = ("payoff", "acceptance", "cost", "load", "compare", "requests", "exporter")
-#: Their files: beside the package when installed, or in the source tree.
+#: Their folder: in the installed package, or in the source tree.
 _FOLDERS = (Path(__file__).parents[2] / "dashboards", Path(__file__).parents[4] / "dashboards" / "json")
-#: What Grafana takes as the uid of a dashboard; it is the name of a file, too.
+#: A uid that Grafana accepts; it is also the name of a file.
 _UID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-
-
-class BundleError(Exception):
-    """Dashboards that cannot be used. The message is one line that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +39,10 @@ class Dashboard:
 
     Attributes:
         uid: its identifier in every Grafana.
-        title: as shown in the list of dashboards.
-        question: what it answers, in one sentence.
+        title: its title in the list of dashboards.
+        question: the first sentence of its description.
         document: Grafana's dashboard model.
-        body: the document as a file.
+        body: the content of its file.
     """
 
     uid: str
@@ -56,7 +53,7 @@ class Dashboard:
 
     @property
     def name(self) -> str:
-        """The uid without what all have in common."""
+        """The uid without the common prefix."""
         return self.uid.removeprefix(PREFIX)
 
     @property
@@ -66,41 +63,40 @@ class Dashboard:
 
 
 def load(folder: Path | None = None) -> tuple[Dashboard, ...]:
-    """Return the dashboards in a folder, the most telling first; without one, those of this package.
+    """Return the dashboards in a folder, or without one those of this package; the main one first.
 
     Raises:
-        BundleError: there are none, or a file is not one.
+        ConfigError: there are none, or a file is not a dashboard.
     """
     found = folder or next((candidate for candidate in _FOLDERS if candidate.is_dir()), _FOLDERS[0])
     dashboards = [_read(path) for path in sorted(found.glob("*.json"))]
     if not dashboards:
-        msg = f"there are no dashboards (*.json) in {found}"
-        raise BundleError(msg)
+        raise ConfigError(f"there are no dashboards (*.json) in {found}")
     if len({dashboard.uid for dashboard in dashboards}) < len(dashboards):
-        msg = f"two dashboards in {found} have the same uid"
-        raise BundleError(msg)
+        raise ConfigError(f"two dashboards in {found} have the same uid")
     return tuple(sorted(dashboards, key=_rank))
 
 
 def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashboard, ...]:
-    """Return those of these names or uids, in the order of the bundle; without names, all.
+    """Return the dashboards with these names or uids, in their order; without names, all.
 
     Raises:
-        BundleError: a name that none has.
+        ConfigError: a name is unknown.
     """
     for name in names:
         if not any(name in (dashboard.name, dashboard.uid) for dashboard in dashboards):
             known = ", ".join(dashboard.name for dashboard in dashboards)
-            msg = f"no dashboard is called {json.dumps(name, ensure_ascii=False)}; known: {known}"
-            raise BundleError(msg)
+            raise ConfigError(
+                f"no dashboard is called {json.dumps(name, ensure_ascii=False)}; known: {known}"
+            )
     return tuple(d for d in dashboards if not names or d.name in names or d.uid in names)
 
 
 def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
-    """Return the dashboard with another data source picked at first; its variable `datasource` says which.
+    """Return the dashboard with another default of its variable `datasource`.
 
     Raises:
-        BundleError: it has no such variable.
+        ConfigError: it has no such variable.
     """
     document = copy.deepcopy(dict(dashboard.document))
     variables = [
@@ -109,15 +105,14 @@ def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
         if variable.get("type") == "datasource" and variable.get("name") == "datasource"
     ]
     if not variables:
-        msg = f"{dashboard.uid} has no variable datasource, so none can be picked"
-        raise BundleError(msg)
+        raise ConfigError(f"{dashboard.uid} has no variable datasource, so none can be picked")
     variables[0]["current"] = {"text": uid, "value": uid}
     body = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     return replace(dashboard, document=document, body=body.encode())
 
 
 def with_runbooks(dashboard: Dashboard, url: str) -> Dashboard:
-    """Return the dashboard with links to runbooks at an address of your own."""
+    """Return the dashboard with links to runbooks at another address."""
     body = dashboard.body.replace(RUNBOOKS.encode(), json.dumps(url.rstrip("/"))[1:-1].encode())
     return replace(dashboard, document=json.loads(body), body=body)
 
@@ -127,15 +122,14 @@ def _read(path: Path) -> Dashboard:
         body = path.read_bytes()
         document = json.loads(body)
     except OSError as error:
-        msg = f"{path} cannot be read: {error.strerror}"
-        raise BundleError(msg) from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        msg = f"{path} is not JSON: {error}"
-        raise BundleError(msg) from error
+        raise ConfigError(f"{path} is not JSON: {error}") from error
     uid, title = (document.get(key) if isinstance(document, dict) else None for key in ("uid", "title"))
     if not (isinstance(uid, str) and _UID.fullmatch(uid) and isinstance(title, str) and title):
-        msg = f"{path} is no dashboard: it needs a title, and a uid of at most 40 letters, digits, - and _"
-        raise BundleError(msg)
+        raise ConfigError(
+            f"{path} is no dashboard: it needs a title, and a uid of at most 40 letters, digits, - and _"
+        )
     return Dashboard(uid, title, _first_sentence(str(document.get("description") or "")), document, body)
 
 
@@ -147,7 +141,7 @@ def _rank(dashboard: Dashboard) -> tuple[int, str]:
     return (ORDER.index(dashboard.name) if dashboard.name in ORDER else len(ORDER), dashboard.uid)
 
 
-#: The folder in Grafana; its uid is the same however the dashboards get there.
+#: The folder in Grafana, and its uid, for files and for --push.
 FOLDER_UID = "vllm-specdec"
 FOLDER = "vLLM speculative decoding"
 #: A ConfigMap holds at most 1 MiB: https://kubernetes.io/docs/concepts/configuration/configmap/
@@ -156,30 +150,26 @@ _LARGEST = 1024 * 1024
 _MARGIN = 4096
 
 
-class OutputError(Exception):
-    """Files that cannot be written, or must not be. The message is one line that says why."""
-
-
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file to write; `mark` is the uid or name by which an older version of it is known to be ours."""
+class OutputFile:
+    """A file to write; `mark` is the uid or name in it that identifies an older version of it."""
 
     path: Path
     body: bytes
     mark: str
 
 
-def dashboard_files(dashboards: tuple[Dashboard, ...], folder: Path) -> list[File]:
+def dashboard_files(dashboards: tuple[Dashboard, ...], folder: Path) -> list[OutputFile]:
     """Return the dashboards as JSON files."""
-    return [File(folder / dashboard.file, dashboard.body, dashboard.uid) for dashboard in dashboards]
+    return [OutputFile(folder / dashboard.file, dashboard.body, dashboard.uid) for dashboard in dashboards]
 
 
-def provider_file(path: Path, seen_at: str, folder: str) -> File:
-    """Return a dashboard provider: what tells Grafana to load the dashboards that it sees at a path.
+def provider_file(path: Path, seen_at: str, folder: str) -> OutputFile:
+    """Return a dashboard provider: Grafana loads the dashboards of a folder.
 
     Args:
         path: the file.
-        seen_at: the folder with the dashboards, as Grafana's process sees it.
+        seen_at: the path of the folder for Grafana's process.
         folder: title of the folder in Grafana.
     """
     # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
@@ -192,25 +182,26 @@ def provider_file(path: Path, seen_at: str, folder: str) -> File:
         "disableDeletion": False,
         "updateIntervalSeconds": 30,
         "allowUiUpdates": False,
-        # Provisioning replaces $NAME by the environment; $$ is a dollar.
+        # Grafana replaces $NAME by an environment variable, and $$ by a dollar.
         "options": {"path": seen_at.replace("$", "$$"), "foldersFromFilesStructure": False},
     }
     text = "# For Grafana's folder provisioning/dashboards. Written by vllm-specdec-exporter dashboards.\n"
     text += yaml.safe_dump({"apiVersion": 1, "providers": [provider]}, sort_keys=False, allow_unicode=True)
-    return File(path, text.encode(), FOLDER_UID)
+    return OutputFile(path, text.encode(), FOLDER_UID)
 
 
-def config_maps(dashboards: tuple[Dashboard, ...], out: Path, namespace: str, folder: str) -> list[File]:
+def config_maps(
+    dashboards: tuple[Dashboard, ...], out: Path, namespace: str, folder: str
+) -> list[OutputFile]:
     """Return the dashboards as ConfigMaps for the sidecar of Grafana's Helm chart, one each.
 
     Raises:
-        OutputError: a dashboard that is too large for one.
+        ConfigError: a dashboard is too large for one.
     """
     found = []
     for dashboard in dashboards:
         if len(dashboard.body) > _LARGEST - _MARGIN:
-            msg = f"{dashboard.uid}: {len(dashboard.body):,} bytes are too many for a ConfigMap"
-            raise OutputError(msg)
+            raise ConfigError(f"{dashboard.uid}: {len(dashboard.body):,} bytes are too many for a ConfigMap")
         name = dashboard.uid.lower().replace("_", "-").strip("-")
         document = {
             "apiVersion": "v1",
@@ -221,18 +212,18 @@ def config_maps(dashboards: tuple[Dashboard, ...], out: Path, namespace: str, fo
                 "labels": {"app.kubernetes.io/name": "vllm-specdec-exporter", "grafana_dashboard": "1"},
                 "annotations": {"grafana_folder": folder},
             },
-            "data": {dashboard.file: _Text(dashboard.body.decode())},
+            "data": {dashboard.file: dashboard.body.decode()},
         }
         text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
-        found.append(File(out / f"{dashboard.uid}.yaml", text.encode(), name))
+        found.append(OutputFile(out / f"{dashboard.uid}.yaml", text.encode(), name))
     return found
 
 
-def write(wanted: list[File], *, force: bool) -> list[tuple[File, str]]:
-    """Write the files, and return what became of each: `written`, `replaced` or `unchanged`.
+def write(wanted: list[OutputFile], *, force: bool) -> list[tuple[OutputFile, str]]:
+    """Write the files, and return the result of each: `written`, `replaced` or `unchanged`.
 
     Raises:
-        OutputError: a file that is there is not ours, without `force`; or one cannot be written.
+        ConfigError: another file is in the way, without `force`; or a file cannot be written.
     """
     verdicts = [(file, _verdict(file, force=force)) for file in wanted]
     done: list[str] = []
@@ -244,30 +235,27 @@ def write(wanted: list[File], *, force: bool) -> list[tuple[File, str]]:
             files.write(file.path, file.body)
         except OSError as error:
             before = f"; written before: {', '.join(done)}" if done else ""
-            msg = f"{file.path} cannot be written: {error.strerror}{before}"
-            raise OutputError(msg) from error
+            raise ConfigError(f"{file.path} cannot be written: {error.strerror}{before}") from error
         done.append(str(file.path))
     return verdicts
 
 
-def _verdict(file: File, *, force: bool) -> str:
+def _verdict(file: OutputFile, *, force: bool) -> str:
     try:
         there = file.path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return "written"
     except OSError as error:
-        msg = f"{file.path} is in the way: {error.strerror}"
-        raise OutputError(msg) from error
+        raise ConfigError(f"{file.path} is in the way: {error.strerror}") from error
     if there == file.body:
         return "unchanged"
     if not force and _mark(there, yaml_like=file.path.suffix != ".json") != file.mark:
-        msg = f"{file.path} is there already and is not ours; move it, or give --force"
-        raise OutputError(msg)
+        raise ConfigError(f"{file.path} is there already and is not ours; move it, or give --force")
     return "replaced"
 
 
 def _mark(body: bytes, *, yaml_like: bool) -> str:
-    """Return by which name a file says that it is ours: uid, provider or ConfigMap; empty if by none."""
+    """Return the uid of a dashboard, or the name of a provider or ConfigMap; empty for another file."""
     try:
         document = read_yaml(body) if yaml_like else json.loads(body)
         if not yaml_like:
@@ -279,18 +267,12 @@ def _mark(body: bytes, *, yaml_like: bool) -> str:
         return ""
 
 
-class _Text(str):
-    """Text that is shown as lines in YAML."""
-
-    __slots__ = ()
-
-
 class _Dumper(yaml.SafeDumper):
-    """Writes `_Text` as a literal block."""
+    """Writes text of several lines as a literal block."""
 
 
-def _represent(dumper: _Dumper, text: _Text) -> Any:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+def _represent(dumper: _Dumper, text: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(_Text, _represent)
+_Dumper.add_representer(str, _represent)

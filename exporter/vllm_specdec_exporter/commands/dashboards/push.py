@@ -1,4 +1,4 @@
-"""From the bundle to a Grafana: what is new there, changed, unchanged or refused; each told as it happens."""
+"""Saves dashboards in a Grafana and reports each as new, changed, unchanged or refused."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ from .files import FOLDER, FOLDER_UID, HOME
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .client import Grafana, Stored
+    from .client import Grafana, StoredDashboard
     from .files import Dashboard
 
 _EDITOR = " (the service account needs the role Editor, or Edit on the folder)"
 
 
-#: What becomes of a dashboard.
+#: The results of a dashboard.
 WORDS = NEW, CHANGED, UNCHANGED, REFUSED = "new", "changed", "unchanged", "refused"
 
 
 class FolderError(Exception):
-    """The folder cannot be used, and so nothing was pushed. The message is one line that says why."""
+    """The folder cannot be used, so nothing was pushed. The message is one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """What is asked for: the folder's title, whether to make the home, whether to change anything at all."""
+    """The options of a push.
+
+    Attributes:
+        url: Grafana's address, for messages.
+        folder: title of the folder.
+        home: whether to make the main dashboard the organization's home.
+        dry_run: whether nothing is changed.
+    """
 
     url: str
     folder: str = FOLDER
@@ -38,13 +45,13 @@ class PushOptions:
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far it came: what became of each dashboard.
+class PushProgress:
+    """The progress of a push.
 
     Attributes:
-        waiting: those that nothing became of yet.
-        underway: the one of them that is being saved; if that is cut off, nobody knows whether it was.
-        done: the others, by what became of them.
+        waiting: uids without a result yet.
+        underway: the one that is being saved; after an interruption its result is unknown.
+        done: the other uids by result.
     """
 
     waiting: list[str]
@@ -53,7 +60,7 @@ class Progress:
 
     @property
     def words(self) -> str:
-        """All of it in one line."""
+        """The progress in one line."""
         found = [f"{len(uids)} {word}" for word, uids in self.done.items() if uids]
         if self.underway:
             found.append(f"not known whether saved: {self.underway}")
@@ -66,43 +73,43 @@ class Progress:
 async def push(
     grafana: Grafana,
     dashboards: Sequence[Dashboard],
-    wish: PushOptions,
-    progress: Progress,
-    tell: Callable[[str], None],
+    options: PushOptions,
+    progress: PushProgress,
+    log: Callable[[str], None],
 ) -> bool:
-    """Push dashboards, and return whether Grafana took all that was asked of it.
+    """Push dashboards, and return whether Grafana accepted everything.
 
     Args:
-        grafana: where to.
-        dashboards: what.
-        wish: how.
-        progress: gets what became of each, also where this ends with an exception.
-        tell: takes lines for people.
+        grafana: the client.
+        dashboards: the dashboards.
+        options: the options.
+        progress: is updated, also if this raises.
+        log: is called with each line of output.
 
     Raises:
-        FolderError: Grafana does not let the token use the folder.
-        GrafanaError: Grafana cannot be reached, or not any more.
+        FolderError: the folder cannot be used.
+        GrafanaError: Grafana cannot be reached.
     """
     version = await grafana.version()
-    tell(f"Grafana {version} at {wish.url}".replace("  ", " "))
-    folder = await _folder(grafana, wish, tell)
+    log(f"Grafana {version} at {options.url}".replace("  ", " "))
+    folder = await _folder(grafana, options, log)
     for dashboard in dashboards:
         try:
-            word, detail = await _push_one(grafana, dashboard, folder, wish, progress)
+            word, detail = await _push_one(grafana, dashboard, folder, options, progress)
         except GrafanaError as error:
-            if error.everywhere:
+            if error.fatal:
                 raise
             word, detail = REFUSED, _why(error)
         progress.underway = ""
         progress.waiting.remove(dashboard.uid)
         progress.done[word].append(dashboard.uid)
-        tell(f"  {word:<9}  {dashboard.uid}{detail and f': {detail}'}")
-    home_set = not wish.home or await _set_home(grafana, wish, progress, tell)
+        log(f"  {word:<9}  {dashboard.uid}{detail and f': {detail}'}")
+    home_set = not options.home or await _set_home(grafana, options, progress, log)
     return home_set and not progress.done[REFUSED]
 
 
-def differs(stored: Stored, dashboard: Dashboard, folder_uid: str) -> bool:
-    """Tell whether a stored dashboard is another than ours, or elsewhere; Grafana's own counters aside."""
+def differs(stored: StoredDashboard, dashboard: Dashboard, folder_uid: str) -> bool:
+    """Return whether a stored dashboard has another content or folder; its id and version are ignored."""
 
     def essence(document: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in document.items() if key not in ("id", "version")}
@@ -110,53 +117,56 @@ def differs(stored: Stored, dashboard: Dashboard, folder_uid: str) -> bool:
     return stored.folder_uid != folder_uid or essence(stored.document) != essence(dashboard.document)
 
 
-async def _folder(grafana: Grafana, wish: PushOptions, tell: Callable[[str], None]) -> Folder | None:
-    """Return the folder to push to, made where it is missing; ``None`` where a dry run would make it."""
-    usual = wish.folder == FOLDER
-    quoted = json.dumps(wish.folder, ensure_ascii=False)
+async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], None]) -> Folder | None:
+    """Return the folder, created if it is missing; ``None`` if a dry run would create it."""
+    usual = options.folder == FOLDER
+    quoted = json.dumps(options.folder, ensure_ascii=False)
     try:
         found = await grafana.folder(FOLDER_UID) if usual else None
         if found is None:
-            named = [folder for folder in await grafana.folders() if folder.title == wish.folder]
+            named = [folder for folder in await grafana.folders() if folder.title == options.folder]
             if len(named) > 1:
                 uids = ", ".join(folder.uid for folder in named)
-                msg = f"several folders are called {quoted} ({uids}); rename one, or give --folder"
-                raise FolderError(msg)
+                raise FolderError(
+                    f"several folders are called {quoted} ({uids}); rename one, or give --folder"
+                )
             found = named[0] if named else None
         if found is not None:
-            tell(f"folder {quoted} ({found.uid})")
+            log(f"folder {quoted} ({found.uid})")
             if not found.writable:
-                msg = f"the token may not save in the folder {quoted}{_EDITOR}"
-                raise FolderError(msg)
+                raise FolderError(f"the token may not save in the folder {quoted}{_EDITOR}")
             return found
-        if wish.dry_run:
-            tell(f"folder {quoted} would be made")
+        if options.dry_run:
+            log(f"folder {quoted} would be made")
             return None
-        made = await grafana.create_folder(wish.folder, FOLDER_UID if usual else "")
+        made = await grafana.create_folder(options.folder, FOLDER_UID if usual else "")
     except GrafanaError as error:
-        if error.everywhere:
+        if error.fatal:
             raise
         hint = _EDITOR if error.status == 403 else ""
         if error.status in (409, 412):
             hint = " (a folder that the token may not see? it needs Edit on it)"
-        msg = f"the folder {quoted} cannot be used: {error}{hint}"
-        raise FolderError(msg) from error
-    tell(f"folder {quoted} ({made.uid}), made")
+        raise FolderError(f"the folder {quoted} cannot be used: {error}{hint}") from error
+    log(f"folder {quoted} ({made.uid}), made")
     return made
 
 
 async def _push_one(
-    grafana: Grafana, dashboard: Dashboard, folder: Folder | None, wish: PushOptions, progress: Progress
+    grafana: Grafana,
+    dashboard: Dashboard,
+    folder: Folder | None,
+    options: PushOptions,
+    progress: PushProgress,
 ) -> tuple[str, str]:
-    """Return what became of a dashboard, as a word and more."""
+    """Push one dashboard; return its result and details."""
     folder_uid = folder.uid if folder else ""
     word = CHANGED
     try:
         stored = await grafana.dashboard(dashboard.uid)
     except GrafanaError as error:
-        # A token may be free to save what it may not read, and Grafana's newer form of dashboards cannot be
-        # read here (406): neither stands in the way of saving.
-        if error.everywhere:
+        # Saving may work although reading fails: without permission to read, or for dashboards of the newer
+        # schema (406).
+        if error.fatal:
             raise
     else:
         if stored is None:
@@ -165,10 +175,10 @@ async def _push_one(
             return REFUSED, _FROM_FILE
         elif stored.provisioned or not differs(stored, dashboard, folder_uid):
             return UNCHANGED, ""
-    if wish.dry_run:
+    if options.dry_run:
         return word, ""
     progress.underway = dashboard.uid
-    # Before 11.2, a new dashboard would overwrite another of its title in the folder, if it may overwrite.
+    # Before 11.2, overwrite=True for a new dashboard would overwrite another one with its title.
     uid = await grafana.save(
         dashboard.document, folder_uid, f"vllm-specdec-exporter {__version__}", overwrite=word != NEW
     )
@@ -177,7 +187,7 @@ async def _push_one(
             f"Grafana saved it over another dashboard of this title, whose uid {uid!r} it keeps; restore "
             "that one's last version, rename it, and push again"
         )
-    return word, f"{wish.url}/d/{dashboard.uid}"
+    return word, f"{options.url}/d/{dashboard.uid}"
 
 
 _FROM_FILE = (
@@ -197,22 +207,22 @@ def _why(error: GrafanaError) -> str:
 
 
 async def _set_home(
-    grafana: Grafana, wish: PushOptions, progress: Progress, tell: Callable[[str], None]
+    grafana: Grafana, options: PushOptions, progress: PushProgress, log: Callable[[str], None]
 ) -> bool:
     """Make the first dashboard the organization's home, and return whether it is."""
     if HOME in progress.done[REFUSED]:
-        tell(f"  home       not set, because {HOME} was refused")
+        log(f"  home       not set, because {HOME} was refused")
         return False
-    if wish.dry_run:
-        tell(f"  home       would be {HOME}")
+    if options.dry_run:
+        log(f"  home       would be {HOME}")
         return True
     try:
         await grafana.set_home(HOME)
     except GrafanaError as error:
         role = " (the service account needs the role Admin for this)" if error.status == 403 else ""
-        tell(f"  home       not set: {error}{role}")
-        if error.everywhere:
+        log(f"  home       not set: {error}{role}")
+        if error.fatal:
             raise
         return False
-    tell(f"  home       {HOME}")
+    log(f"  home       {HOME}")
     return True

@@ -1,1 +1,1 @@
-"""`requests`: what files of recorded answers say about single requests."""
+"""`requests`: acceptance of single requests, from files of recorded answers."""

@@ -1,4 +1,4 @@
-"""`requests`: what files of recorded answers tell of single requests, in the terminal."""
+"""The command line of `requests`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ...requests.aggregation import RequestAggregator
 from ...requests.judgement import BatchCost
 from ...requests.observation import Source
 from ...requests.result import RequestsVerdict, is_problem, requests_verdict
-from ...serve import configuration as config
+from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
 from .entries import Recording, lines
@@ -42,28 +42,28 @@ if TYPE_CHECKING:
 # Exit codes, as those of `check`.
 FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
-#: The options of `serve` that mean the same here: of the window, all of the file takes the place.
+#: The options of `serve` with the same meaning here. The window is the whole file.
 _TAKEN = ("spec.", "cost.profile", "cost.file", "cost.draft-size", "threshold", "requests.")
 _LEFT = ("requests.window", "requests.bounds.")
 OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_TAKEN) and not o.name.startswith(_LEFT))
 
 STDIN = "-"
-#: Without --batch, speedups are told for these: alone, some, and so many that rejected tokens cost.
+#: Without --batch, speedups are printed for these batch sizes; in the last, rejected tokens cost much.
 BATCHES = (1.0, 16.0, 64.0)
 _MOST_BATCH = 1_000_000.0
-#: All requests of a file are judged together: it has no time.
+#: The time of all requests: they are judged together.
 _NOW = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do.
+class RequestsConfig:
+    """The validated configuration.
 
     Attributes:
         files: paths, or `STDIN`.
-        settings: thresholds and what steps cost.
+        settings: thresholds and the cost of steps.
         requests: how requests are grouped.
-        batch: requests in the batch, where that was said.
+        batch: requests in the batch; ``None`` if not given.
     """
 
     files: tuple[str, ...]
@@ -73,7 +73,7 @@ class Plan:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `requests`."""
+    """Add the flags of `requests` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} the requests do not lose; {PROBLEM} a part of them loses, or some gain and some "
         f"lose; {USAGE} bad usage, or a file that cannot be read; {UNKNOWN} they cannot be judged (too few, "
@@ -103,53 +103,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the files, print what they tell and return the exit code."""
-    plan = _plan(args)
-    recording = Recording(plan.requests.classification)
-    book = _read(plan, recording)
-    costs = {model: _costs(plan, model) for model in book.shapes(_NOW)}
-    requests = _judge(plan, book, costs)
+    """Read the files, print the result and return the exit code."""
+    config = _config(args)
+    recording = Recording(config.requests.classification)
+    aggregator = _read(config, recording)
+    costs = {model: _costs(config, model) for model in aggregator.shapes(_NOW)}
+    requests = _judge(config, aggregator, costs)
     result = ExporterResult(
         version=__version__,
         timestamp_seconds=time.time(),
-        thresholds=dict(plan.settings.thresholds.items()),
+        thresholds=dict(config.settings.thresholds.items()),
         requests=requests,
     )
-    told = [*_head(plan.files, recording)]
+    head = [*_head(config.files, recording)]
     if args.json:
         sys.stdout.write(f"{snapshot.encode(result).decode()}\n")
-        sys.stderr.writelines(f"{line.strip()}\n" for line in told[1:])
+        sys.stderr.writelines(f"{line.strip()}\n" for line in head[1:])
     else:
         wanted = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         colour = wanted or args.color == "always"
-        sys.stdout.writelines(f"{line}\n" for line in told)
+        sys.stdout.writelines(f"{line}\n" for line in head)
         sys.stdout.write(f"{report.render(result, colour=colour, costs=costs)}\n")
     sys.stdout.flush()
     return exit_code(requests.models)
 
 
 def exit_code(models: Sequence[ModelRequests]) -> int:
-    """Return what a script should know: the gravest of all models."""
+    """Return the exit code: the worst of all models."""
     if is_problem(models):
         return PROBLEM
     unknown = not models or any(requests_verdict(found) is RequestsVerdict.UNKNOWN for found in models)
     return UNKNOWN if unknown else FINE
 
 
-def _plan(args: argparse.Namespace) -> Plan:
+def _config(args: argparse.Namespace) -> RequestsConfig:
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
-    # What is not an option here has the value of one that was not given.
+    # Options of `serve` that do not exist here have their defaults.
     given, _ = gather([option for option in ALL_OPTIONS if option.name.startswith("requests.")], {}, {}, None)
     values = {option.name: None for option in ALL_OPTIONS} | given | values
-    # Pushed observations name their tenant without any header.
+    # Pushed observations contain their tenant, so no --requests.tenant-header is needed.
     values["push.bearer-token-file"] = STDIN
     if args.files.count(STDIN) > 1:
-        msg = f"{STDIN} given twice: standard input can be read once"
-        raise ConfigError(msg)
+        raise ConfigError(f"{STDIN} given twice: standard input can be read once")
     window = Window(1.0)
-    return Plan(
+    return RequestsConfig(
         files=tuple(args.files),
-        settings=config.build_settings(values, (window,), judged=window, slack=0.0),
+        settings=configuration.build_settings(values, (window,), judged=window, slack=0.0),
         requests=build_requests(values),
         batch=_batch(args.batch),
     )
@@ -163,29 +162,28 @@ def _batch(text: str | None) -> float | None:
     except ValueError:
         batch = 0.0
     if not 1 <= batch <= _MOST_BATCH:
-        msg = (
+        raise ConfigError(
             f"--batch {json.dumps(text, ensure_ascii=False)}: allowed: a number from 1 to {_MOST_BATCH:,.0f}"
         )
-        raise ConfigError(msg)
     return batch
 
 
-def _read(plan: Plan, recording: Recording) -> RequestAggregator:
-    book = RequestAggregator(plan.requests, plan.settings.thresholds, (Source.FILE,))
-    several = len(plan.files) > 1
-    for path in plan.files:
+def _read(config: RequestsConfig, recording: Recording) -> RequestAggregator:
+    aggregator = RequestAggregator(config.requests, config.settings.thresholds, (Source.FILE,))
+    several = len(config.files) > 1
+    for path in config.files:
         with _opened(path) as file:
             for place, observation in recording.read(_shown(path) if several else "", lines(file)):
-                # Those without an identifier are found by their place.
+                # The place identifies a request without an identifier.
                 named = replace(observation, request_id=observation.request_id or place)
-                book.add(named, Source.FILE, _NOW)
+                aggregator.add(named, Source.FILE, _NOW)
     recording.end()
-    return book
+    return aggregator
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    """Open a file for as long as it is read.
+    """Open a file.
 
     Raises:
         ConfigError: it cannot be opened, or not read to its end.
@@ -197,47 +195,48 @@ def _opened(path: str) -> Iterator[BinaryIO]:
             with Path(path).open("rb") as file:
                 yield file
     except OSError as error:
-        msg = f"{json.dumps(_shown(path), ensure_ascii=False)}: cannot be read: {error.strerror or error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{json.dumps(_shown(path), ensure_ascii=False)}: cannot be read: {error.strerror or error}"
+        ) from error
 
 
 def _shown(path: str) -> str:
     return "standard input" if path == STDIN else printable(path)
 
 
-def _costs(plan: Plan, model: str) -> Costs:
-    settings = plan.settings
+def _costs(config: RequestsConfig, model: str) -> Costs:
+    settings = config.settings
     profile = deployed(settings.profile, settings.size_ratio, settings.speculation.draft_model, model)
-    return Costs(profile, (plan.batch,) if plan.batch else BATCHES)
+    return Costs(profile, (config.batch,) if config.batch else BATCHES)
 
 
-def _judge(plan: Plan, book: RequestAggregator, costs: dict[str, Costs]) -> RequestsResult:
-    batch = plan.batch
+def _judge(config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs]) -> RequestsResult:
+    batch = config.batch
     loads = {model: BatchCost(batch, found.profile) for model, found in costs.items()} if batch else {}
-    result = book.result(_NOW, loads)
-    return replace(result, models=tuple(_of_file(found, plan) for found in result.models))
+    result = aggregator.result(_NOW, loads)
+    return replace(result, models=tuple(_of_file(found, config) for found in result.models))
 
 
-def _of_file(found: ModelRequests, plan: Plan) -> ModelRequests:
-    """Return what is said of a model's requests where there is no window, but all of a file."""
+def _of_file(found: ModelRequests, config: RequestsConfig) -> ModelRequests:
+    """Return the result of a model without a window, and with a hint if there are too few requests."""
     found = replace(found, window="")
     if requests_verdict(found) is not RequestsVerdict.UNKNOWN:
         return found
     few = Finding(
         Severity.HINT,
         f"{found.window_requests} requests had something drafted, "
-        f"{plan.settings.thresholds.minimum_requests:.0f} are needed to judge them one by one",
+        f"{config.settings.thresholds.minimum_requests:.0f} are needed to judge them one by one",
         "Record more requests, or be content with less: --threshold minimum_requests=NUMBER.",
     )
     return replace(found, findings=(few,))
 
 
 def _head(files: Sequence[str], recording: Recording) -> Iterator[str]:
-    """Yield what was read, and what of it could not be used."""
+    """Yield lines with the number of entries, and those that were not used by reason."""
     total = recording.entries.total()
     names = ", ".join(_shown(path) for path in files)
     yield from wrap(f"{names}: {count(total)} {'entry' if total == 1 else 'entries'}", "", 2)
-    for reason, found in recording.unusable.items():
+    for reason, found in recording.unused.items():
         where = f" ({'; '.join(found.places)}{'; ...' if found.count > len(found.places) else ''})"
         words = f"{count(found.count)} not used: {reason}{where if found.places else ''}"
         yield from wrap(printable(words), "  entries   ", 12)

@@ -1,6 +1,6 @@
-"""Entries of files: a document of JSON each, an item of an array each, or a stream of events each.
+"""The entries of a file: JSON documents, the items of JSON arrays, and event streams.
 
-Documents are on a line each, or written out on many, one behind the other. Gzip is undone.
+Documents follow each other, on one line each or on several. Gzipped files are decompressed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ...requests.grouping import Classification
     from ...requests.observation import Observation
 
-#: Bytes that a line may have; with detailed records, the answer to a long request has about one.
+#: Maximum size of a line in bytes.
 MAX_LINE = 64 * 1024 * 1024
-#: Bytes that a document of several lines may have.
+#: Maximum size of a document of several lines in bytes.
 MAX_DOCUMENT = 512 * 1024 * 1024
 
-#: Places that are named of all entries that fail alike.
+#: Places that are listed for each reason.
 _MOST_PLACES = 3
-#: Reasons that are told apart.
+#: Maximum number of reasons; further ones are counted together.
 _MOST_REASONS = 20
 
 _GZIP = b"\x1f\x8b"
@@ -45,25 +45,25 @@ _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-class Line(NamedTuple):
-    """A line with its number, from 1 up; ``None`` stands for one that is too long."""
+class FileLine(NamedTuple):
+    """A line and its number, from 1; ``None`` for a line that is too long."""
 
     number: int
     text: bytes | None
 
 
-class Entry(NamedTuple):
-    """What is to be read as one, and where it stands; ``None`` as in `Line`."""
+class FileEntry(NamedTuple):
+    """An entry and its place in the file; ``None`` for a line that is too long."""
 
     place: str
     body: bytes | None
 
 
-def lines(file: BinaryIO) -> Iterator[Line]:
+def lines(file: BinaryIO) -> Iterator[FileLine]:
     """Yield the lines of a file that are not blank.
 
     Args:
-        file: with a `peek`, as all that are opened with a buffer have.
+        file: a buffered file, which has `peek`.
 
     Raises:
         OSError: it cannot be read, or not to its end.
@@ -77,18 +77,17 @@ def lines(file: BinaryIO) -> Iterator[Line]:
             if len(text) > MAX_LINE:
                 while text and not text.endswith(b"\n"):
                     text = file.readline(MAX_LINE)
-                yield Line(number, None)
+                yield FileLine(number, None)
                 continue
             text = (text.removeprefix(_BOM) if number == 1 else text).strip()
             if text:
-                yield Line(number, text)
+                yield FileLine(number, text)
     except (EOFError, zlib.error) as error:
-        msg = f"damaged behind line {number}: {error}"
-        raise OSError(msg) from error
+        raise OSError(f"damaged behind line {number}: {error}") from error
 
 
-def entries(found: Iterable[Line]) -> Iterator[Entry]:
-    """Yield what is to be read as one: documents of JSON, items of arrays, streams of events, or lines."""
+def entries(found: Iterable[FileLine]) -> Iterator[FileEntry]:
+    """Yield JSON documents, items of arrays, event streams, or else lines."""
     events: list[bytes] = []
     begin = ""
     for place, text in _documents(found):
@@ -96,43 +95,43 @@ def entries(found: Iterable[Line]) -> Iterator[Entry]:
             begin = begin if events else place
             events.append(text)
             if text.startswith(b"data:") and text.removeprefix(b"data:").strip() == _DONE:
-                yield Entry(begin, _joined(events))
+                yield FileEntry(begin, _join(events))
                 events = []
         else:
             if events:
-                yield Entry(begin, _joined(events))
+                yield FileEntry(begin, _join(events))
                 events = []
-            yield Entry(place, text)
+            yield FileEntry(place, text)
     if events:
-        yield Entry(begin, _joined(events))
+        yield FileEntry(begin, _join(events))
 
 
-def _documents(found: Iterable[Line]) -> Iterator[Entry]:
-    """Yield lines, but of documents on several lines, several on one line, and arrays what they hold.
+def _documents(found: Iterable[FileLine]) -> Iterator[FileEntry]:
+    """Yield lines; for documents on several lines, several on one line, and arrays, yield their documents.
 
-    A document ends where its brackets do. Where they never do, or hold no documents, its lines stand for
-    themselves: most likely one of them is cut off, and the others are fine.
+    A document ends with its last closing bracket. If brackets never close, or do not contain documents, each
+    line is an entry: most likely one of them is truncated.
     """
-    held: list[Line] = []
+    held: list[FileLine] = []
     depth = size = 0
     for line in found:
-        if not held and not _opens(line.text):
-            yield _alone(line)
+        if not held and not _may_continue(line.text):
+            yield _line_entry(line)
             continue
         held.append(line)
         depth, size = depth + _depth(line.text or b""), size + len(line.text or b"")
         if depth <= 0 or line.text is None or size > MAX_DOCUMENT:
-            yield from _within(held) if depth <= 0 and line.text is not None else map(_alone, held)
+            yield from _documents_in(held) if depth <= 0 and line.text is not None else map(_line_entry, held)
             held, depth, size = [], 0, 0
-    yield from map(_alone, held)
+    yield from map(_line_entry, held)
 
 
-def _alone(line: Line) -> Entry:
-    return Entry(f"line {line.number}", line.text)
+def _line_entry(line: FileLine) -> FileEntry:
+    return FileEntry(f"line {line.number}", line.text)
 
 
-def _opens(text: bytes | None) -> bool:
-    """Tell whether more than one object may begin here, or less."""
+def _may_continue(text: bytes | None) -> bool:
+    """Return whether a line begins with a bracket but is not one JSON object."""
     return text is not None and text[:1] in (b"[", b"{") and not _is_object(text)
 
 
@@ -145,41 +144,43 @@ def _is_object(text: bytes) -> bool:
 
 
 def _depth(text: bytes) -> int:
-    """Return how many more brackets a line opens than it closes; no text of JSON goes on behind a line."""
+    """Return the opening minus the closing brackets of a line; JSON strings never span lines."""
     bare = _TEXT.sub(b"", text)
     return sum(map(bare.count, (b"{", b"["))) - sum(map(bare.count, (b"}", b"]")))
 
 
-def _within(held: Sequence[Line]) -> Iterator[Entry]:
-    """Yield the documents that lines hold together, of arrays the items; the lines where they hold none."""
+def _documents_in(held: Sequence[FileLine]) -> Iterator[FileEntry]:
+    """Yield the documents in joined lines, and the items of arrays; the lines if they are no documents."""
     whole = b"\n".join(line.text or b"" for line in held)
     begins = list(accumulate((len(line.text or b"") + 1 for line in held), initial=0))
-    found: list[Entry] = []
+    found: list[FileEntry] = []
     try:
-        for at, body in _apart(whole):
+        for at, body in _split(whole):
             number = held[bisect_right(begins, at) - 1].number
             if body.startswith(b"["):
                 where = "" if number == 1 else f"line {number}, "
                 items = msgspec.json.decode(body, type=list[msgspec.Raw])
-                found += (Entry(f"{where}item {place}", bytes(item)) for place, item in enumerate(items, 1))
+                found += (
+                    FileEntry(f"{where}item {place}", bytes(item)) for place, item in enumerate(items, 1)
+                )
             else:
-                found.append(Entry(f"line {number}", body))
+                found.append(FileEntry(f"line {number}", body))
     except (ValueError, RecursionError):
-        return map(_alone, held)
+        return map(_line_entry, held)
     return iter(found)
 
 
-def _apart(whole: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the documents that stand one behind the other, each with its place in bytes.
+def _split(whole: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield concatenated documents, each with its offset in bytes.
 
     Raises:
-        ValueError: something else stands there.
-        RecursionError: too deep a document.
+        ValueError: there is something else.
+        RecursionError: a document is nested too deeply.
     """
     try:
-        msgspec.json.decode(whole, type=msgspec.Raw)  # which takes a tenth of the time
+        msgspec.json.decode(whole, type=msgspec.Raw)  # ten times faster for a single document
     except ValueError:
-        text, at = whole.decode("latin-1"), 0  # a character for each byte: brackets are where they are
+        text, at = whole.decode("latin-1"), 0  # one character per byte keeps offsets
         while at < len(text):
             _, end = _JSON.raw_decode(text, at)
             yield at, whole[at:end]
@@ -189,18 +190,18 @@ def _apart(whole: bytes) -> Iterator[tuple[int, bytes]]:
         yield 0, whole
 
 
-def _joined(events: list[bytes]) -> bytes:
-    """Return a stream again, each event with its empty line: a `data` line is one in these APIs."""
+def _join(events: list[bytes]) -> bytes:
+    """Return the event stream of lines, with the empty lines between events: each `data` line is one."""
     return b"".join(line + (b"\n\n" if line.startswith(b"data:") else b"\n") for line in events)
 
 
 @dataclass(slots=True)
-class Unusable:
-    """Entries that could not be used, all for one reason.
+class UnusedEntries:
+    """The entries that could not be used for one reason.
 
     Attributes:
-        count: how many.
-        places: where the first of them stand.
+        count: their number.
+        places: the places of the first ones.
     """
 
     count: int = 0
@@ -208,26 +209,26 @@ class Unusable:
 
 
 class Recording:
-    """Reads files of recorded requests, and takes down what could not be used.
+    """Reads files of recorded requests, and counts the entries that could not be used.
 
     Args:
         classification: how requests are classified.
 
     Attributes:
-        entries: how many there were.
-        unusable: those that could not be used, or not wholly, by reason.
+        entries: number of entries by file.
+        unused: those that could not be used, or not completely, by reason.
     """
 
     def __init__(self, classification: Classification) -> None:
         self._reader = EntryReader(classification)
         self.entries: Counter[str] = Counter()
-        self.unusable: dict[str, Unusable] = {}
+        self.unused: dict[str, UnusedEntries] = {}
 
-    def read(self, name: str, found: Iterable[Line]) -> Iterator[tuple[str, Observation]]:
-        """Yield what is to be observed of a file, each with its place.
+    def read(self, name: str, found: Iterable[FileLine]) -> Iterator[tuple[str, Observation]]:
+        """Yield the observations of a file, each with its place.
 
         Args:
-            name: what to call the file in front of a place; empty for the only one.
+            name: the file's name in places; empty for the only file.
             found: its lines.
         """
         for entry in entries(found):
@@ -235,8 +236,7 @@ class Recording:
             place = f"{name}, {entry.place}" if name else entry.place
             try:
                 if entry.body is None:
-                    msg = "too long a line"
-                    raise EntryError(msg)
+                    raise EntryError("too long a line")
                 observations = self._reader.read(entry.body)
             except EntryError as error:
                 self._note(str(error), place)
@@ -245,15 +245,15 @@ class Recording:
                 yield place, observation
 
     def end(self) -> None:
-        """Take down what never came: answers to the requests of batches."""
+        """Count the batch requests without an answer."""
         if self._reader.unanswered:
-            found = self.unusable.setdefault("a request of a batch without its answer", Unusable())
+            found = self.unused.setdefault("a request of a batch without its answer", UnusedEntries())
             found.count += self._reader.unanswered
 
     def _note(self, reason: str, place: str) -> None:
-        if reason not in self.unusable and len(self.unusable) >= _MOST_REASONS:
+        if reason not in self.unused and len(self.unused) >= _MOST_REASONS:
             reason = _OTHER
-        found = self.unusable.setdefault(reason, Unusable())
+        found = self.unused.setdefault(reason, UnusedEntries())
         found.count += 1
         if len(found.places) < _MOST_PLACES:
             found.places.append(place)

@@ -1,17 +1,17 @@
-"""Recorded requests: one entry of a file, read into observations.
+"""Reads an entry of a file into observations.
 
 An entry is one of::
 
     {"id": ..., "choices": [...], "usage": {...}, "metrics": {...}}    an answer
     {"request": {...}, "response": {...}}                              a request and its answer
     {"custom_id": ..., "body": {...}}                                  a request of vLLM's run-batch,
-    {"custom_id": ..., "response": {"status_code": 200, "body": ...}}  and later on its answer
-    {"requests": [...]}                                                what is pushed, or one of it
-    {"temperature": ..., "ttft": ..., "usage": {...}, "spec": {...}}   what a client took down of a request
+    {"custom_id": ..., "response": {"status_code": 200, "body": ...}}  and later its answer
+    {"requests": [...]}                                                a push, or one request of it
+    {"temperature": ..., "ttft": ..., "usage": {...}, "spec": {...}}   a record of a client
     data: {...}                                                        the events of a streamed answer
 
-A request or response may be the JSON itself, an object that has it as its `body` (with `path` or `url`,
-`headers`, `status_code`), or the text of it.
+A request or response is the JSON itself, an object with it as `body` (and `path` or `url`, `headers`,
+`status_code`), or a string with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: A line of a stream of events.
 EVENT_LINE = re.compile(rb"(data|event|id|retry)?:")
 
-#: Requests of a batch that may wait for their answers.
+#: Maximum number of batch requests without an answer.
 _MOST_WAITING = 1_000_000
 
 _Fields = dict[str, msgspec.Raw]
@@ -46,23 +46,23 @@ _TEXT = msgspec.json.Decoder(str)
 _NUMBER = msgspec.json.Decoder(float)
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-#: What a push calls a request's values; an entry with one of these is a pushed request.
+#: An entry with one of these fields of a push is a pushed request.
 _PUSHED = frozenset(PushedRequest.__struct_fields__) - {"model", "temperature", "stream"}
 _OK, _FAILED = 200, 500
 _JSON, _STREAM = "application/json", "text/event-stream"
 _UNKNOWN = "neither an answer nor any other known form of a recorded request"
 _UNOBSERVED = {
     "refused": "the request failed",
-    "too_large": "larger than what is kept of a request or an answer",
+    "too_large": "the request or the answer is too large",
     "malformed": "not the JSON of a request and its answer",
 }
 
 
 class EntryError(ValueError):
-    """An entry that cannot be used, or not all of it. The message is the same for all that fail alike.
+    """An entry that cannot be used completely. Messages are equal for equal reasons.
 
     Attributes:
-        observations: what of it can be used.
+        observations: those that can be used.
     """
 
     def __init__(self, reason: str, observations: tuple[Observation, ...] = ()) -> None:
@@ -85,8 +85,8 @@ _CLIENT_RECORD = msgspec.json.Decoder(_ClientRecord)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A request or an answer, and what stood around it."""
+class _Message:
+    """A request or an answer, with what is known about its HTTP message."""
 
     body: bytes
     path: str = ""
@@ -95,7 +95,7 @@ class _Part:
 
 
 class EntryReader:
-    """Reads entries; those of a batch's requests wait for their answers.
+    """Reads entries, and keeps batch requests until their answers.
 
     Args:
         classification: how requests are classified.
@@ -107,81 +107,79 @@ class EntryReader:
 
     @property
     def unanswered(self) -> int:
-        """Requests of batches whose answers have not come."""
+        """Number of batch requests without an answer."""
         return len(self._waiting)
 
     def read(self, body: bytes) -> tuple[Observation, ...]:
-        """Return what is to be observed of an entry; nothing of a request whose answer is to come.
+        """Return the observations of an entry; none for a batch request, whose answer follows.
 
         Raises:
-            EntryError: the entry cannot be used, or not all of it.
+            EntryError: the entry cannot be used completely.
         """
         if EVENT_LINE.match(body):
-            return (self._answered(None, _Part(body)),)
+            return (self._observation(None, _Message(body)),)
         try:
             fields = _FIELDS.decode(body)
         except msgspec.ValidationError as error:
-            msg = "not a JSON object"
-            raise EntryError(msg) from error
+            raise EntryError("not a JSON object") from error
         except _ERRORS as error:
-            msg = "not JSON"
-            raise EntryError(msg) from error
+            raise EntryError("not JSON") from error
         try:
             return self._read(fields, body)
         except _ERRORS as error:
-            msg = "a field has a value of another kind than it should"
-            raise EntryError(msg) from error
+            raise EntryError("a field has a value of the wrong type") from error
 
     def _read(self, fields: _Fields, body: bytes) -> tuple[Observation, ...]:
         if "response" in fields:
             return (self._paired(fields, body),)
         if "choices" in fields or "metrics" in fields or "error" in fields:
-            return (self._answered(None, _Part(body)),)
+            return (self._observation(None, _Message(body)),)
         if "requests" in fields:
             return _pushed(body)
         if "spec" in fields:
-            return _taken_down(body)
+            return _client_record(body)
         if "custom_id" in fields and "body" in fields:
             if len(self._waiting) < _MOST_WAITING:
-                request = _part(body)
-                self._waiting[_TEXT.decode(fields["custom_id"])] = self._asked(request, _shape(request.body))
+                request = _message(body)
+                self._waiting[_TEXT.decode(fields["custom_id"])] = self._request(
+                    request, _path_of(request.body)
+                )
             return ()
         if _PUSHED & set(fields):
             return _pushed(b'{"requests":[%b]}' % body)
         if "messages" in fields or "prompt" in fields or "request" in fields:
-            msg = "a request without its answer"
-            raise EntryError(msg)
+            raise EntryError("a request without its answer")
         raise EntryError(_UNKNOWN)
 
     def _paired(self, fields: _Fields, body: bytes) -> Observation:
         if bytes(fields["response"]) == b"null":
-            msg = _UNOBSERVED["refused"]
-            raise EntryError(msg)
-        answer = _part(fields["response"])
+            raise EntryError(_UNOBSERVED["refused"])
+        answer = _message(fields["response"])
         if "request" in fields:
-            return self._answered(_part(fields["request"]), answer)
+            return self._observation(_message(fields["request"]), answer)
         waiting = None
         if "custom_id" in fields:
             waiting = self._waiting.pop(_TEXT.decode(fields["custom_id"]), None)
-        # Without a request, its temperature may stand beside the answer.
-        return self._answered(_Part(body), answer, waiting)
+        # Without a request, the entry may contain its temperature.
+        return self._observation(_Message(body), answer, waiting)
 
-    def _asked(self, request: _Part, path: str) -> Exchange:
+    def _request(self, request: _Message, path: str) -> Exchange:
         exchange = Exchange(request.path or path, request.headers or {}, self._classification)
         if request.path and not route_of(request.path):
-            msg = "of a route whose answers have no record"
-            raise EntryError(msg)
+            raise EntryError("the answers of this path have no record")
         exchange.request_data(request.body)
         exchange.request_end(0.0)
         return exchange
 
-    def _answered(self, request: _Part | None, answer: _Part, asked: Exchange | None = None) -> Observation:
-        """Return what is to be observed of a request, which may not be known, and its answer."""
+    def _observation(
+        self, request: _Message | None, answer: _Message, asked: Exchange | None = None
+    ) -> Observation:
+        """Return the observation of an answer and its request, if there is one."""
         streamed = bool(EVENT_LINE.match(answer.body))
         first = _first_event(answer.body) if streamed else answer.body
         if asked is None:
-            path = _shape(request.body if request else b"{}") or _shape(first)
-            asked = self._asked(request or _Part(b"{}"), path)
+            path = _path_of(request.body if request else b"{}") or _path_of(first)
+            asked = self._request(request or _Message(b"{}"), path)
         failed = not _OK <= answer.status < 300 or _has_failed(first)
         if not failed and "choices" not in _fields_of(first):
             raise EntryError(_UNKNOWN)
@@ -190,21 +188,21 @@ class EntryReader:
         observation = asked.finish(_created(first))
         if observation is None:
             raise EntryError(_UNOBSERVED.get(asked.unobserved, _UNOBSERVED["malformed"]))
-        # Nobody took the time of the events.
+        # The times of the events are not recorded.
         return replace(observation, ttft_seconds=None, tpot_seconds=None) if streamed else observation
 
 
-def _part(raw: msgspec.Raw | bytes) -> _Part:
+def _message(raw: msgspec.Raw | bytes) -> _Message:
     body = bytes(raw).strip()
     if body.startswith(b'"'):
-        return _Part(_TEXT.decode(body).strip().encode())
+        return _Message(_TEXT.decode(body).strip().encode())
     fields = _FIELDS.decode(body)
     if "body" not in fields:
-        return _Part(body)
+        return _Message(body)
     status = fields.get("status_code", fields.get("status"))
     location = fields.get("path", fields.get("url"))
-    return _Part(
-        _part(fields["body"]).body,
+    return _Message(
+        _message(fields["body"]).body,
         urlsplit(_TEXT.decode(location)).path if location is not None else "",
         _headers(fields.get("headers")),
         _NUMBER.decode(status) if status is not None else _OK,
@@ -217,11 +215,11 @@ def _headers(raw: msgspec.Raw | None) -> dict[str, str]:
     try:
         return {name.lower(): value for name, value in _HEADERS.decode(raw).items()}
     except msgspec.ValidationError:
-        return {}  # in a form of their own
+        return {}  # in an unknown format
 
 
-def _shape(body: bytes) -> str:
-    """Return the route that a request or an answer is of, by what it looks like."""
+def _path_of(body: bytes) -> str:
+    """Return the path of a request or an answer, from its fields."""
     fields = _fields_of(body)
     kind = bytes(fields.get("object", b""))
     if "messages" in fields or kind.startswith(b'"chat.'):
@@ -242,7 +240,7 @@ def _has_failed(body: bytes) -> bool:
 
 
 def _created(body: bytes) -> float:
-    """Return the Unix time that an answer gives itself, 0 without one."""
+    """Return the field `created` of an answer, Unix seconds; 0 without one."""
     try:
         return _NUMBER.decode(_fields_of(body).get("created", b"0"))
     except _ERRORS:
@@ -266,7 +264,7 @@ def _pushed(body: bytes, wall: float = 0.0) -> tuple[Observation, ...]:
     return pushed.observations
 
 
-def _taken_down(body: bytes) -> tuple[Observation, ...]:
+def _client_record(body: bytes) -> tuple[Observation, ...]:
     try:
         found = _CLIENT_RECORD.decode(body)
     except msgspec.ValidationError as error:

@@ -1,37 +1,14 @@
-"""A simulated vLLM server: the /metrics of a server that does not exist.
+"""A simulated vLLM server, for demonstrations, scale tests and rare cases.
 
-It behaves like vLLM 0.32 (and, on request, like its relatives) under a scripted scenario, and
-knows the exact truth behind what it publishes. It serves demonstrations, tests at scale and
-cases that are rare in reality.
+It serves /metrics like vLLM 0.32, or in another dialect, under a scripted scenario, and keeps exact totals of
+what it drafted and accepted.
+
+Example:
+    >>> simulation = Simulation(SimulationConfig(), seed=1)
+    >>> simulation.advance(60)
+    >>> text = simulation.render("vllm")
 """
 
-from .command import add_arguments, run
-from .families import DIALECTS
-from .phases import PHASES, ScenarioError
-from .scenario import SCENARIOS, Scenario, find_scenario, load_scenario, make_phase, parse_scenario
-from .server import SimulatorServer
-from .simulation import ServerDownError, Simulation, SimulationConfig, Truth
-from .speculation import Conditions, EngineConfig, Load, StepCost
+from .simulation import Simulation, SimulationConfig
 
-__all__ = [
-    "DIALECTS",
-    "PHASES",
-    "SCENARIOS",
-    "Conditions",
-    "EngineConfig",
-    "Load",
-    "Scenario",
-    "ScenarioError",
-    "ServerDownError",
-    "Simulation",
-    "SimulationConfig",
-    "SimulatorServer",
-    "StepCost",
-    "Truth",
-    "add_arguments",
-    "find_scenario",
-    "load_scenario",
-    "make_phase",
-    "parse_scenario",
-    "run",
-]
+__all__ = ["Simulation", "SimulationConfig"]

@@ -2,16 +2,18 @@
 
 import argparse
 import asyncio
-import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from ...config.addresses import format_address
+from ...config.addresses import format_address, parse_listen_address
+from ...config.values import number, whole_number
 from ...serve.shutdown import on_each_signal
 from .families import DIALECTS
-from .phases import ScenarioError
-from .scenario import SCENARIOS, Phase, Scenario, find_scenario, load_scenario
+from .phases import Phase, ScenarioError
+from .scenario import SCENARIOS, find_scenario, load_scenario
 from .server import SimulatorServer
 from .simulation import Simulation, SimulationConfig
 
@@ -24,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--web.listen-address",
         dest="listen_address",
-        type=_listen_address,
+        type=_converter(parse_listen_address),
         default=("127.0.0.1", 8000),
         metavar="HOST:PORT",
         help="address to serve /metrics on (default: 127.0.0.1:8000)",
@@ -51,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--engines",
-        type=_positive_int,
+        type=_converter(whole_number(1)),
         default=_DEFAULTS.engines,
         metavar="N",
         help="engines per model (default: 1)",
@@ -64,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--num-speculative-tokens",
-        type=_natural_int,
+        type=_converter(whole_number(0)),
         default=_DEFAULTS.num_speculative_tokens,
         metavar="K",
         help="draft tokens per step; 0: no speculation (default: 4)",
@@ -78,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="makes the simulation repeatable")
     parser.add_argument(
         "--speed",
-        type=_positive_float,
+        type=_converter(number(0.001)),
         default=1.0,
         metavar="X",
         help="simulated seconds per second (default: 1)",
@@ -93,10 +95,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve a simulation until SIGINT or SIGTERM; return the exit code."""
+    file = args.scenario_file
     try:
-        scenario = _scenario(args)
+        scenario = find_scenario(args.scenario) if file is None else load_scenario(file)
     except ScenarioError as error:
-        _say(str(error))
+        _log(str(error))
         return 2
     config = SimulationConfig(
         models=tuple(dict.fromkeys(args.models)) if args.models else _DEFAULTS.models,
@@ -111,34 +114,23 @@ def run(args: argparse.Namespace) -> int:
     try:
         asyncio.run(_serve(Simulation(config, args.seed), host, port, args))
     except OSError as error:
-        _say(f"cannot listen on {format_address(host, port)}: {error.strerror or error}")
+        _log(f"cannot listen on {format_address(host, port)}: {error.strerror or error}")
         return 1
-    except KeyboardInterrupt:  # before the handlers were in place
+    except KeyboardInterrupt:  # before the signal handlers were installed
         return 0
     return 0
-
-
-def _scenario(args: argparse.Namespace) -> Scenario:
-    if args.scenario_file is not None:
-        return load_scenario(args.scenario_file)
-    return find_scenario(args.scenario)
 
 
 async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Namespace) -> None:
     stopped = asyncio.Event()
     server = SimulatorServer(
-        simulation,
-        dialect=args.dialect,
-        host=host,
-        port=port,
-        speed=args.speed,
-        on_phase=_announce_phase,
+        simulation, dialect=args.dialect, host=host, port=port, speed=args.speed, on_phase=_log_phase
     )
     with on_each_signal(stopped.set):
         await server.start()
         try:
             config = simulation.config
-            _say(
+            _log(
                 f"serving {server.metrics_url} (dialect {args.dialect}, {len(config.models)} model(s) "
                 f"with {config.engines} engine(s) each, scenario {config.scenario.name})"
             )
@@ -147,40 +139,22 @@ async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Na
             await server.stop()
 
 
-def _announce_phase(phase: Phase) -> None:
+def _log_phase(phase: Phase) -> None:
     length = "" if phase.seconds is None else f" for {phase.seconds:g} s"
-    _say(f"phase {phase.kind.name}{length}: {phase.kind.help}")
+    _log(f"phase {phase.kind.name}{length}: {phase.kind.help}")
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"simulate: {text}\n")
-    sys.stderr.flush()
+def _log(text: str) -> None:
+    print(f"simulate: {text}", file=sys.stderr, flush=True)
 
 
-def _listen_address(text: str) -> tuple[str, int]:
-    host, separator, port = text.rpartition(":")
-    if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
+def _converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a converter for argparse that shows the message of a ValueError."""
 
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
-def _natural_int(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
-
-
-def _positive_int(text: str) -> int:
-    if _natural_int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _positive_float(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0.0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
+    return convert

@@ -1,35 +1,36 @@
-"""One simulated engine: steps of a batch, and what vLLM counts about them."""
+"""One simulated engine: steps of a batch, and the measurements that vLLM takes of them."""
 
 import math
 from random import Random
 
 from .measurements import Measurements, V0Sampler, show_llamacpp, show_lmdeploy
-from .scheduler import Request, Scheduler
-from .speculation import Conditions, DraftTotals, EngineConfig, sample_drafts
+from .scheduler import Scheduler, SimulatedRequest
+from .speculation import Conditions, EngineConfig, Totals, sample_drafts
 
-# Steps are drawn together in groups of about this many seconds: long enough to be cheap, short
-# enough for no scrape to notice.
+# Steps are drawn in groups of about this many seconds: fast, and finer than any scrape interval.
 _GROUP_SECONDS = 0.1
 _RESOLUTION = 1e-9
 
 
 class Engine:
-    """The state of one engine since its server started; `advance` is its only way on.
+    """The state of one engine since its server started.
 
     Attributes:
-        num_speculative_tokens: K, or None if the server does not speculate.
-        measurements: The values it publishes.
-        totals: What was drafted and accepted, exactly.
+        config: Its fixed properties.
+        num_speculative_tokens: K, or None without speculation.
+        measurements: The published values.
+        totals: The exact totals.
         now: Simulated seconds since the server started.
+        busy_seconds: Simulated seconds spent in steps.
     """
 
     def __init__(self, config: EngineConfig, num_speculative_tokens: int | None, rng: Random):
         self.num_speculative_tokens = num_speculative_tokens
         self.measurements = Measurements(config.max_model_len)
-        self.totals = DraftTotals.empty(num_speculative_tokens or 0)
+        self.totals = Totals.empty(num_speculative_tokens or 0)
         self.now = 0.0
         self.busy_seconds = 0.0
-        self._config = config
+        self.config = config
         self._rng = rng
         self._scheduler = Scheduler(config, rng)
         self._until = 0.0
@@ -37,16 +38,8 @@ class Engine:
         self._v0 = V0Sampler(num_speculative_tokens or 0)
         self.measurements.set("engine_sleep_state", 1, "awake")
 
-    @property
-    def finished_requests(self) -> int:
-        """Requests answered so far."""
-        return self.measurements.histogram("e2e_request_latency_seconds").count
-
     def advance(self, seconds: float, conditions: Conditions) -> None:
-        """Let time pass.
-
-        Only whole steps are carried out; what is left of the time counts for the next call.
-        """
+        """Simulate seconds. Only whole steps are carried out; the rest counts for the next call."""
         self._until += seconds
         while self._until - self.now > _RESOLUTION:
             if not self._advance_once(conditions):
@@ -56,12 +49,12 @@ class Engine:
         show_lmdeploy(self.measurements, self.totals)
 
     def _advance_once(self, conditions: Conditions) -> bool:
-        """Carry out one group of steps, or let an idle moment pass; False if time is too short."""
+        """Carry out one group of steps, or skip idle time; return False if the time is too short."""
         step = self._step_seconds(conditions)
         scheduler = self._scheduler
         if not scheduler.running and not scheduler.waiting:
             available = self._until - self.now
-            moment = available if conditions.load.clients <= 0 else min(available, step)
+            moment = available if conditions.traffic.clients <= 0 else min(available, step)
             self.now += moment
         elif step > self._until - self.now + _RESOLUTION:
             return False
@@ -70,7 +63,7 @@ class Engine:
         if admitted:
             self._prefill(admitted, conditions)
             if scheduler.waiting:
-                return True  # the next step has prompts to compute, too
+                return True  # the next step prefills, too
         step = self._step_seconds(conditions)
         available = self._until - self.now + _RESOLUTION
         if scheduler.running and available >= step:
@@ -79,22 +72,22 @@ class Engine:
         return True
 
     def _receive(self, conditions: Conditions, step: float) -> None:
-        """Let requests arrive; they do so between two groups of steps."""
+        """Add the requests that arrived since the last group of steps."""
         elapsed = self.now - self._thinking_since
         self._thinking_since = self.now
-        self._scheduler.arrive(conditions.load, self.now, elapsed, step)
+        self._scheduler.arrive(conditions.traffic, self.now, elapsed, step)
 
     def _step_seconds(self, conditions: Conditions, prefill_tokens: int = 0) -> float:
         positions = self.num_speculative_tokens or 0
         mean_draft_tokens = conditions.drafts.mean_draft_tokens(positions)
         if conditions.drafts.draft_probability == 0.0:
             positions = 0
-        return self._config.step_cost.step_seconds(
+        return self.config.step_cost.step_seconds(
             len(self._scheduler.running), mean_draft_tokens, positions, prefill_tokens
         )
 
-    def _prefill(self, admitted: list[Request], conditions: Conditions) -> None:
-        """Carry out one step that prefills the admitted requests and decodes the others."""
+    def _prefill(self, admitted: list[SimulatedRequest], conditions: Conditions) -> None:
+        """Carry out one step that prefills admitted requests and decodes the others."""
         computed = sum(request.prefill_tokens for request in admitted)
         seconds = self._step_seconds(conditions, computed)
         decoding = len(self._scheduler.running) - len(admitted)
@@ -106,13 +99,14 @@ class Engine:
         self._iteration(computed + tokens + len(admitted), 1)
         self._settle()
 
-    def _begin(self, request: Request, started_at: float) -> None:
-        """Count a request's prefill and the token that comes out of it."""
+    def _begin(self, request: SimulatedRequest, started_at: float) -> None:
+        """Count the prefill of a request and its first token."""
         counts = self.measurements
         request.generated += 1
+        self.totals.generation_tokens += 1
         counts.add("generation_tokens", 1)
         if request.preemptions:
-            # A preempted request computes its tokens again; its client sees one long pause.
+            # A preempted request is recomputed; its client observes one long inter-token latency.
             counts.observe("inter_token_latency_seconds", self.now - request.preempted_at)
             return
         request.scheduled_at = started_at
@@ -129,12 +123,12 @@ class Engine:
         counts.observe("time_to_first_token_seconds", self.now - request.arrived_at)
 
     def _decode(self, steps: int, conditions: Conditions) -> None:
-        """Carry out steps that only decode."""
+        """Carry out steps without prefill."""
         step = self._step_seconds(conditions)
         running = len(self._scheduler.running)
         self._pass(steps * step)
         tokens = self._generate(running, steps, step, conditions)
-        # Steps of a group are alike, but their tokens must add up.
+        # The tokens of a group are spread over its steps, and the remainder over the last ones.
         each, extra = divmod(tokens, steps)
         self._iteration(each, steps - extra)
         self._iteration(each + 1, extra)
@@ -151,18 +145,19 @@ class Engine:
         drawn = sample_drafts(
             self._rng, decoding * steps, conditions.drafts, self.num_speculative_tokens or 0
         )
-        self.totals.add(drawn)
         counts = self.measurements
         if drawn.drafts:
             self._count_drafts(drawn)
         tokens = decoding * steps + drawn.accepted_tokens
+        drawn.generation_tokens = tokens
+        self.totals.add(drawn)
         counts.add("generation_tokens", tokens)
         outputs = decoding * steps
         counts.observe("inter_token_latency_seconds", step_seconds, outputs)
         counts.observe("time_per_output_token_seconds", step_seconds * outputs / tokens, outputs)
         counts.add("busy_slots", outputs)
         counts.add("decode_seconds", step_seconds * steps)
-        # The accepted tokens are dealt out evenly, starting at a random request.
+        # The accepted tokens are spread evenly, from a random request on.
         each, extra = divmod(drawn.accepted_tokens, decoding)
         offset = int(self._rng.random() * decoding)
         running = self._scheduler.running
@@ -172,7 +167,7 @@ class Engine:
             running[index % decoding].generated += 1
         return tokens
 
-    def _count_drafts(self, drawn: DraftTotals) -> None:
+    def _count_drafts(self, drawn: Totals) -> None:
         counts = self.measurements
         counts.add("spec_decode_num_drafts", drawn.drafts)
         counts.add("spec_decode_num_draft_tokens", drawn.draft_tokens)
@@ -184,7 +179,7 @@ class Engine:
         self.measurements.observe("iteration_tokens_total", tokens, steps)
 
     def _settle(self) -> None:
-        """Finish complete answers and make room in the KV cache."""
+        """Finish complete answers and free KV cache."""
         finished = self._scheduler.take_finished()
         for request in finished:
             self._finish(request)
@@ -192,10 +187,11 @@ class Engine:
             show_llamacpp(self.measurements, self.totals)
         self.measurements.add("num_preemptions", self._scheduler.preempt(self.now))
 
-    def _finish(self, request: Request) -> None:
+    def _finish(self, request: SimulatedRequest) -> None:
         counts = self.measurements
         decode = self.now - request.first_token_at
         latency = self.now - request.arrived_at
+        self.totals.finished_requests += 1
         counts.add("request_success", 1, request.finished_reason)
         observations = {
             "request_prompt_tokens": request.prompt_tokens,
@@ -224,7 +220,7 @@ class Engine:
         counts.add("http_request_size_bytes", 200 + 4 * request.prompt_tokens)
 
     def _show_load(self) -> None:
-        """Set the gauges to the present load."""
+        """Set the gauges of load."""
         counts = self.measurements
         waiting = len(self._scheduler.waiting)
         counts.set("num_requests_running", len(self._scheduler.running))

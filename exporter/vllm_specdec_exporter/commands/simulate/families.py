@@ -1,17 +1,18 @@
-"""The metric families a server publishes, read from the package's data files.
+"""The metric families that a server publishes, from the package's data files, and the dialects.
 
-A data file describes names, HELP and TYPE, labels and bucket bounds; what a sample's value is
-comes from the simulation, looked up by the family's `source`.
+A data file contains names, HELP and TYPE, labels and bucket bounds. The key of a sample's value in the
+simulation is the family's `source`.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,35 +20,37 @@ if TYPE_CHECKING:
 #: The data files.
 SERVERS = ("vllm", "vllm-rust", "vllm-v0", "lmdeploy", "llamacpp")
 
-#: Values of the `position` label: one for each position that can be drafted.
-POSITIONS = "positions"
 
-#: Bucket bounds that depend on the model: 1, 2, 5, 10, 20, 50, ... up to its maximum length.
-ONE_TWO_FIVE = "1-2-5"
+class Variant(msgspec.Struct, frozen=True):
+    """The label of several samples with the same owner.
+
+    Attributes:
+        label: Its name.
+        values: Its values; ``positions`` for one per draft position.
+    """
+
+    label: str
+    values: tuple[str, ...] | Literal["positions"]
 
 
-@dataclass(frozen=True)
-class Family:
+class FamilySpec(msgspec.Struct, frozen=True):
     """One metric family.
 
     Attributes:
-        name: Family name, for a counter without the `_total` that its samples carry.
+        name: Family name; for a counter without `_total`.
         type: counter, gauge, histogram or summary.
         help: The HELP text.
         scope: `engine` (a sample per engine), `model` (one per model) or `server` (one).
-        source: Key under which the simulation keeps the values.
-        variant_label: Label that tells apart several samples of the same owner, if any.
-        variant_values: Its values; empty with `position`, whose values depend on K.
+        source: Key of the values in the simulation; empty for the name without its prefix.
+        variant: Label of several samples with the same owner, if any.
         labels: Constant labels.
-        buckets: Finite bucket bounds; empty if they depend on the model, or without buckets.
-        model_sized: Whether the bounds are 1-2-5 steps up to the maximum model length.
-        created: Whether the server tells when a sample's counting began.
-        requires: What must be there before the samples are: `speculation`, `drafts`, `traffic`
-            or `v0_sample`; empty if nothing.
-        names_model: Whether samples carry `model_name`.
+        buckets: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length.
+        created: Whether there is a creation time.
+        requires: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing.
+        omit_model_name: Whether samples lack the label `model_name`.
         constant: Values that never change, one per variant.
-        combine: How several engines become one sample: sum, mean or max.
-        real: Whether the value is a real number rather than a count.
+        combine: How several engines are combined into one sample: sum, mean or max.
+        real: Whether the value is a real number, not a count.
         bare: Whether a counter's sample lacks the suffix `_total`.
     """
 
@@ -55,28 +58,35 @@ class Family:
     type: str
     help: str
     scope: str
-    source: str
-    variant_label: str = ""
-    variant_values: tuple[str, ...] = ()
-    labels: dict[str, str] = field(default_factory=dict)
-    buckets: tuple[float, ...] = ()
-    model_sized: bool = False
+    source: str = ""
+    variant: Variant | None = None
+    labels: dict[str, str] = {}
+    buckets: tuple[float, ...] | Literal["1-2-5"] = ()
     created: bool = False
     requires: str = ""
-    names_model: bool = True
+    omit_model_name: bool = False
     constant: tuple[float, ...] = ()
     combine: str = "sum"
     real: bool = False
     bare: bool = False
 
     @property
+    def key(self) -> str:
+        """Key of the values in the simulation."""
+        return self.source or self.name.rpartition(":")[2]
+
+    @property
     def per_position(self) -> bool:
-        """Whether there is a sample for every position that can be drafted."""
-        return self.variant_label == "position"
+        """Whether there is a sample for every draft position."""
+        return self.variant is not None and self.variant.values == "positions"
 
     def bounds(self, max_model_len: int) -> tuple[float, ...]:
         """Return the finite bucket bounds for a model of this maximum length in tokens."""
-        return one_two_five(max_model_len) if self.model_sized else self.buckets
+        return one_two_five(max_model_len) if self.buckets == "1-2-5" else self.buckets
+
+
+class _DataFile(msgspec.Struct):
+    families: tuple[FamilySpec, ...]
 
 
 @lru_cache(maxsize=32)
@@ -91,50 +101,20 @@ def one_two_five(limit: int) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=8)
-def load_families(server: str) -> tuple[Family, ...]:
-    """Read the families of a server, in the order in which it publishes them.
-
-    Args:
-        server: Name of a data file, one of `SERVERS`.
-    """
+def load_families(server: str) -> tuple[FamilySpec, ...]:
+    """Return the families of a server, one of `SERVERS`, in the order in which it publishes them."""
     resource = files(__package__) / "data" / f"{server}.json"
-    document = json.loads(resource.read_text(encoding="utf-8"))
-    return tuple(_family(entry) for entry in document["families"])
-
-
-def _family(entry: dict[str, Any]) -> Family:
-    variant = entry.get("variant", {})
-    values = variant.get("values", ())
-    buckets = entry.get("buckets", ())
-    return Family(
-        name=entry["name"],
-        type=entry["type"],
-        help=entry["help"],
-        scope=entry["scope"],
-        source=entry.get("source", entry["name"].rpartition(":")[2]),
-        variant_label=variant.get("label", ""),
-        variant_values=() if values == POSITIONS else tuple(values),
-        labels=entry.get("labels", {}),
-        buckets=() if buckets == ONE_TWO_FIVE else tuple(float(bound) for bound in buckets),
-        model_sized=buckets == ONE_TWO_FIVE,
-        created=entry.get("created", False),
-        requires=entry.get("requires", ""),
-        names_model=not entry.get("omit_model_name", False),
-        constant=tuple(entry.get("constant", ())),
-        combine=entry.get("combine", "sum"),
-        real=entry.get("real", False),
-        bare=entry.get("bare", False),
-    )
+    return msgspec.json.decode(resource.read_bytes(), type=_DataFile).families
 
 
 @lru_cache(maxsize=32)
 def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
-    """Return for each histogram, by source, the bucket bounds of all servers taken together."""
+    """Return the union of the bucket bounds of all servers, for each histogram by source."""
     bounds: dict[str, set[float]] = {}
     for server in SERVERS:
         for family in load_families(server):
             if family.type == "histogram":
-                bounds.setdefault(family.source, set()).update(family.bounds(max_model_len))
+                bounds.setdefault(family.key, set()).update(family.bounds(max_model_len))
     return {source: tuple(sorted(limits)) for source, limits in bounds.items()}
 
 
@@ -150,8 +130,8 @@ _RUST_HISTOGRAM = ("sum", "count", "bucket")
 _MULTIPROC_TYPES = ("histogram", "summary", "counter", "gauge")
 
 
-def format_python(value: float, family: Family | None = None) -> str:
-    """Write a number as the Python client library does: always a float, exponents as in Go."""
+def format_python(value: float, family: FamilySpec | None = None) -> str:
+    """Format a number like the Python client library: always a float, exponents as in Go."""
     del family
     text = repr(float(value))
     point = text.find(".")
@@ -161,41 +141,41 @@ def format_python(value: float, family: Family | None = None) -> str:
     return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text)
 
 
-def format_rust(value: float, family: Family) -> str:
-    """Write a number as the Rust client library does: counts are integers."""
+def format_rust(value: float, family: FamilySpec) -> str:
+    """Format a number like the Rust client library: counts are integers."""
     return repr(float(value)) if family.real else str(int(value))
 
 
-def format_cpp(value: float, family: Family) -> str:
-    """Write a number as a C++ stream does: six significant digits, positions in full."""
+def format_cpp(value: float, family: FamilySpec) -> str:
+    """Format a number like a C++ stream: six significant digits, positions in full."""
     return str(int(value)) if family.per_position else format(float(value), ".6g")
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """One way to write the metrics.
+class SimulatedDialect:
+    """The format of one server's metrics.
 
     Attributes:
         name: Name of the dialect.
         server: Data file with the families.
         content_type: HTTP content type of the answer.
-        number: How a value is written.
-        openmetrics: Whether the format is OpenMetrics rather than the classic text.
-        underscores: Whether sample names have `_` where family names have `:`.
-        created: Whether the start of counting is published.
+        number: Formats a value.
+        openmetrics: Whether the format is OpenMetrics, not the classic text.
+        underscores: Whether sample names have `_` in place of `:`.
+        created: Whether creation times are published.
         process: Whether there are `process_*` and `python_*` families.
         grouped_by_type: Whether histograms come first and gauges last.
         empty_families: Whether families without samples have HELP and TYPE lines.
         identity_first: Whether labels begin with `model_name`, `engine`; otherwise they are
             sorted by name.
         histogram: The parts of a histogram in order.
-        version: The version that GET /version tells; empty if there is no such path.
+        version: The version in GET /version; empty if there is no such path.
     """
 
     name: str
     server: str
     content_type: str
-    number: Callable[[float, Family], str]
+    number: Callable[[float, FamilySpec], str]
     openmetrics: bool = False
     underscores: bool = False
     created: bool = False
@@ -206,7 +186,7 @@ class Dialect:
     histogram: tuple[str, ...] = _PYTHON_HISTOGRAM
     version: str = "0.32.0"
 
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[FamilySpec, ...]:
         """Return the families of the dialect in their order."""
         families = load_families(self.server)
         if not self.process:
@@ -217,8 +197,8 @@ class Dialect:
 
 
 _DIALECTS = (
-    Dialect("vllm", "vllm", _CLASSIC, format_python, created=True),
-    Dialect(
+    SimulatedDialect("vllm", "vllm", _CLASSIC, format_python, created=True),
+    SimulatedDialect(
         "vllm-multiproc",
         "vllm",
         _CLASSIC,
@@ -228,7 +208,7 @@ _DIALECTS = (
         empty_families=False,
         histogram=_MULTIPROC_HISTOGRAM,
     ),
-    Dialect(
+    SimulatedDialect(
         "vllm-rust",
         "vllm-rust",
         _OPENMETRICS,
@@ -237,7 +217,7 @@ _DIALECTS = (
         identity_first=True,
         histogram=_RUST_HISTOGRAM,
     ),
-    Dialect(
+    SimulatedDialect(
         "vllm-underscore",
         "vllm",
         _OPENMETRICS,
@@ -246,7 +226,7 @@ _DIALECTS = (
         underscores=True,
         created=True,
     ),
-    Dialect(
+    SimulatedDialect(
         "vllm-v0",
         "vllm-v0",
         _CLASSIC_OLD,
@@ -254,8 +234,8 @@ _DIALECTS = (
         histogram=_MULTIPROC_HISTOGRAM,
         version="0.9.2",
     ),
-    Dialect("lmdeploy", "lmdeploy", _CLASSIC, format_python, version=""),
-    Dialect(
+    SimulatedDialect("lmdeploy", "lmdeploy", _CLASSIC, format_python, version=""),
+    SimulatedDialect(
         "llamacpp",
         "llamacpp",
         "text/plain; version=0.0.4",
@@ -266,4 +246,4 @@ _DIALECTS = (
 )
 
 #: Every dialect by name.
-DIALECTS: Mapping[str, Dialect] = MappingProxyType({d.name: d for d in _DIALECTS})
+DIALECTS: Mapping[str, SimulatedDialect] = MappingProxyType({d.name: d for d in _DIALECTS})

@@ -1,4 +1,4 @@
-"""A cumulative histogram as Prometheus counts it."""
+"""The measurements of a simulated engine: counters, gauges and histograms."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .families import histogram_bounds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .speculation import DraftTotals
+    from .speculation import Totals
 
 
-class Histogram:
-    """Counts observations in buckets; `count` and `sum` are exact.
+class HistogramCounts:
+    """A histogram.
 
-    The bounds are the finite upper limits, inclusive and increasing; the bucket above the last
-    one is implied.
+    Args:
+        bounds: The finite upper limits, inclusive and rising; that of the last bucket is infinite.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -29,7 +29,7 @@ class Histogram:
         self._counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Record the same value a number of times."""
+        """Observe a value a number of times."""
         if times <= 0:
             return
         self._counts[bisect_left(self.bounds, value)] += times
@@ -37,34 +37,28 @@ class Histogram:
         self.sum += value * times
 
     def cumulative(self, bounds: Sequence[float]) -> list[int]:
-        """Return how many observations were at or below each bound.
-
-        The bounds must be among the histogram's own: the result is what a coarser layout of
-        buckets would have counted.
-        """
+        """Return the number of observations up to each bound, which must be a bound of the histogram."""
         totals = dict(zip(self.bounds, accumulate(self._counts), strict=False))
         return [totals[bound] for bound in bounds]
 
-    def merge(self, other: Histogram) -> None:
+    def merge(self, other: HistogramCounts) -> None:
         """Add the observations of a histogram with the same bounds."""
-        if other.bounds != self.bounds:
-            raise ValueError("histograms with different bounds cannot be merged")
         self._counts = [a + b for a, b in zip(self._counts, other._counts, strict=True)]
         self.count += other.count
         self.sum += other.sum
 
 
 class Measurements:
-    """Counters, gauges and histograms of one engine, of one model or of the whole server.
+    """Counters, gauges and histograms of one engine.
 
-    A value is addressed by the family's name in vLLM 0.32 without its prefix, for example
-    `generation_tokens`, and by a variant such as a finish reason where the family has any.
+    The key of a value is the family's name in vLLM 0.32 without its prefix, such as `generation_tokens`, and
+    a variant such as a finish reason, empty if the family has none.
     """
 
     def __init__(self, max_model_len: int) -> None:
         self._values: dict[tuple[str, str], float] = {}
         self.histograms = {
-            source: Histogram(bounds) for source, bounds in histogram_bounds(max_model_len).items()
+            source: HistogramCounts(bounds) for source, bounds in histogram_bounds(max_model_len).items()
         }
 
     def add(self, name: str, amount: float, variant: str = "") -> None:
@@ -77,20 +71,16 @@ class Measurements:
         self._values[(name, variant)] = value
 
     def get(self, name: str, variant: str = "") -> float:
-        """Return a counter or gauge; 0 if it has never moved."""
+        """Return a counter or gauge; 0 if it was never set."""
         return self._values.get((name, variant), 0)
 
     def has(self, name: str, variant: str = "") -> bool:
-        """Whether a counter or gauge has ever been touched."""
+        """Whether a counter or gauge was ever set."""
         return (name, variant) in self._values
 
     def observe(self, name: str, value: float, times: int = 1) -> None:
-        """Record the same observation a number of times in a histogram."""
+        """Observe a value a number of times in a histogram."""
         self.histograms[name].observe(value, times)
-
-    def histogram(self, name: str) -> Histogram:
-        """Return a histogram."""
-        return self.histograms[name]
 
 
 def combined(parts: Sequence[Measurements], name: str, variant: str, how: str) -> float:
@@ -103,13 +93,13 @@ def combined(parts: Sequence[Measurements], name: str, variant: str, how: str) -
     return sum(values) / len(values) if how == "mean" else sum(values)
 
 
-def combined_histogram(parts: Sequence[Measurements], name: str) -> Histogram:
-    """Return the histogram of several engines taken together."""
+def combined_histogram(parts: Sequence[Measurements], name: str) -> HistogramCounts:
+    """Return the sum of a histogram over several engines."""
     if len(parts) == 1:
-        return parts[0].histogram(name)
-    result = Histogram(parts[0].histogram(name).bounds)
+        return parts[0].histograms[name]
+    result = HistogramCounts(parts[0].histograms[name].bounds)
     for part in parts:
-        result.merge(part.histogram(name))
+        result.merge(part.histograms[name])
     return result
 
 
@@ -117,18 +107,18 @@ _INTERVAL_SECONDS = 5.0
 
 
 class V0Sampler:
-    """Samples the totals every 5 s, as the V0 engine did.
+    """Samples the totals every 5 s, as vLLM's V0 engine did.
 
-    Its counters were raised at each sample by the totals since the start, so they are sums of
-    running totals and their rate means nothing; its two gauges are means since the start.
+    Each sample added the totals since the start to the counters, so their rate is meaningless; the two gauges
+    are means since the start.
     """
 
     def __init__(self, num_speculative_tokens: int) -> None:
         self._num_speculative_tokens = num_speculative_tokens
         self._samples = 0
 
-    def observe(self, now: float, totals: DraftTotals, measurements: Measurements) -> None:
-        """Take the samples that have become due by now."""
+    def observe(self, now: float, totals: Totals, measurements: Measurements) -> None:
+        """Take the samples that are due by now."""
         due = math.floor(now / _INTERVAL_SECONDS)
         times, self._samples = due - self._samples, due
         if times <= 0 or totals.draft_tokens == 0:
@@ -143,8 +133,8 @@ class V0Sampler:
         measurements.add("v0_samples", times)
 
 
-def show_lmdeploy(counts: Measurements, totals: DraftTotals) -> None:
-    """Set LMDeploy's own values, all of them means or totals since the start."""
+def show_lmdeploy(counts: Measurements, totals: Totals) -> None:
+    """Set LMDeploy's own values: means and totals since the start."""
     if totals.draft_tokens:
         counts.set("spec_decode_mean_accept_rate", totals.accepted_tokens / totals.draft_tokens)
         counts.set("spec_decode_mean_accept_length", 1 + totals.accepted_tokens / totals.drafts)
@@ -157,8 +147,8 @@ def show_lmdeploy(counts: Measurements, totals: DraftTotals) -> None:
     counts.set("lmdeploy_request_success", counts.get("http_requests"), "ResponseType.FINISH")
 
 
-def show_llamacpp(counts: Measurements, totals: DraftTotals) -> None:
-    """Set llama.cpp's values, which move only when a request is complete."""
+def show_llamacpp(counts: Measurements, totals: Totals) -> None:
+    """Set llama.cpp's values, which change only when a request is complete."""
 
     def show(name: str, value: float, variant: str = "") -> None:
         counts.set(f"llamacpp_{name}", value, variant)
@@ -166,7 +156,7 @@ def show_llamacpp(counts: Measurements, totals: DraftTotals) -> None:
     computed = counts.get("prompt_tokens_by_source", "local_compute")
     generated = counts.get("generation_tokens")
     prefill, decode = counts.get("prefill_seconds"), counts.get("decode_seconds")
-    steps = counts.histogram("iteration_tokens_total").count
+    steps = counts.histograms["iteration_tokens_total"].count
     show("prompt_tokens", computed)
     show("prompt_tokens_cached", counts.get("prompt_tokens_cached"))
     show("prompt_seconds", prefill)

@@ -1,13 +1,13 @@
-"""Named parameters of phases: what is allowed, and one clear line about what is not."""
+"""The phases of scenarios: their kinds, their parameters, and the conditions that follow from them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .speculation import Conditions, DraftModel, Load
+from .speculation import Conditions, DraftModel, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ ParameterValue = float | int | str | tuple[float, ...] | None
 
 
 class ScenarioError(ValueError):
-    """A scenario or phase is not valid; the message says what is wrong and what is allowed."""
+    """A scenario or phase is not valid. The message is one line with the reason and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,10 @@ class Parameter:
     """One parameter of a phase.
 
     Attributes:
-        kind: `probability` (0 to 1), `count` (whole number), `seconds`, `tokens` (a mean
-            length), `weights` (a list of relative frequencies), `probabilities` (one
-            probability, or a list with one per position) or `choice`.
-        default: Value if the phase does not say; None means that the server's setting holds.
-        help: What it does, with its unit.
+        kind: `probability` (0 to 1), `count` (whole number), `seconds`, `tokens` (a mean length), `weights`
+            (relative frequencies), `probabilities` (one, or one per position) or `choice`.
+        default: The value if none is given; None for that of the server.
+        help: Its meaning, with its unit.
         minimum: Smallest value of a number.
         maximum: Largest value of a count.
         choices: The values of a choice.
@@ -42,7 +41,7 @@ class Parameter:
     choices: tuple[str, ...] = ()
 
     def parse(self, name: str, value: object) -> ParameterValue:
-        """Check a value given by a user and return it in its proper type."""
+        """Return the value given by a user in its type; raises ScenarioError."""
         if self.kind == "choice":
             if value in self.choices:
                 return str(value)
@@ -81,74 +80,16 @@ class Parameter:
         return float(str(value))
 
 
-@dataclass(frozen=True)
-class ParameterSet:
-    """The values of a phase's parameters, complete with defaults."""
-
-    values: Mapping[str, ParameterValue]
-
-    def number(self, name: str) -> float:
-        """Return a parameter that is a number."""
-        value = self.values[name]
-        if not isinstance(value, int | float):
-            raise TypeError(f"{name} is not a number")
-        return float(value)
-
-    def count(self, name: str) -> int:
-        """Return a parameter that is a whole number."""
-        return int(self.number(name))
-
-    def optional_number(self, name: str) -> float | None:
-        """Return a parameter that is a number, or None if it is not set."""
-        return None if self.values.get(name) is None else self.number(name)
-
-    def text(self, name: str) -> str:
-        """Return a parameter that is a choice."""
-        return str(self.values[name])
-
-    def numbers(self, name: str) -> tuple[float, ...]:
-        """Return a parameter that is a list; one number counts as a list of one."""
-        value = self.values[name]
-        if isinstance(value, tuple):
-            return value
-        return () if value is None else (self.number(name),)
-
-
-def parse_parameters(
-    owner: str, allowed: Mapping[str, Parameter], given: Mapping[str, object]
-) -> ParameterSet:
-    """Check the parameters given for a phase and complete them with defaults.
-
-    Args:
-        owner: The phase, for messages.
-        allowed: Its parameters.
-        given: What the user wrote.
-
-    Raises:
-        ScenarioError: A parameter is unknown or its value is not allowed.
-    """
-    values = {name: parameter.default for name, parameter in allowed.items()}
-    for name, value in given.items():
-        if name not in allowed:
-            raise ScenarioError(f"{owner} has no parameter {name!r}; it has {', '.join(sorted(allowed))}")
-        try:
-            values[name] = allowed[name].parse(name, value)
-        except ScenarioError as error:
-            raise ScenarioError(f"{owner}: {error}") from None
-    return ParameterSet(MappingProxyType(values))
-
-
-# Position after position, acceptance given acceptance before falls a little: with K = 4 the
-# tokens at the four positions are accepted in 92, 78, 61 and 43 % of the drafts.
+# With K = 4, the tokens at the four positions are accepted in 92, 78, 61 and 43 % of the drafts.
 _ACCEPTANCE = 0.92
 _POSITION_DECAY = 0.92
-# Positions for which acceptance is worked out; longer drafts keep the last value.
+# Positions for which acceptance is computed; later ones have the value of the last.
 _POSITIONS = 16
 
-# How long a ramp takes in a phase without end.
+# Length of a ramp in a phase without end.
 _RAMP_SECONDS = 120.0
 
-_LOAD = Load()
+_TRAFFIC = Traffic()
 
 _COMMON: Mapping[str, Parameter] = MappingProxyType(
     {
@@ -167,14 +108,18 @@ _COMMON: Mapping[str, Parameter] = MappingProxyType(
         "draft_length_weights": Parameter(
             "weights", None, "relative frequency of drafts of 1, 2, 3, ... tokens; default: all K"
         ),
-        "clients": Parameter("count", _LOAD.clients, "clients per engine", maximum=10_000),
+        "clients": Parameter("count", _TRAFFIC.clients, "clients per engine", maximum=10_000),
         "think_seconds": Parameter(
-            "seconds", _LOAD.think_seconds, "mean time from an answer to the next request"
+            "seconds", _TRAFFIC.think_seconds, "mean time from an answer to the next request"
         ),
-        "prompt_tokens": Parameter("tokens", _LOAD.prompt_tokens, "mean prompt length in tokens", minimum=1),
-        "output_tokens": Parameter("tokens", _LOAD.output_tokens, "mean answer length in tokens", minimum=1),
+        "prompt_tokens": Parameter(
+            "tokens", _TRAFFIC.prompt_tokens, "mean prompt length in tokens", minimum=1
+        ),
+        "output_tokens": Parameter(
+            "tokens", _TRAFFIC.output_tokens, "mean answer length in tokens", minimum=1
+        ),
         "prefix_hit_ratio": Parameter(
-            "probability", _LOAD.prefix_hit_ratio, "mean share of a prompt in the prefix cache"
+            "probability", _TRAFFIC.prefix_hit_ratio, "mean share of a prompt in the prefix cache"
         ),
         "repetition_ratio": Parameter(
             "probability", 0.0, "share of the answers that end because they repeat themselves"
@@ -198,15 +143,15 @@ _K = Parameter("count", 2, "K from now on; 0: the K the server had at the very s
 
 @dataclass(frozen=True)
 class PhaseKind:
-    """A kind of phase: its parameters, and what they mean.
+    """A kind of phase.
 
     Attributes:
         name: Name in scenarios and in the HTTP interface.
         help: What happens in it.
-        parameters: What can be set.
+        parameters: Its parameters by name.
         restarts: Whether the server restarts when the phase begins.
-        speculates: Whether the server is started with speculation.
-        ramps: Whether acceptance goes from `acceptance` to `end_acceptance` over the phase.
+        speculates: Whether the server speculates.
+        ramps: Whether acceptance changes from `acceptance` to `end_acceptance` over the phase.
     """
 
     name: str
@@ -216,45 +161,56 @@ class PhaseKind:
     speculates: bool = True
     ramps: bool = False
 
-    def parse(self, given: Mapping[str, object]) -> ParameterSet:
-        """Check the parameters given by a user; raises ScenarioError."""
-        return parse_parameters(f"phase {self.name}", self.parameters, given)
+    def parse(self, given: Mapping[str, object]) -> Mapping[str, Any]:
+        """Return the values of all parameters, with defaults for those that are not given.
 
-    def conditions(self, parameters: ParameterSet, elapsed: float, duration: float | None) -> Conditions:
-        """Return what the engines are put through at a moment of the phase.
-
-        Args:
-            parameters: The parameters of this phase.
-            elapsed: Seconds since the phase began.
-            duration: Seconds the phase lasts; None if it has no end.
+        Raises:
+            ScenarioError: A parameter is unknown or its value is not allowed.
         """
-        return Conditions(
-            drafts=DraftModel(
-                acceptance=self._acceptance(parameters, elapsed, duration),
-                draft_probability=parameters.number("draft_probability"),
-                length_weights=parameters.numbers("draft_length_weights"),
-            ),
-            load=Load(
-                clients=parameters.count("clients"),
-                think_seconds=parameters.number("think_seconds"),
-                prompt_tokens=parameters.number("prompt_tokens"),
-                output_tokens=parameters.number("output_tokens"),
-                prefix_hit_ratio=parameters.number("prefix_hit_ratio"),
-                repetition_ratio=parameters.number("repetition_ratio"),
-            ),
-        )
+        values = {name: parameter.default for name, parameter in self.parameters.items()}
+        for name, value in given.items():
+            if name not in values:
+                known = ", ".join(sorted(values))
+                raise ScenarioError(f"phase {self.name} has no parameter {name!r}; it has {known}")
+            try:
+                values[name] = self.parameters[name].parse(name, value)
+            except ScenarioError as error:
+                raise ScenarioError(f"phase {self.name}: {error}") from None
+        return MappingProxyType(values)
 
-    def _acceptance(
-        self, parameters: ParameterSet, elapsed: float, duration: float | None
-    ) -> tuple[float, ...]:
-        decay = parameters.number("position_decay")
-        acceptance = _by_position(parameters.numbers("acceptance"), decay)
-        if not self.ramps:
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of a scenario.
+
+    Attributes:
+        kind: What happens.
+        parameters: The values of its parameters.
+        seconds: Its length in simulated time; None without end.
+    """
+
+    kind: PhaseKind
+    parameters: Mapping[str, Any]
+    seconds: float | None
+
+    def conditions(self, elapsed: float) -> Conditions:
+        """Return the conditions of the engines some seconds after the phase began."""
+        values = self.parameters
+        drafts = DraftModel(
+            self._acceptance(elapsed), values["draft_probability"], values["draft_length_weights"] or ()
+        )
+        traffic = Traffic(**{each.name: values[each.name] for each in fields(Traffic)})
+        return Conditions(drafts, traffic)
+
+    def _acceptance(self, elapsed: float) -> tuple[float, ...]:
+        decay = self.parameters["position_decay"]
+        acceptance = _by_position(self.parameters["acceptance"], decay)
+        if not self.kind.ramps:
             return acceptance
-        end = _by_position(parameters.numbers("end_acceptance"), decay)
-        over = parameters.optional_number("over_seconds")
+        end = _by_position(self.parameters["end_acceptance"], decay)
+        over = self.parameters["over_seconds"]
         if over is None:
-            over = _RAMP_SECONDS if duration is None else duration
+            over = _RAMP_SECONDS if self.seconds is None else self.seconds
         progress = min(1.0, elapsed / over) if over else 1.0
         length = max(len(acceptance), len(end))
         return tuple(
@@ -263,15 +219,39 @@ class PhaseKind:
         )
 
 
+def make_phase(name: object, given: Mapping[str, object] | None = None, seconds: object = None) -> Phase:
+    """Return a phase.
+
+    Args:
+        name: A name from `PHASES`.
+        given: Parameters, by name.
+        seconds: Its length; None without end.
+
+    Raises:
+        ScenarioError: An argument is not allowed.
+    """
+    if not isinstance(name, str) or name not in PHASES:
+        raise ScenarioError(f"unknown phase {name!r}; the phases are {', '.join(PHASES)}")
+    length: float | None = None
+    if seconds is not None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise ScenarioError(f"seconds must be a number above 0, not {seconds!r}")
+        length = float(seconds)
+    kind = PHASES[name]
+    return Phase(kind, kind.parse(given or {}), length)
+
+
 def _at(values: tuple[float, ...], index: int) -> float:
     return values[min(index, len(values) - 1)]
 
 
-def _by_position(acceptance: tuple[float, ...], decay: float) -> tuple[float, ...]:
-    """Return the chance at each position from a list, or from the first one and its decay."""
-    if len(acceptance) > 1:
-        return acceptance
-    return tuple(acceptance[0] * decay**position for position in range(_POSITIONS))
+def _by_position(acceptance: float | tuple[float, ...], decay: float) -> tuple[float, ...]:
+    """Return the probability at each position from a list, or from the first one and its decay."""
+    if isinstance(acceptance, tuple):
+        if len(acceptance) > 1:
+            return acceptance
+        acceptance = acceptance[0]
+    return tuple(acceptance * decay**position for position in range(_POSITIONS))
 
 
 def _parameters(

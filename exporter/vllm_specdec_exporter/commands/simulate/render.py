@@ -1,46 +1,20 @@
-"""From the state of a simulated server to the text of its /metrics."""
+"""The text of /metrics of a simulated server."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from .families import DIALECTS, Dialect, Family, format_python
-from .measurements import Histogram, Measurements, combined, combined_histogram
-from .speculation import EngineConfig
+from .engine import Engine
+from .families import DIALECTS, FamilySpec, SimulatedDialect, format_python
+from .measurements import HistogramCounts, Measurements, combined, combined_histogram
 
-
-@dataclass(frozen=True)
-class EngineView:
-    """What is published about one engine."""
-
-    model: str
-    index: int
-    measurements: Measurements
+# The process starts this long before its counters: it loads the model first.
+_PROCESS_LEAD_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class ServerView:
-    """What is published about a server.
-
-    Attributes:
-        engines: Its engines, those of a model together.
-        num_speculative_tokens: K, or None without speculation.
-        started_at: Unix time at which counting began, in seconds.
-        process_started_at: Unix time at which the process began, in seconds.
-        cpu_seconds: Processor time used.
-        engine_config: Properties of the engines.
-    """
-
-    engines: tuple[EngineView, ...]
-    num_speculative_tokens: int | None
-    started_at: float
-    process_started_at: float
-    cpu_seconds: float
-    engine_config: EngineConfig
-
-
-@dataclass(frozen=True)
-class _Child:
-    """One labelled member of a family: its labels and where its value comes from."""
+class _Series:
+    """One labelled member of a family: its labels, and where its value comes from."""
 
     labels: tuple[tuple[str, str], ...]
     parts: tuple[Measurements, ...]
@@ -48,29 +22,36 @@ class _Child:
     index: int
 
 
-def render(view: ServerView, dialect_name: str) -> bytes:
-    """Return the body of an answer to GET /metrics.
+def render(engines: Mapping[str, Sequence[Engine]], started_at: float, dialect_name: str) -> bytes:
+    """Return the body of the response to GET /metrics.
 
     Args:
-        view: The state of the server.
+        engines: The engines by model; at least one.
+        started_at: Creation time of the counters, Unix seconds.
         dialect_name: A name from `DIALECTS`.
     """
-    writer = _Writer(view, DIALECTS[dialect_name])
+    writer = _Writer(engines, started_at, DIALECTS[dialect_name])
     for number, family in enumerate(writer.dialect.families()):
         writer.write(family, number)
     return writer.finish()
 
 
 class _Writer:
-    """Collects the lines of one answer."""
+    """Collects the lines of one response."""
 
-    def __init__(self, view: ServerView, dialect: Dialect) -> None:
-        self.view = view
+    def __init__(
+        self, engines: Mapping[str, Sequence[Engine]], started_at: float, dialect: SimulatedDialect
+    ) -> None:
         self.dialect = dialect
+        self._engines = engines
+        self._started_at = started_at
         self._lines: list[str] = []
+        every = [engine for of_model in engines.values() for engine in of_model]
+        self._config = every[0].config
+        self._num_speculative_tokens = every[0].num_speculative_tokens
         self._server_values = {
-            "process_start_time_seconds": view.process_started_at,
-            "process_cpu_seconds": view.cpu_seconds,
+            "process_start_time_seconds": started_at - _PROCESS_LEAD_SECONDS,
+            "process_cpu_seconds": sum(engine.busy_seconds for engine in every),
         }
 
     def finish(self) -> bytes:
@@ -79,74 +60,74 @@ class _Writer:
             self._lines.append("# EOF")
         return ("\n".join(self._lines) + "\n").encode()
 
-    def write(self, family: Family, number: int) -> None:
+    def write(self, family: FamilySpec, number: int) -> None:
         """Write a family with its samples.
 
         Args:
             family: The family.
-            number: Its place among the families; the creation times depend on it.
+            number: Its index among the families; creation times depend on it.
         """
-        if family.requires == "speculation" and self.view.num_speculative_tokens is None:
+        if family.requires == "speculation" and self._num_speculative_tokens is None:
             return
-        children = list(self._children(family))
-        if not children and not self.dialect.empty_families:
+        found = list(self._series(family))
+        if not found and not self.dialect.empty_families:
             return
         is_counter = family.type == "counter" and not family.bare
         plain = is_counter and not self.dialect.openmetrics
         self._header(f"{family.name}_total" if plain else family.name, family.type, family.help)
         created = family.created and self.dialect.created
-        for child in children:
-            self._samples(family, child)
+        for series in found:
+            self._samples(family, series)
             if created and self.dialect.openmetrics:
-                self._created(family, child, number)
-        if created and not self.dialect.openmetrics and children:
+                self._created(family, series, number)
+        if created and not self.dialect.openmetrics and found:
             self._header(f"{family.name}_created", "gauge", family.help)
-            for child in children:
-                self._created(family, child, number)
+            for series in found:
+                self._created(family, series, number)
 
     def _header(self, name: str, type_: str, help_: str) -> None:
         self._lines.append(f"# HELP {name} {help_}")
         self._lines.append(f"# TYPE {name} {type_}")
 
-    def _created(self, family: Family, child: _Child, number: int) -> None:
-        # Series come into being one after another, microseconds apart.
-        value = self.view.started_at + 2e-5 * number + 1e-6 * child.index
-        self._sample(family, "_created", child, format_python(value))
+    def _created(self, family: FamilySpec, series: _Series, number: int) -> None:
+        # Series are created microseconds apart.
+        value = self._started_at + 2e-5 * number + 1e-6 * series.index
+        self._sample(family, "_created", series, format_python(value))
 
-    def _samples(self, family: Family, child: _Child) -> None:
+    def _samples(self, family: FamilySpec, series: _Series) -> None:
         if family.type == "histogram":
-            self._histogram(family, child)
+            self._histogram(family, series)
         elif family.type == "summary":
-            count = combined(child.parts, "http_requests", "", "sum")
-            total = combined(child.parts, family.source, child.variant, "sum")
-            self._sample(family, "_count", child, self.dialect.number(count, family))
-            self._sample(family, "_sum", child, self.dialect.number(total, family))
+            count = combined(series.parts, "http_requests", "", "sum")
+            total = combined(series.parts, family.key, series.variant, "sum")
+            self._sample(family, "_count", series, self.dialect.number(count, family))
+            self._sample(family, "_sum", series, self.dialect.number(total, family))
         else:
             suffix = "_total" if family.type == "counter" and not family.bare else ""
-            value = self.dialect.number(self._value(family, child), family)
-            self._sample(family, suffix, child, value)
+            value = self.dialect.number(self._value(family, series), family)
+            self._sample(family, suffix, series, value)
 
-    def _value(self, family: Family, child: _Child) -> float:
+    def _value(self, family: FamilySpec, series: _Series) -> float:
         if family.constant:
-            return family.constant[child.index % len(family.constant)]
-        if family.source in self._server_values:
-            return self._server_values[family.source]
-        return combined(child.parts, family.source, child.variant, family.combine)
+            return family.constant[series.index % len(family.constant)]
+        if family.key in self._server_values:
+            return self._server_values[family.key]
+        return combined(series.parts, family.key, series.variant, family.combine)
 
-    def _histogram(self, family: Family, child: _Child) -> None:
-        histogram = combined_histogram(child.parts, family.source)
+    def _histogram(self, family: FamilySpec, series: _Series) -> None:
+        histogram = combined_histogram(series.parts, family.key)
         number = self.dialect.number
         for part in self.dialect.histogram:
             if part == "bucket":
-                self._buckets(family, child, histogram)
+                self._buckets(family, series, histogram)
             elif part == "count":
-                self._sample(family, "_count", child, number(histogram.count, family))
+                self._sample(family, "_count", series, number(histogram.count, family))
             else:
-                self._sample(family, "_sum", child, format_python(histogram.sum))
+                self._sample(family, "_sum", series, format_python(histogram.sum))
 
-    def _buckets(self, family: Family, child: _Child, histogram: Histogram) -> None:
-        bounds = family.bounds(self.view.engine_config.max_model_len)
-        before, after = self._label_text((("le", "\0"), *child.labels)).split("\0")
+    def _buckets(self, family: FamilySpec, series: _Series, histogram: HistogramCounts) -> None:
+        bounds = family.bounds(self._config.max_model_len)
+        before, after = self._label_text((("le", "\0"), *series.labels)).split("\0")
         start = f"{self._name(family)}_bucket{before}"
         number = self.dialect.number
         self._lines.extend(
@@ -155,11 +136,11 @@ class _Writer:
         )
         self._lines.append(f"{start}+Inf{after} {number(histogram.count, family)}")
 
-    def _sample(self, family: Family, suffix: str, child: _Child, value: str) -> None:
-        name, labels = self._name(family), self._label_text(child.labels)
+    def _sample(self, family: FamilySpec, suffix: str, series: _Series, value: str) -> None:
+        name, labels = self._name(family), self._label_text(series.labels)
         self._lines.append(f"{name}{suffix}{labels} {value}")
 
-    def _name(self, family: Family) -> str:
+    def _name(self, family: FamilySpec) -> str:
         return family.name.replace(":", "_") if self.dialect.underscores else family.name
 
     def _label_text(self, labels: Sequence[tuple[str, str]]) -> str:
@@ -168,11 +149,11 @@ class _Writer:
         ordered = labels if self.dialect.identity_first else sorted(labels)
         return "{" + ",".join(f'{name}="{value}"' for name, value in ordered) + "}"
 
-    def _children(self, family: Family) -> Iterator[_Child]:
-        """Yield the members of a family in the order in which servers write them."""
+    def _series(self, family: FamilySpec) -> Iterator[_Series]:
+        """Yield the series of a family in the order in which servers write them."""
         owners = self._owners(family)
         variants = self._variants(family)
-        # Positions are grouped by engine, all other variants hold the engines together.
+        # Positions are grouped by engine, engines by other variants.
         pairs = (
             [(owner, variant) for owner in owners for variant in variants]
             if family.per_position
@@ -181,45 +162,41 @@ class _Writer:
         for index, ((labels, parts), variant) in enumerate(pairs):
             if not _present(family, parts, variant):
                 continue
-            extra = ((family.variant_label, variant),) if family.variant_label else ()
+            extra = ((family.variant.label, variant),) if family.variant else ()
             constant = tuple(self._constant_labels(family).items())
-            yield _Child((*labels, *constant, *extra), parts, variant, index)
+            yield _Series((*labels, *constant, *extra), parts, variant, index)
 
-    def _variants(self, family: Family) -> Sequence[str]:
+    def _variants(self, family: FamilySpec) -> Sequence[str]:
         if family.per_position:
-            return [str(position) for position in range(self.view.num_speculative_tokens or 0)]
-        return family.variant_values or ("",)
+            return [str(position) for position in range(self._num_speculative_tokens or 0)]
+        return family.variant.values if family.variant else ("",)
 
-    def _owners(self, family: Family) -> list[tuple[tuple[tuple[str, str], ...], tuple[Measurements, ...]]]:
+    def _owners(
+        self, family: FamilySpec
+    ) -> list[tuple[tuple[tuple[str, str], ...], tuple[Measurements, ...]]]:
         """Return the identity labels and the engines of each owner of a sample."""
-        engines = self.view.engines
+        of_model = {
+            model: tuple(engine.measurements for engine in engines)
+            for model, engines in self._engines.items()
+        }
         if family.scope == "server":
-            return [((), tuple(engine.measurements for engine in engines))]
+            return [((), tuple(chain.from_iterable(of_model.values())))]
         if family.scope == "model":
-            return [
-                (
-                    (("model_name", _escape(model)),),
-                    tuple(e.measurements for e in engines if e.model == model),
-                )
-                for model in dict.fromkeys(engine.model for engine in engines)
-            ]
-        first = engines[0].model
+            return [((("model_name", _escape(model)),), parts) for model, parts in of_model.items()]
+        if family.omit_model_name:
+            # A second model's samples would have the same labels.
+            first = next(iter(of_model.values()))
+            return [((("engine", str(index)),), (part,)) for index, part in enumerate(first)]
         return [
-            (
-                (("model_name", _escape(engine.model)), ("engine", str(engine.index)))
-                if family.names_model
-                else (("engine", str(engine.index)),),
-                (engine.measurements,),
-            )
-            for engine in engines
-            # Without a model name, a second model's samples would have the same labels.
-            if family.names_model or engine.model == first
+            ((("model_name", _escape(model)), ("engine", str(index))), (part,))
+            for model, parts in of_model.items()
+            for index, part in enumerate(parts)
         ]
 
-    def _constant_labels(self, family: Family) -> dict[str, str]:
-        if family.source != "cache_config_info":
+    def _constant_labels(self, family: FamilySpec) -> dict[str, str]:
+        if family.key != "cache_config_info":
             return family.labels
-        config = self.view.engine_config
+        config = self._config
         values = {
             "block_size": str(config.block_size),
             "num_gpu_blocks": str(config.kv_cache_tokens // config.block_size),
@@ -229,10 +206,10 @@ class _Writer:
         return {name: values.get(name, value) for name, value in family.labels.items()}
 
 
-def _present(family: Family, parts: Sequence[Measurements], variant: str) -> bool:
-    """Whether a sample is there yet."""
+def _present(family: FamilySpec, parts: Sequence[Measurements], variant: str) -> bool:
+    """Return whether a sample exists yet."""
     if family.requires == "drafts":
-        return any(part.has(family.source, variant) for part in parts)
+        return any(part.has(family.key, variant) for part in parts)
     key = {"traffic": "http_requests", "v0_sample": "v0_samples"}.get(family.requires)
     return key is None or any(part.has(key) for part in parts)
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...config.files import YAMLFileError, read_yaml
-from .phases import PHASES, ParameterSet, PhaseKind, ScenarioError
+from .phases import Phase, ScenarioError, make_phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,28 +18,13 @@ _SCENARIO_KEYS = ("name", "loop", "phases")
 
 
 @dataclass(frozen=True)
-class Phase:
-    """One phase of a scenario.
-
-    Attributes:
-        kind: What happens.
-        parameters: How.
-        seconds: For how long, in simulated time; None without end.
-    """
-
-    kind: PhaseKind
-    parameters: ParameterSet
-    seconds: float | None
-
-
-@dataclass(frozen=True)
 class Scenario:
     """A script of phases.
 
     Attributes:
         name: Its name.
         phases: At least one phase.
-        loop: Whether it starts again after the last phase; otherwise that one goes on.
+        loop: Whether it starts again after the last phase; otherwise that one continues.
     """
 
     name: str
@@ -47,33 +32,11 @@ class Scenario:
     loop: bool = True
 
 
-def make_phase(name: object, given: Mapping[str, object] | None = None, seconds: object = None) -> Phase:
-    """Check and return one phase.
-
-    Args:
-        name: A name from `PHASES`.
-        given: Parameters, by name.
-        seconds: How long it lasts; None without end.
-
-    Raises:
-        ScenarioError: Something about it is not allowed.
-    """
-    if not isinstance(name, str) or name not in PHASES:
-        raise ScenarioError(f"unknown phase {name!r}; the phases are {', '.join(PHASES)}")
-    length: float | None = None
-    if seconds is not None:
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise ScenarioError(f"seconds must be a number above 0, not {seconds!r}")
-        length = float(seconds)
-    kind = PHASES[name]
-    return Phase(kind, kind.parse(given or {}), length)
-
-
 def parse_scenario(document: object, default_name: str) -> Scenario:
-    """Check a scenario as read from YAML.
+    """Return the scenario of a YAML document.
 
     Raises:
-        ScenarioError: Something about it is not allowed.
+        ScenarioError: The document is not a valid scenario.
     """
     if not isinstance(document, dict):
         raise ScenarioError(f"a scenario is a mapping with {', '.join(_SCENARIO_KEYS)}")
@@ -167,7 +130,7 @@ def load_scenario(path: Path) -> Scenario:
     """Read a scenario from a YAML file.
 
     Raises:
-        ScenarioError: The file cannot be read, or is not a valid scenario; one line.
+        ScenarioError: The file cannot be read, or is not a valid scenario.
     """
     try:
         with path.open("rb") as file:

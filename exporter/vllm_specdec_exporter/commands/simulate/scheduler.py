@@ -1,4 +1,4 @@
-"""The requests of a simulated engine."""
+"""The requests of a simulated engine, and its scheduler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .speculation import EngineConfig, Load, binomial
+from .speculation import EngineConfig, Traffic, binomial
 
 if TYPE_CHECKING:
     from random import Random
@@ -16,21 +16,21 @@ _MAX_TOKENS_CHOICES = (128, 256, 512, 1024)
 
 
 @dataclass(slots=True)
-class Request:
-    """One request on its way through an engine; times are seconds of simulated time.
+class SimulatedRequest:
+    """One request in an engine. Times are seconds of simulated time.
 
     Attributes:
         arrived_at: When the request arrived.
         prompt_tokens: Length of the prompt.
-        cached_tokens: Leading part of it that the prefix cache holds.
+        cached_tokens: Tokens of the prompt in the prefix cache.
         target_tokens: Length at which the answer ends.
-        max_tokens: The limit the client asked for.
-        repeats: Whether the answer ends because it repeats itself.
+        max_tokens: The limit that the client set.
+        repeats: Whether the answer ends by repetition detection.
         scheduled_at: When it first ran.
-        first_token_at: When its first token came out.
+        first_token_at: When its first token was generated.
         generated: Tokens of the answer so far.
-        preemptions: How often it lost its place to others.
-        preempted_at: When it last did.
+        preemptions: How often it was preempted.
+        preempted_at: When it was last preempted.
     """
 
     arrived_at: float
@@ -47,47 +47,47 @@ class Request:
 
     @property
     def finished_reason(self) -> str:
-        """Why the answer ends, in vLLM's terms."""
+        """The `finished_reason` of vLLM."""
         if self.repeats:
             return "repetition"
         return "length" if self.target_tokens >= self.max_tokens else "stop"
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens the request keeps in the KV cache while it runs."""
+        """Tokens of the request in the KV cache while it runs."""
         return self.prompt_tokens + self.generated
 
     @property
     def prefill_tokens(self) -> int:
-        """Tokens to compute before the next one can be generated."""
+        """Tokens to compute in its prefill."""
         if self.preemptions:
             return self.kv_tokens
         return self.prompt_tokens - self.cached_tokens
 
 
-def draw_request(rng: Random, load: Load, arrived_at: float, max_model_len: int, block_size: int) -> Request:
-    """Draw a request that is typical of the load.
+def draw_request(rng: Random, traffic: Traffic, arrived_at: float, config: EngineConfig) -> SimulatedRequest:
+    """Draw a request.
 
-    Lengths vary around their means (gamma distributed) and stay within the model's limit; the
-    prefix cache holds whole blocks, and never all of a prompt.
+    Lengths are gamma distributed around their means, within the model's limit; the prefix cache contains
+    whole blocks, and never all of a prompt.
     """
-    prompt = max(1, round(rng.gammavariate(2.0, load.prompt_tokens / 2.0)))
-    prompt = min(prompt, max_model_len // 2)
-    limit = min(rng.choice(_MAX_TOKENS_CHOICES), max_model_len // 4)
-    target = min(limit, max(2, round(rng.gammavariate(2.0, load.output_tokens / 2.0))))
-    share = min(1.0, rng.random() * 2.0 * load.prefix_hit_ratio)
-    cached = int(share * (prompt - 1)) // block_size * block_size
-    return Request(
+    prompt = max(1, round(rng.gammavariate(2.0, traffic.prompt_tokens / 2.0)))
+    prompt = min(prompt, config.max_model_len // 2)
+    limit = min(rng.choice(_MAX_TOKENS_CHOICES), config.max_model_len // 4)
+    target = min(limit, max(2, round(rng.gammavariate(2.0, traffic.output_tokens / 2.0))))
+    share = min(1.0, rng.random() * 2.0 * traffic.prefix_hit_ratio)
+    cached = int(share * (prompt - 1)) // config.block_size * config.block_size
+    return SimulatedRequest(
         arrived_at=arrived_at,
         prompt_tokens=prompt,
         cached_tokens=cached,
         target_tokens=target,
         max_tokens=limit,
-        repeats=rng.random() < load.repetition_ratio,
+        repeats=rng.random() < traffic.repetition_ratio,
     )
 
 
-# vLLM keeps this share of the KV cache free when it admits requests.
+# Share of the KV cache that vLLM keeps free when it admits requests.
 _WATERMARK = 0.01
 
 
@@ -95,8 +95,8 @@ class Scheduler:
     """The queues of one engine."""
 
     def __init__(self, config: EngineConfig, rng: Random) -> None:
-        self.running: list[Request] = []
-        self.waiting: deque[Request] = deque()
+        self.running: list[SimulatedRequest] = []
+        self.waiting: deque[SimulatedRequest] = deque()
         self._config = config
         self._rng = rng
 
@@ -111,37 +111,28 @@ class Scheduler:
         """Share of the KV cache in use, from 0 to 1."""
         return min(1.0, self.kv_tokens / self._config.kv_cache_tokens)
 
-    def arrive(self, load: Load, now: float, seconds: float, spread: float) -> None:
-        """Let thinking clients send their next request.
+    def arrive(self, traffic: Traffic, now: float, seconds: float, spread: float) -> None:
+        """Add the requests of clients whose pause has ended.
 
         Args:
-            load: The traffic.
+            traffic: The traffic.
             now: Present time.
-            seconds: How long the clients have been thinking since the last call.
-            spread: The requests came at a random moment up to this many seconds ago, that is
-                within the step that was then running.
+            seconds: Time since the last call.
+            spread: Requests arrived up to this many seconds ago, during the last step.
         """
-        thinking = load.clients - len(self.running) - len(self.waiting)
+        thinking = traffic.clients - len(self.running) - len(self.waiting)
         if thinking <= 0 or seconds <= 0.0:
             return
         chance = 1.0
-        if load.think_seconds > 0.0:
-            chance = -math.expm1(-seconds / load.think_seconds)
+        if traffic.think_seconds > 0.0:
+            chance = -math.expm1(-seconds / traffic.think_seconds)
         for _ in range(binomial(self._rng, thinking, chance)):
             arrived_at = now - self._rng.random() * spread
-            self.waiting.append(
-                draw_request(
-                    self._rng,
-                    load,
-                    arrived_at,
-                    self._config.max_model_len,
-                    self._config.block_size,
-                )
-            )
+            self.waiting.append(draw_request(self._rng, traffic, arrived_at, self._config))
 
-    def admit(self) -> list[Request]:
-        """Move waiting requests into the batch as far as there is room; return them."""
-        admitted: list[Request] = []
+    def admit(self) -> list[SimulatedRequest]:
+        """Move waiting requests into the batch while they fit; return them."""
+        admitted: list[SimulatedRequest] = []
         if not self.waiting:
             return admitted
         room = self._config.kv_cache_tokens * (1.0 - _WATERMARK) - self.kv_tokens
@@ -149,7 +140,7 @@ class Scheduler:
         while self.waiting and budget > 0 and len(self.running) < self._config.max_num_seqs:
             request = self.waiting[0]
             needed = request.kv_tokens + self._config.block_size
-            # A request larger than the whole cache must not block the queue for ever.
+            # A request larger than the whole cache must not block the queue forever.
             if needed > room and self.running:
                 break
             room -= needed
@@ -160,7 +151,7 @@ class Scheduler:
         return admitted
 
     def preempt(self, now: float) -> int:
-        """Send the latest requests back to the queue until the KV cache holds the rest."""
+        """Preempt the latest requests until the others fit into the KV cache; return how many."""
         preempted = 0
         excess = self.kv_tokens - self._config.kv_cache_tokens
         while excess > 0 and len(self.running) > 1:
@@ -173,7 +164,7 @@ class Scheduler:
             preempted += 1
         return preempted
 
-    def take_finished(self) -> list[Request]:
+    def take_finished(self) -> list[SimulatedRequest]:
         """Remove the requests whose answer is complete; return them."""
         finished = [r for r in self.running if r.generated >= r.target_tokens]
         if finished:

@@ -1,4 +1,4 @@
-"""The simulated server on the network: its paths, its clock and its listening socket."""
+"""The HTTP server of the simulation."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,7 @@ from aiohttp import web
 
 from ...config.addresses import format_address
 from .families import DIALECTS
-from .phases import ScenarioError
-from .scenario import Phase
+from .phases import Phase, ScenarioError
 from .simulation import Simulation
 
 _TICK_SECONDS = 0.1
@@ -21,10 +20,10 @@ _SHUTDOWN_SECONDS = 0.3
 
 
 class SimulatorServer:
-    """Serves a simulation over HTTP, on a free port unless told otherwise.
+    """Serves a simulation over HTTP in real time.
 
-    While the simulated server restarts, the listening socket is really closed, so that
-    connections are refused; with `unavailable: 503` it stays open and answers with that status.
+    While the simulated server restarts, the listening socket is closed, so that connections are refused; with
+    `unavailable: 503` it stays open and returns that status.
 
     Example:
         >>> async with SimulatorServer(Simulation(seed=1)) as server:
@@ -41,16 +40,15 @@ class SimulatorServer:
         speed: float = 1.0,
         on_phase: Callable[[Phase], None] | None = None,
     ) -> None:
-        """Prepare a server; `start` opens its socket.
+        """Set the configuration; `start` opens the socket.
 
         Args:
-            simulation: What is served.
+            simulation: The simulation.
             dialect: A name from `DIALECTS`.
             host: Address to listen on; empty for all.
             port: Port to listen on; 0 for a free one.
-            speed: Simulated seconds per second; 0 stops the clock, so that only `advance`
-                moves time.
-            on_phase: Called when a phase begins, the first one included.
+            speed: Simulated seconds per second; 0 for time that passes only in `advance`.
+            on_phase: Called when a phase begins, also the first one.
         """
         self.simulation = simulation or Simulation()
         self.dialect = DIALECTS[dialect]
@@ -95,7 +93,7 @@ class SimulatorServer:
         """Open the socket and start the clock.
 
         Raises:
-            OSError: The address cannot be listened on.
+            OSError: It cannot listen on the address.
         """
         self._last = time.monotonic()
         await self._open()
@@ -112,7 +110,7 @@ class SimulatorServer:
         await self._close()
 
     async def advance(self, seconds: float) -> None:
-        """Let simulated time pass at once, and open or close the socket accordingly."""
+        """Simulate seconds at once, and open or close the socket as the simulation requires."""
         self.simulation.advance(seconds)
         await self.synchronize()
 
@@ -130,12 +128,12 @@ class SimulatorServer:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self._catch_up()
-            # The port may be taken for a moment by somebody else; the next tick tries again.
+            # The port may be in use; the next tick tries again.
             with contextlib.suppress(OSError):
                 await self.synchronize()
 
     def _catch_up(self) -> None:
-        """Bring the simulation up to the present."""
+        """Advance the simulation to the present."""
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
         self.simulation.advance(elapsed * self.speed)
@@ -162,7 +160,7 @@ class SimulatorServer:
             await runner.cleanup()
             raise
         if self.port == 0:
-            # A restarted server comes back on the same port.
+            # A restarted server listens on the same port.
             self.port = runner.addresses[0][1]
         self._runner = runner
 
@@ -211,8 +209,10 @@ class SimulatorServer:
         return web.json_response(self.status())
 
     def status(self) -> dict[str, Any]:
-        """Return where the simulation stands, as GET /simulator tells it."""
+        """Return the document of GET /simulator."""
         simulation = self.simulation
+        truth = asdict(simulation.truth)
+        del truth["accepted_anywhere"]
         return {
             "phase": simulation.phase.kind.name,
             "phase_elapsed_seconds": simulation.phase_elapsed,
@@ -225,7 +225,7 @@ class SimulatorServer:
             "method": simulation.config.method,
             "dialect": self.dialect.name,
             "speed": self.speed,
-            "truth": asdict(simulation.truth),
+            "truth": truth,
         }
 
 

@@ -1,4 +1,4 @@
-"""Random draws the standard library of Python 3.11 lacks: binomial and multinomial numbers."""
+"""Speculation in the simulation: random drafts, the cost of steps, and the conditions of an engine."""
 
 from __future__ import annotations
 
@@ -105,14 +105,13 @@ def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]
 
 @dataclass(frozen=True)
 class DraftModel:
-    """How drafts come about and how well they fare.
+    """The distribution of drafts and of their acceptance.
 
     Attributes:
-        acceptance: Chance that the token at a position is accepted, given that all tokens
-            before it were; one value per position, the last one holding for all later ones.
-        draft_probability: Chance that a request has a draft in a step at all.
-        length_weights: Relative frequency of drafts of 1, 2, 3, ... tokens; empty if every
-            draft is as long as it may be.
+        acceptance: Probability that the token at a position is accepted, given that all before it were; one
+            value per position, the last one for all later ones.
+        draft_probability: Probability that a request has a draft in a step.
+        length_weights: Relative frequency of drafts of 1, 2, 3, ... tokens; empty if all have K.
     """
 
     acceptance: tuple[float, ...]
@@ -120,7 +119,7 @@ class DraftModel:
     length_weights: tuple[float, ...] = ()
 
     def conditional(self, position: int) -> float:
-        """Return the chance of acceptance at a position, given acceptance before it."""
+        """Return the probability of acceptance at a position, given acceptance before it."""
         return self.acceptance[min(position, len(self.acceptance) - 1)]
 
     def lengths(self, num_speculative_tokens: int) -> list[float]:
@@ -142,8 +141,8 @@ class DraftModel:
 
 
 @dataclass
-class DraftTotals:
-    """Exact totals of what was drafted and accepted.
+class Totals:
+    """Exact totals of what was drafted, accepted and generated.
 
     Attributes:
         drafts: Verifications of one request's draft in one step.
@@ -151,8 +150,10 @@ class DraftTotals:
         accepted_tokens: Tokens accepted; the bonus token of each draft is not among them.
         accepted_per_position: Drafts in which the token at this position was accepted.
         accepted_per_draft: Drafts of which exactly 0, 1, 2, ... tokens were accepted.
-        accepted_anywhere: Draft tokens the target model agrees with, also after a rejection;
-            the V0 engine called these accepted.
+        generation_tokens: Tokens generated, with and without drafts.
+        finished_requests: Completed requests.
+        accepted_anywhere: Draft tokens the target model agrees with, also after a rejection; vLLM's V0 engine
+            counted these as accepted.
     """
 
     drafts: int = 0
@@ -160,21 +161,25 @@ class DraftTotals:
     accepted_tokens: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
     accepted_per_draft: list[int] = field(default_factory=list)
+    generation_tokens: int = 0
+    finished_requests: int = 0
     accepted_anywhere: int = 0
 
     @classmethod
-    def empty(cls, num_speculative_tokens: int) -> DraftTotals:
-        """Return totals of nothing, with a place for every position."""
+    def empty(cls, num_speculative_tokens: int) -> Totals:
+        """Return zeros for every position."""
         return cls(
             accepted_per_position=[0] * num_speculative_tokens,
             accepted_per_draft=[0] * (num_speculative_tokens + 1),
         )
 
-    def add(self, other: DraftTotals) -> None:
+    def add(self, other: Totals) -> None:
         """Add other totals to these; the number of positions may differ."""
         self.drafts += other.drafts
         self.draft_tokens += other.draft_tokens
         self.accepted_tokens += other.accepted_tokens
+        self.generation_tokens += other.generation_tokens
+        self.finished_requests += other.finished_requests
         self.accepted_anywhere += other.accepted_anywhere
         _add_each(self.accepted_per_position, other.accepted_per_position)
         _add_each(self.accepted_per_draft, other.accepted_per_draft)
@@ -186,22 +191,19 @@ def _add_each(totals: list[int], amounts: Sequence[int]) -> None:
         totals[index] += amount
 
 
-def sample_drafts(
-    rng: Random, request_steps: int, model: DraftModel, num_speculative_tokens: int
-) -> DraftTotals:
-    """Draw what happens to the drafts of a number of requests and steps.
+def sample_drafts(rng: Random, request_steps: int, model: DraftModel, num_speculative_tokens: int) -> Totals:
+    """Draw the drafts of a number of requests and steps.
 
-    Acceptance is decided position by position: the drafts that survive a position are a
-    binomial share of those that reached it. This gives the same distribution as deciding each
-    draft by itself, at a cost that does not grow with their number.
+    The drafts accepted at a position are a binomial share of those that reached it. This is the same
+    distribution as drawing each draft by itself, at a cost that does not grow with their number.
 
     Args:
         rng: Source of randomness.
         request_steps: Requests in the batch times steps.
-        model: How drafts come about and how well they fare.
-        num_speculative_tokens: K, the most tokens a draft may have; 0 drafts nothing.
+        model: The distribution of drafts and acceptance.
+        num_speculative_tokens: K, the maximum length of a draft; 0 for none.
     """
-    totals = DraftTotals.empty(num_speculative_tokens)
+    totals = Totals.empty(num_speculative_tokens)
     if num_speculative_tokens <= 0:
         return totals
     drafts = binomial(rng, request_steps, model.draft_probability)
@@ -214,8 +216,8 @@ def sample_drafts(
     return totals
 
 
-def _sample_group(rng: Random, totals: DraftTotals, model: DraftModel, length: int, drafts: int) -> None:
-    """Draw what happens to drafts of one length."""
+def _sample_group(rng: Random, totals: Totals, model: DraftModel, length: int, drafts: int) -> None:
+    """Draw the acceptance of drafts of one length."""
     totals.drafts += drafts
     totals.draft_tokens += drafts * length
     reached = drafts
@@ -234,15 +236,14 @@ def _sample_group(rng: Random, totals: DraftTotals, model: DraftModel, length: i
 class StepCost:
     """How long a step of the engine takes.
 
-    A step reads all weights once, whatever the batch; every token it computes, drafted ones
-    included, adds a little; and the drafter proposes its tokens one after another. So the time
-    per output token falls as more draft tokens are accepted, and at large batches rejected ones
-    cost more than they can give.
+    A step reads all weights once for any batch; every computed token adds a little, also drafted ones; and
+    the drafter proposes its tokens one after another. So the time per output token falls as more draft tokens
+    are accepted, and at large batches rejected ones cost more than speculation gains.
 
     Attributes:
         base_seconds: Time for reading the weights.
-        token_seconds: Time per token that is computed in the batch, verified drafts included.
-        draft_position_seconds: Time per position that is drafted.
+        token_seconds: Time per computed token of the batch, verified drafts included.
+        draft_position_seconds: Time per drafted position.
         prefill_token_seconds: Time per prompt token that is not in the prefix cache.
     """
 
@@ -259,7 +260,7 @@ class StepCost:
         Args:
             running: Requests in the batch.
             mean_draft_tokens: Mean number of draft tokens per request.
-            positions: Positions the drafter proposes one after another.
+            positions: Positions that the drafter proposes.
             prefill_tokens: Prompt tokens computed in the same step.
         """
         return (
@@ -275,11 +276,11 @@ class EngineConfig:
     """The fixed properties of an engine.
 
     Attributes:
-        max_num_seqs: Most requests that run at once.
-        max_num_batched_tokens: Prompt tokens after which a step takes no further prompt.
-        kv_cache_tokens: Tokens the KV cache can hold.
+        max_num_seqs: Maximum number of running requests.
+        max_num_batched_tokens: Prompt tokens after which a step admits no further prompt.
+        kv_cache_tokens: Capacity of the KV cache in tokens.
         block_size: Tokens per block of the KV cache.
-        max_model_len: Longest sequence of the model in tokens; bucket bounds depend on it.
+        max_model_len: Maximum sequence length in tokens; bucket bounds depend on it.
         step_cost: How long a step takes.
     """
 
@@ -292,16 +293,16 @@ class EngineConfig:
 
 
 @dataclass(frozen=True)
-class Load:
-    """The traffic of one engine: clients that send a request, read the answer and think.
+class Traffic:
+    """The traffic of one engine: clients that send a request, read the answer and pause.
 
     Attributes:
-        clients: Clients of this engine, so the most requests it has at a time.
+        clients: Clients of this engine, and so the maximum number of its requests.
         think_seconds: Mean time between an answer and the client's next request.
         prompt_tokens: Mean prompt length.
         output_tokens: Mean answer length.
-        prefix_hit_ratio: Mean share of a prompt found in the prefix cache.
-        repetition_ratio: Share of the answers that end because they repeat themselves.
+        prefix_hit_ratio: Mean share of a prompt in the prefix cache.
+        repetition_ratio: Share of the answers that end by vLLM's repetition detection.
     """
 
     clients: int = 24
@@ -314,7 +315,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Everything an engine is put through at a moment: its drafts and its traffic."""
+    """The drafts and the traffic of an engine at a moment."""
 
     drafts: DraftModel
-    load: Load
+    traffic: Traffic

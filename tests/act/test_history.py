@@ -1,4 +1,4 @@
-"""The ledger's laws."""
+"""The history's laws."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from vllm_specdec_exporter.commands.act import Key, Ledger, Limits, State
-from vllm_specdec_exporter.commands.act import ledger as statefile
-from vllm_specdec_exporter.commands.act.ledger import (
+from vllm_specdec_exporter.commands.act.decision import DecisionKey
+from vllm_specdec_exporter.commands.act.history import (
     FORGET_AFTER,
     HOUR,
-    MOST_ENTRIES,
-    MOST_FAILURES,
-    Entry,
-    Outcome,
+    MAX_DECISIONS,
+    MAX_FAILURES,
+    ActionHistory,
+    CommandState,
+    DecisionRecord,
+    Limits,
+    State,
+    decode_state,
+    encode_state,
     moment,
 )
 
+DONE = CommandState.DONE
 START = 1_770_000_000.0
 KEYS = [
-    Key("", "", model, action, k, starts_at)
+    DecisionKey("", "", model, action, k, starts_at)
     for model in ("a", "b", "c")
     for action, k in (("disable", "0"), ("increase_k", "5"))
     for starts_at in ("2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z")
@@ -33,12 +38,12 @@ KEY, OTHER, ELSEWHERE = KEYS[0], KEYS[2], KEYS[4]
 FREE = Limits(per_model=0.0, per_hour=1000)
 
 
-def done(ledger: Ledger, key: Key, now: float, *, succeeded: bool = True) -> Ledger:
-    """The ledger after a command that took no time."""
-    return ledger.begin(key, now).finish(key, succeeded=succeeded)
+def done(history: ActionHistory, key: DecisionKey, now: float, *, succeeded: bool = True) -> ActionHistory:
+    """The history after a command that took no time."""
+    return history.begin(key, now).finish(key, succeeded=succeeded)
 
 
-class LedgerLaws(RuleBasedStateMachine):
+class HistoryRules(RuleBasedStateMachine):
     """A receiver's life: alerts come, commands end well, badly or not at all, the clock runs or goes back."""
 
     @initialize(
@@ -47,12 +52,12 @@ class LedgerLaws(RuleBasedStateMachine):
     )
     def begin(self, per_model: float, per_hour: int) -> None:
         self.limits = Limits(per_model, per_hour)
-        self.ledger = Ledger()
+        self.history = ActionHistory()
         self.wall = START
         self.real = 0.0
-        self.begun: list[tuple[float, Key]] = []
-        self.succeeded: list[Key] = []
-        self.failures: defaultdict[Key, int] = defaultdict(int)
+        self.begun: list[tuple[float, DecisionKey]] = []
+        self.succeeded: list[DecisionKey] = []
+        self.failures: defaultdict[DecisionKey, int] = defaultdict(int)
 
     @rule(seconds=st.floats(min_value=0, max_value=3 * HOUR))
     def time_passes(self, seconds: float) -> None:
@@ -64,32 +69,32 @@ class LedgerLaws(RuleBasedStateMachine):
         self.wall -= seconds
 
     @rule(key=st.sampled_from(KEYS), fate=st.sampled_from(["done", "failed", "cut short"]))
-    def an_alert_comes(self, key: Key, fate: str) -> None:
-        ledger = self.ledger.tidy(self.wall).saw(key, self.wall)
-        if ledger.why_not(key, self.wall, self.limits):
-            self.ledger = ledger
+    def an_alert_comes(self, key: DecisionKey, fate: str) -> None:
+        history = self.history.prune(self.wall).saw(key, self.wall)
+        if history.reason_against(key, self.wall, self.limits):
+            self.history = history
             return
         self.begun.append((self.real, key))
-        self.ledger = ledger.begin(key, self.wall)
+        self.history = history.begin(key, self.wall)
         if fate == "done":
-            self.ledger = self.ledger.finish(key, succeeded=True)
+            self.history = self.history.finish(key, succeeded=True)
             self.succeeded.append(key)
             self.failures[key] = 0
             return
         self.failures[key] += 1
         if fate == "failed":
-            self.ledger = self.ledger.finish(key, succeeded=False)
+            self.history = self.history.finish(key, succeeded=False)
         else:
             self.the_process_begins_anew()
 
     @rule()
     def the_process_begins_anew(self) -> None:
-        found = statefile.decode(statefile.encode(State(acted=self.ledger)))
-        self.ledger = found.acted.recover()
+        found = decode_state(encode_state(State(acted=self.history)))
+        self.history = found.acted.recover()
 
     @rule(key=st.sampled_from(KEYS))
-    def an_alert_resolves(self, key: Key) -> None:
-        self.ledger = self.ledger.resolve(key)
+    def an_alert_resolves(self, key: DecisionKey) -> None:
+        self.history = self.history.resolve(key)
         self.failures[key] = 0
 
     @invariant()
@@ -111,98 +116,100 @@ class LedgerLaws(RuleBasedStateMachine):
 
     @invariant()
     def what_keeps_failing_is_given_up(self) -> None:
-        assert all(count <= MOST_FAILURES for count in self.failures.values())
+        assert all(count <= MAX_FAILURES for count in self.failures.values())
 
 
-TestLedgerLaws = LedgerLaws.TestCase
+TestHistoryRules = HistoryRules.TestCase
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(KEYS), st.floats(min_value=0, max_value=HOUR)), max_size=12),
     st.sampled_from(KEYS),
 )
-def test_what_a_limit_holds_back_is_allowed_when_it_says(past: list[tuple[Key, float]], key: Key) -> None:
+def test_what_a_limit_holds_back_is_allowed_when_it_says(
+    past: list[tuple[DecisionKey, float]], key: DecisionKey
+) -> None:
     """The moment in the reason is the first whole second at which it may be done."""
-    limits, ledger, now = Limits(per_model=600.0, per_hour=3), Ledger(), START
+    limits, history, now = Limits(per_model=600.0, per_hour=3), ActionHistory(), START
     for other, pause in past:
         now += pause
-        ledger = ledger.tidy(now)
-        if not ledger.why_not(other, now, limits):
-            ledger = done(ledger, other, now)
-    why = ledger.why_not(key, now, limits)
+        history = history.prune(now)
+        if not history.reason_against(other, now, limits):
+            history = done(history, other, now)
+    why = history.reason_against(key, now, limits)
     if "allowed again at" in why:
         told = datetime.fromisoformat(why.rpartition(" ")[2]).timestamp()
-        assert ledger.tidy(told).why_not(key, told, limits) == ""
+        assert history.prune(told).reason_against(key, told, limits) == ""
         before = told - 1.001
-        assert before < now or ledger.tidy(before).why_not(key, before, limits) == why
+        assert before < now or history.prune(before).reason_against(key, before, limits) == why
 
 
 def test_a_limit_that_was_lowered_holds_for_what_was_done_before() -> None:
     """All but one of the last hour's commands must have left it."""
-    ledger = Ledger()
+    history = ActionHistory()
     for minutes in (0, 20, 40):
-        ledger = done(ledger, KEYS[minutes // 20 * 4], START + 60 * minutes)
+        history = done(history, KEYS[minutes // 20 * 4], START + 60 * minutes)
     last = START + 40 * 60
 
-    why = ledger.why_not(OTHER, last, Limits(per_model=0.0, per_hour=1))
+    why = history.reason_against(OTHER, last, Limits(per_model=0.0, per_hour=1))
     assert why == f"--limit.per-hour 1 is reached: allowed again at {moment(last + HOUR)}"
 
 
 def test_a_failure_is_tried_again_at_once_and_given_up_in_the_end() -> None:
     """The limit for a model does not hold back another try of the same; three failures do."""
     limits = Limits(per_model=HOUR, per_hour=100)
-    ledger = Ledger()
+    history = ActionHistory()
     for _ in range(3):
-        assert ledger.why_not(KEY, START, limits) == ""
-        ledger = done(ledger, KEY, START, succeeded=False)
+        assert history.reason_against(KEY, START, limits) == ""
+        history = done(history, KEY, START, succeeded=False)
 
-    assert (
-        ledger.why_not(KEY, START, limits) == "given up after 3 failures in a row, until the alert resolves"
-    )
-    assert ledger.resolve(KEY).why_not(KEY, START, limits) == ""
+    why = history.reason_against(KEY, START, limits)
+    assert why == "given up after 3 failures in a row, until the alert resolves"
+    assert history.resolve(KEY).reason_against(KEY, START, limits) == ""
 
 
 def test_only_what_was_done_counts_as_done_for_another_alert() -> None:
     """A failure of one is no failure of the other."""
     same = KEYS[1]
-    assert done(Ledger(), KEY, START).adopt(same, KEY).why_not(same, START, FREE).startswith("already acted")
-    failed = done(Ledger(), KEY, START, succeeded=False)
-    assert failed.adopt(same, KEY) is failed
+    copied = done(ActionHistory(), KEY, START).copy_success(same, KEY)
+    assert copied.reason_against(same, START, FREE).startswith("already acted")
+    failed = done(ActionHistory(), KEY, START, succeeded=False)
+    assert failed.copy_success(same, KEY) is failed
     begun = failed.begin(same, START)
-    assert begun.adopt(same, KEY) is begun
-    assert Ledger().adopt(same, KEY) == Ledger()
+    assert begun.copy_success(same, KEY) is begun
+    assert ActionHistory().copy_success(same, KEY) == ActionHistory()
 
 
 def test_what_still_fires_is_not_forgotten_and_what_does_not_is() -> None:
     """A month without a sight of the alert."""
-    ledger = done(Ledger(), KEY, START)
+    history = done(ActionHistory(), KEY, START)
     late = START + FORGET_AFTER
 
-    assert ledger.saw(KEY, late - 60).tidy(late + HOUR).entries.keys() == {KEY}
-    assert ledger.tidy(late + HOUR).entries == {}
+    assert history.saw(KEY, late - 60).prune(late + HOUR).decisions.keys() == {KEY}
+    assert history.prune(late + HOUR).decisions == {}
 
 
 def test_not_every_sight_changes_the_ledger() -> None:
     """Each change is a write to the disk."""
-    ledger = done(Ledger(), KEY, START)
-    assert ledger.saw(KEY, START + 60) is ledger
-    assert ledger.saw(OTHER, START + 60) is ledger
+    history = done(ActionHistory(), KEY, START)
+    assert history.saw(KEY, START + 60) is history
+    assert history.saw(OTHER, START + 60) is history
 
 
 def test_it_is_bounded() -> None:
     """What was not seen for longest goes first."""
-    entries = {
-        Key("", "", str(n), "disable", "0", ""): Entry(Outcome.DONE, 0, START + n, START + n)
-        for n in range(MOST_ENTRIES + 5)
+    decisions = {
+        DecisionKey("", "", str(n), "disable", "0", ""): DecisionRecord(DONE, 0, START + n, START + n)
+        for n in range(MAX_DECISIONS + 5)
     }
-    kept = Ledger(entries).tidy(START + 2 * MOST_ENTRIES).entries
+    kept = ActionHistory(decisions).prune(START + 2 * MAX_DECISIONS).decisions
 
-    assert len(kept) == MOST_ENTRIES
+    assert len(kept) == MAX_DECISIONS
     assert min(int(key.model_name) for key in kept) == 5
 
 
 def test_a_clock_that_was_set_back_holds_for_the_limit_and_no_longer() -> None:
     """Not until it has caught up."""
-    ledger = done(Ledger(), KEY, START + 1000 * HOUR).tidy(START)
-    assert ledger.why_not(OTHER, START, Limits()) != ""
-    assert ledger.tidy(START + HOUR).why_not(OTHER, START + HOUR, Limits(HOUR, 1)) == ""
+    history = done(ActionHistory(), KEY, START + 1000 * HOUR).prune(START)
+    assert history.reason_against(OTHER, START, Limits()) != ""
+    assert history.prune(START + HOUR).reason_against(OTHER, START + HOUR, Limits(HOUR, 1)) == ""

@@ -1,1 +1,0 @@
-"""`demo`: the whole thing in one terminal, with nothing to set up."""
