@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from client.collector import Collector
-from client.fake_vllm import CANARIES, MODEL, RECORD, events, whole
+from support.fake_vllm import CANARIES, MODEL, RECORD, events, whole
 from support.programs import eventually
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.asgi import RequestObservation, VLLMRequestObservation

@@ -19,8 +19,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from client.collector import Collector
-from client.fake_vllm import CANARIES, MODEL, RECORD, FakeVLLM, Script, whole
 from support.exporter import running_exporter
+from support.fake_vllm import CANARIES, MODEL, RECORD, FakeVLLM, Script, whole
 from support.programs import clean_environment
 from vllm_specdec_exporter.client import asgi
 from vllm_specdec_exporter.client.watch import VARIABLES, Labels

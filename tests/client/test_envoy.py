@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from client.collector import Collector
-from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
+from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
 from support.ports import free_port
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.requests.observation import parse_record

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from client.collector import Collector
-from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
+from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.httpx_transport import AsyncObservingTransport, ObservingTransport, observe
 from vllm_specdec_exporter.requests.observation import parse_record

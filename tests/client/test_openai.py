@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from client.collector import Collector
-from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script
+from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script
 from support.programs import clean_environment
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.httpx_transport import observe

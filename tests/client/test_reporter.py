@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client.collector import Collector, Push, Reply, taken
-from client.fake_vllm import RECORD
+from support.fake_vllm import RECORD
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.client import Reporter, reporter
 from vllm_specdec_exporter.client.delivery import PATH
