@@ -19,7 +19,6 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from client.collector import Collector
 from support.fake_vllm import CANARIES, MODEL, RECORD, events, whole
 from support.programs import eventually
 from vllm_specdec_exporter.client import Reporter
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.websockets import WebSocket
 
+    from client.collector import Collector
     from vllm_specdec_exporter.requests.observation import Observation
 
     Message = MutableMapping[str, Any]
@@ -255,12 +255,6 @@ class TestMessages:
                 patch.setattr(f"vllm_specdec_exporter.client.watch.{where}.{name}", broken)
                 app = RequestObservation(answering(STREAM), reporter)
                 assert await drive(app, a_scope(), [request()]) == (STREAM, None)
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as server:
-        yield server
 
 
 @pytest.fixture

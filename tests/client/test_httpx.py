@@ -16,14 +16,15 @@ import httpx
 import httpx2
 import pytest
 
-from client.collector import Collector
-from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
-from vllm_specdec_exporter.client import Reporter
+from client.collector import arrived
+from support.fake_vllm import COMPLETION_TOKENS, MODEL, RECORD, events, whole
 from vllm_specdec_exporter.client.httpx_transport import AsyncObservingTransport, ObservingTransport, observe
 from vllm_specdec_exporter.requests.observation import parse_record
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.requests.observation import Observation
+    from client.collector import Collector
+    from support.fake_vllm import FakeVLLM
+    from vllm_specdec_exporter.client import Reporter
 
 BODY: dict[str, Any] = {
     "model": MODEL,
@@ -34,43 +35,6 @@ STREAM = {**BODY, "stream": True}
 USAGE = {**STREAM, "stream_options": {"include_usage": True}}
 HEADERS = {"Authorization": "Bearer CANARY-KEY", "X-User": "CANARY-USER"}
 PATH = "/v1/chat/completions"
-
-
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[FakeVLLM]:
-    with FakeVLLM() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _fresh(vllm: FakeVLLM) -> None:
-    vllm.script = Script()
-    vllm.asked.clear()
-
-
-@pytest.fixture(scope="module")
-def _collector() -> Iterator[Collector]:
-    with Collector() as server:
-        yield server
-
-
-@pytest.fixture
-def collector(_collector: Collector) -> Collector:
-    _collector.pushes.clear()
-    return _collector
-
-
-@pytest.fixture
-def reporter(collector: Collector) -> Iterator[Reporter]:
-    with Reporter(collector.url, token="a-token") as reporter:
-        yield reporter
-
-
-def observed(reporter: Reporter, collector: Collector) -> list[Observation]:
-    """What arrived of what was observed; nothing of what was said may be in it."""
-    assert reporter.flush(10)
-    assert not any(canary in collector.text for canary in CANARIES)
-    return collector.observations
 
 
 library = pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
@@ -155,7 +119,7 @@ class TestEveryWay:
 
         assert answer.json() == whole()
         assert answer.elapsed.total_seconds() > 0
-        [found] = observed(reporter, collector)
+        [found] = arrived(reporter, collector)
         assert (found.model_name, found.temperature, found.request_type) == (MODEL, 0.3, "code")
         assert (found.stream, found.completion_tokens) == (False, COMPLETION_TOKENS)
         assert found.record == parse_record(RECORD)
@@ -170,7 +134,7 @@ class TestEveryWay:
                 if b"two" in chunk:
                     vllm.script.gate.set()  # the server would wait for ever if anything here did
         assert b"".join(chunks) == b"".join([*events(), b"data: [DONE]\n\n"])
-        [found] = observed(reporter, collector)
+        [found] = arrived(reporter, collector)
         assert (found.stream, found.record) == (True, parse_record(RECORD))
         assert None not in (found.ttft_seconds, found.tpot_seconds)
 
@@ -183,7 +147,7 @@ class TestEveryWay:
 
         assert body == b"".join([*events(usage=False), b"data: [DONE]\n\n"])
         assert vllm.asked[0].json == USAGE
-        [found] = observed(reporter, collector)
+        [found] = arrived(reporter, collector)
         assert (found.record, found.completion_tokens) == (parse_record(RECORD), COMPLETION_TOKENS)
 
     def test_not_asked(self, client: Any, reporter: Reporter, collector: Collector, vllm: FakeVLLM) -> None:
@@ -191,7 +155,7 @@ class TestEveryWay:
         client.post(vllm.url + PATH, json=STREAM).raise_for_status()
 
         assert vllm.asked[0].json == STREAM
-        [found] = observed(reporter, collector)
+        [found] = arrived(reporter, collector)
         assert (found.record, found.stream) == (None, True)
 
     def test_compressed(self, client: Any, reporter: Reporter, collector: Collector, vllm: FakeVLLM) -> None:
@@ -202,7 +166,7 @@ class TestEveryWay:
 
         assert answer.headers["content-encoding"] == "gzip"
         assert json.loads(gzip.decompress(raw)) == whole()
-        [found] = observed(reporter, collector)
+        [found] = arrived(reporter, collector)
         assert found.record == parse_record(RECORD)
 
     def test_cut_off(
@@ -216,7 +180,7 @@ class TestEveryWay:
         ):
             for _ in answer.iter_raw():
                 pass
-        assert observed(reporter, collector) == []
+        assert arrived(reporter, collector) == []
         assert reporter.unobserved == {"aborted": 1}
 
     @pytest.mark.parametrize("last", ["data: [DONE]", "data: "])
@@ -226,7 +190,7 @@ class TestEveryWay:
         """A reader that stops at [DONE] has read everything; before it, there is no record."""
         with client.stream("POST", vllm.url + PATH, json=USAGE) as answer:
             next(line for line in answer.iter_lines() if line.startswith(last))
-        records = [found.record for found in observed(reporter, collector)]
+        records = [found.record for found in arrived(reporter, collector)]
         if "DONE" in last:
             assert (records, reporter.unobserved) == ([parse_record(RECORD)], {})
         else:
@@ -236,7 +200,7 @@ class TestEveryWay:
         """A server that is not there raises what it would have raised."""
         with pytest.raises(library.ConnectError):
             client.post(f"http://127.0.0.1:1{PATH}", json=BODY)
-        assert observed(reporter, collector) == []
+        assert arrived(reporter, collector) == []
 
     def test_others(self, asking: Any, reporter: Reporter, collector: Collector, vllm: FakeVLLM) -> None:
         """What is refused, no request for text, or sent as it is made passes, and is not observed."""
@@ -248,7 +212,7 @@ class TestEveryWay:
         assert reporter.unobserved == {}
         vllm.script.status = 500
         assert asking.post(vllm.url + PATH, json=BODY).status_code == 500
-        assert observed(reporter, collector) == []
+        assert arrived(reporter, collector) == []
         assert reporter.unobserved == {"refused": 1}
 
 
@@ -267,7 +231,7 @@ def test_many_at_once(
 
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(ask, range(30)))
-    found = observed(reporter, collector)
+    found = arrived(reporter, collector)
     assert len(found) == 30
     assert all(one.record == parse_record(RECORD) for one in found)
     assert all(one.stream == bool(int(one.request_type[-1]) % 2) for one in found)
@@ -290,7 +254,7 @@ async def test_cancelled(reporter: Reporter, collector: Collector, vllm: FakeVLL
         with pytest.raises(asyncio.CancelledError):
             await task
     vllm.script.gate.set()
-    assert observed(reporter, collector) == []
+    assert arrived(reporter, collector) == []
     assert reporter.unobserved == {"aborted": 1}
 
 
@@ -320,7 +284,7 @@ class TestClassification:
         """A header comes first, then rules, then the type of the client, then the route."""
         with a_client(httpx2, "hooks", reporter, **options) as client:
             client.post(vllm.url + PATH, json=BODY, headers=headers).raise_for_status()
-        assert [one.request_type for one in observed(reporter, collector)] == [expected]
+        assert [one.request_type for one in arrived(reporter, collector)] == [expected]
         for name, value in headers.items():
             assert vllm.asked[0].headers[name.lower()] == value
 
@@ -341,7 +305,7 @@ class TestClassification:
             client.post(
                 vllm.url + PATH, json=BODY, headers={**HEADERS, "X-Team": "team-b"}
             ).raise_for_status()
-        assert [one.tenant for one in observed(reporter, collector)] == [expected]
+        assert [one.tenant for one in arrived(reporter, collector)] == [expected]
 
     @pytest.mark.parametrize(
         ("options", "says"),
@@ -367,7 +331,7 @@ class TestClassification:
         """A gateway that does without the version in its paths is observed as well."""
         with a_client(httpx2, "hooks", reporter) as client:
             client.post(vllm.url + path, json=BODY).raise_for_status()
-        assert [one.request_type for one in observed(reporter, collector)] == [
+        assert [one.request_type for one in arrived(reporter, collector)] == [
             "chat" if "chat" in path else "completions"
         ]
 
@@ -384,7 +348,7 @@ class TestOwnHooksAndTransports:
             observe(client, reporter)
             assert client.post(vllm.url + PATH, json=BODY).json() == whole()
         assert json.loads(seen[1]) == whole()
-        assert len(observed(reporter, collector)) == 1
+        assert len(arrived(reporter, collector)) == 1
 
     @library
     def test_an_answer_that_is_there_already(
@@ -394,7 +358,7 @@ class TestOwnHooksAndTransports:
         transport = library.MockTransport(lambda _request: library.Response(200, json=whole()))
         with library.Client(transport=ObservingTransport(reporter, transport)) as client:
             assert client.post(f"http://nowhere{PATH}", json=BODY).json() == whole()
-        assert [one.record for one in observed(reporter, collector)] == [parse_record(RECORD)]
+        assert [one.record for one in arrived(reporter, collector)] == [parse_record(RECORD)]
 
     def test_a_transport_of_ones_own(self, reporter: Reporter, collector: Collector, vllm: FakeVLLM) -> None:
         """The transport that is given is the one that sends, and is closed with the client."""
@@ -409,7 +373,7 @@ class TestOwnHooksAndTransports:
         client.post(vllm.url + PATH, json=BODY).raise_for_status()
         client.close()
         assert closed
-        assert len(observed(reporter, collector)) == 1
+        assert len(arrived(reporter, collector)) == 1
 
     @pytest.mark.parametrize("thing", [None, "client", 7])
     def test_no_client(self, thing: Any, reporter: Reporter) -> None:
@@ -430,5 +394,5 @@ class TestOwnHooksAndTransports:
                 patch.setattr(f"vllm_specdec_exporter.requests.exchange.Exchange.{name}", broken)
                 observe(client, reporter)
                 assert client.post(vllm.url + PATH, json=BODY).json() == whole()
-        assert observed(reporter, collector) == []
+        assert arrived(reporter, collector) == []
         assert reporter.unobserved == {"internal": 4}
