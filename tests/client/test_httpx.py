@@ -141,7 +141,8 @@ class TestEveryWay:
     def test_asks_for_usage(
         self, asking: Any, reporter: Reporter, collector: Collector, vllm: FakeVLLM
     ) -> None:
-        """A stream that did not ask is asked, and looks to its reader as if it were not."""
+        """A stream that did not ask is asked, and not compressed, and its reader sees no usage."""
+        vllm.script.compress = True
         with asking.stream("POST", vllm.url + PATH, json=STREAM, headers=HEADERS) as answer:
             body = b"".join(answer.iter_bytes())
 
