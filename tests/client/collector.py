@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from support.fake_vllm import CANARIES
 from vllm_specdec_exporter.requests.push_schema import read_push
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from vllm_specdec_exporter.client import Reporter
     from vllm_specdec_exporter.requests.observation import Observation
 
 
@@ -51,6 +53,13 @@ def taken(push: Push) -> Reply:
     errors = [f"requests[{place}]: {why}" for place, why in found.errors]
     document = {"accepted": len(found.observations), "rejected": len(found.errors), "errors": errors}
     return 200 if found.observations else 400, document
+
+
+def arrived(reporter: Reporter, collector: Collector) -> list[Observation]:
+    """What arrived of what was observed; no text of a request, of an answer or of a header may be in it."""
+    assert reporter.flush(10)
+    assert not any(canary in collector.text for canary in CANARIES)
+    return collector.observations
 
 
 class Collector:

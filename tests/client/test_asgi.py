@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import os
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from client.collector import Collector
-from client.fake_vllm import CANARIES, MODEL, RECORD, events, whole
+from client.collector import arrived
+from support.fake_vllm import MODEL, RECORD, events, whole
 from support.programs import eventually
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.asgi import RequestObservation, VLLMRequestObservation
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.websockets import WebSocket
 
+    from client.collector import Collector
     from vllm_specdec_exporter.requests.observation import Observation
 
     Message = MutableMapping[str, Any]
@@ -202,24 +202,23 @@ class TestMessages:
 
         assert got == [(scope, receive, send)]
 
-    async def test_a_client_that_leaves(self) -> None:
-        """A stream that its client leaves is counted as such."""
+    @pytest.mark.parametrize(
+        ("messages", "failure", "reason"),
+        [
+            (STREAM[:4], None, "aborted"),
+            (STREAM[:3], RuntimeError("its own"), "aborted"),
+            ([start(JSON, status=429), body(b"{}")], None, "refused"),
+        ],
+        ids=["a client that leaves", "an application that fails", "a refusal"],
+    )
+    async def test_unobserved(self, messages: list[Message], failure: Exception | None, reason: str) -> None:
+        """What is no whole answer is counted by reason; an error stays the application's own."""
         with Kept() as reporter:
-            app = RequestObservation(answering(STREAM[:4]), reporter)
-            sent, _ = await drive(app, a_scope(), [request()])
+            app = RequestObservation(answering(messages, failure), reporter)
+            sent, error = await drive(app, a_scope(), [request()])
 
-        assert sent == STREAM[:4]
-        assert (reporter.found, reporter.unobserved) == ([], {"aborted": 1})
-
-    async def test_an_application_that_fails(self) -> None:
-        """Its error is its own, and the request is not observed."""
-        failure = RuntimeError("its own")
-        with Kept() as reporter:
-            app = RequestObservation(answering(STREAM[:3], failure), reporter)
-            _, error = await drive(app, a_scope(), [request()])
-
-        assert error is failure
-        assert reporter.unobserved == {"aborted": 1}
+        assert (sent, error) == (messages, failure)
+        assert (reporter.found, reporter.unobserved) == ([], {reason: 1})
 
     async def test_a_server_that_fails(self) -> None:
         """What the server raises reaches the application, which may go on."""
@@ -236,13 +235,6 @@ class TestMessages:
                 await app(a_scope(), receive, send)
         assert reporter.found == []
 
-    async def test_refused(self) -> None:
-        """An answer that is none is not observed."""
-        with Kept() as reporter:
-            app = RequestObservation(answering([start(JSON, status=429), body(b"{}")]), reporter)
-            await drive(app, a_scope(), [request()])
-        assert reporter.unobserved == {"refused": 1}
-
     async def test_a_defect(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Whatever goes wrong with the looking, the application answers."""
 
@@ -258,13 +250,7 @@ class TestMessages:
 
 
 @pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as server:
-        yield server
-
-
-@pytest.fixture
-def environ(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def environ(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What vLLM would be started with."""
     (tmp_path / "token").write_text("a-token\n")
     values = {
@@ -278,49 +264,36 @@ def environ(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-    return values
 
 
 class TestVLLM:
     def test_what_vllm_takes(self) -> None:
-        """VLLM's --middleware takes a class, which it makes with the application alone."""
+        """VLLM's --middleware takes a class with one argument. It warns of unknown variables VLLM_*."""
         assert inspect.isclass(VLLMRequestObservation)
         assert list(inspect.signature(VLLMRequestObservation).parameters) == ["app"]
-
-    async def test_by_the_environment(self, environ: dict[str, str], collector: Collector) -> None:
-        """The environment says where to and how."""
-        assert os.environ.items() >= environ.items()
-        app = VLLMRequestObservation(answering(STREAM))
-        scope = a_scope()
-        scope["headers"].append((b"x-team", b"team-b"))
-        await drive(app, scope, [request()])
-
-        reporter = app._watcher.reporter
-        assert reporter.flush(10)
-        reporter.close()
-        [found] = collector.observations
-        assert (found.request_type, found.tenant, found.record) == ("warm", "team-b", parse_record(RECORD))
-        assert collector.pushes[0].headers["authorization"] == "Bearer a-token"
+        assert not [name for name in VARIABLES if name.startswith("VLLM_")]
 
     @pytest.mark.parametrize(
-        ("value", "expected"), [(None, "by-default"), ("X-Kind", "by-name"), ("", "warm")]
+        ("header", "expected"), [(None, "by-default"), ("X-Kind", "by-name"), ("", "warm")]
     )
     @pytest.mark.usefixtures("environ")
-    async def test_type_header(
-        self, value: str | None, expected: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    async def test_by_the_environment(
+        self, header: str | None, expected: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One that is not set is the usual one; one that is empty is none, as in the exporter's settings."""
-        if value is not None:
-            monkeypatch.setenv("SPECDEC_PUSH_TYPE_HEADER", value)
+        """The environment configures the reporter; an empty header of the type means that there is none."""
+        if header is not None:
+            monkeypatch.setenv("SPECDEC_PUSH_TYPE_HEADER", header)
         app = VLLMRequestObservation(answering(STREAM))
         scope = a_scope()
-        scope["headers"] += [(b"x-request-type", b"by-default"), (b"x-kind", b"by-name")]
+        named = {b"x-team": b"team-b", b"x-request-type": b"by-default", b"x-kind": b"by-name"}
+        scope["headers"] += named.items()
         await drive(app, scope, [request()])
 
-        reporter = app._watcher.reporter
-        assert reporter.flush(10)
-        reporter.close()
-        assert [found.request_type for found in collector.observations] == [expected]
+        with app._watcher.reporter as reporter:
+            [found] = arrived(reporter, collector)
+        assert (found.request_type, found.tenant) == (expected, "team-b")
+        assert found.record == parse_record(RECORD)
+        assert collector.pushes[0].headers["authorization"] == "Bearer a-token"
 
     @pytest.mark.parametrize(
         ("variable", "value", "says"),
@@ -332,17 +305,14 @@ class TestVLLM:
             ("SPECDEC_PUSH_TYPES", "nonsense", "allowed: NAME=WHERE:PATTERN"),
         ],
     )
+    @pytest.mark.usefixtures("environ")
     def test_wrong_settings(
-        self, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+        self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
     ) -> None:
         """A setting that is missing or wrong ends the start, with its name."""
         monkeypatch.setenv(variable, value)
         with pytest.raises(ValueError, match=says):
             VLLMRequestObservation(answering(ANSWER))
-
-    def test_names(self) -> None:
-        """No variable begins like vLLM's own, which vLLM would warn of, or not start with."""
-        assert not [name for name in VARIABLES if name.startswith("VLLM_")]
 
 
 # --- behind a real server
@@ -394,40 +364,23 @@ def served(collector: Collector) -> Iterator[tuple[str, Reporter]]:
         listening.close()
 
 
-class TestServer:
-    @pytest.mark.parametrize("prefix", ["", "/mounted"])
-    def test_a_gateway(self, served: tuple[str, Reporter], collector: Collector, prefix: str) -> None:
-        """A gateway of Starlette behind uvicorn: whole answers and streams, also of what it mounts."""
-        url, reporter = served
-        with httpx2.Client(base_url=url) as client:
-            for stream in (False, True):
-                body = {**json.loads(BODY), "stream": stream}
-                answer = client.post(prefix + PATH, json=body).raise_for_status()
-                if stream:
-                    assert answer.content == b"".join([*events(), b"data: [DONE]\n\n"])
-                else:
-                    assert answer.json() == whole()
-        assert reporter.flush(10)
-        found = collector.observations
-        assert [(one.stream, one.tenant) for one in found] == [(False, "team-a"), (True, "team-a")]
-        assert all(one.record == parse_record(RECORD) for one in found)
-        assert not any(canary in collector.text for canary in CANARIES)
+def test_a_gateway(served: tuple[str, Reporter], collector: Collector) -> None:
+    """A gateway of Starlette behind uvicorn: whole answers and streams at once, also of what it mounts."""
+    url, reporter = served
 
-    def test_many_at_once(self, served: tuple[str, Reporter], collector: Collector) -> None:
-        """Requests at the same time are told apart."""
-        url, reporter = served
+    async def one(client: httpx2.AsyncClient, number: int) -> None:
+        asked = {**json.loads(BODY), "stream": bool(number % 2)}
+        path = ("/mounted" if number % 3 else "") + PATH
+        answer = await client.post(path, json=asked, headers={"X-Request-Type": f"t{number}"})
+        streamed = b"".join([*events(), b"data: [DONE]\n\n"])
+        assert answer.content == (streamed if number % 2 else JSONResponse(whole()).body)
 
-        async def ask() -> None:
-            async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+    async def ask() -> None:
+        async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+            await asyncio.gather(*(one(client, number) for number in range(40)))
 
-                async def one(number: int) -> None:
-                    headers = {"X-Request-Type": f"t{number}"}
-                    body = {**json.loads(BODY), "stream": bool(number % 2)}
-                    (await client.post(PATH, json=body, headers=headers)).raise_for_status()
-
-                await asyncio.gather(*map(one, range(40)))
-
-        asyncio.run(ask())
-        assert reporter.flush(10)
-        found = {one.request_type: one.stream for one in collector.observations}
-        assert found == {f"t{number}": bool(number % 2) for number in range(40)}
+    asyncio.run(ask())
+    found = {seen.request_type: seen for seen in arrived(reporter, collector)}
+    assert {name: seen.stream for name, seen in found.items()} == {f"t{n}": bool(n % 2) for n in range(40)}
+    assert {seen.tenant for seen in found.values()} == {"team-a"}
+    assert all(seen.record == parse_record(RECORD) for seen in found.values())

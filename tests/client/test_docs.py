@@ -18,9 +18,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from client.collector import Collector
-from client.fake_vllm import CANARIES, MODEL, RECORD, FakeVLLM, Script, whole
 from support.exporter import running_exporter
+from support.fake_vllm import CANARIES, MODEL, RECORD, whole
 from support.programs import clean_environment
 from vllm_specdec_exporter.client import asgi
 from vllm_specdec_exporter.client.watch import VARIABLES, Labels
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from starlette.requests import Request
+
+    from client.collector import Collector
+    from support.fake_vllm import FakeVLLM
 
 pytestmark = pytest.mark.full
 
@@ -43,25 +45,12 @@ EXPORTER = "http://127.0.0.1:9850"
 REQUEST = {"model": MODEL, "messages": [{"role": "user", "content": "CANARY-PROMPT"}], "tools": [{"x": 1}]}
 
 
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[FakeVLLM]:
-    with FakeVLLM() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _fresh(vllm: FakeVLLM) -> None:
-    vllm.script = Script()
-    vllm.asked.clear()
-
-
 @pytest.fixture
-def collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def collector(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Collector:
     """An exporter, whose token is where the examples have it."""
     (tmp_path / "specdec-token").write_text("a-token\n")
     monkeypatch.chdir(tmp_path)
-    with Collector() as server:
-        yield server
+    return collector
 
 
 def execute(name: str, collector: Collector, **known: Any) -> dict[str, Any]:
@@ -244,17 +233,3 @@ class TestLiteLLM:
             client.post(f"{vllm.url}/v1/chat/completions", json=REQUEST)
 
         assert [one.record for one in pushed(found, collector)] == [parse_record(RECORD)] * 2
-
-
-def test_links() -> None:
-    """Every file and every heading that the page names exists."""
-    headings = {
-        re.sub(r"[^\w -]", "", text.lower()).strip().replace(" ", "-")
-        for text in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
-    }
-    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
-        file, _, anchor = target.partition("#")
-        if file:
-            assert (DOCS / file).is_file(), target
-        else:
-            assert anchor in headings, target

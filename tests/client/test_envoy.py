@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from client.collector import Collector
-from client.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, Script, events, whole
+from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, events, whole
 from support.ports import free_port
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.requests.observation import parse_record
@@ -21,6 +20,8 @@ from vllm_specdec_exporter.requests.observation import parse_record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from client.collector import Collector
+    from support.fake_vllm import FakeVLLM
     from vllm_specdec_exporter.requests.observation import Observation
 
 pytestmark = pytest.mark.full
@@ -36,20 +37,8 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
-def vllm() -> Iterator[FakeVLLM]:
-    with FakeVLLM() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def _collector() -> Iterator[Collector]:
-    with Collector() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def config(
-    vllm: FakeVLLM, _collector: Collector, tmp_path_factory: pytest.TempPathFactory
+    running_vllm: FakeVLLM, running_collector: Collector, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, int]:
     """The file with this machine's ports, and the port that Envoy listens on."""
     folder, port = tmp_path_factory.mktemp("envoy"), free_port()
@@ -58,8 +47,8 @@ def config(
     for old, new in (
         ("/etc/envoy/specdec-token", str(folder / "specdec-token")),
         ("address: 0.0.0.0, port_value: 8080", f"address: 127.0.0.1, port_value: {port}"),
-        ("port_value: 8000", f"port_value: {vllm.url.rpartition(':')[2]}"),
-        ("port_value: 9850", f"port_value: {_collector.port}"),
+        ("port_value: 8000", f"port_value: {running_vllm.url.rpartition(':')[2]}"),
+        ("port_value: 9850", f"port_value: {running_collector.port}"),
     ):
         assert text.count(old) == 1
         text = text.replace(old, new)
@@ -93,16 +82,10 @@ def envoy(config: tuple[Path, int]) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(envoy: str, vllm: FakeVLLM, _collector: Collector) -> Iterator[httpx2.Client]:
-    vllm.script = Script()
-    _collector.pushes.clear()
+def client(envoy: str, vllm: FakeVLLM, collector: Collector) -> Iterator[httpx2.Client]:
+    assert (vllm.asked, collector.pushes) == ([], [])
     with httpx2.Client(base_url=envoy, trust_env=False, timeout=30) as client:
         yield client
-
-
-@pytest.fixture
-def collector(client: httpx2.Client, _collector: Collector) -> Collector:
-    return _collector
 
 
 def one(collector: Collector) -> Observation:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client.collector import Collector, Push, Reply, taken
-from client.fake_vllm import RECORD
+from support.fake_vllm import RECORD
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.client import Reporter, reporter
 from vllm_specdec_exporter.client.delivery import PATH
@@ -24,7 +24,6 @@ from vllm_specdec_exporter.requests.push_schema import PushedRequest
 from webconfig.pki import Pki
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 TOKEN = "a-token"
@@ -44,12 +43,6 @@ def numbers(collector: Collector) -> list[int | None]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporter, "_FIRST_PAUSE", 0.02)
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with Collector() as server:
-        yield server
 
 
 def reporting(url: str, **options: Any) -> Reporter:
@@ -78,16 +71,6 @@ class TestDelivery:
             }
         ]
 
-    def test_what_a_gateway_saw_itself(self, collector: Collector) -> None:
-        """A request in the form of a push can be reported as well as an observation."""
-        with reporting(collector.url) as reporter:
-            reporter.report(PushedRequest(model="m", request_type="code", speculative_decoding=RECORD))
-
-            assert reporter.flush(10)
-        [found] = collector.observations
-        assert (found.model_name, found.request_type) == ("m", "code")
-        assert found.record == parse_record(RECORD)
-
     def test_batches(self, collector: Collector) -> None:
         """A full batch goes at once; what is left goes after the interval, or when asked."""
         with reporting(collector.url, batch=10, interval=3600) as reporter:
@@ -98,12 +81,6 @@ class TestDelivery:
             assert reporter.flush(10)
         assert [len(push.requests) for push in collector.pushes] == [10, 10, 5]
         assert numbers(collector) == list(range(25))
-
-    def test_the_interval(self, collector: Collector) -> None:
-        """Nothing waits longer than the interval for a batch to be full."""
-        with reporting(collector.url, batch=1000, interval=0.05) as reporter:
-            reporter.report(ONE)
-            eventually(lambda: reporter.sent == 1)
 
     def test_a_push_has_a_limit(self, collector: Collector) -> None:
         """Long records are divided among pushes that the exporter takes."""
@@ -118,13 +95,13 @@ class TestDelivery:
         assert all(len(push.body) < 1024 * 1024 for push in collector.pushes)
         assert all(found.record == record for found in collector.observations)
 
-    @pytest.mark.parametrize("path", ["", "/", "/specdec", "/specdec/", PATH, f"/specdec{PATH}"])
-    def test_paths(self, collector: Collector, path: str) -> None:
+    def test_paths(self, collector: Collector) -> None:
         """An address may have the path of a proxy, and may be the whole one."""
-        with reporting(collector.url + path) as reporter:
-            reporter.report(ONE)
-            assert reporter.flush(10)
-        assert collector.pushes[0].path == ("/specdec" if "specdec" in path else "") + PATH
+        for path in ("", "/", "/specdec", "/specdec/", PATH, f"/specdec{PATH}"):
+            with reporting(collector.url + path) as reporter:
+                reporter.report(ONE)
+                assert reporter.flush(10)
+            assert collector.pushes[-1].path == ("/specdec" if "specdec" in path else "") + PATH
 
     def test_no_proxy(self, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
         """A proxy of the environment is not asked."""
@@ -157,19 +134,6 @@ class TestDelivery:
 
 
 class TestToken:
-    def test_file(self, collector: Collector, tmp_path: Path) -> None:
-        """A token in a file is read anew for every push."""
-        file = tmp_path / "token"
-        file.write_text("first\n")
-        with reporting(collector.url, token="", token_file=file) as reporter:
-            reporter.report(ONE)
-            assert reporter.flush(10)
-            file.write_text("second\n")
-            reporter.report(ONE)
-            assert reporter.flush(10)
-        tokens = [push.headers["authorization"] for push in collector.pushes]
-        assert tokens == ["Bearer first", "Bearer second"]
-
     def test_exchanged(self, collector: Collector, tmp_path: Path) -> None:
         """A token that is refused while both sides exchange it costs nothing."""
         file = tmp_path / "token"
@@ -184,14 +148,12 @@ class TestToken:
             file.write_text("new")
             eventually(lambda: reporter.sent == 1)
 
-    @pytest.mark.parametrize("content", [None, "", "two\nlines", "ümlaut", b"\xff"])
-    def test_unusable(
-        self, collector: Collector, tmp_path: Path, content: str | bytes | None, caplog: Any
-    ) -> None:
+    @pytest.mark.parametrize("content", [None, b"", b"two\nlines", "ümlaut".encode(), b"\xff"])
+    def test_unusable(self, collector: Collector, tmp_path: Path, content: bytes | None, caplog: Any) -> None:
         """Without a token nothing is sent; once there is one, what waited is."""
         file = tmp_path / "token"
         if content is not None:
-            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+            file.write_bytes(content)
         with reporting(collector.url, token="", token_file=file) as reporter:
             reporter.report(ONE)
             eventually(lambda: "token" in caplog.text)
@@ -225,57 +187,43 @@ class TestFaults:
                 eventually(lambda: "pushing" in caplog.text)
         assert [record.message.split(" ")[0] for record in caplog.records] == ["cannot", "pushing"]
 
-    @pytest.mark.parametrize("status", [401, 403, 429, 503])
-    def test_later(self, collector: Collector, status: int) -> None:
+    def test_later(self, collector: Collector) -> None:
         """A push that is refused for now is tried again until it is taken, and counts once."""
-        replies: list[Reply] = [(status, {"error": "not now"})] * 3
+        replies: list[Reply] = [(status, {"error": "not now"}) for status in (401, 403, 429, 503)]
         collector.reply = lambda push: replies.pop() if replies else taken(push)
         with reporting(collector.url) as reporter:
             reporter.report(ONE)
             assert reporter.flush(10)
             assert (reporter.sent, reporter.failed, reporter.rejected) == (1, 0, 0)
-        assert len(collector.pushes) == 4
+        assert len(collector.pushes) == 5
         assert len({push.body for push in collector.pushes}) == 1
-
-    def test_a_connection_that_ends(self, collector: Collector) -> None:
-        """Whoever ends it before an answer may have counted the push: it is not sent again."""
-        replies: list[Reply] = [None]
-        collector.reply = lambda push: replies.pop() if replies else taken(push)
-        with reporting(collector.url) as reporter:
-            reporter.report(ONE)
-            assert reporter.flush(10)
-            assert (reporter.sent, reporter.failed) == (0, 1)
-            reporter.report(ONE)
-            assert reporter.flush(10)
-            assert reporter.sent == 1
 
     @pytest.mark.parametrize(
         "reply",
         [
-            (404, {}),
-            (405, {}),
-            (413, {"error": "too large"}),
-            (500, {}),
-            (502, {}),
-            (504, {}),
-            (302, {}),
+            *[(status, {}) for status in (404, 405, 413, 500, 502, 504, 302)],
             (200, {"hello": "I am no exporter"}),
             (200, {"accepted": 1, "rejected": 7}),
             (200, []),
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{",
             b"SSH-2.0-OpenSSH\r\n",
+            None,
         ],
         ids=str,
     )
     def test_never(self, collector: Collector, reply: Reply, caplog: Any) -> None:
-        """What will not do better, or may have been counted, is not sent again."""
-        collector.reply = lambda _push: reply
+        """A push that will not do better, or may have been counted, is not sent again; the next is."""
+        replies = [reply]
+        collector.reply = lambda push: replies.pop() if replies else taken(push)
         with reporting(collector.url) as reporter:
             reporter.report(ONE)
             assert reporter.flush(10)
             assert (reporter.sent, reporter.failed) == (0, 1)
-        assert len(collector.pushes) == 1
-        assert "cannot push" in caplog.text
+            assert "cannot push" in caplog.text
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert reporter.sent == 1
+        assert len(collector.pushes) == 2
 
     def test_slow(self, collector: Collector) -> None:
         """An exporter that does not answer in time may have counted the push: it is not sent again."""
@@ -286,15 +234,12 @@ class TestFaults:
             return taken(push)
 
         collector.reply = slow
-        with reporting(collector.url, timeout=1) as reporter:
+        with reporting(collector.url, timeout=0.5) as reporter:
             reporter.report(ONE)
             assert reporter.flush(10)
             assert (reporter.sent, reporter.failed) == (0, 1)
             go_on.set()
-            reporter.report(ONE)
-            assert reporter.flush(10)
-            assert reporter.sent == 1
-        assert len(collector.pushes) == 2
+        assert len(collector.pushes) == 1
 
     def test_patience_ends(self) -> None:
         """What cannot be pushed for long is given up, and counted."""
@@ -459,7 +404,7 @@ class TestEnd:
             reporter.report(ONE)
             assert not reporter.flush(0.05)
 
-    @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "raise RuntimeError('over')"])
+    @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
     def test_exit(self, collector: Collector, ending: str) -> None:
         """A program that just ends has pushed what it reported."""
         code = (
@@ -470,7 +415,7 @@ class TestEnd:
         )
         done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), timeout=60)
 
-        assert done.returncode == {"": 0, "raise SystemExit(3)": 3}.get(ending, 1)
+        assert done.returncode == (3 if ending else 0)
         assert [found.model_name for found in collector.observations] == ["llama"]
 
     def test_fork(self, collector: Collector) -> None:
@@ -500,16 +445,13 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            ({"url": "127.0.0.1:9850"}, "url: allowed"),
             ({"url": "unix:/run/x.sock"}, "url: allowed"),
             ({"url": "http://[::1"}, "url: allowed"),
-            ({"url": "http://h:99999"}, "url: allowed"),
             ({"url": "http://h/?a=b"}, "url: allowed"),
             ({"url": "http://me:secret@h"}, "url: a user"),
             ({"token": ""}, "token or token_file is needed"),
             ({"token_file": "x"}, "and not both"),
             ({"batch": 0}, "batch: 0; allowed: 1 to 1000"),
-            ({"batch": 1001}, "batch: 1001"),
             ({"interval": 0}, "interval: 0"),
             ({"queue": -1}, "queue: -1"),
             ({"timeout": float("nan")}, "timeout: nan"),
@@ -521,14 +463,6 @@ class TestArguments:
         with pytest.raises(ValueError, match=says) as caught:
             Reporter(**{"url": "http://127.0.0.1:1", "token": TOKEN, **options})
         assert "secret" not in str(caught.value)
-
-
-def test_unobserved_are_counted() -> None:
-    """What passed without an observation is told by reason."""
-    with reporting("http://127.0.0.1:1") as reporter:
-        reporter.note_unobserved("encoded")
-        reporter.note_unobserved("encoded")
-        assert reporter.unobserved == {"encoded": 2}
 
 
 def test_it_needs_msgspec_alone() -> None:

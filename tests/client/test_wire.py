@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client.fake_vllm import CANARIES, RECORD
+from support.fake_vllm import CANARIES, RECORD
 from vllm_specdec_exporter.requests import push_schema as wire
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, RecordState, parse_record
 from vllm_specdec_exporter.requests.push_schema import PushedRequest, read_push

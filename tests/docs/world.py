@@ -14,7 +14,7 @@ import yaml
 
 from act.receiver import act
 from alerts.pushing import TOKEN, pushing
-from client.fake_vllm import FakeVLLM
+from support.fake_vllm import FakeVLLM
 from docs.inventory import ROOT
 from grafana.fake_grafana import EDITOR, FakeGrafana
 from support.alertmanager import AlertmanagerServer

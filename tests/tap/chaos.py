@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from tap.ends import PATIENCE, End, connect
 from tap.streams import (
-    CHAT,
-    COMPLETIONS,
+    ASKED,
     DONE,
     RECORD,
+    STREAMED,
     answer,
     chat_answer,
     chat_documents,
     chat_request,
+    chat_stream,
     chunk,
     chunks,
     cut_at,
@@ -29,6 +30,7 @@ from tap.streams import (
     request,
     split,
     stream_head,
+    streamed,
     unchunk,
     usage_chunk,
 )
@@ -40,9 +42,7 @@ if TYPE_CHECKING:
 MOST = 50_000
 
 _WRONG = {**RECORD, "num_draft_tokens": 1}
-_ASK = {"stream": True, "stream_options": {"include_usage": True}}
 _BODY = chat_request()
-_OWN = chat_request(**_ASK)
 _PLAIN = chat_request(stream=True)
 
 
@@ -68,10 +68,6 @@ class Kind:
     simple: bool = False
 
 
-def _own(outcome: str, documents: list[Any], *, end: str = "\n", **how: Any) -> Kind:
-    return Kind(outcome, request(_OWN), stream_head() + chunks(events([*documents, DONE], end), **how))
-
-
 def _until_the_end(documents: list[Any]) -> bytes:
     return stream_head(**{"transfer-encoding": None}) + b"".join(events(documents))
 
@@ -83,27 +79,22 @@ _DOCUMENTS = chat_documents()
 _USAGE = usage_chunk(record=RECORD)
 _HUGE = chunk({"content": "x" * (MOST + 1)})
 _BEFORE, _BEHIND = events(_DOCUMENTS), events([DONE])
+_REFUSAL = answer({"error": {}}, "429 Too Many")
 
 KINDS: tuple[Kind, ...] = (
     Kind("detailed", request(_BODY), answer(chat_answer()), simple=True),
     Kind("detailed", request(_BODY), answer(chat_answer(), Connection="close"), closes=True, simple=True),
-    Kind("detailed", request({"prompt": "p"}, COMPLETIONS), answer(chat_answer())),
-    Kind("none", request(_BODY), answer(chat_answer(None))),
+    Kind("detailed", _IN_CHUNKS, answer(chat_answer(), Content_Length=None), closes=True),
     Kind("malformed record", request(_BODY), answer(chat_answer(_WRONG))),
-    Kind("malformed record", request(_BODY), answer(chat_answer({"num_spec_steps": []}))),
-    Kind("malformed", request(_BODY), answer(dump(chat_answer())[:-20].encode())),
-    Kind("malformed", request(_BODY), answer(chat_answer(), Content_Type="text/html")),
     Kind("malformed", request(b'{"model": '), answer({"error": {}}, "400 Bad Request")),
     Kind("encoded", request(_BODY), answer(b"\x1f\x8b\x00\xff", Content_Encoding="gzip")),
-    Kind("refused", request(_BODY), answer({"error": {"message": "no"}}, "400 Bad Request")),
-    Kind("refused", request(_BODY), answer(b"Internal Server Error", "500 Internal Server Error")),
-    Kind("refused", request(_BODY), answer(b"", "503 Service Unavailable", Connection="close"), closes=True),
-    Kind("too_large", request(_BODY), answer({**chat_answer(), "padding": "x" * MOST})),
     Kind("too_large", request(chat_request(padding="x" * MOST)), answer(chat_answer())),
-    Kind("detailed", request(_BODY), answer(chat_answer(), Content_Length=None), closes=True),
-    Kind("detailed", request(_OWN), _until_the_end([*_DOCUMENTS, _USAGE, DONE]), closes=True),
-    Kind("aborted", request(_OWN), _until_the_end([*_DOCUMENTS, _USAGE]), closes=True),
-    Kind("detailed", _IN_CHUNKS, answer(chat_answer())),
+    Kind("connection", request(_BODY) * 2, answer(chat_answer()) * 2, closes=True),
+    Kind("aborted", ASKED, _until_the_end([*_DOCUMENTS, _USAGE]), closes=True),
+    Kind("detailed", ASKED, STREAMED),
+    Kind("detailed", ASKED, stream_head() + chunks(cut_at(chat_stream(), range(0, 2000, 13)))),
+    Kind("too_large", ASKED, streamed(events([*_DOCUMENTS, _HUGE, _USAGE, DONE]))),
+    Kind("none", request(_PLAIN), streamed([*_BEFORE, *_BEHIND]), STREAMED, simple=True),
     Kind(
         "none",
         request(_PLAIN),
@@ -111,45 +102,9 @@ KINDS: tuple[Kind, ...] = (
         _until_the_end([*_DOCUMENTS, _USAGE, DONE]),
         closes=True,
     ),
-    Kind("connection", request(_OWN), stream_head() + chunks(_BEFORE)[:-5] + b"zz\r\n", closes=True),
-    Kind("connection", request(_BODY) * 2, answer(chat_answer()) * 2, closes=True),
-    _own("detailed", [*_DOCUMENTS, _USAGE]),
-    _own("detailed", [*_DOCUMENTS, _USAGE], end="\r\n"),
-    _own("detailed", [*_DOCUMENTS, _USAGE], extension=b";a=b", trailers=b"X-T: 1\r\n", upper=True),
-    _own("detailed", [*_DOCUMENTS[:2], '{"choices": [{"del', *_DOCUMENTS[2:], _USAGE]),
-    _own("none", _DOCUMENTS),
-    _own("malformed record", [*_DOCUMENTS, usage_chunk(record=_WRONG)]),
-    _own("too_large", [*_DOCUMENTS[:2], _HUGE, *_DOCUMENTS[2:], _USAGE]),
-    _own("refused", [*_DOCUMENTS[:2], {"error": {"message": "gone", "code": 500}}]),
-    Kind(
-        "detailed",
-        request(_OWN),
-        stream_head() + chunks(cut_at(b"".join([*_BEFORE, *events([_USAGE]), *_BEHIND]), range(0, 2000, 13))),
-    ),
-    Kind(
-        "none",
-        request(_PLAIN),
-        stream_head() + chunks([*_BEFORE, *_BEHIND]),
-        stream_head() + chunks([*_BEFORE, *events([_USAGE]), *_BEHIND]),
-        simple=True,
-    ),
-    Kind(
-        "none",
-        request(_PLAIN, Connection="close"),
-        stream_head() + chunks([b"".join([*_BEFORE, *_BEHIND])]),
-        stream_head() + chunks([b"".join([*_BEFORE, *events([_USAGE]), *_BEHIND])]),
-        closes=True,
-    ),
-    Kind(
-        "refused",
-        request(_PLAIN),
-        answer({"error": {}}, "429 Too Many"),
-        answer({"error": {}}, "429 Too Many"),
-    ),
-    Kind("", request(method="GET", path="/health"), answer(b"", Content_Type=None), simple=True),
+    Kind("refused", request(_PLAIN), _REFUSAL, _REFUSAL),
     Kind("", request(method="HEAD", path="/v1/models"), split(answer(b"", Content_Length="99"))[0]),
     Kind("", request({"input": "x" * 20_000}, "/v1/embeddings"), answer({"data": [0.1] * 3000}), simple=True),
-    Kind("", request(method="DELETE", path="/x"), b"HTTP/1.1 204 No Content\r\n\r\n"),
 )
 
 
@@ -366,8 +321,3 @@ class Client:
 def _field(head: bytes, name: bytes) -> int:
     found = head.lower().partition(b"\r\n" + name + b": ")[2].partition(b"\r\n")[0]
     return int(found or b"0")
-
-
-assert all(
-    CHAT.encode() in kind.request or COMPLETIONS.encode() in kind.request for kind in KINDS if kind.outcome
-)

@@ -284,28 +284,32 @@ async def road(way: str = "tap", **more: Any) -> AsyncIterator[Road]:
         await relay.becomes_quiet()
 
 
-async def sides(relay: Relay) -> tuple[asyncio.Transport, asyncio.Transport]:
-    """The transports of the one connection: of the client, of the server."""
-    (client,) = relay.tap._clients
-    await eventually(lambda: client.peer is not None)
-    assert client.transport is not None
-    assert client.peer is not None
-    assert client.peer.transport is not None
-    return client.transport, client.peer.transport
+@dataclass
+class Late:
+    """Connections to servers that are made later.
+
+    Attributes:
+        begun: set once one is being made.
+        go: lets them be made.
+    """
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def late(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Let new connections of this loop be made only once the event is set."""
-    go, loop = asyncio.Event(), asyncio.get_running_loop()
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    """Let new connections of this loop be made only once `go` is set."""
+    late, loop = Late(), asyncio.get_running_loop()
     made = loop.create_connection
 
     async def create(*args: Any, **more: Any) -> object:
+        late.begun.set()
         try:
-            await go.wait()
+            await late.go.wait()
         except asyncio.CancelledError:
             more["sock"].close()  # as the loop does with a connection that is given up
             raise
         return await made(*args, **more)
 
     monkeypatch.setattr(loop, "create_connection", create)
-    return go
+    return late

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.ports import free_port
-from tap.ends import HOST, PATIENCE, End, connect
+from tap.ends import HOST, PATIENCE, End, connect, passes
+from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, BEGUN
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import AsyncIterator, Callable, Mapping
 
 
@@ -50,12 +51,21 @@ class Process:
                 assert self.exporter.process.poll() is None, self.exporter.log()
                 await asyncio.sleep(0.05)
 
+    async def reload(self, config: str, says: str) -> None:
+        """Change the configuration, and wait for what the log says of that."""
+        self.exporter.configure(config)
+        self.send(signal.SIGHUP)
+        await self.says(says)
+
     async def listens(self) -> None:
         """Wait until the tap listens."""
         await self.says("tap listening")
 
-    async def starts(self) -> None:
-        """Wait until it is more than standing by."""
+    async def starts(self, config: str | None = None) -> None:
+        """Wait until it is more than standing by: after a change of the configuration."""
+        if config is not None:
+            self.exporter.configure(config)
+            self.send(signal.SIGHUP)
         async with asyncio.timeout(PATIENCE):
             while not await asyncio.to_thread(self._has_started):  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.05)
@@ -76,10 +86,8 @@ class Process:
 
     async def ask(self, client: End, server: End, request: bytes, answer: bytes) -> None:
         """Ask and answer on an open connection, byte for byte."""
-        await client.send(request)
-        assert await server.read(len(request)) == request
-        await server.send(answer)
-        assert await client.read(len(answer)) == answer
+        await passes(client, server, request)
+        await passes(server, client, answer)
 
 
 @asynccontextmanager
@@ -114,6 +122,20 @@ async def both(running: Process, upstream: Any, first: bytes) -> tuple[End, End]
     await client.send(first)
     server: End = await upstream.connection()
     assert await server.read(len(first)) == first
+    return client, server
+
+
+async def answered(running: Process, upstream: Any) -> tuple[End, End]:
+    """Return both ends of a new connection whose first request was answered."""
+    client, server = await both(running, upstream, ASKED_PLAIN)
+    await passes(server, client, ANSWERED_PLAIN)
+    return client, server
+
+
+async def begun(running: Process, upstream: Any) -> tuple[End, End]:
+    """Return both ends of a new connection with a stream whose first events have arrived."""
+    client, server = await both(running, upstream, ASKED)
+    await passes(server, client, BEGUN)
     return client, server
 
 

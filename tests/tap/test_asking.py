@@ -50,20 +50,13 @@ def test_a_stream_is_asked_whatever_the_pieces() -> None:
 @pytest.mark.parametrize(
     "sent",
     [
-        request({"stream": True}),
         request(b' \t\r\n{ "stream" : true }\n'),
-        request(
-            {"a": 1, "stream": True},
-            content_length=str(len(dump({"a": 1, "stream": True}))),
-            Content_Length=None,
-        ),
-        request({"stream": True, "prompt": "p"}, COMPLETIONS),
-        request({"stream": True}, "/base" + COMPLETIONS + "?key=1"),
+        request({"stream": True}).replace(b"Content-Length", b"content-length"),
+        request({"stream": True, "prompt": "p"}, "/base" + COMPLETIONS + "?key=1"),
         request({"stream": True, "model": MODEL}, "/invocations"),
         request({"stream": True, "token_ids": [1]}, "/inference/v1/generate"),
         request({"stream": True}, Content_Type=None),
         request({"stream": True}, Content_Type="application/json; charset=utf-8", Connection="close"),
-        request({"stream": True, "messages": [{"content": '"stream_options"'}]}),
         request({"stream": True, "extra": {"stream_options": {"include_usage": True}}}),
         request({"stream": True}, X_Content_Length="5", Cookie="content-length: 5"),
         request({"stream": True}, TE="Trailers", Accept_Encoding="identity"),
@@ -78,73 +71,49 @@ def test_what_is_asked(sent: bytes) -> None:
 _BODY = dump(chat_request(stream=True)).encode()
 _NOT_ASKED = {
     "no stream": request(chat_request()),
-    "stream false": request(chat_request(stream=False)),
-    "stream null": request(chat_request(stream=None)),
-    "stream 0": request(chat_request(stream=0)),
     "stream 1": request(chat_request(stream=1)),
-    "stream as text": request(chat_request(stream="false")),
     "stream by a name in escapes": request(b'{"strea\\u006d": true, "stream_option\\u0073": null}'),
     "options": request(chat_request(stream=True, stream_options={"include_usage": True})),
-    "other options": request(chat_request(stream=True, stream_options={"include_usage": False})),
     "options null, and those of another object": request(
         {"stream": True, "stream_options": None, "extra": {"stream_options": None}}
     ),
     "options null by a name in escapes": request(
         b'{"stream": true, "stream_option\\u0073": null, "extra": {"stream_options": null}}'
     ),
-    "options null, and a name that ends so": request(
-        b'{"stream": true, "stream_option\\u0073": null, "a\\"stream_options": null}'
-    ),
-    "options null without a stream": request(chat_request(stream_options=None)),
     "options null twice": request(b'{"stream": true, "stream_options": null, "stream_options": null}'),
     "the last options count": request(b'{"stream": true, "stream_options": null, "stream_options": {}}'),
     "the last stream counts": request(b'{"stream": true, "stream": false}'),
     "another route": request({"stream": True, "input": "x"}, "/v1/responses"),
     "another method": request({"stream": True}, method="PUT"),
-    "GET": request(method="GET", path="/v1/models"),
-    "no JSON": request(b"{stream: true}"),
     "a list": request(b'[{"stream": true}]'),
     "half JSON": request(b'{"stream": true'),
     "deep": request(b'{"stream": true, "x": %s}' % (b"[" * 3000)),
     "a mark before": request(b'\xef\xbb\xbf{"stream": true}'),
-    "UTF-16": request('{"stream": true}'.encode("utf-16")),
     "a form": request(chat_request(stream=True), Content_Type="multipart/form-data"),
     "compressed": request(_BODY, Content_Encoding="gzip"),
     "no body": request(b"", Content_Length="0"),
     "expect": request(chat_request(stream=True), Expect="100-continue"),
     "chunks": request(b"", Transfer_Encoding="chunked") + chunks([_BODY]),
-    "chunks with trailers": request(b"", Transfer_Encoding="chunked")
-    + chunks([_BODY], extension=b";x=y", trailers=b"A: b\r\n"),
     "chunks of another coding": request(b"", Transfer_Encoding="gzip, chunked") + chunks([_BODY]),
     "chunks twice": request(b"", Transfer_Encoding="chunked", transfer_encoding="chunked") + chunks([_BODY]),
-    "chunks that hold a request": request(b"", Transfer_Encoding="chunked") + chunks([STREAM, STREAM]),
     "a compressed answer, and no other": request(_BODY, Accept_Encoding="gzip, identity; q=0"),
-    "a compressed answer, and nothing else": request(_BODY, Accept_Encoding="br, *;Q=0.00"),
     "a coding of the transfer": request(_BODY, TE="trailers, gzip"),
-    "chunks and a length": request(_BODY, Transfer_Encoding="chunked"),
     "chunks, and another length": request(b"", Content_Length="5", Transfer_Encoding="chunked")
     + chunks([_BODY]),
     "two lengths": request(_BODY, content_length=str(len(_BODY))),
     "a request within a body of two lengths": request(STREAM, "/x", content_length="0"),
-    "a request within a body of a strange length": b"POST /x HTTP/1.1\r\nContent-Length: 0\xa0\r\n\r\n"
-    + STREAM,
     "a request within a body": request(STREAM, "/x"),
     "a length of another kind": request(_BODY, Content_Length=f"+{len(_BODY)}"),
-    "a length in other digits": request(_BODY, Content_Length="\xb2"),
     "a length with another space": request(_BODY, Content_Length=f"{len(_BODY)}\xa0"),
     "an endless length": request(_BODY, Content_Length="9" * 5000),
     "HTTP/1.0": request(chat_request(stream=True), version="1.0"),
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
     "upgrade": request(chat_request(stream=True), Connection="Upgrade", Upgrade="h2c"),
-    "web socket": request(method="GET", Connection="Upgrade", Upgrade="websocket") + b"\x81\x85\0\0\0\0hello",
-    "CONNECT": b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n\x16\x03\x01",
-    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)),
     "lines ended by LF": STREAM.replace(b"\r\n", b"\n"),
     "one line ended by LF": STREAM.replace(b"\r\nContent-Type", b"\nContent-Type"),
     "one line ended by CR": STREAM.replace(b"\r\nContent-Type", b"\rContent-Type"),
     "a folded header": STREAM.replace(b"\r\nContent-Type", b"\r\nX: a\r\n b\r\nContent-Type"),
     "a space before a colon": STREAM.replace(b"Content-Type:", b"Content-Type :"),
-    "no header": STREAM.replace(b"Content-Type:", b"Content-Type"),
     "an empty line before": b"\r\n" + STREAM,
     "words": b"POST a b c HTTP/1.1\r\n\r\n",
     "zeros": bytes(64),
@@ -186,15 +155,6 @@ def test_what_cannot_be_asked_does_not_wait(name: str) -> None:
             assert out == sent[: place + 1]
 
 
-def test_bodies_that_are_not_asked_do_not_wait() -> None:
-    """Only what may be a stream is held back until it is whole."""
-    head, body = split(request({"input": "x" * 100}, "/v1/embeddings"))
-    asking = UsageRequests()
-    assert asking.request(head) == head
-    for byte in body:
-        assert asking.request(bytes((byte,))) == bytes((byte,))
-
-
 def test_a_large_request_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It passes as it comes."""
     head, body = split(STREAM)
@@ -206,33 +166,18 @@ def test_a_large_request_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asking.request(body[3:]) == body[3:]
 
 
-@pytest.mark.parametrize("place", [*range(1, len(STREAM), 7), len(STREAM) - 1])
-def test_what_is_held_back_can_be_released(place: int) -> None:
-    """The client sends no more, or too much is held: what came of the request passes without a question."""
-    asking = UsageRequests()
-    out = asking.request(STREAM[:place]) + asking.release()
-    assert out == STREAM[:place]
-    assert (asking.held, asking.waits) == (0, False)
-    assert asking.request(STREAM[place:]) == STREAM[place:]
-    assert answers(asking, [streamed(WITH)]) == streamed(WITH)
-
-
-def test_what_is_held_back_is_told() -> None:
-    asking, (head, body) = UsageRequests(), split(STREAM)
-    asking.request(head)
-    assert (asking.held, asking.waits) == (0, True)
-    asking.request(body[:-1])
-    assert (asking.held, asking.waits) == (len(body) - 1, True)
-    asking.request(body[-1:])
-    assert (asking.held, asking.waits) == (0, False)
-
-
-def test_the_request_after_a_released_one_is_asked() -> None:
-    asking, (head, body) = UsageRequests(), split(STREAM)
-    asking.request(head + body[:5])
-    asking.release()
-    assert asking.request(body[5:]) == body[5:]
-    assert asking.request(STREAM) == with_question(STREAM)
+def test_what_is_held_back_can_be_released() -> None:
+    """What came of the request passes without a question. After a whole head, the next request is asked."""
+    head = len(split(STREAM)[0])
+    for place in range(1, len(STREAM)):
+        asking = UsageRequests()
+        out = asking.request(STREAM[:place])
+        assert (asking.held, asking.waits) == (max(place - head, 0), place >= head)
+        assert out + asking.release() == STREAM[:place]
+        assert (asking.held, asking.waits) == (0, False)
+        assert asking.request(STREAM[place:]) == STREAM[place:]
+        assert answers(asking, [streamed(WITH)]) == streamed(WITH)
+        assert asking.request(STREAM) == (with_question(STREAM) if place >= head else STREAM)
 
 
 _CHUNKED = request(b"", Transfer_Encoding="chunked") + chunks(
@@ -251,9 +196,10 @@ def test_the_request_after_one_in_chunks_is_asked_whatever_the_pieces() -> None:
         assert unchunk(split(asking.answer(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
 
 
-def test_a_request_in_chunks_does_not_wait() -> None:
-    """Its bytes pass as they come, once it is known that it is in chunks."""
-    head, body = split(_CHUNKED)
+@pytest.mark.parametrize("sent", [_CHUNKED, request({"input": "x" * 100}, "/v1/embeddings")])
+def test_bodies_that_are_not_asked_do_not_wait(sent: bytes) -> None:
+    """Their bytes pass as they come."""
+    head, body = split(sent)
     asking = UsageRequests()
     assert asking.request(head) == head
     for byte in body:
@@ -261,9 +207,7 @@ def test_a_request_in_chunks_does_not_wait() -> None:
 
 
 _DOUBTFUL = {
-    "no size": b"\r\n",
-    "a size that is none": b"zz\r\n",
-    "a sign": b"+5\r\nhello\r\n0\r\n\r\n",
+    "no size": b"zz\r\n",
     "a space": b"5 \r\nhello\r\n0\r\n\r\n",
     "an endless size": b"1" * 16 + b"\r\n",
     "a long line": b"5;" + b"x" * 5000 + b"\r\nhello\r\n0\r\n\r\n",
@@ -271,9 +215,7 @@ _DOUBTFUL = {
     "a line with a CR": b"5;a\rb\r\nhello\r\n0\r\n\r\n",
     "a chunk ended by LF": b"5\r\nhello\n0\r\n\r\n",
     "a chunk without its end": b"5\r\nhello0\r\n\r\n",
-    "an end by LF": b"0\r\n\n",
     "a trailer ended by LF": b"0\r\nA: b\n\r\n",
-    "a trailer that is folded": b"0\r\nA: b\r\n c\r\n\r\n",
     "a trailer without its colon": b"0\r\nA\r\n\r\n",
     "endless trailers": b"0\r\n" + b"A: %s\r\n" % (b"b" * 4000) * 20 + b"\r\n",
 }
@@ -368,17 +310,6 @@ def test_no_request_is_asked_while_an_asked_stream_goes_on() -> None:
     assert asking.request(STREAM) == STREAM
     assert unchunk(split(asking.answer(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
     assert asking.answer(streamed(WITH)) == streamed(WITH)
-
-
-def test_a_client_that_asks_itself_keeps_what_it_gets() -> None:
-    """Also where the request after it is asked."""
-    own = request(chat_request(stream=True, stream_options={"include_usage": True}))
-    asking = UsageRequests()
-    assert asking.request(own) == own
-    assert asking.answer(streamed(WITH)) == streamed(WITH)
-    assert asking.request(STREAM) == with_question(STREAM)
-    _, body = split(asking.answer(streamed(WITH)))
-    assert unchunk(body)[0] == b"".join(WITHOUT)
 
 
 def test_many_streams_on_one_connection() -> None:

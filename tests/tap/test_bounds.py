@@ -91,13 +91,13 @@ async def test_the_end_of_the_tap_waits_for_who_is_being_connected(monkeypatch: 
     async with road(drain=PATIENCE) as built:
         relay, upstream = built.relay, built.server
         client, idle = await connect(relay.port), await connect(relay.port)
-        go = late(monkeypatch)
+        connecting = late(monkeypatch)
         await client.send(request(method="GET"))
-        await eventually(lambda: [one.idle for one in relay.tap._clients].count(False) == 1)
+        await connecting.begun.wait()
         await eventually(lambda: relay.result.connections == 2)
         ending = asyncio.create_task(relay.tap.drain())
         assert await idle.rest() == (b"", "end")  # it has looked who is idle
-        go.set()
+        connecting.go.set()
         server = await upstream.connection()
         await server.send(answer({}))
         assert await client.rest() == (answer({}), "end")
@@ -110,13 +110,12 @@ async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(monkeypatch: pyte
     async with road() as built:
         relay = built.relay
         client = await connect(relay.port)
-        late(monkeypatch)
+        connecting = late(monkeypatch)
         await client.send(request(method="GET"))
-        await eventually(lambda: [one.idle for one in relay.tap._clients] == [False])
+        await connecting.begun.wait()
         await relay.tap.drain()
         assert (await client.rest())[0] == b""
-        await client.close()
-        assert not [task for task in asyncio.all_tasks() if task.get_name() == "tap connects"]
+        await client.close()  # that no task is left is asserted where the tap ends
 
 
 async def test_the_end_of_the_tap() -> None:

@@ -15,6 +15,7 @@ from support.closing import stop_accepting
 from tap.chaos import MOST, Client, Server, expected, plan
 from tap.ends import HOST, eventually, tapping
 from vllm_specdec_exporter.requests import exchange
+from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.requests.observation import RecordState
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ async def test_chaos(ask: bool, requests: int, monkeypatch: pytest.MonkeyPatch) 
     left: list[tuple[int, int, Counter[str]]] = []
     total, outcomes, answered = 0, Counter[str](), 0
     async with tapping(url, ask=ask) as relay:
-        relay.tap._watch.tell = lambda observation: seen.update([_name(observation)])
+        relay.tap.use(Classification(), lambda observation: seen.update([_name(observation)]))
         for quarter in range(4):
             steps = plan(random, requests // 4, first=quarter * requests)
             server.steps = {step.number: step for step in steps}

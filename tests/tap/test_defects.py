@@ -37,6 +37,7 @@ _PLACES: dict[str, list[tuple[Any, str, Any]]] = {
     "the head of an answer": [(Exchange, "answer_head", _fails)],
     "bytes of an answer": [(Exchange, "answer_data", _fails)],
     "the end of an answer": [(Exchange, "finish", _fails)],
+    "an observation": [(exchange, "Observation", _fails)],
     "what is held": [(Exchange, "held", property(_fails))],
     "classification": [(Classification, "type_of", _fails)],
     "the tenant": [(Classification, "tenant_of", _fails)],
@@ -84,7 +85,9 @@ async def test_who_takes_observations_may_fail(caplog: pytest.LogCaptureFixture)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-@pytest.mark.parametrize("place", ["the request", "an event", "the end of an answer"])
+@pytest.mark.parametrize(
+    "place", ["the request", "an event", "the head of an answer", "the end of an answer"]
+)
 def test_a_defect_is_said_once(
     place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

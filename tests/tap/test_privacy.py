@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tap.ends import connect, serving
+from support.ports import free_port
+from tap.ends import HOST, connect, serving
 from tap.process import numbers, process
 from tap.streams import (
     COMPLETIONS,
@@ -148,56 +149,51 @@ async def _told(running: Process) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("form", ["logfmt", "json"])
-@pytest.mark.parametrize("ask", ["false", "true"])
+@pytest.mark.parametrize(("ask", "form"), [("false", "logfmt"), ("true", "json")])
 async def test_nothing_is_told_of_what_passes(ask: str, form: str) -> None:
-    """Not in metrics, not in the snapshot, on no page, in no line of the log, as talkative as it gets."""
+    """Not in metrics, not in the snapshot, on no page, and in no line of the log at level debug."""
     flags = [
         "--log.level=debug",
         f"--log.format={form}",
         "--log.interval=1s",
         f"--tap.ask-for-usage={ask}",
-        "--tap.drain-timeout=0s",
         "--requests.type-header=X-Type",
         "--requests.type=rules=field:tools",
         "--requests.tenant-header=X-Tenant",
         "--requests.tenant=blue",
     ]
-    async with serving() as upstream, process(*flags, upstream=upstream.url) as running:
+    port = free_port()
+    async with process(*flags, upstream=f"http://{HOST}:{port}") as running:
         await running.listens()
-        for sent, back in _exchanges():
-            await _hold(running, upstream, sent, back, asks=ask == "true")
-        for broken in _BROKEN:
-            client = await connect(running.port)
-            await client.send(broken())
-            client.end()
-            server = await upstream.connection()
-            await server.rest()
-            await server.send(answer(_secret().encode(), f"400 {_secret()}"))
-            await server.close()
-            await client.rest()
-            await client.close()
+        async with serving(port=port) as upstream:
+            for sent, back in _exchanges():
+                await _hold(running, upstream, sent, back, asks=ask == "true")
+            for broken in _BROKEN:
+                client = await connect(running.port)
+                await client.send(broken())
+                client.end()
+                server = await upstream.connection()
+                await server.rest()
+                await server.send(answer(_secret().encode(), f"400 {_secret()}"))
+                await server.close()
+                await client.rest()
+                await client.close()
         await running.becomes(lambda found: found.value("tap_open_connections") == 0, "tap_open_connections")
-        metrics = await running.metrics()
-        assert numbers(metrics, "request_observations_total")["detailed,tap"] >= 3
-        assert {"connection", "encoded", "malformed", "refused"} <= set(
-            numbers(metrics, "tap_unobserved_total")
-        )
-        assert metrics.values("tenant_requests_total", tenant="other")
-        assert metrics.values("request_drafts_total", request_type="other", model_name=MODEL)
-        # Without a server, too: its clients are answered by the tap itself.
-        found = await _told(running)
-        url, port = upstream.url, running.port
-    async with process(*flags, upstream=url, port=port) as running:
-        await running.listens()
         client = await connect(running.port)
         await client.send(_exchanges()[0][0])
-        refused, _ = await client.rest()
+        refused, _ = await client.rest()  # the tap's own answer: there is no server any more
         await client.close()
-        found |= {f"{place} without a server": text for place, text in (await _told(running)).items()}
-        found["the answer of the tap"] = refused.decode()
 
-    assert len(found) == 19
+        metrics = await running.metrics()
+        assert numbers(metrics, "request_observations_total")["detailed,tap"] >= 3
+        assert numbers(metrics, "tap_upstream_errors_total") == {"refused": 1}
+        reasons = set(numbers(metrics, "tap_unobserved_total"))
+        assert {"connection", "encoded", "malformed", "refused"} <= reasons
+        assert metrics.values("tenant_requests_total", tenant="other")
+        assert metrics.values("request_drafts_total", request_type="other", model_name=MODEL)
+        found = {**await _told(running), "the answer of the tap": refused.decode()}
+
+    assert len(found) == 10
     for place, text in found.items():
         assert "vllm" in text or place.startswith(("/-/", "/nothing")) or "error" in text, place
         assert not re.search(r"canary|Q0FOQ", text, re.IGNORECASE), place

@@ -1,18 +1,22 @@
-"""The exporter with a tap as a process: traffic goes on as long as it can, whatever settings and signals."""
+"""The exporter with a tap as a process: it relays as long as it can, whatever its settings and signals."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import socket
-import subprocess
+import ssl
+from typing import TYPE_CHECKING
 
 import pytest
 
+from support.certificates import Authority, server_side
+from support.commands import run, run_here
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment
-from tap.ends import HOST, PATIENCE, connect, serving
-from tap.process import both, numbers, process
+from tap.ends import HOST, PATIENCE, connect, passes, serving
+from tap.process import answered, begun, both, connected, numbers, process
 from tap.streams import (
     ANSWERED_PLAIN,
     ASKED,
@@ -21,66 +25,35 @@ from tap.streams import (
     MODEL,
     RECORD,
     REST,
+    answer,
     chat_request,
     request,
     stream_head,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _WAIT = "--startup.on-error=wait"
 _TAP = ("tap_open_connections", "tap_connections_total", "tap_requests_total")
+_BROKEN = (_WAIT, "--spec.config={")
 
 
 # --- standing by
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ["--spec.config={"],
-        ["--cost.file=/nowhere.yml"],
-        ["--web.config.file=/nowhere.yml"],
-        ["--no-such-flag"],
-        ["--requests.tenant=blue"],
-        ["--push.bearer-token-file=/nowhere"],
-    ],
-    ids=["value", "file", "web-config", "flag", "requests", "push"],
-)
-async def test_whatever_else_is_wrong_it_relays(wrong: list[str]) -> None:
-    """Traffic does not stop for a setting that has nothing to do with it."""
-    async with serving() as upstream, process(_WAIT, *wrong, upstream=upstream.url) as running:
-        await running.listens()
-        client, server = await both(running, upstream, ASKED)
-        await server.send(BEGUN + REST)
-        assert await client.read(len(BEGUN + REST)) == BEGUN + REST
-        await running.ask(client, server, ASKED_PLAIN, ANSWERED_PLAIN)
-        await client.close()
-        assert await server.rest() == (b"", "end")
-        assert "cannot start, standing by" in running.exporter.log()
-        code, _ = await asyncio.to_thread(running.exporter.terminate)
-        assert code == 0
-
-
 async def test_a_connection_survives_that_the_configuration_is_mended() -> None:
-    """A stream goes on through it, and requests are observed from then on."""
+    """A stream continues, and requests are observed from then on."""
     async with (
         serving() as upstream,
         process(_WAIT, upstream=upstream.url, config="requests: {window: soon}\n") as running,
     ):
         await running.listens()
-        client, server = await both(running, upstream, ASKED_PLAIN)
-        await server.send(ANSWERED_PLAIN)
-        assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
-        await client.send(ASKED)
-        assert await server.read(len(ASKED)) == ASKED
-        await server.send(BEGUN)
-        assert await client.read(len(BEGUN)) == BEGUN
-
-        running.exporter.configure("requests: {window: 1h}\n")
-        running.send(signal.SIGHUP)
-        await running.starts()
-
-        await server.send(REST)
-        assert await client.read(len(REST)) == REST
+        client, server = await answered(running, upstream)
+        await passes(client, server, ASKED)
+        await passes(server, client, BEGUN)
+        await running.starts("requests: {window: 1h}\n")
+        await passes(server, client, REST)
         await running.ask(client, server, ASKED_PLAIN, ANSWERED_PLAIN)
         metrics = await running.metrics()
         assert numbers(metrics, "request_observations_total") == {"detailed,tap": 2}
@@ -90,35 +63,9 @@ async def test_a_connection_survives_that_the_configuration_is_mended() -> None:
         await client.close()
 
 
-async def test_a_tap_whose_settings_are_mended() -> None:
-    """It relays to whom the mended configuration names, at the address that it names."""
-    async with serving() as upstream, serving() as other:
-        port = free_port()
-        wrong = f"tap: {{upstream: '{other.url}', drain_timeout: 0s}}\nrequests: {{window: soon}}\n"
-        right = f"tap: {{upstream: '{upstream.url}', listen_address: '{HOST}:{port}'}}\n"
-        async with process(_WAIT, upstream="", config=wrong) as running:
-            await running.listens()
-            client = await connect(running.port)
-            await client.send(ASKED_PLAIN)
-            server = await other.connection()
-            assert await server.read(len(ASKED_PLAIN)) == ASKED_PLAIN
-
-            running.exporter.configure(right)
-            running.send(signal.SIGHUP)
-            await running.starts()
-            assert await client.rest() == (b"", "reset")
-            await client.close()
-            # The flag names the address, and is stronger than the file.
-            client, server = await both(running, upstream, ASKED_PLAIN)
-            await server.send(ANSWERED_PLAIN)
-            assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
-            await client.close()
-
-
 async def test_a_tap_of_which_nothing_can_be_used() -> None:
-    """It stands by without one, and says why."""
-    flags = (_WAIT, "--tap.upstream=ftp://x", "--spec.config={")
-    async with process(*flags, upstream="") as running:
+    """The process stands by without one, and its log says why."""
+    async with process(*_BROKEN, "--tap.upstream=ftp://x", upstream="") as running:
         await running.says("no tap while standing by")
         assert "ftp://x" in running.exporter.log()
         with pytest.raises(ConnectionRefusedError):
@@ -127,66 +74,99 @@ async def test_a_tap_of_which_nothing_can_be_used() -> None:
 
 
 async def test_a_file_of_which_nothing_can_be_used() -> None:
-    """Without it, there is what the flags say of the tap, and once it is mended, what both say."""
+    """The flags alone configure the tap. Once the file is mended, flags and file do."""
     async with serving() as polled, serving() as upstream:
         flags = (_WAIT, f"--vllm.url={polled.url}")
         async with process(*flags, upstream="", config="tap: {upstream: 'ftp://x'}\n") as running:
             await running.listens()
-            client, server = await both(running, polled, ASKED_PLAIN)
-            await server.send(ANSWERED_PLAIN)
-            assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
-            running.exporter.configure(f"tap: {{upstream: '{upstream.url}'}}\n")
-            running.send(signal.SIGHUP)
-            await running.starts()
+            client, _ = await answered(running, polled)
+            await running.starts(f"tap: {{upstream: '{upstream.url}', listen_address: '{HOST}:1'}}\n")
             assert (await client.rest())[0] == b""
             await client.close()
-            client, server = await both(running, upstream, ASKED_PLAIN)
-            await server.send(ANSWERED_PLAIN)
-            assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
+            client, _ = await answered(running, upstream)  # a flag has priority over the file
             await client.close()
+
+
+async def test_trust_that_changes_while_it_stands_by(tmp_path: Path) -> None:
+    """The tap uses the certificates of the mended configuration."""
+    ours, other = Authority(tmp_path, "ours"), Authority(tmp_path, "other")
+    config = "vllm: {ca_file: '%s'}\nrequests: {window: %s}\n"
+    async with (
+        serving(tls=server_side(ours.issue(HOST))) as upstream,
+        process(_WAIT, upstream=upstream.url, config=config % (other.file, "soon")) as running,
+    ):
+        await running.listens()
+        client = await connect(running.port)
+        await client.send(ASKED_PLAIN)
+        assert (await client.rest())[0].startswith(b"HTTP/1.1 502 ")
+        await client.close()
+        await running.starts(config % (ours.file, "1h"))
+        client = await connected(running)
+        await client.send(ASKED_PLAIN)
+        await passes(await upstream.connection(), client, ANSWERED_PLAIN)
+        await client.close()
+
+
+async def test_certificates_that_cannot_be_used_do_not_end_it(tmp_path: Path) -> None:
+    """The process stands by, and relays over TLS once they can be used; the tap asks as it is configured."""
+    authority = Authority(tmp_path, "authority")
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    cert.write_text("nothing")
+    key.write_text("nothing")
+    flags = (_WAIT, f"--tap.cert-file={cert}", f"--tap.key-file={key}", "--tap.ask-for-usage=true")
+    async with serving() as upstream, process(*flags, upstream=upstream.url) as running:
+        await running.says("standing by")
+        assert "--tap.cert-file" in running.exporter.log()
+        for source, target in zip(authority.issue(HOST), (cert, key), strict=True):
+            shutil.copy(source, target)
+        running.send(signal.SIGHUP)
+        await running.listens()
+        client = await connect(running.port, ssl.create_default_context(cafile=str(authority.file)))
+        await client.send(request(chat_request(stream=True)))
+        server = await upstream.connection()
+        await server.read_head()
+        assert await server.read(43) == b'{"stream_options":{"include_usage":true},"m'
+        await client.close()
+
+
+def test_a_check_finds_files_of_the_tap_that_hold_nothing_usable(tmp_path: Path) -> None:
+    """Before the sidecar is rolled out, not after."""
+    file = tmp_path / "file.pem"
+    file.write_text("nothing")
+    for flags in (
+        [f"--tap.cert-file={file}", f"--tap.key-file={file}"],
+        ["--tap.upstream=https://vllm:8000", f"--vllm.ca-file={file}"],
+    ):
+        found = run_here("--config.check", f"--tap.listen-address={HOST}:0", *flags)
+        (line,) = found.err.splitlines()
+        assert (found.code, str(file) in line) == (2, True)
 
 
 # --- its address
 
 
-async def test_an_address_that_is_taken_ends_it() -> None:
+def test_an_address_that_is_taken_ends_it() -> None:
     """With one line that names the flag."""
     with socket.create_server((HOST, 0)) as other:
-        port = other.getsockname()[1]
-        found = await asyncio.to_thread(
-            subprocess.run,
-            [COMMAND, f"--web.listen-address={HOST}:0", f"--tap.listen-address={HOST}:{port}"],
-            capture_output=True,
-            text=True,
-            env=clean_environment(),
-            timeout=PATIENCE,
-        )
-    assert found.returncode == 1
-    (line,) = [line for line in found.stderr.splitlines() if "error" in line]
-    assert line.startswith(
-        f'vllm-specdec-exporter: error: --tap.listen-address "{HOST}:{port}": cannot listen: '
-    )
+        address = f"{HOST}:{other.getsockname()[1]}"
+        found = run(f"--web.listen-address={HOST}:0", f"--tap.listen-address={address}")
+    (line,) = [line for line in found.err.splitlines() if "error" in line]
+    assert found.code == 1
+    assert line.startswith(f'vllm-specdec-exporter: error: --tap.listen-address "{address}": cannot listen: ')
 
 
 async def test_an_address_that_is_taken_is_waited_for() -> None:
-    """Asked to wait, it does all else meanwhile, says once why, and listens as soon as it can."""
+    """With on-error=wait, all else runs meanwhile, and the tap listens as soon as the address is free."""
     async with serving() as upstream:
         with socket.create_server((HOST, 0)) as other:
             port = other.getsockname()[1]
             async with process(_WAIT, upstream=upstream.url, port=port) as running:
                 await running.says("tap cannot listen")
                 await running.starts()
-                assert (await running.metrics("tap_open_connections")).value("tap_open_connections") == 0
                 other.close()
                 await running.listens()
-                client, server = await both(running, upstream, ASKED_PLAIN)
-                await server.send(ANSWERED_PLAIN)
-                assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
+                client, _ = await answered(running, upstream)
                 await client.close()
-                await server.close()
-                await running.becomes(
-                    lambda found: found.value("tap_open_connections") == 0, "tap_open_connections"
-                )
                 assert running.exporter.log().count("tap cannot listen") == 1
 
 
@@ -202,75 +182,62 @@ async def test_ending_while_its_address_is_taken() -> None:
 # --- its end
 
 
-@pytest.mark.parametrize("flags", [(), (_WAIT, "--spec.config={")], ids=["serving", "standing by"])
-async def test_sigterm_waits_for_streams_and_for_nobody_else(flags: tuple[str, ...]) -> None:
-    """Idle connections end at once, nobody new is let in, and the process ends with its last stream."""
+@pytest.mark.parametrize(
+    "flags", [(), _BROKEN, (_WAIT, "--no-such-flag")], ids=["serving", "a wrong value", "a wrong flag"]
+)
+async def test_sigterm_waits_for_streams_and_for_nothing_else(flags: tuple[str, ...]) -> None:
+    """Idle connections end at once, new ones are refused, and the process ends with its last stream.
+
+    Metrics are served until then. A process that stands by relays and ends in the same way.
+    """
     async with serving() as upstream, process(*flags, upstream=upstream.url) as running:
         await running.listens()
-        idle, server_of_idle = await both(running, upstream, ASKED_PLAIN)
-        await server_of_idle.send(ANSWERED_PLAIN)
-        assert await idle.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
+        assert ("cannot start, standing by" in running.exporter.log()) == bool(flags)
+        idle, server_of_idle = await answered(running, upstream)
         silent = await connect(running.port)
-        stream, server = await both(running, upstream, ASKED)
-        await server.send(BEGUN)
-        assert await stream.read(len(BEGUN)) == BEGUN
+        stream, server = await begun(running, upstream)
+        last, server_of_last = await begun(running, upstream)
 
         running.send(signal.SIGTERM)
-        assert await idle.rest() == (b"", "end")
-        assert await silent.rest() == (b"", "end")
-        assert await server_of_idle.rest() == (b"", "end")
+        for end in (idle, silent, server_of_idle):
+            assert await end.rest() == (b"", "end")
         with pytest.raises(ConnectionRefusedError):
             await connect(running.port)
-        assert running.exporter.process.poll() is None
         await server.send(REST)
         assert await stream.rest() == (REST, "end")
+        assert running.exporter.process.poll() is None
+        if not flags:
+            metrics = await running.metrics("request_observations_total", "tap_open_connections")
+            assert numbers(metrics, "request_observations_total") == {"detailed,tap": 2}
+            assert metrics.value("tap_open_connections") == 1
+        await server_of_last.send(REST)
+        assert await last.rest() == (REST, "end")
         assert await running.exit_code() == 0
-        assert await server.rest() == (b"", "end")
-        for end in (idle, silent, stream):
+        assert await server_of_last.rest() == (b"", "end")
+        for end in (idle, silent, stream, last):
             await end.close()
 
 
-async def test_metrics_are_served_while_streams_end() -> None:
-    """The last of them counts too."""
-    async with serving() as upstream, process(upstream=upstream.url) as running:
+@pytest.mark.parametrize("flags", [(), _BROKEN], ids=["serving", "standing by"])
+async def test_a_second_sigterm_ends_it_at_once(flags: tuple[str, ...]) -> None:
+    """Requests under way are cut off, and the server's connection ends."""
+    async with serving() as upstream, process(*flags, upstream=upstream.url) as running:
         await running.listens()
-        stream, server = await both(running, upstream, ASKED)
-        other, server_of_other = await both(running, upstream, ASKED)
-        running.send(signal.SIGTERM)
-        await running.says("stopping")
-        await server.send(BEGUN + REST)
-        assert await stream.rest() == (BEGUN + REST, "end")
-        metrics = await running.metrics("request_observations_total", "tap_open_connections")
-        assert numbers(metrics, "request_observations_total") == {"detailed,tap": 1}
-        assert metrics.value("tap_open_connections") == 1
-        await server_of_other.send(BEGUN + REST)
-        assert await other.rest() == (BEGUN + REST, "end")
-        assert await running.exit_code() == 0
-        await stream.close()
-        await other.close()
-
-
-async def test_a_second_sigterm_ends_it_at_once() -> None:
-    """What is under way is cut off then, and the server learns of it."""
-    async with serving() as upstream, process(upstream=upstream.url) as running:
-        await running.listens()
-        stream, server = await both(running, upstream, ASKED)
-        await server.send(BEGUN)
-        assert await stream.read(len(BEGUN)) == BEGUN
+        stream, server = await begun(running, upstream)
         running.send(signal.SIGTERM)
         await running.says("stopping")
         running.send(signal.SIGTERM)
-        assert (await stream.rest())[0] == b""
+        async with asyncio.timeout(15):  # the time to drain is 25 s
+            assert (await stream.rest())[0] == b""
         assert (await server.rest())[0] == b""
         assert await running.exit_code() == 0
         await stream.close()
 
 
 async def test_what_never_ends_is_cut_off_in_time() -> None:
-    """After --tap.drain-timeout: a WebSocket nobody closes, a stream nobody reads."""
+    """After --tap.drain-timeout: a WebSocket that is not closed, a stream that is not read."""
     async with serving() as upstream, process("--tap.drain-timeout=300ms", upstream=upstream.url) as running:
         await running.listens()
-        stream, server = await both(running, upstream, ASKED)
         upgrade = request(method="GET", Connection="Upgrade", Upgrade="websocket")
         socket_, server_of_socket = await both(running, upstream, upgrade)
         await server_of_socket.send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
@@ -278,9 +245,9 @@ async def test_what_never_ends_is_cut_off_in_time() -> None:
         server_of_stuck.writer.write(stream_head() + bytes(30_000_000))
         running.send(signal.SIGTERM)
         assert await running.exit_code() == 0
-        for end in (server, server_of_socket, server_of_stuck):
+        for end in (server_of_socket, server_of_stuck):
             assert (await end.rest())[0] == b""
-        for end in (stream, socket_, stuck):
+        for end in (socket_, stuck):
             end.reset()
             await end.close()
 
@@ -289,72 +256,125 @@ async def test_what_never_ends_is_cut_off_in_time() -> None:
 
 
 async def test_a_reload_keeps_counters_and_connections() -> None:
-    """How requests are classified changes with it, on connections that exist too."""
+    """Requests are classified by the configuration with which they began, on open connections too.
+
+    Settings of the tap take a restart, as the log says.
+    """
     before = "requests: {type_header: X-Type}\n"
-    after = "requests: {type: ['mine=model:org/*'], tenant_header: X-Tenant, tenant: [blue]}\n"
+    after = (
+        "requests: {type: ['mine=model:org/*'], tenant_header: X-Tenant, tenant: [blue]}\n"
+        "tap: {ask_for_usage: true}\n"
+    )
     async with serving() as upstream, process(upstream=upstream.url, config=before) as running:
         await running.listens()
         asked = request(chat_request(), X_Type="batch", X_Tenant="blue")
         client, server = await both(running, upstream, asked)
-        await server.send(ANSWERED_PLAIN)
-        assert await client.read(len(ANSWERED_PLAIN)) == ANSWERED_PLAIN
-        await running.becomes(
-            lambda found: found.values("request_drafts_total", request_type="batch"), "request_drafts_total"
-        )
+        await passes(server, client, ANSWERED_PLAIN)
+        stream, server_of_stream = await begun(running, upstream)
 
-        running.exporter.configure(after)
-        running.send(signal.SIGHUP)
-        await running.says("configuration reloaded")
+        await running.reload(after, "configuration reloaded")
+        await running.says("take effect after a restart")
+        await passes(server_of_stream, stream, REST)
         await running.ask(client, server, asked, ANSWERED_PLAIN)
         metrics = await running.metrics()
-        drafts = {key["request_type"]: key for key in metrics.labels("request_drafts_total")}
-        assert set(drafts) == {"batch", "mine"}
-        assert {key["model_name"] for key in drafts.values()} == {MODEL}
-        assert numbers(metrics, "request_observations_total") == {"detailed,tap": 2}
+        labels = [(key["request_type"], key["model_name"]) for key in metrics.labels("request_drafts_total")]
+        assert sorted(labels) == [("batch", MODEL), ("chat", MODEL), ("mine", MODEL)]
+        assert numbers(metrics, "request_observations_total") == {"detailed,tap": 3}
         assert sum(metrics.values("tenant_requests_total", tenant="blue").values()) == 1
-        assert [metrics.value(name) for name in _TAP] == [1, 1, 2]
+        assert [metrics.value(name) for name in _TAP] == [2, 2, 3]
 
-        running.exporter.configure("requests: {window: soon}\n")
-        running.send(signal.SIGHUP)
-        await running.says("configuration not reloaded")
+        await running.reload("requests: {window: soon}\n", "configuration not reloaded")
         await running.ask(client, server, asked, ANSWERED_PLAIN)
+        await running.ask(client, server, request(chat_request(stream=True)), BEGUN + REST)  # not asked
         metrics = await running.metrics("request_drafts_total")
-        assert metrics.value("request_drafts_total", request_type="mine") == 2 * RECORD["num_spec_steps"]
+        assert metrics.value("request_drafts_total", request_type="mine") == 3 * RECORD["num_spec_steps"]
         await client.close()
-
-
-async def test_a_reload_during_a_stream() -> None:
-    """It goes on, and is counted by what was in force when it began."""
-    async with (
-        serving() as upstream,
-        process(upstream=upstream.url, config="requests: {type: ['old=model:*']}\n") as running,
-    ):
-        await running.listens()
-        stream, server = await both(running, upstream, ASKED)
-        await server.send(BEGUN)
-        assert await stream.read(len(BEGUN)) == BEGUN
-        running.exporter.configure("requests: {type: ['new=model:*']}\n")
-        running.send(signal.SIGHUP)
-        await running.says("configuration reloaded")
-        await server.send(REST)
-        assert await stream.read(len(REST)) == REST
-        await running.ask(stream, server, ASKED_PLAIN, ANSWERED_PLAIN)
-        metrics = await running.metrics("request_drafts_total")
-        assert {key["request_type"] for key in metrics.labels("request_drafts_total")} == {"old", "new"}
         await stream.close()
 
 
-async def test_another_tap_takes_a_restart() -> None:
-    """A reload says so, and the tap goes on as it was."""
-    async with serving() as upstream:
-        config = "tap: {ask_for_usage: %s}\n"
-        async with process(upstream=upstream.url, config=config % "false") as running:
-            await running.listens()
-            running.exporter.configure(config % "true")
-            running.send(signal.SIGHUP)
-            await running.says("take effect after a restart")
-            plain = request(chat_request(stream=True))
-            client, server = await both(running, upstream, plain)
-            await server.send(BEGUN + REST)
-            assert await client.read(len(BEGUN + REST)) == BEGUN + REST
+# --- what it relays to, and what it counts
+
+
+async def test_it_relays_to_the_server_that_it_polls() -> None:
+    """By default. Polls do not pass through the tap, and are no requests of it."""
+    async with serving() as upstream, process(f"--vllm.url={upstream.url}", upstream="") as running:
+        await running.listens()
+        poll = await upstream.connection()
+        assert b" /metrics " in await poll.read_head()
+        client = await connect(running.port)
+        await client.send(ASKED_PLAIN)
+        async with asyncio.timeout(PATIENCE):
+            while not (await (server := await upstream.connection()).read_head()).startswith(b"POST "):
+                pass
+        await passes(server, client, ANSWERED_PLAIN)
+        assert (await running.metrics("tap_requests_total")).value("tap_requests_total") == 1
+        await client.close()
+
+
+async def test_the_metrics_of_the_tap() -> None:
+    """Every series exists from the beginning, at 0, and counts what happens."""
+    port = free_port()
+    async with process(upstream=f"http://{HOST}:{port}") as running:
+        await running.listens()
+        metrics = await running.metrics()
+        assert [metrics.value(name) for name in _TAP] == [0, 0, 0]
+        errors = {key["reason"] for key in metrics.labels("tap_upstream_errors_total")}
+        assert errors == {"refused", "unreachable", "reset", "tls", "timeout"}
+        reasons = "aborted busy connection encoded internal malformed refused too_large"
+        assert {key["reason"] for key in metrics.labels("tap_unobserved_total")} == set(reasons.split())
+        assert numbers(metrics, "tap_unobserved_total") == {}
+
+        async with serving(port=port) as upstream:
+            client, server = await answered(running, upstream)
+            refusal = answer({"error": {}}, "400 Bad Request")
+            await running.ask(client, server, ASKED_PLAIN, refusal)
+            await running.ask(client, server, request(method="GET"), answer({"data": []}))
+            second, pending = await both(running, upstream, ASKED)
+            metrics = await running.metrics()
+            assert [metrics.value(name) for name in _TAP] == [2, 2, 4]
+            await second.close()
+            await pending.close()
+            await running.becomes(
+                lambda found: found.value("tap_open_connections") == 1, "tap_open_connections"
+            )
+            metrics = await running.metrics()
+            assert numbers(metrics, "tap_unobserved_total") == {"refused": 1, "aborted": 1}
+            assert numbers(metrics, "request_observations_total") == {"detailed,tap": 1}
             await client.close()
+        for _ in range(2):
+            client = await connect(running.port)
+            await client.send(ASKED_PLAIN)
+            assert (await client.rest())[0].startswith(b"HTTP/1.1 502 ")
+            await client.close()
+        metrics = await running.metrics()
+        assert numbers(metrics, "tap_upstream_errors_total") == {"refused": 2}
+        assert running.exporter.log().count("tap cannot reach the server") == 1
+
+
+async def test_many_connections_at_once() -> None:
+    """More than the soft limit of open files allows: the process raises it to the hard limit."""
+    port = free_port()
+    async with serving() as upstream:
+        words = [f"--web.listen-address={HOST}:0", f"--tap.listen-address={HOST}:{port}"]
+        shell = ["/bin/sh", "-c", 'ulimit -Sn 128; exec "$@"', "sh"]
+        running = await asyncio.create_subprocess_exec(
+            *shell, COMMAND, *words, f"--tap.upstream={upstream.url}",
+            stderr=asyncio.subprocess.PIPE, env=clean_environment(),
+        )  # fmt: skip
+        assert running.stderr is not None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while b"msg=listening" not in await running.stderr.readline():
+                    pass
+            ends = [await connect(port) for _ in range(150)]
+            for client in ends:
+                await client.send(ASKED_PLAIN)
+                server = await upstream.connection()
+                assert await server.read(len(ASKED_PLAIN)) == ASKED_PLAIN
+                await passes(server, client, ANSWERED_PLAIN)
+            for client in ends:
+                await client.close()
+        finally:
+            running.terminate()
+            await running.communicate()
+        assert running.returncode == 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.certificates import Authority, server_side
+from support.ports import free_port
 from tap.ends import HOST, PATIENCE, End, connect, eventually, serving
 from tap.streams import (
     ASKED,
@@ -30,7 +31,6 @@ from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.serve.settings import TapConfig, UpstreamConfig
 from vllm_specdec_exporter.serve.tap.tap import ClientTLS, TapService
-from vllm_specdec_exporter.serve.tls import CertificateFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,14 +53,14 @@ async def _service(
     url: str, upstream: UpstreamConfig | None = None, **more: Any
 ) -> AsyncIterator[tuple[TapService, int, list[Observation]]]:
     """Run a tap as the process has it; return it, its port, and what it observes."""
-    config = TapConfig((HOST, 0), parse_target(url), drain_seconds=0.0, **more)
+    port = free_port()
+    config = TapConfig((HOST, port), parse_target(url), drain_seconds=0.0, **more)
     service = TapService(config, upstream or UpstreamConfig())
     told: list[Observation] = []
     service.tap.use(Classification(), told.append)
     await service.open()
-    assert service._listener is not None
     try:
-        yield service, int(service._listener.addresses[0].rpartition(":")[2]), told
+        yield service, port, told
     finally:
         await service.stop()
         assert service.tap.result().connections == 0
@@ -91,57 +91,28 @@ async def _said(port: int, tls: ssl.SSLContext | None = None) -> bytes:
 # --- files
 
 
-class TestCertificateFiles:
-    """Files that are read anew, whatever stood in the way of that."""
-
-    def test_what_failed_for_another_cause_is_tried_again(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """No descriptor was left, say: the files did not change since, and count all the same."""
-        path = tmp_path / "cert"
-        path.write_text("first")
-        taken: list[str] = []
-        hindered = False
-
-        def load() -> None:
-            if hindered:
-                msg = "too many open files"
-                raise ValueError(msg)
-            taken.append(path.read_text())
-
-        files = CertificateFiles((str(path), ""), load)
-        path.write_text("second, longer")
-        hindered = True
-        for _ in range(3):
-            files.refresh()
-        assert (taken, len(caplog.records)) == (["first"], 1)
-        hindered = False
-        files.refresh()
-        files.refresh()
-        assert taken == ["first", "second, longer"]
-
-    def test_the_tap_has_the_new_certificate_then(self, authority: Authority, tmp_path: Path) -> None:
-        """The same with what OpenSSL loads: the key comes later, and with the stamp of the old one."""
-        folder = tmp_path / "other"
-        folder.mkdir()
-        old, new = authority.issue(HOST), Authority(folder, "other").issue(HOST)
-        used = tuple(tmp_path / name for name in ("tls.crt", "tls.key"))
-        for source, target in zip(old, used, strict=True):
-            shutil.copy(source, target)
-        tls = ClientTLS(*map(str, used))
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        for source, target in zip(new, used, strict=True):
-            shutil.copy(source, target)
-        held = os.open(os.devnull, os.O_RDONLY)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (held, limits[1]))
-            tls.refresh()
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            os.close(held)
-        assert _presented(tls.context) == _certificate(old[0])
+def test_files_that_could_not_be_read_are_tried_again(authority: Authority, tmp_path: Path) -> None:
+    """There was no descriptor left, say: the files did not change since, and are loaded all the same."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    old, new = authority.issue(HOST), Authority(folder, "other").issue(HOST)
+    used = tuple(tmp_path / name for name in ("tls.crt", "tls.key"))
+    for source, target in zip(old, used, strict=True):
+        shutil.copy(source, target)
+    tls = ClientTLS(*map(str, used))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for source, target in zip(new, used, strict=True):
+        shutil.copy(source, target)
+    held = os.open(os.devnull, os.O_RDONLY)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held, limits[1]))
         tls.refresh()
-        assert _presented(tls.context) == _certificate(new[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(held)
+    assert _presented(tls.context) == _certificate(old[0])
+    tls.refresh()
+    assert _presented(tls.context) == _certificate(new[0])
 
 
 def _presented(context: ssl.SSLContext) -> bytes | None:
@@ -206,34 +177,6 @@ async def test_both_with_tls_and_client_certificates(authority: Authority) -> No
         await client.close()
         await eventually(lambda: service.tap.result().connections == 0)
         assert len(told) == 1
-
-
-async def test_an_upload_waits_for_its_server(authority: Authority) -> None:
-    """As without TLS: the tap takes in only what can go on."""
-    files, size = authority.issue(HOST), 30_000_000
-    own = UpstreamConfig(ca_file=str(authority.file))
-    async with (
-        serving(tls=server_side(files)) as upstream,
-        _service(upstream.url, own, cert_file=files[0], key_file=files[1]) as (service, port, _),
-    ):
-        client = await connect(port, _trusting(authority))
-        head = request(b"", Content_Length=str(size), Content_Type="audio/wav")
-        await client.send(head)
-        server = await upstream.connection()
-        server.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        body = bytes(range(256)) * (size // 256) + bytes(size % 256)
-        client.writer.write(body)
-        (side,) = service.tap._clients
-        assert side.transport is not None
-        transport = side.transport
-        await eventually(lambda: not transport.is_reading())
-        below = client.writer.transport._ssl_protocol._transport  # type: ignore[attr-defined]
-        assert below.get_write_buffer_size() > size // 2
-        server.writer.transport.resume_reading()  # type: ignore[attr-defined]
-        assert await server.read(len(head)) == head
-        assert await server.read(size) == body
-        await client.close()
-        await server.close()
 
 
 async def test_a_client_that_leaves_over_tls(authority: Authority) -> None:

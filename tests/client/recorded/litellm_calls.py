@@ -20,7 +20,7 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
-from client.fake_vllm import MODEL, FakeVLLM
+from support.fake_vllm import MODEL, FakeVLLM
 
 FILE = Path(__file__).with_suffix(".json")
 KEPT = ("call_type", "cache_hit", "model", "optional_params", "stream")

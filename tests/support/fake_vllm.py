@@ -140,12 +140,14 @@ class FakeVLLM:
         self, request: web.Request, asked: dict[str, Any], *, chat: bool, script: Script
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        if script.compress:
+            response.enable_compression()  # where the client takes that
         await response.prepare(request)
         usage = bool((asked.get("stream_options") or {}).get("include_usage"))
         for number, event in enumerate(events(chat=chat, usage=usage, record=script.record)):
             if number == 3 and script.gate is not None:
                 await asyncio.get_running_loop().run_in_executor(None, script.gate.wait, 20)
-            if number == 4 and script.cut:
+            if number == 3 and script.cut:
                 assert request.transport is not None
                 request.transport.abort()
                 return response
