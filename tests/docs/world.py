@@ -14,11 +14,11 @@ import yaml
 
 from act.receiver import act
 from alerts.pushing import TOKEN, pushing
-from support.fake_vllm import FakeVLLM
 from docs.inventory import ROOT
 from grafana.fake_grafana import EDITOR, FakeGrafana
 from support.alertmanager import AlertmanagerServer
 from support.exporter import running_exporter
+from support.fake_vllm import FakeVLLM
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, simulator
 from sweep.fake import FakeServer
