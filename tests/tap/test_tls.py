@@ -17,13 +17,12 @@ import pytest
 
 from support.certificates import Authority, server_side
 from support.ports import free_port
-from tap.ends import HOST, PATIENCE, End, connect, eventually, serving
+from tap.ends import HOST, PATIENCE, End, Server, connect, eventually, passes, serving
 from tap.streams import (
+    ANSWERED_PLAIN,
     ASKED,
+    ASKED_PLAIN,
     STREAMED,
-    answer,
-    chat_answer,
-    chat_request,
     request,
 )
 from vllm_specdec_exporter.config.addresses import parse_target
@@ -71,21 +70,15 @@ def _trusting(authority: Authority) -> ssl.SSLContext:
 
 
 async def _stream(client: End, server: End) -> None:
-    await client.send(ASKED)
-    assert await server.read(len(ASKED)) == ASKED
-    for place in range(0, len(STREAMED), 500):
-        part = STREAMED[place : place + 500]
-        await server.send(part)
-        assert await client.read(len(part)) == part
+    await passes(client, server, ASKED)
+    await passes(server, client, STREAMED)
 
 
-async def _said(port: int, tls: ssl.SSLContext | None = None) -> bytes:
-    """What a client gets that asks and is answered by the tap itself."""
-    client = await connect(port, tls)
-    await client.send(request(method="GET"))
-    found, _ = await client.rest()
+async def _is_answered(port: int, upstream: Server) -> None:
+    client = await connect(port)
+    await client.send(ASKED_PLAIN)
+    await passes(await upstream.connection(), client, ANSWERED_PLAIN)
     await client.close()
-    return found
 
 
 # --- files
@@ -135,42 +128,21 @@ def _certificate(path: str) -> bytes:
 # --- towards the server
 
 
-async def test_a_server_with_tls(authority: Authority) -> None:
-    """Trusted by the file of --vllm.ca-file; clients speak plain HTTP."""
-    tls = server_side(authority.issue(HOST))
+async def test_both_with_tls_and_client_certificates(authority: Authority) -> None:
+    """The tap presents the exporter's own certificate to the server, and agrees on HTTP/1.1 with its client."""
+    cert_file, key_file = authority.issue(HOST)
+    own = UpstreamConfig(ca_file=str(authority.file), cert_file=cert_file, key_file=key_file)
+    trusting = _trusting(authority)
+    trusting.set_alpn_protocols(["h2", "http/1.1"])  # what is relayed may not be HTTP/2
     async with (
-        serving(tls=tls) as upstream,
-        _service(upstream.url, UpstreamConfig(ca_file=str(authority.file))) as (_, port, told),
+        serving(tls=server_side((cert_file, key_file), clients=authority)) as upstream,
+        _service(upstream.url, own, cert_file=cert_file, key_file=key_file) as (service, port, told),
     ):
-        client = await connect(port)
+        client = await connect(port, trusting)
+        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
         await client.send(b"\r\n")  # connects
         server = await upstream.connection()
         assert await server.read(2) == b"\r\n"
-        await _stream(client, server)
-        await client.close()
-        assert (await server.rest())[0] == b""
-        await server.close()
-        assert len(told) == 1
-
-
-async def test_both_with_tls_and_client_certificates(authority: Authority) -> None:
-    """The server is shown the exporter's own certificate."""
-    cert_file, key_file = authority.issue(HOST)
-    own = UpstreamConfig(ca_file=str(authority.file), cert_file=cert_file, key_file=key_file)
-    tls = server_side((cert_file, key_file), clients=authority)
-    async with (
-        serving(tls=tls) as upstream,
-        _service(upstream.url, own, cert_file=cert_file, key_file=key_file) as (service, port, told),
-    ):
-        client = await connect(port, _trusting(authority))
-        sending = asyncio.create_task(client.send(ASKED))
-        server = await upstream.connection()
-        await sending
-        assert await server.read(len(ASKED)) == ASKED
-        large = answer(bytes(range(256)) * 8000, Content_Type="a/b")
-        sending = asyncio.create_task(server.send(large))
-        assert await client.read(len(large)) == large
-        await sending
         await _stream(client, server)
         await server.close()
         assert (await client.rest())[0] == b""
@@ -201,20 +173,25 @@ async def test_a_client_that_leaves_over_tls(authority: Authority) -> None:
         assert service.tap.result().unobserved_total["aborted"] == 1
 
 
-async def test_a_server_nobody_vouches_for(authority: Authority, stranger: Authority) -> None:
-    """Another authority, another name, an expired certificate, no TLS at all: clients are told."""
+async def test_which_servers_are_trusted(authority: Authority, stranger: Authority) -> None:
+    """By their authority, name and time, unless no check is wanted; clients of others get the reason."""
     trusting = UpstreamConfig(ca_file=str(authority.file))
     cases = [
-        (server_side(stranger.issue(HOST)), trusting, ""),
-        (server_side(authority.issue("elsewhere.test")), trusting, ""),
-        (server_side(authority.issue(HOST)), trusting, "vllm.test"),
-        (server_side(authority.issue(HOST, expired=True)), trusting, ""),
-        (None, trusting, ""),
+        (server_side(authority.issue("vllm.test")), trusting, "vllm.test", True),
+        (server_side(stranger.issue("x.test")), UpstreamConfig(insecure_skip_verify=True), "", True),
+        (server_side(stranger.issue(HOST)), trusting, "", False),
+        (server_side(authority.issue("elsewhere.test")), trusting, "", False),
+        (server_side(authority.issue(HOST)), trusting, "vllm.test", False),
+        (server_side(authority.issue(HOST, expired=True)), trusting, "", False),
+        (None, trusting, "", False),
     ]
-    for tls, config, name in cases:
+    for tls, config, name, trusted in cases:
         async with serving(tls=tls) as upstream:
             url = upstream.url.replace("http://", "https://")
             async with _service(url, config, server_name=name) as (service, port, _):
+                if trusted:
+                    await _is_answered(port, upstream)
+                    continue
                 client = await connect(port)
                 await client.send(ASKED)
                 if tls is None:
@@ -228,41 +205,20 @@ async def test_a_server_nobody_vouches_for(authority: Authority, stranger: Autho
                 assert service.tap.result().upstream_errors_total["tls"] == 1
 
 
-async def test_trust_and_names_can_be_chosen(authority: Authority, stranger: Authority) -> None:
-    """By the expected name, and by no check at all."""
-    cases = [
-        (authority.issue("vllm.test"), UpstreamConfig(ca_file=str(authority.file)), "vllm.test"),
-        (stranger.issue("x.test"), UpstreamConfig(insecure_skip_verify=True), ""),
-    ]
-    for files, config, name in cases:
-        async with (
-            serving(tls=server_side(files)) as upstream,
-            _service(upstream.url, config, server_name=name) as (_, port, _),
-        ):
-            client = await connect(port)
-            await client.send(request(method="GET"))
-            server = await upstream.connection()
-            await server.send(answer({}))
-            assert await client.read(len(answer({}))) == answer({})
-            await client.close()
-
-
 async def test_trust_that_is_replaced(authority: Authority, stranger: Authority, tmp_path: Path) -> None:
-    """The next connection trusts whom the file names then."""
+    """The next connection uses the new file."""
     file = tmp_path / "ca.pem"
     shutil.copy(stranger.file, file)
     async with (
         serving(tls=server_side(authority.issue(HOST))) as upstream,
         _service(upstream.url, UpstreamConfig(ca_file=str(file))) as (_, port, _),
     ):
-        assert (await _said(port)).startswith(b"HTTP/1.1 502 ")
-        _replace(file, Path(authority.file))
         client = await connect(port)
-        await client.send(request(method="GET"))
-        server = await upstream.connection()
-        await server.send(answer({}))
-        assert await client.read(len(answer({}))) == answer({})
+        await client.send(ASKED)
+        assert (await client.rest())[0].startswith(b"HTTP/1.1 502 ")
         await client.close()
+        _replace(file, Path(authority.file))
+        await _is_answered(port, upstream)
 
 
 def _replace(file: Path, by: Path) -> None:
@@ -318,26 +274,15 @@ async def test_certificates_that_are_replaced(authority: Authority, tmp_path: Pa
         assert len(told) == 1
 
 
-@pytest.mark.parametrize(
-    ("cert", "key"),
-    [("nothing", "nothing"), ("/nowhere", "/nowhere"), ("first", "second"), ("key", "key")],
-)
-def test_certificates_that_cannot_be_used(cert: str, key: str, authority: Authority, tmp_path: Path) -> None:
-    """A clear line that names both flags."""
-    first, second = authority.issue(HOST), authority.issue("second.test")
-    (tmp_path / "nothing").write_text("")
-    files = {
-        "nothing": str(tmp_path / "nothing"),
-        "/nowhere": "/nowhere",
-        "first": first[0],
-        "second": second[1],
-        "key": first[1],
-    }
-    config = TapConfig(
-        (HOST, 0), parse_target("http://vllm:8000"), cert_file=files[cert], key_file=files[key]
-    )
-    with pytest.raises(ConfigError, match=r"--tap\.cert-file .*--tap\.key-file"):
-        TapService(config, UpstreamConfig())
+def test_certificates_that_cannot_be_used(authority: Authority, tmp_path: Path) -> None:
+    """A clear line that names both flags: of files that are empty, missing, no certificate or no pair."""
+    (cert, key), (_, other) = authority.issue(HOST), authority.issue("second.test")
+    empty = tmp_path / "empty"
+    empty.touch()
+    for pair in ((str(empty), str(empty)), ("/nowhere", "/nowhere"), (cert, other), (key, key)):
+        config = TapConfig((HOST, 0), parse_target("http://vllm:8000"), cert_file=pair[0], key_file=pair[1])
+        with pytest.raises(ConfigError, match=r"--tap\.cert-file .*--tap\.key-file"):
+            TapService(config, UpstreamConfig())
 
 
 async def test_clients_that_do_not_speak_tls_leave_nothing(authority: Authority) -> None:
@@ -367,33 +312,12 @@ async def test_clients_that_do_not_speak_tls_leave_nothing(authority: Authority)
 
 async def test_a_connection_within_its_handshake_does_not_hold_up_the_end(authority: Authority) -> None:
     files = authority.issue(HOST)
-    config = UpstreamConfig()
-    async with serving() as upstream:
-        async with _service(upstream.url, config, cert_file=files[0], key_file=files[1]) as (
-            service,
-            port,
-            _,
-        ):
-            service.tap.config = replace(service.tap.config, drain_seconds=PATIENCE)
-            client = await connect(port)
-            async with asyncio.timeout(PATIENCE / 2):
-                await service.stop()
-        await client.close()
-
-
-async def test_http_1_is_agreed_on(authority: Authority) -> None:
-    """A client that knows more must not speak HTTP/2: the tap passes on to servers that do not."""
-    files = authority.issue(HOST)
     async with (
         serving() as upstream,
-        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (_, port, _),
+        _service(upstream.url, cert_file=files[0], key_file=files[1]) as (service, port, _),
     ):
-        context = _trusting(authority)
-        context.set_alpn_protocols(["h2", "http/1.1"])
-        client = await connect(port, context)
-        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-        await client.send(request(chat_request()))
-        server = await upstream.connection()
-        await server.send(answer(chat_answer()))
-        assert await client.read(len(answer(chat_answer()))) == answer(chat_answer())
+        service.tap.config = replace(service.tap.config, drain_seconds=PATIENCE)
+        client = await connect(port)
+        async with asyncio.timeout(PATIENCE / 2):
+            await service.stop()
         await client.close()
