@@ -242,7 +242,7 @@ class TestMessages:
             raise RuntimeError
 
         for name in ("begin", "request_data", "request_end", "answer_head", "answer_data", "answer_end"):
-            where = "Watcher" if name == "begin" else "Watch"
+            where = "RequestWatcher" if name == "begin" else "RequestWatch"
             with monkeypatch.context() as patch, Kept() as reporter:
                 patch.setattr(f"vllm_specdec_exporter.client.watch.{where}.{name}", broken)
                 app = RequestObservation(answering(STREAM), reporter)

@@ -102,18 +102,6 @@ def nothing_but(client: httpx2.Client, collector: Collector) -> None:
     assert one(collector).request_type == "last"
 
 
-def test_envoy_takes_it(config: tuple[Path, int]) -> None:
-    """The configuration is valid."""
-    done = subprocess.run(
-        [ENVOY, "--mode", "validate", "-c", str(config[0]), "--use-dynamic-base-id"],
-        capture_output=True,
-        text=True,
-        env=clean_environment(),
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     ("path", "headers", "kind"),
     [

@@ -295,22 +295,7 @@ def observations_held() -> int:
 
 class TestQueue:
     def test_the_oldest_give_way(self, collector: Collector) -> None:
-        """While nothing can be pushed, the newest are kept, and what gave way is counted."""
-        collector.reply = lambda _push: (503, {})
-        with reporting(collector.url, queue=10, batch=1) as reporter:
-            reporter.report(numbered(0))
-            eventually(lambda: len(collector.pushes) > 0)
-            for number in range(1, 31):
-                reporter.report(numbered(number))
-            assert (reporter.dropped, reporter.waiting) == (20, 11)
-            before = len(collector.pushes)
-            collector.reply = taken
-            eventually(lambda: reporter.sent == 11)
-            assert list(dict.fromkeys(numbers(collector))) == [0, *range(21, 31)]
-            assert len(collector.pushes) > before
-
-    def test_never_waits(self, collector: Collector) -> None:
-        """Reporting goes on at once while a push hangs."""
+        """Reporting never waits: while a push hangs, the newest are kept, and what gave way is counted."""
         go_on = threading.Event()
 
         def hang(push: Push) -> Reply:
@@ -318,15 +303,16 @@ class TestQueue:
             return taken(push)
 
         collector.reply = hang
-        with reporting(collector.url, queue=100, timeout=30) as reporter:
-            reporter.report(ONE)
+        with reporting(collector.url, queue=10, batch=1, timeout=30) as reporter:
+            reporter.report(numbered(0))
             eventually(lambda: len(collector.pushes) == 1)
-            for _ in range(5000):
-                reporter.report(ONE)
-            assert len(collector.pushes) == 1  # the first still hangs
-            assert reporter.dropped == 4900
+            for number in range(1, 31):
+                reporter.report(numbered(number))
+            assert (reporter.dropped, reporter.waiting) == (20, 11)
+            assert len(collector.pushes) == 1  # it still hangs
             go_on.set()
             assert reporter.flush(10)
+        assert numbers(collector) == [0, *range(21, 31)]
 
     def test_threads(self, collector: Collector) -> None:
         """Many threads may report at once; nothing is lost and nothing comes twice."""

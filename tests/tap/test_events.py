@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tap.streams import DONE, chat_documents, chat_stream, cut_at, cuts, dump, events, usage_chunk
+from tap.streams import chat_stream, cut_at, cuts
 from vllm_specdec_exporter.requests.exchange import EventSplitter, EventTooLargeError, data_of
 
 _MIXED = (
@@ -56,24 +56,6 @@ def test_the_same_events_in_any_pieces(stream: bytes, places: list[int]) -> None
     assert [data for event in whole if (data := data_of(event))] == _by_the_standard(b"".join(whole))
     for parts in [cut_at(stream, places)] if places else cuts(stream):
         assert _feed(parts) == (whole, rest), parts[0]
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_an_event_is_there_with_its_last_byte(end: str) -> None:
-    """The one after it is not waited for: whoever waits for an event before he sends the next would hang."""
-    splitter = EventSplitter(1 << 20)
-    for event in events([*chat_documents(), usage_chunk(), DONE], end):
-        assert splitter.feed(event[:-1]) == []
-        assert splitter.feed(event[-1:]) == [event]
-
-
-def test_the_data_of_an_event_is_that_of_its_lines() -> None:
-    document = dump(usage_chunk())
-    (event,) = events([document])
-    assert data_of(event).decode() == document
-    assert data_of(b"data: {\ndata:  }\n\n") == b"{\n }"
-    assert data_of(b"event: ping\nretry: 3\n: data: no\n\n") == b""
-    assert data_of(b"data:\n\n") == b""
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\r", b"\r\n\r\n"])

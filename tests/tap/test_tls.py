@@ -129,7 +129,7 @@ def _certificate(path: str) -> bytes:
 
 
 async def test_both_with_tls_and_client_certificates(authority: Authority) -> None:
-    """The tap presents the exporter's own certificate to the server, and agrees on HTTP/1.1 with its client."""
+    """The server gets the exporter's own certificate, and the client agrees on HTTP/1.1."""
     cert_file, key_file = authority.issue(HOST)
     own = UpstreamConfig(ca_file=str(authority.file), cert_file=cert_file, key_file=key_file)
     trusting = _trusting(authority)

@@ -1,7 +1,11 @@
-"""What the one-shot commands share: the server as an argument, and durations given as flags."""
+"""Arguments that several commands share: the server, durations, and the form of the output."""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..config.options import ConfigError
@@ -9,7 +13,7 @@ from ..config.values import format_duration, parse_duration
 from ..serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Callable
 
 #: The option that the one argument of these commands stands for.
 URL = next(option for option in OPTIONS if option.name == "vllm.url")
@@ -50,3 +54,29 @@ def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -
         msg = f'{flag} "{text}": allowed: {limits}'
         raise ConfigError(msg)
     return seconds
+
+
+def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return `parse` as a `type` of argparse; the message of its ValueError becomes that of the flag."""
+
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{json.dumps(text, ensure_ascii=False)}: {error}") from error
+
+    return convert
+
+
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json`` and ``--color``."""
+    parser.add_argument("--json", action="store_true", help="Print the snapshot as JSON instead.")
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
+    )
+
+
+def wants_color(args: argparse.Namespace) -> bool:
+    """Return whether to print colours, from ``--color``, the terminal and the variable NO_COLOR."""
+    automatic = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return automatic or args.color == "always"

@@ -1,8 +1,8 @@
-"""`check`: a one-shot diagnosis of a server, in the terminal, without any other program.
+"""`check`: a one-shot diagnosis of a server in the terminal, without a running exporter.
 
-Samples are taken over some seconds, run through the same pipeline as the exporter's, and the result is
-printed as a table with findings. The exit code is for scripts. A running exporter has watched already, for
-longer than that, and may know of single requests: with ``--exporter``, its result is printed instead.
+It polls the server for some seconds with the pipeline of the exporter, and prints a table with findings. The
+exit code is for scripts. With ``--exporter`` it prints the result of a running exporter instead, which covers
+more time and single requests.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ..publish import snapshot
 from ..publish import terminal_report as report
 from ..publish.wording import printable
 from ..requests.result import is_problem
-from ..serve import configuration as config
+from ..serve import configuration
 from ..serve.option_table import OPTIONS as ALL_OPTIONS
 from ..serve.poller import Poller
 from ..serve.tls import tls_context
 from ..serve.upstream import Upstream
-from .arguments import DEFAULT_URL, URL, flags_of, seconds_of
+from .arguments import DEFAULT_URL, URL, add_output_flags, flags_of, seconds_of, wants_color
 
 if TYPE_CHECKING:
     import argparse
@@ -43,25 +43,25 @@ if TYPE_CHECKING:
     from ..observe.state import Settings
     from ..serve.settings import UpstreamConfig
 
-# Exit codes. When engines differ, the first of PROBLEM, UNKNOWN, FINE that any of them has.
+# Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them has.
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
-#: The options of `serve` that mean the same here. The server itself is the one argument.
+#: The options of `serve` with the same meaning here. The server is the positional argument.
 OPTIONS = tuple(
     o for o in ALL_OPTIONS if o.name.startswith(("vllm.", "spec.", "cost.", "baseline.", "threshold"))
 )
 
-#: Those that also say how to talk to an exporter.
+#: Those that also apply to --exporter.
 _OF_EXPORTER = ("vllm.ca-file", "vllm.cert-file", "vllm.key-file", "vllm.insecure-skip-verify")
 
-#: Samples over the watch: two would do for the values, more show a server that stumbles.
+#: Number of polls: two are enough for values, more detect a server with failures.
 _SAMPLES = 6
-_SHORTEST, _LONGEST, _USUAL = 1.0, 3600.0, "10s"
+_MIN_DURATION, _MAX_DURATION, _DEFAULT_DURATION = 1.0, 3600.0, "10s"
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What to look at: a server, for `duration` seconds."""
+class CheckConfig:
+    """The server to poll, for `duration` seconds."""
 
     upstream: UpstreamConfig
     settings: Settings
@@ -69,12 +69,12 @@ class Watch:
 
     @property
     def interval(self) -> float:
-        """Seconds between two samples."""
+        """Seconds between two polls."""
         return self.duration / _SAMPLES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `check`."""
+    """Add the flags of `check` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} speculation is active and does not lose; {PROBLEM} it loses, is bypassed, "
         "or its acceptance is poor and what it gains is not known, or a part of the requests loses; "
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="duration",
         metavar="DURATION",
-        help=f"How long to watch. Default: {_USUAL}.",
+        help=f"How long to watch. Default: {_DEFAULT_DURATION}.",
     )
     parser.add_argument(
         "--exporter",
@@ -99,10 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Print what a running exporter knows instead, single requests included. Of the flags below, "
         "--vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
-    parser.add_argument("--json", action="store_true", help="Print the snapshot as JSON instead.")
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
-    )
+    add_output_flags(parser)
     add_flags(parser, [option for option in OPTIONS if option is not URL])
 
 
@@ -110,27 +107,26 @@ def run(args: argparse.Namespace) -> int:
     """Diagnose the server and return the exit code."""
     if args.exporter is not None:
         try:
-            result = _ask(args)
+            result = _from_exporter(args)
         except SnapshotError as error:
             print(f"vllm-specdec-exporter check: error: {printable(str(error))}", file=sys.stderr)
             return UNREACHABLE
     else:
-        watch = _plan(args)
+        config = _config(args)
         if sys.stderr.isatty():
-            name = watch.upstream.targets[0].name
-            print(f"watching {name} for {format_duration(watch.duration)} ...", file=sys.stderr)
-        result = asyncio.run(observe(watch))
+            name = config.upstream.targets[0].name
+            print(f"watching {name} for {format_duration(config.duration)} ...", file=sys.stderr)
+        result = asyncio.run(observe(config))
     if args.json:
         print(snapshot.encode(result).decode())
     else:
-        wanted = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        print(report.render(result, colour=wanted or args.color == "always"))
+        print(report.render(result, colour=wants_color(args)))
     sys.stdout.flush()
     return exit_code(result)
 
 
 def exit_code(result: ExporterResult) -> int:
-    """Return what a script should know: the gravest of all engines, and of single requests."""
+    """Return the exit code: the worst of all engines and of single requests."""
     if not all(target.up for target in result.targets):
         return UNREACHABLE
     codes = set()
@@ -148,18 +144,18 @@ def exit_code(result: ExporterResult) -> int:
     return next((code for code in (PROBLEM, UNKNOWN, FINE) if code in codes), UNKNOWN)
 
 
-async def observe(watch: Watch) -> ExporterResult:
-    """Watch the server and return what was found. It ends early if the server cannot be polled."""
-    target = watch.upstream.targets[0]
+async def observe(config: CheckConfig) -> ExporterResult:
+    """Poll the server and return the result. It ends early if a poll fails."""
+    target = config.upstream.targets[0]
     try:
-        upstream = Upstream(target, watch.upstream)
+        upstream = Upstream(target, config.upstream)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     poller = Poller(
         target.name,
         upstream,
-        watch.settings,
-        watch.interval,
+        config.settings,
+        config.interval,
         patience=float("inf"),
         clock=time.monotonic,
         wall=time.time,
@@ -167,9 +163,9 @@ async def observe(watch: Watch) -> ExporterResult:
     )
     try:
         await poller.poll()
-        end = time.monotonic() + watch.duration  # a first poll that takes long is not part of the watch
+        end = time.monotonic() + config.duration  # without the first poll, which may take long
         while poller.latest.up and (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(watch.interval, left))
+            await asyncio.sleep(min(config.interval, left))
             await poller.poll()
     finally:
         await poller.close()
@@ -177,29 +173,29 @@ async def observe(watch: Watch) -> ExporterResult:
         version=__version__,
         timestamp_seconds=time.time(),
         targets=(poller.latest,),
-        thresholds=dict(watch.settings.thresholds.items()),
+        thresholds=dict(config.settings.thresholds.items()),
     )
 
 
-def _plan(args: argparse.Namespace) -> Watch:
+def _config(args: argparse.Namespace) -> CheckConfig:
     values, _ = gather(OPTIONS, flags_of(args), os.environ, None)
-    given = _USUAL if args.duration is None else args.duration
-    duration = seconds_of("--for", given, _SHORTEST, _LONGEST)
-    upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
+    given = _DEFAULT_DURATION if args.duration is None else args.duration
+    duration = seconds_of("--for", given, _MIN_DURATION, _MAX_DURATION)
+    upstream = configuration.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
     if len(upstream.targets) > 1:
         raise ConfigError("check looks at one server; give one URL")
     window = Window(duration)
-    # The first sample counts, however long the polls took.
-    settings = config.build_settings(values, (window,), judged=window, slack=duration)
-    return Watch(upstream, replace(settings, latencies=True), duration)
+    # The window includes the first sample, however long the polls took.
+    settings = configuration.build_settings(values, (window,), judged=window, slack=duration)
+    return CheckConfig(upstream, replace(settings, latencies=True), duration)
 
 
-def _ask(args: argparse.Namespace) -> ExporterResult:
-    """Return what a running exporter knows.
+def _from_exporter(args: argparse.Namespace) -> ExporterResult:
+    """Return the result of a running exporter.
 
     Raises:
-        ConfigError: no address, or flags that do not go with one.
-        SnapshotError: no result could be had.
+        ConfigError: no address, or flags that cannot be combined with one.
+        SnapshotError: the exporter returned no result.
     """
     flags = {o.name: o.flag for o in OPTIONS if o is not URL and o.name not in _OF_EXPORTER} | {
         "url": "URL",
@@ -207,9 +203,7 @@ def _ask(args: argparse.Namespace) -> ExporterResult:
     }
     for name, flag in flags.items():
         if vars(args)[name] is not None:
-            raise ConfigError(
-                f"{flag} does not go with --exporter: it has watched already, with settings of its own"
-            )
+            raise ConfigError(f"{flag} does not go with --exporter, which has its own settings")
     try:
         target = parse_target(args.exporter)
     except ValueError as error:
@@ -222,7 +216,7 @@ def _ask(args: argparse.Namespace) -> ExporterResult:
         )
     values, _ = gather([o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None)
     try:
-        tls = tls_context(config.build_tls(values))
+        tls = tls_context(configuration.build_tls(values))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     headers = {}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...config import files
 from ...config.addresses import parse_listen_address
 from ...config.options import ConfigError
-from ...config.values import format_duration, parse_duration
+from ...config.values import format_duration
+from ..arguments import converter, seconds_of
 from .decision import argument_problem
 from .history import FORGET_AFTER, Limits, State, StateError, load_state
 from .process import Kubernetes, Script, Workload
@@ -22,7 +22,8 @@ from .runner import RunnerSettings
 from .server import TokenError, is_loopback, read_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import argparse
+    from collections.abc import Sequence
 
 _KINDS = ("deployment", "statefulset")
 #: Names of Kubernetes objects: RFC 1123 subdomains; of namespaces: RFC 1123 labels.
@@ -67,15 +68,14 @@ def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--script.timeout",
         dest="script_timeout",
-        type=_duration(0.1, 3600.0),
-        default=60.0,
+        default="60s",
         metavar="DURATION",
         help="Time that the program (or kubectl) may take before it is killed. Default: 60s.",
     )
     group.add_argument(
         "--kubernetes.workload",
         dest="workloads",
-        type=_workload,
+        type=converter(_workload),
         action="append",
         default=[],
         metavar="MODEL=NAMESPACE/KIND/NAME",
@@ -85,7 +85,7 @@ def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--kubernetes.context",
         dest="context",
-        type=_context,
+        type=converter(_context),
         metavar="NAME",
         help="Context of the kubeconfig. Default: its current one.",
     )
@@ -104,15 +104,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--limit.per-model",
         dest="per_model",
-        type=_duration(0.0, FORGET_AFTER),
-        default=Limits().per_model,
+        default=format_duration(Limits().per_model),
         metavar="DURATION",
         help="Least time between two actions on one model. Default: 1h.",
     )
     group.add_argument(
         "--limit.per-hour",
         dest="per_hour",
-        type=_count,
+        type=converter(_count),
         default=Limits().per_hour,
         metavar="N",
         help="Most actions in an hour, over all models. Default: 4.",
@@ -166,8 +165,8 @@ def read_config(args: argparse.Namespace) -> ActConfig:
     settings = RunnerSettings(
         execute=args.execute,
         executor=_executor(args),
-        timeout=args.script_timeout,
-        limits=Limits(args.per_model, args.per_hour),
+        timeout=seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0),
+        limits=Limits(seconds_of("--limit.per-model", args.per_model, 0.0, FORGET_AFTER), args.per_hour),
         state_file=args.state_file,
     )
     if settings.execute and settings.executor is None:
@@ -203,13 +202,9 @@ def _program(text: str) -> str:
 
 
 def _by_model(pairs: Sequence[tuple[str, Workload]]) -> dict[str, Workload]:
-    found: dict[str, Workload] = {}
-    for model, workload in pairs:
-        if model in found:
-            raise ConfigError(
-                f"--kubernetes.workload: model {json.dumps(model)} is given twice; each has one workload"
-            )
-        found[model] = workload
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ConfigError("--kubernetes.workload: a model is given twice; each has one workload")
     return found
 
 
@@ -265,22 +260,9 @@ def _listen(args: argparse.Namespace) -> tuple[str, int]:
     return host, port
 
 
-def _duration(least: float, most: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            seconds = parse_duration(text)
-        except ValueError as error:
-            raise _refused(text, str(error)) from error
-        if not least <= seconds <= most:
-            raise _refused(text, f"allowed: from {format_duration(least)} to {format_duration(most)}")
-        return seconds
-
-    return parse
-
-
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 5 and 1 <= int(text) <= 1000):
-        raise _refused(text, "allowed: a whole number from 1 to 1000")
+        raise ValueError("allowed: a whole number from 1 to 1000")
     return int(text)
 
 
@@ -288,21 +270,17 @@ def _workload(text: str) -> tuple[str, Workload]:
     model, _, place = text.rpartition("=")
     parts = place.split("/")
     if not model or len(parts) != 3:
-        raise _refused(text, "allowed: MODEL=NAMESPACE/KIND/NAME")
+        raise ValueError("allowed: MODEL=NAMESPACE/KIND/NAME")
     namespace, kind, name = parts
     if kind not in _KINDS:
-        raise _refused(text, f"KIND is {' or '.join(_KINDS)}")
+        raise ValueError(f"KIND is {' or '.join(_KINDS)}")
     if not (_LABEL.fullmatch(namespace) and _NAME.fullmatch(name)):
-        raise _refused(text, "NAMESPACE and NAME are names of Kubernetes: a-z, 0-9, - and, in NAME, dots")
+        raise ValueError("NAMESPACE and NAME are Kubernetes names: a-z, 0-9, - and, in NAME, dots")
     return model, Workload(namespace, kind, name)
 
 
 def _context(text: str) -> str:
     problem = argument_problem(text) or ("" if text else "is empty")
     if problem:
-        raise _refused(text, f"{problem}; allowed: a name of the kubeconfig")
+        raise ValueError(f"{problem}; allowed: the name of a context of the kubeconfig")
     return text
-
-
-def _refused(text: Any, why: str) -> argparse.ArgumentTypeError:
-    return argparse.ArgumentTypeError(f"{json.dumps(text, ensure_ascii=False)}: {why}")

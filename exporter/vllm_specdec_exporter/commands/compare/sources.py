@@ -13,7 +13,7 @@ from ...config.addresses import Target, parse_target
 from ...config.options import ConfigError
 from ...config.values import mask_url
 from ...publish import snapshot
-from ..check import Watch, observe
+from ..check import CheckConfig, observe
 from .side import SideError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ async def watch(
     """
     tasks = {
         asyncio.ensure_future(
-            observe(Watch(replace(upstream, targets=(source.target,)), settings, seconds))
+            observe(CheckConfig(replace(upstream, targets=(source.target,)), settings, seconds))
         ): source
         for source in sources
         if source.target is not None

@@ -29,6 +29,7 @@ from ...requests.result import RequestsVerdict, is_problem, requests_verdict
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
+from ..arguments import add_output_flags, wants_color
 from .entries import Recording, lines
 
 if TYPE_CHECKING:
@@ -95,10 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Requests in the batch while these were served, for the estimated speedup. Without it, speedups "
         f"are told for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no group.",
     )
-    parser.add_argument("--json", action="store_true", help="Print the snapshot as JSON instead.")
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
-    )
+    add_output_flags(parser)
     add_flags(parser, OPTIONS)
 
 
@@ -120,10 +118,8 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(f"{snapshot.encode(result).decode()}\n")
         sys.stderr.writelines(f"{line.strip()}\n" for line in head[1:])
     else:
-        wanted = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        colour = wanted or args.color == "always"
         sys.stdout.writelines(f"{line}\n" for line in head)
-        sys.stdout.write(f"{report.render(result, colour=colour, costs=costs)}\n")
+        sys.stdout.write(f"{report.render(result, colour=wants_color(args), costs=costs)}\n")
     sys.stdout.flush()
     return exit_code(requests.models)
 

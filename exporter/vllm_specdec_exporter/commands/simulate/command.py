@@ -4,13 +4,12 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ...config.addresses import format_address, parse_listen_address
 from ...config.values import number, whole_number
 from ...serve.shutdown import on_each_signal
+from ..arguments import converter
 from .families import DIALECTS
 from .phases import Phase, ScenarioError
 from .scenario import SCENARIOS, find_scenario, load_scenario
@@ -26,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--web.listen-address",
         dest="listen_address",
-        type=_converter(parse_listen_address),
+        type=converter(parse_listen_address),
         default=("127.0.0.1", 8000),
         metavar="HOST:PORT",
         help="address to serve /metrics on (default: 127.0.0.1:8000)",
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--engines",
-        type=_converter(whole_number(1)),
+        type=converter(whole_number(1)),
         default=_DEFAULTS.engines,
         metavar="N",
         help="engines per model (default: 1)",
@@ -66,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--num-speculative-tokens",
-        type=_converter(whole_number(0)),
+        type=converter(whole_number(0)),
         default=_DEFAULTS.num_speculative_tokens,
         metavar="K",
         help="draft tokens per step; 0: no speculation (default: 4)",
@@ -80,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="makes the simulation repeatable")
     parser.add_argument(
         "--speed",
-        type=_converter(number(0.001)),
+        type=converter(number(0.001)),
         default=1.0,
         metavar="X",
         help="simulated seconds per second (default: 1)",
@@ -146,15 +145,3 @@ def _log_phase(phase: Phase) -> None:
 
 def _log(text: str) -> None:
     print(f"simulate: {text}", file=sys.stderr, flush=True)
-
-
-def _converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a converter for argparse that shows the message of a ValueError."""
-
-    def convert(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-    return convert
