@@ -1,12 +1,12 @@
-"""Economics: what speculation costs, and so what it gains.
+"""Economics: the cost of speculation, and the speedup that follows.
 
-* `cost`: what a step with drafts costs, relative to one without; the thresholds that fit a method.
-* `profiles`: named costs, shipped as data with their provenance, or from the operator's file.
-* `speedup`: the published theory, the speedup that a measured acceptance gives under a cost, its break-even,
-  and the published return on speculation.
-* `choice`: which K pays best, and how sure that is.
+* `cost`: the cost of a step with drafts, relative to one without; default thresholds by method.
+* `profiles`: named cost profiles, shipped as data with their provenance, or from the operator's file.
+* `speedup`: the published theory, the speedup of a measured acceptance under a cost profile, break-even, and
+  the published return on speculation.
+* `choice`: the speedup of every K, with its confidence.
 * `speculative_config`: vLLM's ``--speculative-config``, and the K schedule by batch size.
-* `baseline`, `baseline_match`: how fast the server is without speculation, and the comparison with it.
+* `baseline`, `baseline_match`: speed without speculation, and the comparison with it.
 """
 
 from .cost import CostProfile

@@ -1,7 +1,7 @@
 """The baseline file: latencies and throughput without speculation, by load, as versioned JSON.
 
-Load is the number of running requests. Its buckets double in width, because what matters of a batch is its
-order of magnitude; within and between them the mean load that was really seen counts.
+Load is the number of running requests. Its buckets double in width; within and between them, the observed
+mean load counts.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ import msgspec
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
 
-#: What the file says it is. The number rises when an older exporter could not read it.
+#: Format of the file. The number rises with incompatible changes.
 FORMAT = "vllm-specdec-baseline/1"
 
-#: Largest number of running requests of each load bucket; what exceeds the last one belongs to it.
+#: Upper bound of each load bucket, in running requests; the last bucket has no bound.
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
-#: A load counts as the same as a bucket's within this factor of the mean load seen there.
+#: A load matches a bucket within this factor of the bucket's mean load.
 _REACH = 1.25
-#: Between two buckets whose mean loads differ by more than this factor, nothing is known.
+#: Largest factor between the mean loads of two buckets for interpolation.
 _GAP = 4.5
 
 LATENCIES = tuple(f.name for f in fields(Latencies))
 
 
 class BaselineError(ValueError):
-    """A baseline that cannot be used. The message is one line that says why, and what to do."""
+    """A baseline that cannot be used. The message is one line with the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadBucket:
-    """What was seen at one level of load.
+    """Measurements in one load bucket.
 
     Attributes:
         requests_running: mean number of running requests, at least 1.
-        seconds: how long the server was at this load.
+        seconds: time at this load.
         generation_tokens: tokens generated meanwhile.
         requests: requests that finished meanwhile.
         latencies: of those requests.
@@ -61,15 +61,15 @@ class LoadBucket:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """How fast a server is without speculation.
+    """Speed of a server without speculation.
 
     Attributes:
-        format: what the file says it is.
+        format: `FORMAT`.
         model_name: the model, as the server labels it.
-        upstream_version: the server's version, empty where it tells none.
-        dialect: how it wrote its metrics.
+        upstream_version: the server's version, empty if not known.
+        dialect: the dialect of its metrics.
         recorded_at: when the recording ended, ISO 8601 in UTC.
-        buckets: one entry per load bucket that was met, by rising load.
+        buckets: one entry per load bucket with requests, by rising load.
     """
 
     format: str
@@ -82,7 +82,7 @@ class Baseline:
     def at(self, load: float) -> tuple[tuple[float, LoadBucket], ...]:
         """Return the buckets to compare with at this load, with weights that add up to 1.
 
-        Empty where the baseline has nothing near it: nothing is extrapolated.
+        Empty if no bucket is near: the baseline is not extrapolated.
         """
         load = max(1.0, load)
         lower = [b for b in self.buckets if b.requests_running <= load]
@@ -95,7 +95,7 @@ class Baseline:
         return ((1.0, near[0]),) if near else ()
 
     def why_nothing(self, load: float) -> str:
-        """Say why there is nothing to compare with at this load; empty where there is."""
+        """Return why no bucket matches this load, empty if one does."""
         if self.at(load):
             return ""
         known = ", ".join(f"{bucket.requests_running:.1f}" for bucket in self.buckets)
@@ -105,7 +105,7 @@ class Baseline:
         )
 
     def why_not(self, model_name: str, upstream_version: str) -> str:
-        """Say why this baseline cannot be compared with such a server; empty where it can."""
+        """Return why this baseline does not fit such a server, empty if it does."""
         if self.model_name != model_name:
             return (
                 f"the baseline is of model {self.model_name!r}, and this server serves {model_name!r}: "
@@ -125,20 +125,20 @@ def _near(seen: float, load: float) -> bool:
 
 
 def _release(version: str) -> tuple[str, ...]:
-    """Return what must agree of a version: 0.32 of 0.32.1+cpu."""
+    """Return the part of a version that must agree: 0.32 of 0.32.1+cpu."""
     return tuple(version.split(".")[:2]) if version else ()
 
 
 def encode(baseline: Baseline) -> bytes:
-    """Return the file's content."""
+    """Return the content of the file."""
     return msgspec.json.format(msgspec.json.encode(baseline), indent=1) + b"\n"
 
 
 def decode(body: bytes) -> Baseline:
-    """Return the baseline that a file's content holds.
+    """Return the baseline in a file's content.
 
     Raises:
-        BaselineError: not such a content, of another version, or with impossible values.
+        BaselineError: not a baseline, another format version, or impossible values.
     """
     try:
         document: Any = json.loads(body)

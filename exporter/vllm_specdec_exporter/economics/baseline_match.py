@@ -1,8 +1,8 @@
-"""What a server does now, beside what the baseline does at the same load.
+"""Comparison of a server with its baseline at the same load.
 
-For each request that finishes, the baseline says how long one took at that load without speculation. Both
-sides are summed up over a life like counters, so a window is a difference of two sums, and a load that moves
-within it is compared piece by piece instead of on average.
+For each finished request, the baseline has the latency at that load without speculation. Both sides are
+summed over a life like counters, so a window is a difference of two sums, and a changing load is compared
+interval by interval instead of on average.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class LatencyRatio:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured against the baseline, at the same load. ``None`` where it cannot be told.
+    """Speedup measured against the baseline at the same load. ``None`` if it cannot be measured.
 
     Attributes:
         speedup: mean time per output token of the baseline over the present one.
-        speedup_low: lower end of its 95 % interval, wider by how far the loads lie apart.
+        speedup_low: lower end of its 95 % interval, widened by the distance of the loads.
         speedup_high: upper end.
         requests: requests behind it.
         baseline_tokens_per_second: throughput of the baseline at the same loads.
@@ -62,15 +62,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Finished requests of this life with a baseline at their load, cumulative.
+    """Finished requests of this life and the baseline at their load, cumulative.
 
     Attributes:
-        now: how long they took.
-        then: how long as many took in the baseline, at the same loads.
-        stretch: for each of them, by how much its load differs from the baseline's nearest, relatively.
-        baseline_tokens: tokens that the baseline generates in the time of the intervals compared.
-        seconds: that time.
-        baseline: what it is compared with; sums of another one are not gone on with.
+        now: latencies of these requests.
+        then: latencies of as many requests in the baseline, at the same loads.
+        stretch: sum over requests of the relative distance between their load and the baseline's.
+        baseline_tokens: tokens that the baseline would have generated in the compared intervals.
+        seconds: length of these intervals.
+        baseline: the baseline; sums restart with another one.
     """
 
     now: Latencies = Latencies()
@@ -88,9 +88,9 @@ class Match:
         seconds: float,
         baseline: Baseline,
     ) -> Match:
-        """Return the sums with the requests that finished between two samples, at this load.
+        """Add the requests that finished between two samples at this load.
 
-        They begin anew with another baseline, or where the server has other histogram buckets than before.
+        The sums restart with another baseline or other histogram buckets of the server.
         """
         found, parts = increase(before, after), baseline.at(load)
         if found is None or not parts:
@@ -103,10 +103,10 @@ class Match:
     def _plus(
         self, found: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
     ) -> Match:
-        """Return the sums with what finished.
+        """Add finished requests.
 
         Raises:
-            ValueError: it was counted in other buckets.
+            ValueError: their histogram has other buckets.
         """
         now: dict[str, Histogram | None] = {}
         then: dict[str, Histogram | None] = {}
@@ -132,7 +132,7 @@ class Match:
 
 
 def increase(before: Latencies | None, after: Latencies | None) -> Latencies | None:
-    """Return what finished between two samples; ``None`` where that cannot be told."""
+    """Return the latencies of requests that finished between two samples; ``None`` if not known."""
     if before is None or after is None:
         return None
     found: dict[str, Histogram | None] = {}
@@ -145,7 +145,7 @@ def increase(before: Latencies | None, after: Latencies | None) -> Latencies | N
 
 
 def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogram | None:
-    """Return how long a request takes in the baseline, each bucket counted by its weight."""
+    """Return the latency of one request in the baseline, with buckets weighted."""
     total = Histogram()
     for weight, bucket in parts:
         if not weight:
@@ -158,12 +158,12 @@ def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogr
 
 
 def compare(first: Match | None, last: Match | None, minimum: float) -> Measured:
-    """Return what the requests between two points of one life show.
+    """Return the speedup measured between two samples of one life.
 
     Args:
-        first: the sums at the first point.
-        last: the sums at the last one.
-        minimum: requests that must have finished between; with fewer nothing is told.
+        first: the sums at the first sample.
+        last: the sums at the last sample.
+        minimum: least number of finished requests for a result.
     """
     if first is None or last is None:
         return Measured()
@@ -207,7 +207,7 @@ def _quantiles(name: str, now: Histogram, then: Histogram) -> list[LatencyRatio]
     found = []
     for quantile in QUANTILES:
         here, there = now.quantile(quantile), then.quantile(quantile)
-        # Within a bucket that holds most of the requests, a quantile is a guess, and its ratio worth nothing.
+        # A quantile within a bucket that has most of the requests is too inaccurate for a ratio.
         if here and there and max(now.share_around(here), then.share_around(there)) <= _COARSE:
             found.append(LatencyRatio(name, quantile, here / there))
     return found
@@ -216,7 +216,7 @@ def _quantiles(name: str, now: Histogram, then: Histogram) -> list[LatencyRatio]
 def _margin(now: Histogram, then: Histogram) -> float:
     """Return the relative 95 % margin of the ratio of two means, by the spread of the buckets.
 
-    The baseline counts as large as the sample: how many requests its mean rests on is not carried along.
+    The baseline is assumed to have as many requests as the sample.
     """
     square = 0.0
     for side in (now, then):

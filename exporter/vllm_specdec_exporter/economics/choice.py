@@ -1,14 +1,13 @@
-"""Which K pays best: the speedup of every K in reach, and how sure a difference between two is.
+"""The speedup of every candidate K, and the confidence of a difference between two.
 
-For K up to the present one nothing is assumed: the drafts would have been cut off behind position K, so the
-mean acceptance length is 1 + the sum of the first K position ratios, exactly. Farther out acceptance must be
-extrapolated. That is done cautiously: a further position is accepted, given the one before, no more often
-than either of the last two were, and acceptance goes on falling as it did between them; what their sample
-leaves open counts against it; and no farther than twice the present K.
+Up to the present K the mean acceptance length is exact: a smaller K would have cut drafts off, so it is 1 +
+the sum of the first K position ratios. Larger K are extrapolated, up to twice the present one, and
+cautiously: the conditional acceptance of a further position is at most that of either of the last two, keeps
+falling as it did between them, and its sampling error counts against it.
 
-How sure: whether one K beats another depends on accepted tokens that both count, so the difference is taken
-draft by draft, from the exact distribution of accepted tokens. Drafts of one request resemble each other;
-`CLUSTERING` widens every interval for that.
+Two K count the same drafts, so the error of their difference is computed draft by draft from the exact
+distribution of accepted tokens. Drafts of one request are correlated; `CLUSTERING` widens every interval for
+that.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ if TYPE_CHECKING:
 #: Standard deviations to either side that hold 95 % of a normal distribution.
 Z = 1.96
 
-#: How many times as much the mean of drafts varies as if they were independent: drafts of one request are
-#: not. The per-request records of a real server (`tests/data/captures`) show it.
+#: Design effect: variance of a mean over drafts, relative to independent drafts. From the per-request records
+#: of a real server (`tests/data/captures`).
 CLUSTERING = 4.3
 
-#: Standard errors of the decline in those of a ratio: it is a ratio of two of them.
+#: Standard error of the decline, in standard errors of a conditional ratio: it is a ratio of two.
 _DECLINE = 1.5
 
-#: What a further position is taken to keep of the acceptance where there is no deep position to go by.
+#: Assumed decline per position if K = 1, where no decline was observed.
 _CAUTION = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateK:
-    """One K and what it gives.
+    """One K and its speedup.
 
     Attributes:
         num_speculative_tokens: the K.
         mean_acceptance_length: tokens per draft, exact up to the present K.
-        length_low: lower end of its interval, of 95 % unless asked for otherwise.
+        length_low: lower end of its interval (95 % by default).
         length_high: upper end.
         step_cost: time of its step, in plain steps.
         speedup: length over cost.
-        extrapolated: whether it lies beyond what was drafted.
-        extrapolation_error: standard error of the length that comes from there.
+        extrapolated: whether it is larger than the present K.
+        extrapolation_error: standard error of the length by extrapolation.
     """
 
     num_speculative_tokens: int
@@ -61,24 +60,24 @@ class CandidateK:
 
     @property
     def speedup_low(self) -> float:
-        """Lower end of the speedup's interval, as far as the sample goes."""
+        """Lower end of the speedup's interval, from the sample alone."""
         return self.length_low / self.step_cost
 
     @property
     def speedup_high(self) -> float:
-        """Upper end of the speedup's interval, as far as the sample goes."""
+        """Upper end of the speedup's interval, from the sample alone."""
         return self.length_high / self.step_cost
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Every K in reach, from none up.
+    """Every candidate K, from 0 up.
 
     Attributes:
-        options: one per K, in order; the first is K = 0, which costs and gives nothing.
-        drafted: the present K: what lies beyond is extrapolated.
-        sample: the distribution that all of it rests on.
-        sureness: standard deviations that intervals reach to either side.
+        options: one per K, in order; the first is K = 0, with speedup 1.
+        drafted: the present K; larger ones are extrapolated.
+        sample: the distribution of accepted tokens.
+        sureness: standard deviations to either side of an interval.
     """
 
     options: tuple[CandidateK, ...]
@@ -87,27 +86,27 @@ class Choice:
     sureness: float
 
     def option(self, k: int) -> CandidateK:
-        """Return what `k` gives; what lies beyond reach is the farthest one in it."""
+        """Return the candidate for `k`, or the largest one if `k` is larger."""
         return self.options[min(k, len(self.options) - 1)]
 
     @property
     def best(self) -> CandidateK:
-        """The K with the highest speedup, 0 included; of equals the smallest.
+        """The K with the highest speedup, 0 included; the smallest of equals.
 
-        An extrapolated one counts with what it surely has.
+        An extrapolated one counts with the lower end of its interval.
         """
         return max(self.options, key=self._cautious)
 
     @property
     def best_drafting(self) -> CandidateK:
-        """The K from 1 up with the highest speedup, likewise."""
+        """The same, among K from 1 up."""
         return max(self.options[1:], key=self._cautious)
 
     def _cautious(self, option: CandidateK) -> float:
         return option.speedup - self.sureness * option.extrapolation_error / option.step_cost
 
     def surely_better(self, k: int, other: int) -> bool:
-        """Tell whether the sample shows, to its sureness, that `k` is faster than `other`."""
+        """Return whether `k` is faster than `other`, at `sureness` standard deviations of the sample."""
         first, second = self.option(k), self.option(other)
         error = math.hypot(
             self.sample.error_of_difference((k, first.step_cost), (other, second.step_cost)),
@@ -117,7 +116,7 @@ class Choice:
 
 
 class AcceptanceSample:
-    """The distribution of accepted tokens over drafts, known by how many drafts got how far.
+    """The distribution of accepted tokens per draft, from the acceptance ratio of each position.
 
     With A accepted tokens, a smaller K would have accepted min(A, K). Sums over positions give its moments:
     E[min(A, K)] = S_1 + ... + S_K, and E[min(A, K)^2] = 1 S_1 + 3 S_2 + ... + (2K - 1) S_K.
@@ -136,13 +135,13 @@ class AcceptanceSample:
         self._second = (0.0, *accumulate((2 * i + 1) * ratio for i, ratio in enumerate(self.survival)))
 
     def error_of_length(self, k: int) -> float:
-        """Return the standard error of the mean acceptance length that `k` gives."""
+        """Return the standard error of the mean acceptance length at `k`."""
         return self.error_of_difference((k, 1.0), (0, 1.0))
 
     def error_of_difference(self, one: tuple[int, float], other: tuple[int, float]) -> float:
-        """Return the standard error of the difference of two speedups that count the same drafts.
+        """Return the standard error of the difference of two speedups over the same drafts.
 
-        Each is a K, as far as drafts went, and the cost of its step.
+        Each is given as a K, at most the present one, and the cost of its step.
         """
         (k, cost), (m, other_cost) = sorted((one, other), reverse=True)
         most = len(self.survival)
@@ -164,14 +163,14 @@ def choose(
     reach: int = 0,
     sureness: float = Z,
 ) -> Choice:
-    """Return what every K in reach gives.
+    """Return the speedup of every candidate K.
 
     Args:
         survival: at index i, the share of drafts in which position i was accepted, falling; at least one.
-        drafts: how many drafts that was counted over, above 0.
+        drafts: number of drafts behind the ratios, above 0.
         cost: from a K to the time of its step, in plain steps.
         reach: the largest K to look at; by default twice the present one.
-        sureness: standard deviations that intervals reach to either side.
+        sureness: standard deviations to either side of an interval.
     """
     sample = AcceptanceSample(survival, drafts)
     drafted = len(sample.survival)
@@ -197,10 +196,10 @@ def choose(
 
 
 def _positions(survival: tuple[float, ...], drafts: float, reach: int) -> Iterator[tuple[float, float]]:
-    """Yield the survival of each position, and what extrapolating it leaves open as a standard error.
+    """Yield the survival of each position, and its standard error by extrapolation.
 
-    Further positions start from the lesser of the last two conditional ratios, and go on falling as these two
-    did. With a single position there is no decline to go by, and one is assumed.
+    Further positions start from the lesser of the last two conditional ratios, and keep falling as these two
+    did. With a single position, `_CAUTION` is the decline.
     """
     yield from ((ratio, 0.0) for ratio in survival)
     last = [(here / before, before) for before, here in pairwise((1.0, *survival)[-3:]) if before > 0]
@@ -212,5 +211,5 @@ def _positions(survival: tuple[float, ...], drafts: float, reach: int) -> Iterat
     for step in range(1, reach - len(survival) + 1):
         keep *= fall
         left *= keep
-        # An error of the last ratio recurs in each position, one of the decline in each the more often.
+        # An error of the last ratio recurs in each position, one of the decline accumulates with each.
         yield left, left * error * (step + _DECLINE * step * (step + 1) / 2)

@@ -1,9 +1,9 @@
-"""Cost profiles: what a step with drafts costs, relative to a plain decode step of the same batch.
+"""Cost profiles: the cost of a step with drafts, relative to a plain decode step of the same batch.
 
 A plain step reads the weights once, whatever the batch (`fixed`), computes one token for every request and
-reads the context of each. Verifying K drafted tokens computes K more tokens for every request and reads the
-context once all the same. Drafting costs something per step, something for each position, because most
-drafters propose one token after another, and something for each token. So::
+reads the context of each. Verifying K drafted tokens computes K more tokens for every request and still reads
+the context once. Drafting has a cost per step, a cost per position, because most drafters propose one token
+after another, and a cost per token::
 
     plain(b)     = fixed + per_token * b             + per_context_token * context * b
     verify(k, b) = fixed + per_token * b * (k + 1)   + per_context_token * context * b
@@ -13,7 +13,7 @@ drafters propose one token after another, and something for each token. So::
 
 which is the linear model of SmartSpec (Liu et al. 2024, arXiv 2406.14066). Only ratios leave this module, so
 a profile may be in any unit of time. At small batches `fixed` dominates and verification is nearly free; at
-large ones every rejected token costs as much as an accepted one gives: why break-even moves with the load.
+large ones every rejected token costs as much as an accepted one gains. So break-even rises with the load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..config.thresholds import Thresholds
 
 @dataclass(frozen=True, slots=True)
 class TargetCost:
-    """What the target model's part of a step takes, in the profile's unit of time; all from 0 up.
+    """Time of the target model in a step, in the profile's unit of time; all from 0 up.
 
     Attributes:
         fixed: of a step, whatever its batch; above 0.
@@ -40,16 +40,14 @@ class TargetCost:
 
 @dataclass(frozen=True, slots=True)
 class DraftCost:
-    """What drafting takes, in the profile's unit of time; all from 0 up.
+    """Time of drafting, in the profile's unit of time; all from 0 up.
 
     Attributes:
-        fixed: of a step that drafts.
-        per_position: for each position, proposed one after another for the whole batch.
-        per_request: for each request, however many tokens are drafted for it.
-        per_token: for each drafted token of each request.
-        per_context_token: for each token of context, once a step.
-        share_of_verification: of what verifying takes, for drafters whose work is measured so.
-        per_position_of_size: added to `per_position` for each unit of the draft's size over the target's.
+        fixed: of a step that drafts. per_position: for each position, proposed one after another for the
+        whole batch. per_request: for each request, however many tokens are drafted for it. per_token: for
+        each drafted token of each request. per_context_token: for each token of context, once a step.
+        share_of_verification: share of the time of verification, for drafters that were measured relative to
+        it. per_position_of_size: added to `per_position` for each unit of the draft's size over the target's.
         per_token_of_size: added to `per_token` likewise.
     """
 
@@ -65,21 +63,21 @@ class DraftCost:
 
 @dataclass(frozen=True, slots=True)
 class CostProfile:
-    """What speculation costs on one kind of deployment.
+    """The cost of speculation on one kind of deployment.
 
     Attributes:
         name: as `--cost.profile` and the `cost_profile` label have it.
-        target: what the target model takes.
-        draft: what drafting takes.
+        target: time of the target model.
+        draft: time of drafting.
         methods: the methods, as vLLM calls them, that this profile is chosen for.
-        context_tokens: tokens of context that a request is taken to have.
+        context_tokens: assumed tokens of context per request.
         size_ratio: size of the draft model over the target's, where the costs depend on it.
-        typical_k: K where nothing says which it is.
-        uncertainty: relative error to expect of a step's cost, such as 0.3.
-        correction: factor on what a step with drafts costs beyond a plain one; not 1 where a measurement
-            knows better than these numbers.
+        typical_k: K if it is not known.
+        uncertainty: expected relative error of a step's cost, such as 0.3.
+        correction: factor on the cost of a step with drafts beyond a plain one; differs from 1 if a measured
+            speedup contradicts the profile.
         cheap: whether the thresholds come from break-even, instead of from the published rubric.
-        provenance: where the numbers come from.
+        provenance: source of the numbers.
     """
 
     name: str
@@ -161,9 +159,9 @@ def thresholds_for(profile: CostProfile, k: int | None = None, method: str = "")
     """Return the default thresholds: as published, or from break-even where the profile is cheap.
 
     Args:
-        profile: what steps cost.
-        k: tokens drafted; the profile's typical K where it is not known.
-        method: the method as vLLM calls it, empty where it is not known.
+        profile: the cost of steps.
+        k: tokens drafted; by default the profile's typical K.
+        method: the method as vLLM calls it, empty if not known.
     """
     defaults = Thresholds()
     if method in _USUAL_LENGTH:
@@ -201,7 +199,7 @@ def thresholds_for(profile: CostProfile, k: int | None = None, method: str = "")
 
 
 def basis(profile: CostProfile, k: int | None = None) -> str:
-    """Say where the default thresholds come from."""
+    """Return the source of the default thresholds."""
     if not profile.cheap:
         return "published rubric"
     return f"break-even of {profile.name} at K={k or profile.typical_k}, one request"

@@ -1,4 +1,4 @@
-"""Named cost profiles: those shipped as data, and the operator's own.
+"""Named cost profiles: shipped as data, or from the operator's file.
 
 A file of profiles has one mapping, `profiles`, from names to profiles; an example is in
 docs/reference/cost-profiles.md.
@@ -31,14 +31,14 @@ _SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9
 
 
 class ProfileError(ValueError):
-    """A profile that cannot be used. The message is one line that names it and says what is allowed."""
+    """A profile that cannot be used. The message is one line with its name and what is allowed."""
 
 
 def parse_profiles(document: object) -> dict[str, CostProfile]:
     """Return the profiles of a parsed YAML document by name.
 
     Raises:
-        ProfileError: a key that no profile has, or a value that cannot be.
+        ProfileError: an unknown key, or a value out of range.
     """
     profiles = document.get("profiles") if isinstance(document, dict) else None
     if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
@@ -145,20 +145,20 @@ BUILTIN: Mapping[str, CostProfile] = _builtin()
 
 
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:
-    """Return the shipped profile of a method as vLLM calls it; of `unknown` where none fits.
+    """Return the shipped profile of a method as vLLM calls it, `unknown` if there is none.
 
     Args:
-        method: the method, empty where it is not known.
-        size_ratio: size of the draft model over the target's, where known.
+        method: the method, empty if not known.
+        size_ratio: size of the draft model over the target's, if known.
 
     Raises:
-        ValueError: a size ratio that cannot be.
+        ValueError: a size ratio out of range.
     """
     return fit(meant_for(method), size_ratio)
 
 
 def meant_for(method: str, profiles: Mapping[str, CostProfile] = BUILTIN) -> CostProfile:
-    """Return the first of `profiles` that is meant for a method, else the shipped one, else `unknown`."""
+    """Return the first of `profiles` for a method, else the shipped one, else `unknown`."""
     if method.endswith("_mtp"):  # deepseek_mtp, qwen3_next_mtp, ...: vLLM has one for each architecture
         method = "mtp"
     return next(
@@ -168,10 +168,10 @@ def meant_for(method: str, profiles: Mapping[str, CostProfile] = BUILTIN) -> Cos
 
 
 def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
-    """Return `profile` for a draft model of this size, or of the size that it is meant for.
+    """Return `profile` for a draft model of this size, by default its own.
 
     Raises:
-        ValueError: a size ratio that cannot be.
+        ValueError: a size ratio out of range.
     """
     draft = profile.draft
     ratio = size_ratio or profile.size_ratio
@@ -184,7 +184,7 @@ def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
 def deployed(
     profile: CostProfile, size_ratio: float | None, draft_model: str, target_model: str
 ) -> CostProfile:
-    """Return `profile` for the sizes of the models deployed: as told, else as their names tell."""
+    """Return `profile` for the deployed models: by `size_ratio`, else by the sizes in their names."""
     if size_ratio is None and draft_model and target_model:
         draft, target = size_in_name(draft_model), size_in_name(target_model)
         if draft and target and draft < target:
@@ -193,7 +193,7 @@ def deployed(
 
 
 def guess_method(method: str, draft_model: str) -> str:
-    """Return the method that vLLM takes where its configuration leaves it out: by the drafter's name."""
+    """Return the method; without one, the method that vLLM derives from the drafter's name."""
     if method or not draft_model:
         return method
     name = draft_model.lower()
@@ -207,14 +207,14 @@ def guess_method(method: str, draft_model: str) -> str:
             return found
     if draft_model in ("ngram", "[ngram]"):
         return "ngram"
-    return ""  # a draft model, medusa, an MLP speculator: told by files that are not seen here
+    return ""  # a draft model, medusa, an MLP speculator: vLLM reads this from files
 
 
 @lru_cache(maxsize=256)
 def size_in_name(model: str) -> float | None:
-    """Return the parameters that a model's name tells (``Llama-3.1-70B``), ``None`` where it tells none.
+    """Return the number of parameters in a model's name (``Llama-3.1-70B``), ``None`` if it has none.
 
-    A name of a mixture of experts tells its whole size first (``Qwen3-30B-A3B``).
+    The name of a mixture of experts has the total first (``Qwen3-30B-A3B``).
     """
     match = _SIZE.search(model.rpartition("/")[2])
     if match is None:

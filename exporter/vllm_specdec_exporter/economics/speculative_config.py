@@ -1,8 +1,8 @@
-"""The K schedule: which K pays best at which batch size, as vLLM takes it.
+"""vLLM's ``--speculative-config``, and its K schedule: the best K by batch size.
 
 vLLM's `num_speculative_tokens_per_batch_size` has rows of first batch size, last batch size and K. Rows start
-at 1, do not overlap, and the last K goes on beyond the last row; a K of 0 switches speculation off. vLLM
-ignores the whole schedule with data parallelism, which would let ranks choose differently.
+at 1 and do not overlap, and the last K also applies beyond the last row; a K of 0 switches speculation off.
+vLLM ignores the schedule with data parallelism, because ranks could choose different K.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .cost import CostProfile
 
 
-#: Where the last row ends; a batch larger than this is not met in practice.
+#: End of the last row; larger batches do not occur in practice.
 LARGEST_BATCH = 1024
 
 
@@ -40,15 +40,15 @@ def make_schedule(
 ) -> tuple[ScheduleRow, ...]:
     """Return the rows for batches of 1 to `largest` requests.
 
-    Acceptance is taken not to depend on the batch. No K beyond the present one is scheduled, because vLLM
-    allows none.
+    Acceptance is assumed not to depend on the batch. No K beyond the present one is scheduled: vLLM does not
+    allow it.
 
     Args:
         lengths: at index i, the mean acceptance length of K = i + 1.
-        profile: what steps cost.
+        profile: the cost of steps.
         largest: the largest batch to plan for, at least 1.
-        prefer: a K to take wherever it pays and no other gains enough: the one advised for the present load.
-        minimum_gain: relative gain in speedup from which on another K is worth a row of its own, from 0 up.
+        prefer: a K to use wherever it pays and no other gains enough: the K advised for the present load.
+        minimum_gain: relative gain in speedup from which another K is worth a separate row, from 0 up.
     """
 
     def best(batch: int) -> int:
@@ -71,8 +71,8 @@ def make_schedule(
 def _runs(first: int, last: int, best: Callable[[int], int]) -> Iterator[tuple[int, int]]:
     """Yield ranges of batch sizes with the same best K, found by halving.
 
-    The best K moves one way only as the batch grows: what a further token costs, relative to a plain step,
-    is a ratio of two straight lines, which does not turn.
+    The best K is monotonic in the batch: the cost of a further token, relative to a plain step, is a ratio of
+    two straight lines.
     """
     if first == last or best(first) == best(last):
         yield first, last
@@ -89,15 +89,15 @@ _ROW = ("first batch size", "last batch size", "K")
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What the operator says of the server's ``--speculative-config``.
+    """The server's ``--speculative-config``, as given by the operator.
 
     Attributes:
-        configured: whether the server was given one.
-        method: how drafts are made, such as ``eagle3`` or ``ngram``.
-        draft_model: the model that makes them.
+        configured: whether the server has one.
+        method: such as ``eagle3`` or ``ngram``.
+        draft_model: the draft model.
         num_speculative_tokens: K.
         document: the JSON itself.
-        schedule: K by batch size, where the JSON has it.
+        schedule: K by batch size, if the JSON has it.
     """
 
     configured: bool = False
@@ -108,7 +108,7 @@ class Speculation:
     schedule: tuple[ScheduleRow, ...] = ()
 
     def scheduled_k(self, requests: float | None) -> int | None:
-        """Return the K that the schedule has for a batch of so many requests; ``None`` without a schedule."""
+        """Return the scheduled K for a batch of this many requests; ``None`` without a schedule."""
         if not self.schedule or requests is None:
             return None
         batch = max(1.0, requests)
@@ -118,7 +118,7 @@ class Speculation:
         )
 
     def with_k(self, k: int, schedule: Iterable[ScheduleRow] = ()) -> str:
-        """Return the JSON with another K, to paste, and with rows by batch size in place of any it has."""
+        """Return the JSON with another K and, in place of any schedule, the given one."""
         document = json.loads(self.document) if self.document else {}
         document.pop(_SCHEDULE, None)
         document[_K] = k
@@ -129,12 +129,10 @@ class Speculation:
 
 
 def parse_speculation(text: str) -> Speculation:
-    """Return what the JSON given to vLLM's ``--speculative-config`` says.
-
-    Keys that mean nothing here are left alone: the JSON is vLLM's, not ours.
+    """Parse the JSON given to vLLM's ``--speculative-config``. Keys that are not used here are kept.
 
     Raises:
-        ValueError: not a JSON object, or a value that vLLM could not take either.
+        ValueError: not a JSON object, or a value that vLLM would refuse, too.
     """
     try:
         document = json.loads(text)
@@ -166,7 +164,7 @@ def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
     """Return the rows of ``num_speculative_tokens_per_batch_size``, by rising batch size.
 
     Raises:
-        ValueError: what vLLM could not take either.
+        ValueError: rows that vLLM would refuse, too.
     """
     if rows is None:
         return ()
@@ -191,5 +189,5 @@ def _is_row(row: object) -> bool:
 
 
 def names_drafter(config: str) -> bool:
-    """Tell whether a JSON says how drafts are made, so that it can be given to vLLM as it stands."""
+    """Return whether a JSON has a method or model, so that it can be given to vLLM as it is."""
     return '"method"' in config or '"model"' in config

@@ -1,8 +1,8 @@
 """The theory of speculative decoding, for acceptance that is the same at every position.
 
-Source: Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding" (2023,
-arXiv 2211.17192), equation 1. It serves planning on paper (`plan`). Real acceptance falls from position to
-position, so where a server counts by position, `estimate` and `choice` use the counts and not this.
+Source: Leviathan, Kalman, Matias, "Fast Inference from Transformers via Speculative Decoding" (2023, arXiv
+2211.17192), equation 1. It is for planning without a server (`plan`). Real acceptance falls from position to
+position, so `estimate` and `choice` use the counters by position instead.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def expected_tokens(acceptance: float, k: int) -> float:
     return float((1 - acceptance ** (k + 1)) / (1 - acceptance))
 
 
-#: With a smaller share of tokens out of drafts, what the whole does says too little of them.
+#: Least coverage at which the speedup of all tokens says enough about tokens from drafts.
 LEAST_COVERED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a window's acceptance gains by a cost profile. All ``None`` where it cannot be known.
+    """The speedup of a window's acceptance by a cost profile. All ``None`` if it cannot be known.
 
     Attributes:
         speedup: times as fast as without speculation; below 1 it loses.
@@ -60,18 +60,12 @@ class Estimate:
 
 
 def of_all(speedup: float, covered: float | None) -> float:
-    """Return how much faster the whole runs where a share `covered` of the tokens comes out of drafts.
-
-    The rest is decoded plainly and gains nothing (Amdahl's law).
-    """
+    """Return the speedup of all tokens if a share `covered` of them comes from drafts (Amdahl's law)."""
     return speedup if covered is None else 1 / (covered / speedup + 1 - covered)
 
 
 def of_drafts(speedup: float, covered: float | None) -> float | None:
-    """Return how much faster the drafted tokens come where the whole runs `speedup` times as fast.
-
-    ``None`` where so few tokens come out of drafts that it cannot be told.
-    """
+    """Return the speedup of tokens from drafts, given that of all tokens; ``None`` if coverage is too low."""
     if covered is None:
         return speedup
     left = 1 / speedup - (1 - covered)
@@ -81,12 +75,12 @@ def of_drafts(speedup: float, covered: float | None) -> float | None:
 def estimate(
     length: float | None, drafted: float | None, batch: float | None, profile: CostProfile
 ) -> Estimate:
-    """Return what drafts of `drafted` tokens that emit `length` gain.
+    """Return the speedup of drafts of `drafted` tokens that emit `length` tokens.
 
     Args:
         length: mean acceptance length.
-        drafted: mean draft length; K where drafts do not vary.
-        batch: requests in the batch. Below 1 it is taken for 1, because a draft belongs to a request.
+        drafted: mean draft length; K if drafts do not vary.
+        batch: requests in the batch; at least 1 is assumed, because a draft belongs to a request.
         profile: what steps cost.
     """
     if length is None or not drafted or batch is None:
@@ -94,7 +88,7 @@ def estimate(
     batch = max(1.0, batch)
     cost = profile.step_cost(drafted, batch)
     extra = cost - 1
-    # What a plain step costs is certain, being 1; the profile can be wrong about what comes on top.
+    # A plain step costs 1 by definition, so only the extra cost is uncertain.
     low, high = 1 + extra * (1 + _ratio(profile, cost)), 1 + extra * max(0.0, 1 - _ratio(profile, cost))
     return Estimate(
         speedup=length / cost,
@@ -114,7 +108,7 @@ def _ratio(profile: CostProfile, cost: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """What speculation gives and takes.
+    """The published return on speculation.
 
     Attributes:
         benefit_tokens_per_second: further tokens per second, before overhead.

@@ -1,12 +1,12 @@
-"""Activity: is the engine speculating at all?
+"""Activity: is the engine speculating?
 
-The states exclude each other and are tried in this order::
+The first state that applies::
 
     off         no speculation is configured
-    warming_up  fewer than two samples of this life: nothing is known yet
+    warming_up  fewer than two samples since the start or restart
     idle        nothing was generated in the window
     bypassed    tokens were generated, but nothing was drafted
-    warming_up  something was drafted, but fewer drafts than the minimum: no ratio can be trusted
+    warming_up  fewer drafts than the minimum: too few for a ratio
     active      enough drafts to judge
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ActivityState(StrEnum):
-    """What an engine does about speculation."""
+    """Whether an engine speculates."""
 
     OFF = "off"
     IDLE = "idle"
@@ -33,7 +33,7 @@ class ActivityState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The state, or ``None`` where the server does not show enough to know it, and why."""
+    """The state, ``None`` if the server's metrics do not show it, and the reason."""
 
     state: ActivityState | None = None
     reason: str = ""
@@ -44,7 +44,7 @@ def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresh
 
     Args:
         configured: whether speculation is known to be configured.
-        delta: what happened in the window, or ``None`` before it holds two samples.
+        delta: the increases within the window, ``None`` before it has two samples.
         window: the window's name, for the reason.
         thresholds: for the minimum number of drafts.
     """

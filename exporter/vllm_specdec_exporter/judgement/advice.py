@@ -1,10 +1,10 @@
 """Advice: which K should this engine have, and why?
 
 The K with the highest speedup is advised (`economics.choice`), if it is likely to be better than the present
-one, and by enough to be worth a restart. Advice once given stands until another is certain to be better
-(`advised`).
+one, and by enough to be worth a restart. The advice changes only when another K is certain to be better
+(`hysteresis`).
 
-The published rules of thumb are reported beside it, with the reason where they say something else.
+The published rules of thumb are reported beside it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .case import Case
 
 
-#: How far the mean draft length of recorded requests may be from that of all, relative to it, before they
-#: are taken to be of other traffic.
+#: Largest relative difference between the mean draft length of recorded requests and that of all drafts at
+#: which the records count as a sample of the same traffic.
 _ALIKE = 0.1
 
 
@@ -47,15 +47,15 @@ class Advice:
     """What to do about K, and why.
 
     Attributes:
-        action: what to do; `insufficient_data` where nothing can be said.
-        num_speculative_tokens: the K to have, 0 for none; ``None`` where nothing can be said.
+        action: what to do; `insufficient_data` if there is no advice.
+        num_speculative_tokens: the advised K, 0 for no speculation; ``None`` without advice.
         reason: why, in words.
-        doubted: the data argue for another advice, which follows once that is certain.
-        rules: what the published rules of thumb say.
-        options: what every K in reach gives.
+        doubted: another advice seems better and follows once that is certain.
+        rules: the published rules of thumb, applied.
+        options: the speedup of every candidate K.
         speculative_config: JSON for vLLM's ``--speculative-config``, to paste; empty without a change or K.
-        batch_sizes: the least and the most requests that were seen running in the window.
-        schedule: rows for vLLM's ``num_speculative_tokens_per_batch_size``; outside the batch sizes seen they
+        batch_sizes: the least and the most requests running in the window.
+        schedule: rows for vLLM's ``num_speculative_tokens_per_batch_size``; outside `batch_sizes` they
             rest on the cost profile alone.
         schedule_config: the same as `speculative_config` with these rows; empty with a single row.
         schedule_note: why there is no schedule, where there could be one.
@@ -77,13 +77,13 @@ class Advice:
 def advise(
     case: Case, state: HysteresisState | None = None, time: float = 0.0, hold: float = 0.0
 ) -> tuple[Advice, HysteresisState | None]:
-    """Return the advice, and what to hand in again next time.
+    """Return the advice, and the state for the next call.
 
     Args:
-        case: what it is drawn from.
-        state: what came back last time of the same life and the same K.
+        case: the engine at the newest sample.
+        state: the state from the previous call for the same life and K.
         time: now, in seconds.
-        hold: how long the data must have argued for another at the least before the advice changes.
+        hold: seconds for which another K must have been better before the advice changes.
     """
     refusal = _refuse(case, state)
     measures = case.measures
@@ -93,8 +93,8 @@ def advise(
     survival = measures.position_acceptance_ratio
     shape = _shape(case, measures)
     varying = measures.drafts_vary and shape is None
-    # Drafts that vary are judged at the K they have: they cost what they hold, not K. Records of single
-    # requests tell what they would hold with another.
+    # A draft that is shorter than K costs what it holds. Records of single requests show what it would hold
+    # with another K.
     drafted = (measures.mean_draft_length or 0.0) if varying else len(survival) * 2.0 + 1
 
     def cost(k: int) -> float:
@@ -117,7 +117,7 @@ def advise(
 
 
 def _shape(case: Case, measures: Measures) -> DraftShape | None:
-    """Return how long drafts are, where they vary and records of enough of the same traffic tell."""
+    """Return the draft lengths by K, if drafts vary and there are enough records of the same traffic."""
     shape, length = case.shape, measures.mean_draft_length
     if shape is None or not measures.drafts_vary or not length:
         return None
@@ -129,7 +129,7 @@ def _shape(case: Case, measures: Measures) -> DraftShape | None:
 
 
 def _refuse(case: Case, state: HysteresisState | None) -> str:
-    """Say why no advice can be given; empty where it can."""
+    """Return why there is no advice, empty if there is."""
     measures = case.measures
     if case.activity.state is not ActivityState.ACTIVE or measures is None:
         return f"no advice: {case.activity.reason}"
@@ -138,7 +138,7 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     if not measures.position_acceptance_ratio:
         return "no advice: the server has no usable counters by position"
     drafts = measures.drafts or 0.0
-    # Advice once given is not taken back when traffic wanes a little.
+    # A little less traffic does not withdraw advice.
     least = case.thresholds.advice_minimum_drafts / (2 if state else 1)
     if drafts < least:
         return f"no advice on K: {drafts:,.0f} drafts in the window, {least:,.0f} are needed"
@@ -146,9 +146,9 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
 
 
 def correction(measures: Measures) -> float:
-    """Return the factor that brings a step's extra cost in line with the measured speedup, 1 without one."""
+    """Return the factor on a step's extra cost that explains the measured speedup; 1 without one."""
     estimate, whole = measures.estimate, measures.measured.speedup
-    # What is measured is of all tokens, what a step costs of those that were drafted for.
+    # The measured speedup is of all tokens, the cost of a step of tokens from drafts.
     measured = of_drafts(whole, measures.coverage_ratio) if whole else None
     if (
         not measured
@@ -223,12 +223,12 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
 
 
 def _doubt(choice: Choice, state: HysteresisState) -> str:
-    """Say what else the data argue for, or that they argue for nothing else."""
+    """Return which other advice seems better, or that none does."""
     if state.pending is None:
         return ", and no other K is sure to gain more" if state.advised == AdvisedK(choice.drafted) else ""
     best = choice.best
     if best.extrapolated and state.advised.k > choice.drafted:
-        return ""  # how far beyond is found out by trying
+        return ""  # the larger K must be tried first
     if best.num_speculative_tokens == state.advised.k:
         return "; lately another advice seems better, and follows once that is certain"
     other = f"K={best.num_speculative_tokens}" if best.num_speculative_tokens else "no speculation"

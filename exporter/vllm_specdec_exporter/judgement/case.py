@@ -1,4 +1,4 @@
-"""The case: everything that the judgement of one engine rests on."""
+"""The case: the input of the judgement of one engine."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class Case:
     """One engine at the newest sample.
 
     Attributes:
-        activity: what the engine does about speculation.
-        measures: the judged window, ``None`` before it holds two samples.
+        activity: whether the engine speculates.
+        measures: the judged window, ``None`` before it has two samples.
         counters: cumulative counters at its end.
         k: the present K, ``None`` where it is not known.
-        method: how drafts are made, empty where it is not known.
-        profile: what steps cost.
+        method: the speculative method, empty if not known.
+        profile: the cost of steps.
         thresholds: the thresholds in force.
-        other_windows: the other windows; quality needs them to see whether acceptance is steady.
-        speculation: what the operator says of the server.
-        batch_sizes: the least and the most requests that were seen running in the window.
+        other_windows: the other windows, to check whether acceptance is steady.
+        speculation: the server's ``--speculative-config``, if given.
+        batch_sizes: the least and the most requests running in the window.
         settled: whether the window is full.
         vllm: whether the server is a vLLM, which accepts a ``--speculative-config``.
         engines: engines that serve the model: ranks of data parallelism.
-        shape: how long drafts are, from records of single requests.
+        shape: draft lengths by K, from records of single requests.
         speculative: False for a server whose counters are not those of speculative decoding.
         defects: what was inconsistent in the newest sample.
-        mismatch: why the baseline cannot be compared with the engine, empty where it can.
+        mismatch: why the baseline does not fit the engine, empty if it does.
         unmeasured: why the window has no measured speedup although there is a baseline.
     """
 

@@ -1,7 +1,7 @@
-"""Current advice: the advice in force for an engine, with what is needed to paste it.
+"""Current advice: the advice in force for an engine, with the configuration to paste.
 
-Advice is drawn anew from every sample. The K schedule is drawn anew only now and then: it takes longer than
-all the rest of a poll, and nobody restarts a server twice a minute.
+Every sample updates the advice. The K schedule is computed less often: it takes longer than the rest of a
+poll, and a server is not restarted twice a minute.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from .case import Case
     from .hysteresis import HysteresisState
 
-#: How often the schedule is drawn anew, as a share of the judged window.
+#: Interval between two computations of the schedule, as a share of the judged window.
 _SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentAdvice:
-    """The advice that stands.
+    """The advice in force.
 
     Attributes:
-        advice: what is published.
-        state: what the next advice must beat.
-        k: the K that it was given for.
+        advice: the published advice.
+        state: the hysteresis of the advised K.
+        k: the K of the engine when the advice was given.
         schedule: the K schedule.
-        scheduled_at: when that was drawn, in seconds.
+        scheduled_at: when the schedule was computed, in seconds.
     """
 
     advice: Advice = Advice(reason="no advice: nothing is known yet")
@@ -44,9 +44,9 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
 
     Args:
         before: the advice so far.
-        case: what advice is drawn from.
+        case: the engine at the newest sample.
         time: now, in seconds.
-        window: length of the judged window in seconds; so long another K must have been better.
+        window: length of the judged window in seconds; another K must have been better for that long.
     """
     if before.k != case.k:
         before = CurrentAdvice(k=case.k)
@@ -69,7 +69,7 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
 
 
 def _no_schedule(advice: Advice, case: Case) -> str:
-    """Say why no K schedule is given; empty where one is."""
+    """Return why there is no K schedule, empty if there is one."""
     if case.engines > 1:
         return "vLLM ignores a K schedule with data parallelism"
     if advice.action is not Action.DISABLE and case.measures is not None and case.measures.drafts_vary:

@@ -1,4 +1,4 @@
-"""A finding: one thing that is wrong or worth knowing, and what to do about it."""
+"""Findings: problems and hints, each with what to do about it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong or worth knowing (`text`), and what to do about it (`action`)."""
+    """A problem or hint (`text`), and what to do about it (`action`)."""
 
     severity: Severity
     text: str
@@ -100,7 +100,7 @@ def _paste(advice: Advice) -> str:
 
 
 def _flag(config: str) -> str:
-    """Say which JSON to start vLLM with; without --spec.config only what changes in it is known."""
+    """Return the flag to start vLLM with; without --spec.config, the keys of its JSON to change."""
     if names_drafter(config):
         return f"with --speculative-config {shlex.quote(config)}"
     return f"with {config} in the JSON of its --speculative-config"
@@ -140,13 +140,13 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
 def find(
     case: Case, quality: Quality = _NOT_JUDGED, payoff: Payoff = _UNKNOWN, advice: Advice = _NONE
 ) -> tuple[Finding, ...]:
-    """Return the findings on one engine, the gravest first.
+    """Return the findings on one engine, problems first.
 
     Args:
         case: the engine.
-        quality: how good its acceptance is.
+        quality: the level of its acceptance.
         payoff: whether speculation pays.
-        advice: which K the engine should have.
+        advice: the advised K.
     """
     activity, measures = case.activity, case.measures
     found = _of_activity(activity) if case.speculative else [_not_speculative(activity)]
@@ -244,7 +244,7 @@ def _of_acceptance(
     found: list[Finding] = []
     pays = payoff.verdict in (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
     severity = Severity.HINT if pays else Severity.PROBLEM
-    # Where advice on K can be given, it knows better than the form of the decline.
+    # Advice on K rests on more than the decline over positions.
     advised = advice.action is not Action.INSUFFICIENT_DATA
     met = {c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met}
     positions = measures.position_acceptance_ratio
@@ -308,7 +308,7 @@ def _of_acceptance(
                 "by the last of them. The lengths for smaller K stay exact.",
             )
         )
-    # Little of the whole can then be gained, whatever the acceptance.
+    # Low coverage limits the gain, whatever the acceptance.
     if covered is not None and covered < thresholds.low_coverage_ratio:
         found.append(
             Finding(

@@ -1,15 +1,15 @@
 """Advice hysteresis: when the advised K changes.
 
-While the first window fills, the advised K is chosen anew from every sample. After that, noise must not move
-it and a real change must:
+While the first window fills, every sample chooses the advised K anew. After that, only a real change of
+acceptance or load may change it, not noise:
 
-* A window that argues for another K only makes a change pending.
-* Drafts counted from then on are a fresh sample, which was not picked for its outcome. It grows until it
-  clears the pending change, or shows it with a certainty that days of noise do not reach.
-* A window that contradicts the advised K beyond doubt overrules it at once: a loss where it drafts, or a gain
-  where it does not.
+* A window in which another K is better makes a change pending.
+* The drafts from then on are a new sample, independent of the one that raised the question. It grows until it
+  clears the pending change, or confirms it at `CERTAIN` standard deviations.
+* A window that contradicts the advised K at `BEYOND_DOUBT` standard deviations replaces it at once: a loss
+  although it drafts, or a gain although it does not.
 
-A large change shows within one window. A small one takes as long as certainty takes.
+A large change is confirmed within one window. A small one takes longer.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 #: Standard deviations (90 %) that a first advice needs over the present K; below, nothing is pending.
 LIKELY = 1.28
-#: Standard deviations that a change of mind needs. A window has a new sample every few minutes, for months.
+#: Standard deviations that a change needs. Windows are tested every few minutes, for months.
 CERTAIN = 4.0
 #: Standard deviations at which a single window overrules the advised K.
 BEYOND_DOUBT = 5.0
 
 #: A smaller K saves work as well, so from two tokens fewer on a part of the gain suffices.
 _SHORTER = 0.25
-#: A K that was never drafted must promise more.
+#: A K beyond the present one is extrapolated, so it must gain more.
 _FARTHER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class AdvisedK:
-    """What is advised: a K, 0 for none, and whether to look for another method."""
+    """The advised K, 0 for no speculation, and whether to try another method."""
 
     k: int
     switch: bool = False
@@ -49,7 +49,7 @@ class AdvisedK:
 
 @dataclass(frozen=True, slots=True)
 class PendingChange:
-    """When the data began to argue for another K, in seconds, and the counters of that moment."""
+    """When another K was first better, in seconds, and the counters at that time."""
 
     time: float
     drafts: float
@@ -58,7 +58,7 @@ class PendingChange:
 
 @dataclass(frozen=True, slots=True)
 class HysteresisState:
-    """The K advised now, and the change that may follow."""
+    """The advised K, and the pending change, if any."""
 
     advised: AdvisedK
     pending: PendingChange | None = None
@@ -66,16 +66,16 @@ class HysteresisState:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the advised K is chosen from.
+    """The data that the advised K is chosen from.
 
     Attributes:
         survival: at index i, the share of the window's drafts in which position i was accepted.
         drafts: drafts in the window.
         counters: cumulative counters at its end.
         cost: from a K to the time of its step, in plain steps, at the present load.
-        settled: whether the window is full; until then K is chosen anew each time.
-        varying: whether drafts are shorter than K, so that nothing is known of any other K.
-        thresholds: for gains, and what the method usually reaches.
+        settled: whether the window is full; until then each sample chooses K anew.
+        varying: whether drafts are shorter than K, so that other K cannot be compared.
+        thresholds: for the minimum gain and the usual acceptance length of the method.
     """
 
     survival: tuple[float, ...]
@@ -87,11 +87,11 @@ class Evidence:
     thresholds: Thresholds
 
     def in_window(self, sureness: float) -> Choice:
-        """Return what every K gives in the window."""
+        """Return the speedup of every K, from the window."""
         return self._choose(self.survival, self.drafts, sureness)
 
     def since(self, pending: PendingChange, sureness: float) -> Choice | None:
-        """Return what every K gives since a change is pending, ``None`` while drafts are too few."""
+        """Return the speedup of every K, from the drafts since `pending`; ``None`` while they are too few."""
         drafts = (self.counters.drafts or 0.0) - pending.drafts
         now = self.counters.accepted_tokens_per_position
         if drafts < self.thresholds.advice_minimum_drafts or len(now) != len(pending.accepted):
@@ -109,10 +109,10 @@ def apply_hysteresis(
     """Return the advised K after another sample.
 
     Args:
-        evidence: what it is chosen from.
-        state: what stood before in this life and with this K, if anything did.
+        evidence: the data.
+        state: the state after the previous sample of the same life and K, ``None`` for the first.
         time: now, in seconds.
-        hold: the shortest time a change must be pending before it is made, in seconds.
+        hold: seconds for which a change must have been pending before it is made.
     """
     present = AdvisedK(len(evidence.survival))
     held = state.advised if state else present
@@ -139,13 +139,13 @@ def apply_hysteresis(
 
 
 def _overruled(evidence: Evidence, likely: Choice, held: AdvisedK) -> bool:
-    """Tell whether the window leaves no doubt that the advised K loses, or that drafting pays after all.
+    """Return whether the window shows beyond doubt that the advised K loses, or that drafting pays.
 
-    Payoff says the same of the same window, and advice must not contradict it for long.
+    The payoff verdict rests on the same window, and advice must not contradict it for long.
     """
     harmful, drafted = evidence.thresholds.harmful_speedup, slice(1, likely.drafted + 1)
     if held.k and likely.option(held.k).speedup >= harmful:
-        return False  # as nearly always, and far cheaper than to ask for certainty
+        return False  # the usual case, and much cheaper than the interval below
     if not held.k and max(option.speedup for option in likely.options[drafted]) <= 1:
         return False
     choice = evidence.in_window(BEYOND_DOUBT)
@@ -155,11 +155,11 @@ def _overruled(evidence: Evidence, likely: Choice, held: AdvisedK) -> bool:
 
 
 def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
-    """Return what the data argue for, with what is held having the benefit of the doubt."""
+    """Return the best K by the data; `held` unless another one is sure to be better."""
     wanted: tuple[int, ...]
     if evidence.varying:
-        # Of the other K too little is known, but K = 0 needs no data. A K that was advised while more was
-        # known stands.
+        # Other K cannot be compared, but K = 0 needs no data. A K that was advised before drafts varied
+        # stays advised.
         wanted = (0,) if held.k else (0, choice.drafted)
     else:
         wanted = (choice.best.num_speculative_tokens, choice.best_drafting.num_speculative_tokens)
@@ -179,7 +179,7 @@ def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
 
 
 def _misfit(choice: Choice, k: int, held: AdvisedK, evidence: Evidence) -> bool:
-    """Tell whether the method stays below what it usually reaches, and gains little, even at its best."""
+    """Return whether the method stays below its usual length and gains little even at its best K."""
     usual = evidence.thresholds.usual_mean_acceptance_length
     # A draft of one token emits two at most, whatever the method.
     if usual <= 1 or k == 0 or choice.drafted < 2:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the exporter says of one engine.
+    """The judgement of one engine.
 
     Attributes:
-        activity: what the engine does about speculation.
-        quality: how good its acceptance is; without a level unless the engine is active.
-        payoff: whether speculation pays; without a verdict unless the engine is active.
-        advice: which K it should have, and why.
-        findings: what is wrong and what to do about it, the gravest first.
+        activity: whether the engine speculates.
+        quality: the level of its acceptance; none unless the engine is active.
+        payoff: whether speculation pays; no verdict unless the engine is active.
+        advice: the advised K, and why.
+        findings: problems and hints, with what to do; problems first.
     """
 
     activity: Activity
@@ -38,13 +38,13 @@ class Judgement:
 def judge(
     case: Case, advice: CurrentAdvice, time: float, window_seconds: float
 ) -> tuple[Judgement, CurrentAdvice]:
-    """Return the judgement, and the advice in force to hand in next time.
+    """Return the judgement, and the advice in force for the next call.
 
     Args:
         case: the engine at the newest sample.
         advice: the advice in force before it.
         time: of the sample, in seconds.
-        window_seconds: length of the judged window; another K must have been better for so long.
+        window_seconds: length of the judged window; another K must have been better for that long.
     """
     quality, payoff, measures = Quality(), Payoff(), case.measures
     if case.activity.state is ActivityState.ACTIVE and measures is not None:

@@ -1,8 +1,9 @@
 """Payoff: is speculation worth it right now?
 
-The speedup of all that the engine generates decides: harmful below 1.0, marginal up to 1.2, beneficial above.
-A measured one, against a baseline at the same load, beats an estimated one, which hangs on a cost profile and
-speaks of drafts alone: what was decoded plainly beside them gains nothing.
+The speedup of all generated tokens decides: harmful below 1.0, marginal up to 1.2, beneficial above. A
+speedup measured against a baseline at the same load takes precedence over an estimate by the cost profile.
+The estimate is of tokens from drafts, so it is weighted with the share of tokens that come from drafts
+(coverage).
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from ..measures.measures import Measures
 
 
-#: Below this share of tokens out of drafts, the whole gains less than they do by more than rounding.
+#: Below this coverage, the speedup of all tokens differs visibly from that of tokens from drafts.
 _WHOLE = 0.98
 
 
 class PayoffVerdict(StrEnum):
-    """What speculation does to the speed."""
+    """The effect of speculation on speed."""
 
     HARMFUL = "harmful"
     MARGINAL = "marginal"
@@ -46,7 +47,7 @@ class Payoff:
         verdict: ``None`` unless the engine is active and its speedup is known.
         speedup: the speedup that decided: of all tokens, with and without drafts.
         basis: where it comes from.
-        reasons: how it comes about, in words.
+        reasons: how the speedup was found, in words.
     """
 
     verdict: PayoffVerdict | None = None
@@ -58,13 +59,13 @@ class Payoff:
 def judge_payoff(
     measures: Measures, profile: CostProfile, thresholds: Thresholds, unmeasured: str = ""
 ) -> Payoff:
-    """Judge what speculation gains within a window that holds enough drafts.
+    """Judge whether speculation pays within a window with enough drafts.
 
     Args:
-        measures: the window to judge, with its estimate and what was measured.
+        measures: the window to judge, with its estimated and measured speedup.
         profile: the cost profile of the estimate.
-        thresholds: where harm ends and benefit begins.
-        unmeasured: why nothing was measured although there is a baseline.
+        thresholds: for the limits between the verdicts.
+        unmeasured: why there is no measured speedup although there is a baseline.
     """
     estimate, measured, covered = measures.estimate, measures.measured, measures.coverage_ratio
     reasons = []
@@ -126,9 +127,8 @@ class Rule:
     """One rule, applied.
 
     Attributes:
-        name: which rule.
-        says: `raise_k`, `lower_k`, `disable`, `measure` (under real load first), or empty for nothing.
-        text: with the numbers, in words.
+        name: which rule. says: `raise_k`, `lower_k`, `disable`, `measure` (under real load first), or empty
+        if it does not apply. text: with the numbers, in words.
     """
 
     name: str
@@ -137,7 +137,10 @@ class Rule:
 
 
 def apply_rules(measures: Measures, profile: CostProfile, thresholds: Thresholds) -> tuple[Rule, ...]:
-    """Return what the rules say of a window. Rules on deep positions are left out where drafts vary."""
+    """Return the published rules applied to a window.
+
+    If drafts vary, rules on deep positions are left out.
+    """
     rules = []
     positions = measures.position_acceptance_ratio
     if positions and not measures.drafts_vary:

@@ -3,9 +3,9 @@
 Every level has criteria. The level is `poor` if any poor criterion holds; else `optimal` if all optimal
 ones hold; else `healthy` if all healthy ones hold; else `fair`.
 
-A criterion is left out, and says so, where its measure cannot be trusted: the decline over positions and
-the last position are understated when drafts are shorter than K, because the ratios divide by all drafts.
-An understated value that passes all the same is believed.
+A criterion whose measure is understated is not judged, with a note: the decline over positions and the last
+position are understated if drafts are shorter than K, because the ratios divide by all drafts. An understated
+value that passes still counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Criterion:
     """One line of the rubric, applied.
 
     Attributes:
-        level: the level that it argues for.
+        level: the level that it belongs to.
         measure: what is compared.
         value: the measured value, ``None`` where there is none.
         comparison: ``<``, ``<=``, ``>`` or ``>=``.
@@ -62,7 +62,7 @@ class Criterion:
         return f"{words} {self._shown()}, {self.level} needs {self.comparison} {self.threshold:g}"
 
     def _shown(self) -> str:
-        """Return the value with as many digits as it takes to tell it from the threshold."""
+        """Return the value with enough digits to differ from the threshold."""
         value = self.value or 0.0
         compare = _COMPARE[self.comparison]
         digits = (n for n in range(2, 9) if compare(float(f"{value:.{n}f}"), self.threshold) is self.met)
@@ -71,11 +71,11 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How an engine's acceptance is judged.
+    """The level of an engine's acceptance.
 
     Attributes:
         level: ``None`` unless the engine is active.
-        reasons: what decided the level, in words.
+        reasons: the criteria that decided the level, in words.
         criteria: the whole rubric, applied.
     """
 
@@ -91,7 +91,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 
-#: Without these nothing good can be said.
+#: Measures that must be known for `healthy` and `optimal`.
 _NEEDED = frozenset({"mean_acceptance_length", "acceptance_ratio"})
 
 
@@ -100,7 +100,7 @@ def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Th
 
     Args:
         measures: the window to judge.
-        others: further windows of the same engine, to see whether acceptance is steady.
+        others: the other windows of the same engine, to check whether acceptance is steady.
         thresholds: the rubric's numbers.
     """
     criteria = tuple(_criteria(measures, others, thresholds))
@@ -109,7 +109,7 @@ def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Th
         return Quality(None, ("neither acceptance length nor ratio is known",), criteria)
 
     def holds(level: QualityLevel) -> bool:
-        """Tell whether all criteria of a level hold; length and ratio must be known, others may not be."""
+        """Return whether all criteria of a level hold; of the measures, length and ratio must be known."""
         return all(
             c.met or (c.met is None and c.measure not in _NEEDED) for c in criteria if c.level is level
         )
@@ -126,7 +126,7 @@ def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Th
 
 
 def _reasons(level: QualityLevel, criteria: tuple[Criterion, ...]) -> tuple[str, ...]:
-    """Say what decided the level: the criteria that hold, or those that a fair engine misses."""
+    """Return the criteria that decided the level; for `fair`, the criteria of `healthy` that fail."""
     if level is QualityLevel.FAIR:
         decisive = [c for c in criteria if c.level is QualityLevel.HEALTHY and c.met is not True]
     elif level is QualityLevel.POOR:
@@ -191,9 +191,9 @@ def _apply(
 
 
 def _deviation(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> float | None:
-    """Return how far the acceptance length of another window lies from this one at the most.
+    """Return the largest difference of the acceptance length between this window and another.
 
-    Windows that hold the very same samples, as all do shortly after the start, tell nothing.
+    Windows with the same samples, as shortly after the start, are left out.
     """
     here = measures.mean_acceptance_length
     lengths = [

@@ -1,4 +1,4 @@
-"""Assessment: from what is remembered of an engine to what is published of it."""
+"""The pipeline: from the state and the newest reading of an engine to its published result."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from ..measures.measures import DraftShape
 
 
-#: A window that holds this share of its length is called by its name.
+#: A window filled to this share counts as full.
 _FULL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What is known of a server at one poll.
+    """A server at one poll.
 
     Attributes:
-        reading: its whole answer.
-        version: what it says on ``/version``, empty where it does not.
-        shapes: how long the drafts of each model are, from records of single requests.
+        reading: its metrics.
+        version: from ``/version``, empty if not known.
+        shapes: draft lengths by model, from records of single requests.
     """
 
     reading: Reading
@@ -46,7 +46,7 @@ class Server:
     shapes: Mapping[str, DraftShape] = field(default_factory=dict)
 
     def mismatch(self, model_name: str, settings: Settings) -> str:
-        """Say why the baseline cannot be compared with this model, empty where it can."""
+        """Return why the baseline does not fit this model, empty if it does."""
         baseline = settings.baseline
         return baseline.why_not(model_name, self.version) if baseline else ""
 
@@ -61,11 +61,11 @@ def assess(
     """Return the state with the advice in force, and the result.
 
     Args:
-        engine: the newest answer on the engine.
-        state: what is remembered of it, that answer included.
-        time: of that answer, in seconds.
-        settings: what the pipeline needs to know.
-        server: what is known of the server.
+        engine: the newest reading of the engine.
+        state: its state, that reading included.
+        time: of the reading, in seconds.
+        settings: settings of the pipeline.
+        server: the server at this poll.
     """
     spec, reading = settings.speculation, server.reading
     profile = deployed(settings.profile, settings.size_ratio, spec.draft_model, engine.key.model_name)
@@ -139,7 +139,7 @@ def assess(
 
 
 def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Settings) -> Measures:
-    """Return everything derived from a window, what speculation gains in it included."""
+    """Return everything derived from a window, its speedup included."""
     measures = derive(window.name, delta)
     gain = estimate(
         measures.mean_acceptance_length,
@@ -157,7 +157,7 @@ def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Sett
 
 
 def _why_unmeasured(measures: Measures, settings: Settings) -> str:
-    """Say why a window has no measured speedup although there is a baseline; empty without a baseline."""
+    """Return why a window has no measured speedup although there is a baseline; empty without a baseline."""
     if settings.baseline is None or measures.measured.speedup is not None:
         return ""
     nothing = settings.baseline.why_nothing(measures.batch_size) if measures.batch_size else ""
@@ -166,7 +166,7 @@ def _why_unmeasured(measures: Measures, settings: Settings) -> str:
 
 
 def _returns(measures: Measures, memory_ratio: float) -> Return:
-    """Return the return on speculation; what was measured tells the cost of a step better than a profile."""
+    """Return the return on speculation; a measured speedup takes precedence over the estimate."""
     whole = measures.measured.speedup
     speedup = (of_drafts(whole, measures.coverage_ratio) if whole else None) or measures.estimate.speedup
     length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
@@ -207,7 +207,7 @@ def _activity(
 
 
 def _period(window: Window, delta: Delta | None) -> str:
-    """Return the time that a reason speaks of: the window, or what it holds so far."""
+    """Return the period to name in a reason: the window, or its filled part."""
     if delta is None or delta.span >= _FULL * window.seconds:
         return window.name
     return format_duration(max(1, round(delta.span)))
@@ -226,8 +226,8 @@ def observe(
 ) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
     """Return the states and results of every engine in `reading`, taken at `time` seconds.
 
-    `shapes` tells how long the drafts of each model are, where records of single requests do.
-    An engine that the server no longer shows is forgotten, so label values that come and go cost nothing.
+    `shapes` has draft lengths by model, from records of single requests. The state of an engine that is no
+    longer in the reading is dropped, so memory is bounded.
     """
     keep = settings.windows[-1].seconds + settings.slack
     server = Server(reading, upstream_version, shapes or {})
@@ -244,5 +244,5 @@ def observe(
 
 
 def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, EngineState]:
-    """Return the states of a server that was gone: no window will reach across that."""
+    """Return the states after a failed poll: no window spans the interruption."""
     return {key: state.interrupt() for key, state in states.items()}

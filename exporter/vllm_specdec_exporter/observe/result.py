@@ -1,8 +1,7 @@
-"""Results: what the exporter knows after a poll. Immutable; every publisher reads these and nothing else.
+"""Results of a poll. Immutable, and the only input of every publisher.
 
-The same types leave the process as JSON from `/api/v1/snapshot` and come back from
-`vllm_specdec_exporter.get_metrics()`. ``None`` and empty tuples stand for what does not exist or cannot be
-known; the JSON has ``null`` and empty lists for them.
+`/api/v1/snapshot` returns them as JSON, and `vllm_specdec_exporter.get_metrics()` decodes that. ``None`` and
+empty tuples (JSON: ``null`` and empty lists) mean: does not exist or is not known.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..judgement.findings import Finding
 from ..judgement.payoff import Payoff
 from ..judgement.quality import Quality
 
-# These stand in annotations that are read at run time, to decode and to describe the JSON.
+# Imported at run time: annotations are read to decode and document the JSON.
 from ..measures.measures import Distribution, Measures
 from ..requests.result import RequestsResult
 

@@ -1,4 +1,4 @@
-"""Settings: what the pipeline needs to know."""
+"""Settings of the pipeline, and the state of each engine between polls."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the pipeline needs to know.
+    """Settings of the pipeline.
 
     Attributes:
         windows: the windows to publish, from the shortest to the longest.
-        judged: the one of them that judgement looks at.
-        slack: seconds by which a window's oldest sample may be too old: half a poll interval.
-        thresholds: the numbers that judge.
-        speculation: what the operator says of the server.
-        profile: what steps cost.
-        size_ratio: size of the draft model over the target's, where the operator says so.
-        memory_ratio: memory of the draft model over that of the GPUs, where the operator says so.
-        baseline: how fast the server is without speculation, where that was recorded.
-        latencies: whether to read what requests took; a baseline needs it.
+        judged: the window that is judged.
+        slack: seconds by which the oldest sample may lie before the window: half a poll interval.
+        thresholds: the thresholds in force.
+        speculation: the server's ``--speculative-config``, if given.
+        profile: the cost of steps.
+        size_ratio: size of the draft model over the target's, if given.
+        memory_ratio: memory of the draft model over that of the GPUs, if given.
+        baseline: the recorded speed without speculation, if given.
+        latencies: whether to read latency histograms; a baseline needs them.
     """
 
     windows: tuple[Window, ...] = DEFAULT_WINDOWS
@@ -54,14 +54,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What is remembered of one engine.
+    """The state of one engine between polls.
 
     Attributes:
         history: the samples of the present life.
-        inconsistent_samples: how many samples contradicted themselves or the one before.
+        inconsistent_samples: number of inconsistent samples so far.
         distribution: accepted tokens per draft in this life.
-        latest_defects: what was inconsistent in the newest sample.
-        current_advice: the advice that stands.
+        latest_defects: inconsistencies of the newest sample.
+        current_advice: the advice in force.
     """
 
     history: History = History()
@@ -76,10 +76,10 @@ class EngineState:
         """Return the state after `sample`.
 
         Args:
-            sample: what was read.
-            keep: how many seconds the history must reach back.
-            found: the defects that its reading showed.
-            baseline: what to compare finished requests with.
+            sample: the newest sample.
+            keep: length of the history, in seconds.
+            found: defects of its reading.
+            baseline: baseline for finished requests.
         """
         before = self.history.newest
         if baseline is not None:
@@ -100,12 +100,12 @@ class EngineState:
         )
 
     def interrupt(self) -> EngineState:
-        """Return the state after the server was gone: no window will reach across that."""
+        """Return the state after a failed poll: no window spans the interruption."""
         return replace(self, history=self.history.interrupt())
 
 
 def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sample:
-    """Return `sample` with what finished since the one before beside the baseline."""
+    """Return `sample` with the comparison of finished requests with the baseline."""
     match = (previous.match if previous else None) or Match(baseline=baseline)
     load = running_between(previous, sample) if previous else None
     if previous is not None and load is not None and _generated(previous, sample):
@@ -115,6 +115,6 @@ def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sam
 
 
 def _generated(previous: Sample, sample: Sample) -> bool:
-    """Tell whether anything was generated between two samples: idle time has no throughput to compare."""
+    """Return whether tokens were generated between two samples: idle time has no throughput to compare."""
     before, after = previous.counters.generation_tokens, sample.counters.generation_tokens
     return before is None or after is None or after != before
