@@ -1,4 +1,4 @@
-"""The library for other programs: the snapshot of an exporter, and a reporter of requests that they see.
+"""The library for other programs: the snapshot of an exporter, and a reporter of requests.
 
 ::
 

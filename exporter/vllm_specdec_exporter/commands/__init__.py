@@ -1,1 +1,1 @@
-"""The other commands, one module or package each. They may use everything."""
+"""The other commands, one module or package each. They may import everything."""

@@ -1,4 +1,4 @@
-"""Inference engines: one file per dialect of their metrics, and the normal form that all are read into.
+"""Inference engines: one file per dialect of their metrics, and their normal form.
 
 To add a dialect, add a file that defines ``DIALECT``.
 """

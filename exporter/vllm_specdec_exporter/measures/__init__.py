@@ -1,1 +1,1 @@
-"""Measures: what an engine did within a window, from its counters."""
+"""Measures: windows, ratios and distributions of an engine, from its counters."""

@@ -1,4 +1,4 @@
-"""Per-request acceptance: what one request drafted, had accepted and waited for, and who gains by it.
+"""Single requests: drafts, acceptance and latency by request, type, temperature and tenant.
 
 vLLM's `/metrics` adds all requests up, and an average hides a losing minority. Since 0.29 vLLM can put a
 record of speculation into each answer (``--per-request-spec-decode-metrics``). One walk from there::
