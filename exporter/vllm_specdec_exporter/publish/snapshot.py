@@ -1,7 +1,7 @@
-"""The snapshot: the latest result as JSON, filtered, and back again.
+"""The snapshot: the latest result as JSON, its filter, its decoder and its JSON schema.
 
-The JSON has the shape of `result.ExporterResult`. ``null`` stands for what does not exist or cannot be
-known; what a filter leaves out is not there at all.
+The JSON has the structure of `observe.result.ExporterResult`. ``null`` marks a value that does not exist or
+is unknown; filtered fields are absent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from ..requests.result import RequestsResult
 
-#: Keys that tell what an object is; no filter leaves them out.
+#: Keys that identify an object or say whether there is data. No filter removes them.
 _IDENTITY = frozenset(
     {"version", "timestamp_seconds", "targets", "target", "up", "failure", "engines"}
     | {"model_name", "engine", "windows", "window"}
 )
 
-#: What is known of single requests: the lists in it, what they hold, and what metrics hang on these.
-_OF_REQUESTS: dict[str, tuple[type[GroupResult | TenantResult | ModelRequests], tuple[Scope, ...]]] = {
+#: Lists in `requests`: the type of their items, and the scopes of the metrics that these carry.
+_REQUEST_LISTS: dict[str, tuple[type[GroupResult | TenantResult | ModelRequests], tuple[Scope, ...]]] = {
     "groups": (GroupResult, (Scope.GROUP,)),
     "tenants": (TenantResult, (Scope.TENANT,)),
     "models": (ModelRequests, (Scope.MODEL, Scope.RECENT)),
@@ -39,15 +39,14 @@ _OF_REQUESTS: dict[str, tuple[type[GroupResult | TenantResult | ModelRequests], 
 
 
 class FilterError(ValueError):
-    """A filter that cannot be applied. The message says what is allowed."""
+    """A filter that cannot be applied. The message lists the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What to keep of a snapshot; an empty value keeps everything.
+    """The parts of a snapshot to keep; an empty value keeps everything.
 
-    What is known of single requests belongs to a model, and to a window of its own: `engine` and `window`
-    leave it as it is.
+    `engine` and `window` do not apply to single requests, which belong to a model and have their own window.
 
     Attributes:
         model_name: engines and requests with this label.
@@ -63,11 +62,11 @@ class Filter:
 
 
 def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Filter:
-    """Return the filter that a query string asks for; ``metric`` may be repeated or hold commas.
+    """Return the filter of a query string. ``metric`` may be repeated or hold a list with commas.
 
     Args:
         query: names and values.
-        windows: the names of the windows in force.
+        windows: names of the configured windows.
 
     Raises:
         FilterError: an unknown parameter, window or metric, or a parameter given twice.
@@ -102,13 +101,12 @@ def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
     wanted = wanted or Filter()
     document = msgspec.to_builtins(_select(result, wanted))
     if wanted.metrics:
-        chosen = [row for row in METRICS if row.name in wanted.metrics]
-        document = _thin(document, chosen)
+        document = _keep_metrics(document, [row for row in METRICS if row.name in wanted.metrics])
     return msgspec.json.encode(document)
 
 
 def decode(body: bytes) -> ExporterResult:
-    """Return the result that `encode` wrote; what was filtered out has its default.
+    """Return the result that `encode` wrote; filtered fields have their defaults.
 
     Raises:
         ValueError: not a snapshot.
@@ -117,10 +115,10 @@ def decode(body: bytes) -> ExporterResult:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a snapshot, with the descriptions that the types' docstrings give."""
+    """Return the JSON schema of a snapshot, with descriptions from the docstrings of the types."""
     document = msgspec.json.schema(ExporterResult)
     for name, definition in document["$defs"].items():
-        described = _attributes(definition.get("description", ""))
+        described = attribute_docs(definition.get("description", ""))
         definition["description"] = definition.get("description", name).split("\n", 1)[0]
         for field, value in definition.get("properties", {}).items():
             if field in described:
@@ -130,32 +128,37 @@ def schema() -> dict[str, Any]:
         "title": "Snapshot of vllm-specdec-exporter",
         **document,
     }
-    return cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(document)))  # as JSON has it
+    return cast("dict[str, Any]", msgspec.json.decode(msgspec.json.encode(document)))  # tuples as lists
+
+
+_ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
+
+
+def attribute_docs(docstring: str) -> dict[str, str]:
+    """Return the texts of the ``Attributes:`` section of a docstring, by attribute."""
+    _, _, section = cleandoc(docstring).partition("Attributes:\n")
+    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(section)}
 
 
 def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:
-    """Drop the engines and windows that the filter does not want."""
+    """Return the result with the selected engines, windows and models only."""
     if not (wanted.model_name or wanted.engine or wanted.window):
         return result
     targets = []
     for target in result.targets:
         engines = [
-            replace(
-                engine,
-                windows=tuple(m for m in engine.windows if wanted.window in ("", m.window)),
-            )
+            replace(engine, windows=tuple(w for w in engine.windows if wanted.window in ("", w.window)))
             for engine in target.engines
             if wanted.model_name in ("", engine.model_name) and wanted.engine in ("", engine.engine)
         ]
         targets.append(replace(target, engines=tuple(engines)))
     requests = result.requests
     if requests is not None and wanted.model_name:
-        requests = _of_model(requests, wanted.model_name)
+        requests = _requests_of(requests, wanted.model_name)
     return replace(result, targets=tuple(targets), requests=requests)
 
 
-def _of_model(requests: RequestsResult, model: str) -> RequestsResult:
-    """Drop what is known of the requests of other models."""
+def _requests_of(requests: RequestsResult, model: str) -> RequestsResult:
     return replace(
         requests,
         groups=tuple(group for group in requests.groups if group.model_name == model),
@@ -164,8 +167,8 @@ def _of_model(requests: RequestsResult, model: str) -> RequestsResult:
     )
 
 
-def _thin(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
-    """Keep identities and the fields behind the chosen metrics."""
+def _keep_metrics(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
+    """Return the identities and the fields of the chosen metrics."""
 
     def keep(
         thing: Mapping[str, Any], *scopes: Scope, identity: Collection[str] = _IDENTITY
@@ -176,7 +179,7 @@ def _thin(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
                 _copy(thing, kept, row.field.split("."))
         return kept
 
-    def wants(*scopes: Scope) -> bool:
+    def has_any(*scopes: Scope) -> bool:
         return any(row.scope in scopes for row in chosen)
 
     result = keep(document, Scope.EXPORTER)
@@ -185,38 +188,28 @@ def _thin(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
         target["engines"] = [keep(engine, Scope.ENGINE) for engine in target["engines"]]
         for engine in target["engines"]:
             windows = [keep(window, Scope.WINDOW) for window in engine["windows"]]
-            engine["windows"] = windows if wants(Scope.WINDOW) else []
+            engine["windows"] = windows if has_any(Scope.WINDOW) else []
     requests = document["requests"]
-    scopes = [Scope.REQUESTS, *(scope for _, own in _OF_REQUESTS.values() for scope in own)]
-    if requests is not None and wants(*scopes):
+    scopes = [Scope.REQUESTS, *(scope for _, own in _REQUEST_LISTS.values() for scope in own)]
+    if requests is not None and has_any(*scopes):
         result["requests"] = keep(requests, Scope.REQUESTS)
-        for name, (kind, own) in _OF_REQUESTS.items():
-            if wants(*own):
-                result["requests"][name] = [
-                    keep(thing, *own, identity=_required(kind)) for thing in requests[name]
-                ]
+        for name, (kind, own) in _REQUEST_LISTS.items():
+            if has_any(*own):
+                required = _required(kind)
+                result["requests"][name] = [keep(thing, *own, identity=required) for thing in requests[name]]
     return result
 
 
 def _required(kind: type[GroupResult | TenantResult | ModelRequests]) -> frozenset[str]:
-    """Return the fields that an object of this kind cannot be without; its identity is among them."""
+    """Return the fields of a type that have no default. The identity is among them."""
     return frozenset(
         item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
     )
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], path: list[str]) -> None:
-    # The reason belongs to a state, and the criteria to a level: the object is kept whole.
+    # A judgement is kept whole: a state with its reason, a level with its criteria.
     if len(path) == 1 or path[0] in ("activity", "quality", "payoff", "advice"):
         target[path[0]] = source[path[0]]
     else:
         target.setdefault(path[0], {})[path[1]] = source[path[0]][path[1]]
-
-
-_ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n {8,}.*)*)", re.MULTILINE)
-
-
-def _attributes(docstring: str) -> dict[str, str]:
-    """Return what the ``Attributes:`` section of a docstring says of each attribute."""
-    _, _, section = cleandoc(docstring).partition("Attributes:\n")
-    return {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(section)}

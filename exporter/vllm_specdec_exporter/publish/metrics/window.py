@@ -1,4 +1,4 @@
-"""What is derived over a window: ratios and rates, and what speculation gains."""
+"""Rows of a window of an engine: ratios and rates, speedup and return."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from .metric import (
     DRAFTS,
     GENERATED,
     PER_POSITION,
+    POSITION,
     RUNNING,
     TPOT,
+    Breakdown,
     Metric,
     Scope,
     each,
@@ -29,7 +31,7 @@ _window = row_of(Scope.WINDOW)
 
 
 def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
-    # Not "quantile", which belongs to summaries: promtool refuses it elsewhere.
+    # Not "quantile": promtool rejects that label outside summaries.
     return [((item.latency, f"{100 * item.quantile:g}"), item.ratio) for item in ratios]
 
 
@@ -48,8 +50,7 @@ DERIVED: tuple[Metric, ...] = (
         "position count against it.",
         PER_POSITION,
         DRAFTS,
-        expand=each,
-        labels=("position",),
+        by=POSITION,
     ),
     _window(
         "position_conditional_acceptance_ratio",
@@ -57,8 +58,7 @@ DERIVED: tuple[Metric, ...] = (
         "for position 0, of all drafts.",
         PER_POSITION,
         DRAFTS,
-        expand=each,
-        labels=("position",),
+        by=POSITION,
     ),
     _window(
         "expected_tokens_per_step",
@@ -72,8 +72,7 @@ DERIVED: tuple[Metric, ...] = (
         "1 + the sum of the first K position acceptance ratios.",
         PER_POSITION,
         DRAFTS,
-        expand=partial(each, first=1),
-        labels=("num_speculative_tokens",),
+        by=Breakdown(("num_speculative_tokens",), partial(each, first=1)),
     ),
     _window(
         "mean_draft_length",
@@ -122,7 +121,6 @@ DERIVED: tuple[Metric, ...] = (
         "Time between the first and the last sample of the window.",
         field="span_seconds",
     ),
-    # What it gains: by the cost profile, and against a baseline.
     _window(
         "estimated_speedup",
         "Estimated speed over that without speculation: mean acceptance length / cost of a step under the "
@@ -176,8 +174,7 @@ DERIVED: tuple[Metric, ...] = (
         "vllm:time_to_first_token_seconds",
         "vllm:e2e_request_latency_seconds",
         field="measured.latency_ratios",
-        expand=_latency_ratios,
-        labels=("latency", "percentile"),
+        by=Breakdown(("latency", "percentile"), _latency_ratios),
     ),
     _window(
         "return_on_speculation_ratio",
