@@ -1,4 +1,4 @@
-"""Wording: advice in plain words, for whoever reads it, in the terminal and on the status page. Pure."""
+"""Texts that the terminal reports and the status page share, and the layout of terminal text. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ..judgement.advice import Advice
     from ..observe.result import EngineResult
 
-#: What to know of JSON that is not the operator's own with another K.
+#: Shown with a configuration that lacks the method, because the exporter was not given it.
 ONLY_CHANGES = (
     "Only what changes is in it: add it to the server's own JSON. With --spec.config, the whole is shown."
 )
-#: What a rule of thumb says, in words.
+#: Results of the rules of thumb in words.
 SAYS = {
     RAISE_K: "raise K",
     LOWER_K: "lower K",
@@ -28,9 +28,19 @@ SAYS = {
     NOTHING: "nothing to do",
 }
 
+#: Terminal colours and emphasis: parameters of the escape sequence.
+BOLD, RED, YELLOW, GREEN = "1", "31", "33", "32"
+#: Formats of numbers in terminal reports.
+PERCENT, WHOLE_PERCENT, LENGTH, TIMES = "{:.1%}", "{:.0%}", "{:.2f}", "{:.2f}x"
+DASH = "–"
+WIDTH = 100
+
+_PASTE = re.compile(r"--speculative-config '.*'")
+_GLUE = "\0"  # replaces spaces at which a line must not be broken
+
 
 def printable(text: str) -> str:
-    """Return text that came from outside without what would steer a terminal, or break a line."""
+    """Return text with unprintable characters replaced: they could control a terminal or break a line."""
     return (
         text
         if text.isprintable()
@@ -38,7 +48,7 @@ def printable(text: str) -> str:
     )
 
 
-def wrap(text: str, indent: str, hang: int, width: int = 100) -> list[str]:
+def wrap(text: str, indent: str, hang: int, width: int = WIDTH) -> list[str]:
     """Return text as lines of a terminal: the first indented by `indent`, the others by `hang` blanks."""
     return textwrap.wrap(
         text,
@@ -50,8 +60,25 @@ def wrap(text: str, indent: str, hang: int, width: int = 100) -> list[str]:
     )
 
 
+def paragraph(text: str, hang: int, indent: str = "") -> list[str]:
+    """Return text from outside as lines of a terminal, as `wrap` does. A flag to paste stays in one line.
+
+    Args:
+        text: the text; unprintable characters are replaced.
+        hang: blanks before all lines but the first.
+        indent: before the first line, by default as for the others.
+    """
+    glued = _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), printable(text))
+    return [line.replace(_GLUE, " ") for line in wrap(glued, indent or " " * hang, hang)]
+
+
+def shown(value: float | None, form: str) -> str:
+    """Return a formatted value, or a dash without one."""
+    return DASH if value is None else form.format(value)
+
+
 def action_words(advice: Advice) -> str:
-    """Return what is advised, in plain words: `lower K to 2`."""
+    """Return the advised action in words: `lower K to 2`."""
     k = advice.num_speculative_tokens
     return {
         Action.KEEP: f"keep K={k}",
@@ -64,7 +91,7 @@ def action_words(advice: Advice) -> str:
 
 
 def reason_words(advice: Advice) -> str:
-    """Return why, without saying once more that there is no advice."""
+    """Return the reason of the advice, without the words "no advice"."""
     return re.sub(r"^no advice( on K)?: ", "", advice.reason)
 
 
@@ -74,7 +101,7 @@ def to_paste(config: str) -> str:
 
 
 def seen_words(advice: Advice) -> str:
-    """Say at which batch sizes the schedule rests on what was seen; empty where none was."""
+    """Return the batch sizes with measurements behind the advised schedule, empty if there are none."""
     if advice.batch_sizes is None:
         return ""
     least, most = advice.batch_sizes
@@ -83,5 +110,5 @@ def seen_words(advice: Advice) -> str:
 
 
 def only_changes(engine: EngineResult) -> bool:
-    """Tell whether what is to be pasted lacks the method, because the operator did not say which it is."""
+    """Return whether the advised configuration lacks the method: the exporter was not given it."""
     return not engine.deployment.method and not engine.deployment.draft_model
