@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
 _VOID = frozenset({"link", "meta", "rect"})
@@ -99,6 +99,11 @@ def times(speedup: float) -> str:
 def count(number: float) -> str:
     """Return a whole number with thousands separators: ``12,345``."""
     return f"{number:,.0f}"
+
+
+def counts(numbers: Mapping[str, int]) -> str:
+    """Return the numbers above 0 with their names: ``timeout 2, refused 1``; empty if there are none."""
+    return ", ".join(f"{key} {count(number)}" for key, number in numbers.items() if number)
 
 
 def rate(per_second: float) -> str:

@@ -6,11 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..judgement.findings import Severity
 from ..requests.judgement import choice_at, every_k, positions
 from ..requests.observation import RecordState
 from ..requests.result import RequestsVerdict, requests_verdict
-from .markup import count, percent
+from .markup import count, counts, percent
 from .wording import (
     BOLD,
     DASH,
@@ -22,21 +21,20 @@ from .wording import (
     WHOLE_PERCENT,
     WIDTH,
     YELLOW,
+    emphasised,
+    finding_lines,
     paragraph,
     printable,
     shown,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ..economics.choice import Choice
     from ..economics.cost import CostProfile
-    from ..judgement.findings import Finding
     from ..requests.result import GroupWindow, ModelRequests, RequestsResult, TapResult, TenantResult
-
-    #: Emphasises a text in a style.
-    Paint = Callable[[str, str], str]
+    from .wording import Paint
 
 _STYLES = {
     RequestsVerdict.GAINING: GREEN,
@@ -74,7 +72,7 @@ def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | 
     """
     yield from _records(requests)
     for finding in requests.findings:
-        yield from _finding(finding, f"  {finding.severity:<10}", 12, paint)
+        yield from finding_lines(finding, f"  {finding.severity:<10}", 12, paint)
     for found in requests.models:
         yield from _verdict(found, paint)
     for found in requests.models:
@@ -109,9 +107,8 @@ def _records(requests: RequestsResult) -> Iterator[str]:
 def _tap(tap: TapResult) -> str:
     words = f"{tap.address} before {tap.upstream}: {count(tap.connections)} connections open, "
     words += f"{count(tap.requests_total)} requests passed on"
-    for label, counts in (("not looked at", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
-        reasons = ", ".join(f"{reason} {count(number)}" for reason, number in counts.items() if number)
-        words += f"; {label}: {reasons}" if reasons else ""
+    for label, reasons in (("not looked at", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
+        words += f"; {label}: {counts(reasons)}" if any(reasons.values()) else ""
     return words
 
 
@@ -126,9 +123,8 @@ def _verdict(found: ModelRequests, paint: Paint) -> Iterator[str]:
             f"{shown(found.acceptance_ratio, PERCENT)} of all drafted tokens are accepted"
         )
     head = verdict.upper()
-    first, *rest = paragraph(f"{head}  {_name(found)}: {words}", 4, "  ")
-    yield first.replace(head, paint(head, _STYLES.get(verdict, RED)), 1)
-    yield from rest
+    lines = paragraph(f"{head}  {_name(found)}: {words}", 4, "  ")
+    yield from emphasised(lines, head, paint, _STYLES.get(verdict, RED))
 
 
 def _name(found: ModelRequests) -> str:
@@ -138,23 +134,14 @@ def _name(found: ModelRequests) -> str:
 def _model(found: ModelRequests, paint: Paint, costs: Costs | None) -> Iterator[str]:
     window = f" in the last {found.window}" if found.window else ""
     facts = f"{count(found.window_requests)} requests with something drafted{window}"
-    first, *rest = paragraph(f"{_name(found)} ({facts})", 4, "  ")
-    yield first.replace(_name(found), paint(_name(found), BOLD), 1)
-    yield from rest
+    yield from emphasised(paragraph(f"{_name(found)} ({facts})", 4, "  "), _name(found), paint, BOLD)
     yield ""
     if found.window_requests:
         yield from _numbers(found, costs)
     for finding in found.findings:
-        yield from _finding(finding, f"    {finding.severity}: ", 6, paint)
+        yield from finding_lines(finding, f"    {finding.severity}: ", 6, paint)
     if not found.findings:
         yield "    nothing to report"
-
-
-def _finding(finding: Finding, begin: str, hang: int, paint: Paint) -> Iterator[str]:
-    first, *rest = paragraph(finding.text, hang, begin)
-    yield paint(first, RED if finding.severity is Severity.PROBLEM else YELLOW)
-    yield from rest
-    yield from paragraph(finding.action, hang)
 
 
 def _numbers(found: ModelRequests, costs: Costs | None) -> Iterator[str]:

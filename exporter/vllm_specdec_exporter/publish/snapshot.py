@@ -7,34 +7,34 @@ is unknown; filtered fields are absent.
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from inspect import cleandoc
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from ..measures.measures import LIFETIME
 from ..observe.result import ExporterResult
-from ..requests.result import GroupResult, ModelRequests, TenantResult
 from .metrics import METRICS
 from .metrics.metric import PREFIX, Metric, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ..requests.result import RequestsResult
 
-#: Keys that identify an object or say whether there is data. No filter removes them.
+#: Keys that identify an object, have no default, or say whether there is data. No filter removes them.
 _IDENTITY = frozenset(
     {"version", "timestamp_seconds", "targets", "target", "up", "failure", "engines"}
-    | {"model_name", "engine", "windows", "window"}
+    | {"model_name", "engine", "windows", "window", "temperature", "request_type", "tenant"}
 )
 
-#: Lists in `requests`: the type of their items, and the scopes of the metrics that these carry.
-_REQUEST_LISTS: dict[str, tuple[type[GroupResult | TenantResult | ModelRequests], tuple[Scope, ...]]] = {
-    "groups": (GroupResult, (Scope.GROUP,)),
-    "tenants": (TenantResult, (Scope.TENANT,)),
-    "models": (ModelRequests, (Scope.MODEL, Scope.RECENT)),
+#: Lists in `requests`, and the scopes of the metrics of their items.
+_REQUEST_LISTS = {
+    "groups": (Scope.GROUP,),
+    "tenants": (Scope.TENANT,),
+    "models": (Scope.MODEL, Scope.RECENT),
 }
 
 
@@ -170,10 +170,8 @@ def _requests_of(requests: RequestsResult, model: str) -> RequestsResult:
 def _keep_metrics(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:
     """Return the identities and the fields of the chosen metrics."""
 
-    def keep(
-        thing: Mapping[str, Any], *scopes: Scope, identity: Collection[str] = _IDENTITY
-    ) -> dict[str, Any]:
-        kept = {key: value for key, value in thing.items() if key in identity}
+    def keep(thing: Mapping[str, Any], *scopes: Scope) -> dict[str, Any]:
+        kept = {key: value for key, value in thing.items() if key in _IDENTITY}
         for row in chosen:
             if row.scope in scopes:
                 _copy(thing, kept, row.field.split("."))
@@ -190,21 +188,12 @@ def _keep_metrics(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str
             windows = [keep(window, Scope.WINDOW) for window in engine["windows"]]
             engine["windows"] = windows if has_any(Scope.WINDOW) else []
     requests = document["requests"]
-    scopes = [Scope.REQUESTS, *(scope for _, own in _REQUEST_LISTS.values() for scope in own)]
-    if requests is not None and has_any(*scopes):
+    if requests is not None and has_any(Scope.REQUESTS, *chain.from_iterable(_REQUEST_LISTS.values())):
         result["requests"] = keep(requests, Scope.REQUESTS)
-        for name, (kind, own) in _REQUEST_LISTS.items():
-            if has_any(*own):
-                required = _required(kind)
-                result["requests"][name] = [keep(thing, *own, identity=required) for thing in requests[name]]
+        for name, scopes in _REQUEST_LISTS.items():
+            if has_any(*scopes):
+                result["requests"][name] = [keep(thing, *scopes) for thing in requests[name]]
     return result
-
-
-def _required(kind: type[GroupResult | TenantResult | ModelRequests]) -> frozenset[str]:
-    """Return the fields of a type that have no default. The identity is among them."""
-    return frozenset(
-        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
-    )
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], path: list[str]) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ..economics.speedup import of_all
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Advice
-from ..judgement.findings import Severity
 from ..judgement.payoff import Basis, PayoffVerdict
 from ..judgement.quality import QualityLevel
 from . import request_report
@@ -18,6 +17,7 @@ from .wording import (
     BOLD,
     DASH,
     GREEN,
+    LATENCIES,
     LENGTH,
     ONLY_CHANGES,
     PERCENT,
@@ -26,6 +26,8 @@ from .wording import (
     TIMES,
     YELLOW,
     action_words,
+    emphasised,
+    finding_lines,
     only_changes,
     paragraph,
     printable,
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 
     from ..measures.measures import Measures
     from ..observe.result import EngineResult, ExporterResult, TargetResult
-    from .request_report import Costs, Paint
+    from .request_report import Costs
+    from .wording import Paint
 
 _BAR_WIDTH = 30
 #: Likely causes of a failed poll, by its reason.
@@ -52,11 +55,6 @@ _CAUSES = {
     "tls": "See --vllm.ca-file, --vllm.server-name and --vllm.cert-file.",
 }
 _NO_ADVICE = Advice()
-_LATENCIES = {
-    "time_to_first_token": "first token",
-    "time_per_output_token": "output token",
-    "end_to_end": "whole request",
-}
 
 
 def render(result: ExporterResult, *, colour: bool = False, costs: Mapping[str, Costs] | None = None) -> str:
@@ -114,9 +112,8 @@ def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
     if engine.payoff.speedup is not None:
         speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
         words = f"{speed} ({engine.payoff.basis}{_uncertainty(engine)}), {words}"
-    first, *rest = paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
-    yield first.replace(word, paint(word, _style(engine)), 1)
-    yield from rest
+    lines = paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
+    yield from emphasised(lines, word, paint, _style(engine))
 
 
 def _uncertainty(engine: EngineResult) -> str:
@@ -147,9 +144,7 @@ def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
         "K": str(engine.num_speculative_tokens or ""),
     }
     facts = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-    first, *rest = paragraph(f"{_name(engine)} ({facts})", 4, "  ")
-    yield first.replace(_name(engine), paint(_name(engine), BOLD), 1)
-    yield from rest
+    yield from emphasised(paragraph(f"{_name(engine)} ({facts})", 4, "  "), _name(engine), paint, BOLD)
     yield ""
     activity = f"{engine.activity.state or 'unknown'} ({engine.activity.reason})"
     yield from paragraph(activity, 14, "    activity  ")
@@ -165,10 +160,7 @@ def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
             yield from _measures(engine, measures)
             yield ""
     for finding in engine.findings:
-        first, *rest = paragraph(f"{finding.severity}: {finding.text}", 6, "    ")
-        yield paint(first, RED if finding.severity is Severity.PROBLEM else YELLOW)
-        yield from rest
-        yield from paragraph(finding.action, 6)
+        yield from finding_lines(finding, f"    {finding.severity}: ", 6, paint)
 
 
 def _advice(engine: EngineResult) -> Iterator[str]:
@@ -211,7 +203,7 @@ def _style(engine: EngineResult) -> str:
 
 def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
     span = "" if measures.span_seconds is None else f", real span {measures.span_seconds:.1f} s"
-    latencies = ((f"{_LATENCIES[item.name]}, mean", item.mean_seconds) for item in measures.latencies)
+    latencies = ((f"{LATENCIES[item.name]}, mean", item.mean_seconds) for item in measures.latencies)
     rows = [
         ("window", f"{measures.window}{span}"),
         ("drafts", _count(measures.drafts)),
@@ -249,7 +241,7 @@ def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
         interval = f"{shown(measured.speedup_low, TIMES)} to {shown(measured.speedup_high, TIMES)}"
         words = f"{interval}, {_count(measured.requests)} requests"
         yield "measured speedup", f"{shown(measured.speedup, TIMES)} ({words})"
-    for name, words in _LATENCIES.items():
+    for name, words in LATENCIES.items():
         ratios = [item for item in measured.latency_ratios if item.latency == name]
         if ratios:
             listed = ", ".join(f"P{100 * item.quantile:g} {shown(item.ratio, TIMES)}" for item in ratios)

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING
 
 from ..economics.speculative_config import names_drafter
 from ..judgement.advice import Action
+from ..judgement.findings import Severity
 from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from ..judgement.advice import Advice
+    from ..judgement.findings import Finding
     from ..observe.result import EngineResult
+
+    #: Returns a text, emphasised in a style.
+    Paint = Callable[[str, str], str]
 
 #: Shown with a configuration that lacks the method, because the exporter was not given it.
 ONLY_CHANGES = (
@@ -26,6 +33,12 @@ SAYS = {
     DISABLE: "switch speculation off",
     MEASURE: "measure under real load first",
     NOTHING: "nothing to do",
+}
+
+LATENCIES = {
+    "time_to_first_token": "first token",
+    "time_per_output_token": "output token",
+    "end_to_end": "whole request",
 }
 
 #: Terminal colours and emphasis: parameters of the escape sequence.
@@ -70,6 +83,19 @@ def paragraph(text: str, hang: int, indent: str = "") -> list[str]:
     """
     glued = _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), printable(text))
     return [line.replace(_GLUE, " ") for line in wrap(glued, indent or " " * hang, hang)]
+
+
+def emphasised(lines: list[str], text: str, paint: Paint, style: str) -> list[str]:
+    """Return lines with `text` emphasised in the first."""
+    return [lines[0].replace(text, paint(text, style), 1), *lines[1:]]
+
+
+def finding_lines(finding: Finding, indent: str, hang: int, paint: Paint) -> Iterator[str]:
+    """Yield a finding, its first line emphasised, and its remedy."""
+    first, *rest = paragraph(finding.text, hang, indent)
+    yield paint(first, RED if finding.severity is Severity.PROBLEM else YELLOW)
+    yield from rest
+    yield from paragraph(finding.action, hang)
 
 
 def shown(value: float | None, form: str) -> str:

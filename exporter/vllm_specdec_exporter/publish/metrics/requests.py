@@ -166,10 +166,7 @@ REQUESTS: tuple[Metric, ...] = (
     ),
     _requests_counter("push_rejected_total", "Pushed observations that could not be used."),
     _requests(
-        "tap_listening",
-        "1 if clients can connect to the tap, else 0.",
-        field="tap",
-        by=_of_tap("listening"),
+        "tap_listening", "1 if clients can connect to the tap, else 0.", field="tap", by=_of_tap("listening")
     ),
     _requests("tap_open_connections", "Connections through the tap.", field="tap", by=_of_tap("connections")),
     _requests_counter(

@@ -41,44 +41,38 @@ DERIVED: tuple[Metric, ...] = (
     _window(
         "mean_acceptance_length",
         "Tokens emitted per draft, 1 to 1+K: 1 + accepted tokens / drafts.",
-        ACCEPTED,
-        DRAFTS,
+        *(ACCEPTED, DRAFTS),
     ),
     _window(
         "position_acceptance_ratio",
         "Share of drafts in which this position was accepted, 0 to 1. Drafts too short to reach a "
         "position count against it.",
-        PER_POSITION,
-        DRAFTS,
+        *(PER_POSITION, DRAFTS),
         by=POSITION,
     ),
     _window(
         "position_conditional_acceptance_ratio",
         "Share of the drafts accepted at the position before in which this one was accepted too, 0 to 1; "
         "for position 0, of all drafts.",
-        PER_POSITION,
-        DRAFTS,
+        *(PER_POSITION, DRAFTS),
         by=POSITION,
     ),
     _window(
         "expected_tokens_per_step",
         "1 + the sum of the position acceptance ratios: tokens that a draft is expected to emit.",
-        PER_POSITION,
-        DRAFTS,
+        *(PER_POSITION, DRAFTS),
     ),
     _window(
         "mean_acceptance_length_at",
         "Mean acceptance length that this K would have given, exact for every K up to the present one: "
         "1 + the sum of the first K position acceptance ratios.",
-        PER_POSITION,
-        DRAFTS,
+        *(PER_POSITION, DRAFTS),
         by=Breakdown(("num_speculative_tokens",), partial(each, first=1)),
     ),
     _window(
         "mean_draft_length",
         "Draft tokens per draft, 0 to K. Below K, drafts vary and the deep positions are understated.",
-        DRAFT_TOKENS,
-        DRAFTS,
+        *(DRAFT_TOKENS, DRAFTS),
     ),
     _window(
         "position_decay_ratio",
@@ -90,15 +84,11 @@ DERIVED: tuple[Metric, ...] = (
         "coverage_ratio",
         "Share of the generated tokens that came out of drafts, 0 to 1: (accepted tokens + drafts) / "
         "generated tokens.",
-        ACCEPTED,
-        DRAFTS,
-        GENERATED,
+        *(ACCEPTED, DRAFTS, GENERATED),
     ),
     _window("drafts_per_second", "Drafts per second, over the real span of the window.", DRAFTS),
     _window(
-        "draft_tokens_per_second",
-        "Draft tokens per second, over the real span of the window.",
-        DRAFT_TOKENS,
+        "draft_tokens_per_second", "Draft tokens per second, over the real span of the window.", DRAFT_TOKENS
     ),
     _window(
         "accepted_tokens_per_second",
@@ -111,10 +101,7 @@ DERIVED: tuple[Metric, ...] = (
         GENERATED,
     ),
     _window(
-        "window_drafts",
-        "Drafts in the window: the sample size behind its ratios.",
-        DRAFTS,
-        field="drafts",
+        "window_drafts", "Drafts in the window: the sample size behind its ratios.", DRAFTS, field="drafts"
     ),
     _window(
         "window_span_seconds",
@@ -126,9 +113,7 @@ DERIVED: tuple[Metric, ...] = (
         "Estimated speed over that without speculation: mean acceptance length / cost of a step under the "
         "cost profile (see info) at the batch size of the window. Of drafts: see coverage_ratio for how much "
         "came out of them. Below 1 speculation loses.",
-        ACCEPTED,
-        DRAFTS,
-        RUNNING,
+        *(ACCEPTED, DRAFTS, RUNNING),
         field="estimate.speedup",
     ),
     _window(
@@ -148,16 +133,14 @@ DERIVED: tuple[Metric, ...] = (
         "mean_batch_size",
         "Requests in the batch, averaged over the drafts of the window, at least 1: what the estimate "
         "takes for the load.",
-        RUNNING,
-        DRAFTS,
+        *(RUNNING, DRAFTS),
         field="batch_size",
     ),
     _window(
         "measured_speedup",
         "Mean time per output token of the baseline at the same load over the present one. Only with a "
         "baseline; below 1 speculation loses.",
-        TPOT,
-        RUNNING,
+        *(TPOT, RUNNING),
         field="measured.speedup",
     ),
     _window(
@@ -180,16 +163,14 @@ DERIVED: tuple[Metric, ...] = (
         "return_on_speculation_ratio",
         "Relative benefit over relative cost: (mean acceptance length - 1) / (draft model's share of the GPU "
         "memory + compute overhead of a step). Only with --cost.draft-memory and --cost.gpu-memory.",
-        ACCEPTED,
-        DRAFTS,
+        *(ACCEPTED, DRAFTS),
         field="returns.return_ratio",
     ),
     _window(
         "benefit_tokens_per_second",
         "Upper bound of the further tokens per second, as published, before overhead: (mean acceptance "
         "length - 1) x throughput without speculation. Only with --cost.draft-memory and --cost.gpu-memory.",
-        ACCEPTED,
-        DRAFTS,
+        *(ACCEPTED, DRAFTS),
         field="returns.benefit_tokens_per_second",
     ),
 )

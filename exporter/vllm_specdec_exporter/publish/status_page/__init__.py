@@ -205,26 +205,25 @@ def _target(result: ExporterResult, index: int, now: float, *, several: bool) ->
     target, least = result.targets[index], result.thresholds.get("minimum_drafts")
     heading = element("h2", h.name(target.target), " ", _target_pill(target), id=f"target-{index}")
     views = (View(engine, f"engine-{index}-{e}", least) for e, engine in enumerate(target.engines))
-    failed = {reason: number for reason, number in target.poll_errors_total.items() if number}
     return element(
         "section",
-        element("div", heading, _polls(target, failed, now), class_="server"),
+        element("div", heading, _polls(target, now), class_="server"),
         _no_engines(target, now),
         *(_engine(view, several=several) for view in views),
-        _errors(failed),
+        _errors(target),
         class_="target",
         aria_labelledby=f"target-{index}",
     )
 
 
-def _polls(target: TargetResult, failed: dict[str, int], now: float) -> Html:
+def _polls(target: TargetResult, now: float) -> Html:
     last = target.last_success_timestamp_seconds
     age = h.none("no poll has succeeded yet") if last is None else f"{h.duration(now - last)} ago"
     return h.facts(
         (
             ("Last success", age),
             ("Last poll took", h.or_none(target.poll_duration_seconds, h.duration, "not polled yet")),
-            ("Failed polls", ", ".join(f"{reason} {h.count(n)}" for reason, n in failed.items()) or "0"),
+            ("Failed polls", h.counts(target.poll_errors_total) or "0"),
         )
     )
 
@@ -271,7 +270,8 @@ def _engine(view: View, *, several: bool) -> Html:
     )
 
 
-def _errors(failed: dict[str, int]) -> Html:
+def _errors(target: TargetResult) -> Html:
+    failed = {reason: number for reason, number in target.poll_errors_total.items() if number}
     if not failed:
         return Html()
     rows = (

@@ -8,7 +8,7 @@ from ...judgement.activity import ActivityState
 from ...judgement.quality import QualityLevel
 from .. import markup as h
 from ..markup import Html, element
-from ..wording import ONLY_CHANGES, SAYS, only_changes, seen_words, to_paste
+from ..wording import LATENCIES, ONLY_CHANGES, SAYS, only_changes, seen_words, to_paste
 from .view import (
     View,
     activity_pill,
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     from ...measures.measures import Measures
     from ...observe.result import EngineResult
 
-_LATENCIES = {
-    "time_to_first_token": "First token",
-    "time_per_output_token": "Output token",
-    "end_to_end": "Whole request",
-}
 _QUANTILES = (0.5, 0.95, 0.99)
 #: Why an engine has its level.
 _LEVEL_WORDS = {
@@ -265,8 +260,8 @@ def _latencies(found: Measured) -> Html:
     ratios = {(item.latency, item.quantile): item.ratio for item in found.latency_ratios}
     why = "too few requests finished, or the server does not show it"
     rows = (
-        h.row(words, [h.or_none(ratios.get((latency, quantile)), h.times, why) for quantile in _QUANTILES])
-        for latency, words in _LATENCIES.items()
+        h.row(words.capitalize(), [h.or_none(ratios.get((name, q)), h.times, why) for q in _QUANTILES])
+        for name, words in LATENCIES.items()
     )
     heads = ("Time now over the baseline's", *(f"P{100 * quantile:g}" for quantile in _QUANTILES))
     return h.table(heads, rows, label="Latencies against the baseline", class_="numbers")

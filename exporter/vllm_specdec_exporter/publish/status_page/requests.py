@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _FEW = "too few requests to be judged"
 _NOTHING = "nothing was drafted"
 _NO_TOKENS = "no response has its number of tokens"
-_MEANINGS = {str(state): words for state, words in RECORD_STATES.items()}
 _SINCE = "since the exporter started"
 
 
@@ -297,10 +296,11 @@ def _records(result: RequestsResult) -> Html:
     found = [item for item in result.observations if item.requests]
     if not found:
         return h.section(title, rejected, anchor=anchor, beside=_SINCE) if rejected else Html()
+    meanings = {state.value: words for state, words in RECORD_STATES.items()}
     rows = (
         h.row(
             item.source,
-            (item.record.replace("_", " "), h.count(item.requests), _MEANINGS.get(item.record, "")),
+            (item.record.replace("_", " "), h.count(item.requests), meanings.get(item.record, "")),
         )
         for item in found
     )
@@ -317,14 +317,10 @@ def _tap(tap: TapResult | None) -> Html:
         ("Connections open", h.count(tap.connections)),
         ("Connections ever", h.count(tap.connections_total)),
         ("Requests passed on", h.count(tap.requests_total)),
-        ("Not looked at", _reasons(tap.unobserved_total)),
-        ("Server not reached", _reasons(tap.upstream_errors_total)),
+        ("Not looked at", h.counts(tap.unobserved_total) or "0"),
+        ("Server not reached", h.counts(tap.upstream_errors_total) or "0"),
     ]
     return h.section("Tap", h.facts(pairs, "list"), anchor="requests-tap", beside=_SINCE)
-
-
-def _reasons(counts: dict[str, int]) -> str:
-    return ", ".join(f"{reason} {h.count(number)}" for reason, number in counts.items() if number) or "0"
 
 
 def _tenants(tenants: tuple[TenantResult, ...]) -> Html:
