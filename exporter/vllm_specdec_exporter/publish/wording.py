@@ -54,18 +54,14 @@ _GLUE = "\0"  # replaces spaces at which a line must not be broken
 
 def printable(text: str) -> str:
     """Return text with unprintable characters replaced: they could control a terminal or break a line."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    )
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def wrap(text: str, indent: str, hang: int, width: int = WIDTH) -> list[str]:
+def wrap(text: str, indent: str, hang: int) -> list[str]:
     """Return text as lines of a terminal: the first indented by `indent`, the others by `hang` blanks."""
     return textwrap.wrap(
         text,
-        width,
+        WIDTH,
         initial_indent=indent,
         subsequent_indent=" " * hang,
         break_long_words=False,

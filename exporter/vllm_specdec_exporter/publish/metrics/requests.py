@@ -9,7 +9,7 @@ from .metric import POSITION, SINGLE, Breakdown, Kind, Metric, Scope, by_name, r
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ...requests.result import ObservationCount
+    from ...requests.result import ObservationCount, TapResult
     from .metric import Samples
 
 _RECORD = "metrics.speculative_decoding of answers"
@@ -21,7 +21,6 @@ _model_counter = row_of(Scope.MODEL, Kind.COUNTER)
 _model = row_of(Scope.MODEL)
 _recent = row_of(Scope.RECENT)
 _requests_counter = row_of(Scope.REQUESTS, Kind.COUNTER)
-_requests = row_of(Scope.REQUESTS)
 
 
 def _percentiles(values: Mapping[str, float]) -> Samples:
@@ -32,9 +31,13 @@ def _observations(counts: Iterable[ObservationCount]) -> Samples:
     return [((item.source, item.record), float(item.requests)) for item in counts]
 
 
-def _of_tap(attribute: str, by: Breakdown = SINGLE) -> Breakdown:
-    """Return the breakdown of an attribute of the tap. Without a tap there are no samples."""
-    return Breakdown(by.labels, lambda tap: () if tap is None else by.expand(getattr(tap, attribute)))
+def _tap(kind: Kind, name: str, text: str, attribute: str, by: Breakdown = SINGLE) -> Metric:
+    """Return a row for an attribute of the tap. Without a tap it has no samples."""
+
+    def expand(tap: TapResult | None) -> Samples:
+        return () if tap is None else by.expand(getattr(tap, attribute))
+
+    return row_of(Scope.REQUESTS, kind)(name, text, field="tap", by=Breakdown(by.labels, expand))
 
 
 #: Metrics of single requests.
@@ -165,32 +168,32 @@ REQUESTS: tuple[Metric, ...] = (
         by=Breakdown(("source", "record"), _observations),
     ),
     _requests_counter("push_rejected_total", "Pushed observations that could not be used."),
-    _requests(
-        "tap_listening", "1 if clients can connect to the tap, else 0.", field="tap", by=_of_tap("listening")
-    ),
-    _requests("tap_open_connections", "Connections through the tap.", field="tap", by=_of_tap("connections")),
-    _requests_counter(
+    _tap(Kind.GAUGE, "tap_listening", "1 if clients can connect to the tap, else 0.", "listening"),
+    _tap(Kind.GAUGE, "tap_open_connections", "Connections through the tap.", "connections"),
+    _tap(
+        Kind.COUNTER,
         "tap_connections_total",
         "Connections that clients opened to the tap.",
-        field="tap",
-        by=_of_tap("connections_total"),
+        "connections_total",
     ),
-    _requests_counter(
+    _tap(
+        Kind.COUNTER,
         "tap_requests_total",
         "Requests that passed through the tap while their connection could be followed.",
-        field="tap",
-        by=_of_tap("requests_total"),
+        "requests_total",
     ),
-    _requests_counter(
+    _tap(
+        Kind.COUNTER,
         "tap_upstream_errors_total",
         "Connections to the server that failed, by reason; their clients got a 502.",
-        field="tap",
-        by=_of_tap("upstream_errors_total", by_name("reason")),
+        "upstream_errors_total",
+        by_name("reason"),
     ),
-    _requests_counter(
+    _tap(
+        Kind.COUNTER,
         "tap_unobserved_total",
         "Requests for text that passed without an observation while their connection could be followed.",
-        field="tap",
-        by=_of_tap("unobserved_total", by_name("reason")),
+        "unobserved_total",
+        by_name("reason"),
     ),
 )

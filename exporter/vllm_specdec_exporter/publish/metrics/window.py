@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _window = row_of(Scope.WINDOW)
 
 
+def _rate(name: str, counted: str, upstream: str) -> Metric:
+    return _window(name, f"{counted} per second, over the real span of the window.", upstream)
+
+
 def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
     # Not "quantile": promtool rejects that label outside summaries.
     return [((item.latency, f"{100 * item.quantile:g}"), item.ratio) for item in ratios]
@@ -86,20 +90,10 @@ DERIVED: tuple[Metric, ...] = (
         "generated tokens.",
         *(ACCEPTED, DRAFTS, GENERATED),
     ),
-    _window("drafts_per_second", "Drafts per second, over the real span of the window.", DRAFTS),
-    _window(
-        "draft_tokens_per_second", "Draft tokens per second, over the real span of the window.", DRAFT_TOKENS
-    ),
-    _window(
-        "accepted_tokens_per_second",
-        "Accepted tokens per second, over the real span of the window.",
-        ACCEPTED,
-    ),
-    _window(
-        "generation_tokens_per_second",
-        "Generated tokens per second, over the real span of the window.",
-        GENERATED,
-    ),
+    _rate("drafts_per_second", "Drafts", DRAFTS),
+    _rate("draft_tokens_per_second", "Draft tokens", DRAFT_TOKENS),
+    _rate("accepted_tokens_per_second", "Accepted tokens", ACCEPTED),
+    _rate("generation_tokens_per_second", "Generated tokens", GENERATED),
     _window(
         "window_drafts", "Drafts in the window: the sample size behind its ratios.", DRAFTS, field="drafts"
     ),

@@ -19,10 +19,10 @@ from ..markup import Html, element
 from . import answer, sections
 from .requests import pointer, requests_section
 from .view import (
-    ACTIVITY_WORDS,
     NOT_SHOWN,
     View,
     activity_pill,
+    activity_words,
     advice_pill,
     engine_name,
     finding_list,
@@ -108,8 +108,7 @@ def _summary(result: ExporterResult) -> str:
         elif not target.engines:
             states["no engine"] += 1
         for engine in target.engines:
-            words = ACTIVITY_WORDS[engine.activity.state]
-            states[engine.payoff.verdict or engine.quality.level or words] += 1
+            states[engine.payoff.verdict or engine.quality.level or activity_words(engine)] += 1
     if sum(states.values()) == 1:
         return next(iter(states))
     return ", ".join(f"{number} {state}" for state, number in states.most_common()) or "no targets"

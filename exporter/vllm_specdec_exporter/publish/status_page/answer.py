@@ -114,10 +114,10 @@ def panels(view: View) -> tuple[Html, ...]:
 def _every_k(view: View) -> Html:
     if view.off:
         return Html()
-    title, anchor = "Every K", f"{view.anchor}-k"
+    title, place = "Every K", {"anchor": f"{view.anchor}-k", "beside": view.window_words}
     measures, options = view.judged, view.engine.advice.options
     if measures is None or not measures.mean_acceptance_length_at:
-        return h.section(title, missing(view), anchor=anchor, beside=view.window_words)
+        return h.section(title, missing(view), **place)
     words = "Tokens per draft are exact up to the present K."
     if options:
         words += (
@@ -129,9 +129,7 @@ def _every_k(view: View) -> Html:
     heads = ("K", "Tokens per draft", "Speedup", "95 % interval")
     rows = _options(view, options) if options else _lengths(view, measures)
     below = (h.note(words), varying(measures))
-    return h.table_section(
-        title, heads, rows, *below, anchor=anchor, beside=view.window_words, class_="bars options"
-    )
+    return h.table_section(title, heads, rows, *below, **place, class_="bars options")
 
 
 def _options(view: View, options: tuple[CandidateK, ...]) -> Iterator[Html]:
@@ -175,14 +173,9 @@ def _rules(view: View) -> Html:
         "The published rules look at acceptance alone. What to do weighs it against the time a step takes, "
         "so it may differ."
     )
+    place = {"anchor": f"{view.anchor}-rules", "beside": view.window_words}
     return h.table_section(
-        "Rules of thumb",
-        ("Says", "Because"),
-        rows,
-        h.note(words),
-        anchor=f"{view.anchor}-rules",
-        beside=view.window_words,
-        class_="words",
+        "Rules of thumb", ("Says", "Because"), rows, h.note(words), **place, class_="words"
     )
 
 
@@ -240,17 +233,14 @@ def _measured(view: View) -> Html:
 
 
 def _speedup(found: Measured) -> tuple[tuple[str, str], ...]:
-    few = "too few requests finished"
+    few, throughput = "too few requests finished", found.baseline_tokens_per_second
     if found.speedup is None or found.speedup_low is None or found.speedup_high is None:
         return (("Speedup per output token", h.none(few)),)
     return (
         ("Speedup per output token", h.times(found.speedup)),
         ("95 % interval", f"{h.length(found.speedup_low)} to {h.times(found.speedup_high)}"),
         ("Requests behind it", h.or_none(found.requests, h.count, few)),
-        (
-            "Tokens per second of the baseline",
-            h.or_none(found.baseline_tokens_per_second, h.rate, "not known"),
-        ),
+        ("Tokens per second of the baseline", h.or_none(throughput, h.rate, "not known")),
     )
 
 

@@ -14,7 +14,6 @@ from .answer import tile
 from .view import finding_list, notice
 
 if TYPE_CHECKING:
-    from ...judgement.findings import Finding
     from ...requests.result import (
         GroupWindow,
         ModelRequests,
@@ -48,7 +47,7 @@ def requests_section(result: RequestsResult, now: float) -> Html:
         "section",
         element("div", heading, h.facts(_observed(result)), class_="server"),
         _unrecorded(result),
-        *map(_notice, result.findings),
+        *(notice(f.text, element("p", f.action), kind=f.severity.value) for f in result.findings),
         *models,
         _sources(result),
         class_="target",
@@ -73,18 +72,12 @@ def pointer(result: RequestsResult) -> Html:
 
 
 def _observed(result: RequestsResult) -> list[tuple[str, str]]:
+    observed = sum(item.requests for item in result.observations)
     recorded = sum(item.requests for item in result.observations if item.record != RecordState.NONE)
-    pairs = [
-        ("Observed", h.count(sum(item.requests for item in result.observations))),
-        ("With a record of speculation", h.count(recorded)),
-    ]
+    pairs = [("Observed", h.count(observed)), ("With a record of speculation", h.count(recorded))]
     if result.tap is not None:
         pairs.append(("Connections through the tap", h.count(result.tap.connections)))
     return pairs
-
-
-def _notice(finding: Finding) -> Html:
-    return notice(finding.text, element("p", finding.action), kind=finding.severity.value)
 
 
 def _unrecorded(result: RequestsResult) -> Html:
@@ -128,6 +121,7 @@ def _model(found: ModelRequests, anchor: str, now: float) -> Html:
 def _answer(found: ModelRequests) -> Html:
     verdict = requests_verdict(found)
     judged = verdict is not RequestsVerdict.UNKNOWN
+    shown = h.pill(verdict.name.lower(), verdict.value) if judged else h.none(_FEW)
     words = f"{h.count(found.window_requests)} requests in the last {found.window} had something drafted"
     first = element("p", words if judged else f"{words}, too few to be judged")
 
@@ -142,11 +136,8 @@ def _answer(found: ModelRequests) -> Html:
         together = f"{h.percent(found.acceptance_ratio)} of all drafted tokens together"
         second = h.join(second, element("p", together))
 
-    losing, gaining, tokens = (
-        found.losing_requests_ratio,
-        found.gaining_requests_ratio,
-        found.losing_tokens_ratio,
-    )
+    losing, gaining = found.losing_requests_ratio, found.gaining_requests_ratio
+    tokens = found.losing_tokens_ratio
     third = h.join(
         element("p", _NOTHING if gaining is None else f"of the requests; {h.percent(gaining)} gain"),
         element("p", _NO_TOKENS if tokens is None else f"{h.percent(tokens)} of the generated tokens"),
@@ -154,9 +145,7 @@ def _answer(found: ModelRequests) -> Html:
     )
     return element(
         "dl",
-        tile(
-            "Single requests", h.pill(verdict.name.lower(), verdict.value) if judged else h.none(_FEW), first
-        ),
+        tile("Single requests", shown, first),
         tile("Acceptance by request, P10", h.or_none(p10, h.percent, _NOTHING), second),
         tile("Losing requests", h.or_none(losing, h.percent, _NOTHING), third),
         class_="answer",
@@ -224,17 +213,15 @@ def _routed(routing: Routing) -> Html:
 def _positions(found: ModelRequests, anchor: str, last: str) -> Html:
     title, every = "Acceptance where drafted", positions(found)
     if not every:
-        words = h.join("None: no detailed record. Start vLLM with ", element("code", FLAG), ".")
-        return h.section(title, element("p", words, class_="empty"), anchor=anchor, beside=last)
+        why = h.join("None: no detailed record. Start vLLM with ", element("code", FLAG), ".")
+        return h.section(title, element("p", why, class_="empty"), anchor=anchor, beside=last)
     rows = (
         h.row(str(place), (h.gauge(position.where_drafted), h.gauge(position.of_all_drafts)))
         for place, position in enumerate(every)
     )
     heads = ("Position", "Where drafted", "Of all drafts")
-    below = h.note(
-        "Counted over all drafts, as on /metrics, a position that is not always drafted looks worse."
-    )
-    return h.table_section(title, heads, rows, below, anchor=anchor, beside=last, class_="bars")
+    words = "Counted over all drafts, as on /metrics, a position that is not always drafted looks worse."
+    return h.table_section(title, heads, rows, h.note(words), anchor=anchor, beside=last, class_="bars")
 
 
 def _every_k(found: ModelRequests, anchor: str, last: str) -> Html:

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from ...measures.measures import Measures
     from ...observe.result import EngineResult
 
-ACTIVITY_WORDS = {
-    None: "unknown",
-    ActivityState.OFF: "off",
-    ActivityState.IDLE: "idle",
-    ActivityState.BYPASSED: "bypassed",
-    ActivityState.WARMING_UP: "warming up",
-    ActivityState.ACTIVE: "active",
-}
 ONLY_LIFETIME = "vLLM V0 shows only means over its whole life"
 NOT_SHOWN = "the server does not show this"
 
@@ -108,8 +100,12 @@ def engine_name(engine: EngineResult) -> Html:
 
 def activity_pill(engine: EngineResult) -> Html:
     """Return an engine's activity as a pill."""
-    state = engine.activity.state
-    return h.pill(state.value if state else "unknown", ACTIVITY_WORDS[state])
+    return h.pill(engine.activity.state or "unknown", activity_words(engine))
+
+
+def activity_words(engine: EngineResult) -> str:
+    """Return an engine's activity in words."""
+    return (engine.activity.state or "unknown").replace("_", " ")
 
 
 def quality_pill(engine: EngineResult) -> Html:
