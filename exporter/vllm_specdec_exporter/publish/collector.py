@@ -72,49 +72,49 @@ def _family(row: Row) -> Metric:
 
 def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[LabelPairs, object]]]:
     """Return by scope the objects that have its samples, with their identity labels."""
-    found: dict[Scope, list[tuple[LabelPairs, object]]] = {scope: [] for scope in Scope}
-    found[Scope.EXPORTER].append(((), result))
+    carriers: dict[Scope, list[tuple[LabelPairs, object]]] = {scope: [] for scope in Scope}
+    carriers[Scope.EXPORTER].append(((), result))
     several = len(result.targets) > 1  # a single target needs no label
     for target in result.targets:
         labels: LabelPairs = (("target", target.target),) if several else ()
-        found[Scope.TARGET].append((labels, target))
+        carriers[Scope.TARGET].append((labels, target))
         for engine in target.engines:
             own = (*labels, ("model_name", engine.model_name), ("engine", engine.engine))
-            found[Scope.ENGINE].append((own, engine))
-            found[Scope.WINDOW] += [((*own, ("window", w.window)), w) for w in engine.windows]
+            carriers[Scope.ENGINE].append((own, engine))
+            carriers[Scope.WINDOW] += [((*own, ("window", w.window)), w) for w in engine.windows]
     requests = result.requests
     if requests is None:
-        return found
-    found[Scope.REQUESTS].append(((), requests))
+        return carriers
+    carriers[Scope.REQUESTS].append(((), requests))
     for group in requests.groups:
         model = ("model_name", group.model_name)
         own = (model, ("temperature", group.temperature), ("request_type", group.request_type))
-        found[Scope.GROUP].append((own, group))
+        carriers[Scope.GROUP].append((own, group))
     for tenant in requests.tenants:
         own = (("model_name", tenant.model_name), ("tenant", tenant.tenant))
-        found[Scope.TENANT].append((own, tenant))
+        carriers[Scope.TENANT].append((own, tenant))
     for item in requests.models:
         model = ("model_name", item.model_name)
-        found[Scope.MODEL].append(((model,), item))
-        found[Scope.RECENT].append(((model, ("window", item.window)), item))
-    return found
+        carriers[Scope.MODEL].append(((model,), item))
+        carriers[Scope.RECENT].append(((model, ("window", item.window)), item))
+    return carriers
 
 
 def add_histogram(
-    family: Metric, labels: LabelPairs, found: Distribution | Observed | None, native: bool
+    family: Metric, labels: LabelPairs, histogram: Distribution | Observed | None, native: bool
 ) -> None:
     """Add the samples of a histogram to its family: buckets, count and sum.
 
     Args:
         family: of type histogram.
         labels: identity labels.
-        found: ``None`` adds nothing.
+        histogram: ``None`` adds nothing.
         native: whether to add a sample with the native buckets, if there are any. Its name is the family's.
     """
-    if found is None:
+    if histogram is None:
         return
     own = {name: value for name, value in labels if value}
-    classic = found.classic if isinstance(found, Observed) else _histogram(found)
+    classic = histogram.classic if isinstance(histogram, Observed) else _histogram(histogram)
     # Prometheus 3 stores bounds as Go formats them: whole numbers with ".0".
     for bound, count in zip(classic.bounds, classic.counts, strict=True):
         le = floatToGoString(bound)  # type: ignore[no-untyped-call]
@@ -122,25 +122,25 @@ def add_histogram(
     family.add_sample(f"{family.name}_bucket", {**own, "le": "+Inf"}, classic.count)
     family.add_sample(f"{family.name}_count", own, classic.count)
     family.add_sample(f"{family.name}_sum", own, classic.sum)
-    if native and isinstance(found, Observed):
-        family.add_sample(family.name, own, classic.count, native_histogram=_native(found))
+    if native and isinstance(histogram, Observed):
+        family.add_sample(family.name, own, classic.count, native_histogram=_native(histogram))
 
 
-def _histogram(found: Distribution) -> Histogram:
+def _histogram(distribution: Distribution) -> Histogram:
     """Return a distribution as a histogram: its bucket j counts the drafts with at most j accepted tokens."""
-    bounds = tuple(float(accepted) for accepted in range(len(found.buckets)))
-    return Histogram(bounds, found.buckets, found.count, found.sum)
+    bounds = tuple(float(accepted) for accepted in range(len(distribution.buckets)))
+    return Histogram(bounds, distribution.buckets, distribution.count, distribution.sum)
 
 
-def _native(found: Observed) -> NativeHistogram:
-    buckets = sorted(found.native)
+def _native(observed: Observed) -> NativeHistogram:
+    buckets = sorted(observed.native)
     counts = [count for _, count in buckets]
     return NativeHistogram(
-        count_value=found.classic.count,
-        sum_value=found.classic.sum,
+        count_value=observed.classic.count,
+        sum_value=observed.classic.sum,
         schema=native_buckets.SCHEMA,
         zero_threshold=native_buckets.ZERO_THRESHOLD,
-        zero_count=found.zero,
+        zero_count=observed.zero,
         pos_spans=_spans([index for index, _ in buckets]),
         pos_deltas=[count - before for before, count in pairwise([0, *counts])],
     )

@@ -50,10 +50,10 @@ def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
             message = "waiting for the server" if normal else "server is down"
             yield Event(level, message, {**target, "reason": reason, "error": after.failure.message})
     known = {engine.key: engine for engine in before.engines}
-    found = [e for engine in after.engines for e in _engine_changes(known.get(engine.key), engine, target)]
-    if len(found) > _MOST_LINES:
-        found = [Event(logging.INFO, "many engines changed", {**target, "changes": len(found)})]
-    yield from found
+    events = [e for engine in after.engines for e in _engine_changes(known.get(engine.key), engine, target)]
+    if len(events) > _MOST_LINES:
+        events = [Event(logging.INFO, "many engines changed", {**target, "changes": len(events)})]
+    yield from events
 
 
 def _engine_changes(
@@ -104,21 +104,21 @@ def aggregate(result: ExporterResult) -> Iterator[Event]:
             yield Event(level, "no metrics", {**where, "reason": reason})
         for engine in target.engines:
             yield Event(logging.INFO, "aggregate", {**where, **_identity(engine), **_values(engine)})
-    for found in result.requests.models if result.requests else ():
-        if found.window_requests:
-            yield Event(logging.INFO, "requests", _request_values(found))
+    for model in result.requests.models if result.requests else ():
+        if model.window_requests:
+            yield Event(logging.INFO, "requests", _request_values(model))
 
 
-def _request_values(found: ModelRequests) -> dict[str, object]:
+def _request_values(model: ModelRequests) -> dict[str, object]:
     return _present(
         {
-            "model_name": found.model_name or None,
-            "window": found.window,
-            "window_requests": found.window_requests,
-            "request_acceptance_ratio_p10": found.acceptance_quantiles.get("0.1"),
-            "request_losing_ratio": found.losing_requests_ratio,
-            "request_gaining_ratio": found.gaining_requests_ratio,
-            "request_workload_mixed": None if found.mixed is None else int(found.mixed),
+            "model_name": model.model_name or None,
+            "window": model.window,
+            "window_requests": model.window_requests,
+            "request_acceptance_ratio_p10": model.acceptance_quantiles.get("0.1"),
+            "request_losing_ratio": model.losing_requests_ratio,
+            "request_gaining_ratio": model.gaining_requests_ratio,
+            "request_workload_mixed": None if model.mixed is None else int(model.mixed),
         }
     )
 

@@ -73,11 +73,11 @@ def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | 
     yield from _records(requests)
     for finding in requests.findings:
         yield from finding_lines(finding, f"  {finding.severity:<10}", 12, paint)
-    for found in requests.models:
-        yield from _verdict(found, paint)
-    for found in requests.models:
+    for model in requests.models:
+        yield from _verdict(model, paint)
+    for model in requests.models:
         yield ""
-        yield from _model(found, paint, (costs or {}).get(found.model_name))
+        yield from _model(model, paint, (costs or {}).get(model.model_name))
     if requests.tenants:
         yield ""
         yield from _tenants(requests.tenants)
@@ -85,17 +85,19 @@ def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | 
 
 def _records(requests: RequestsResult) -> Iterator[str]:
     """Yield the number of observations by record, what to do if there are no records, and the tap."""
-    found: Counter[str] = Counter()
+    records: Counter[str] = Counter()
     for item in requests.observations:
-        found[item.record] += item.requests
-    words = ", ".join(f"{count(number)} {name.replace('_', ' ')}" for name, number in found.items() if number)
+        records[item.record] += item.requests
+    words = ", ".join(
+        f"{count(number)} {name.replace('_', ' ')}" for name, number in records.items() if number
+    )
     yield from paragraph(words or "no request was observed", 12, "  records   ")
-    recorded = found.total() - found[RecordState.NONE]
-    if found.total() and not recorded:
+    recorded = records.total() - records[RecordState.NONE]
+    if records.total() and not recorded:
         yield from paragraph(
             f"No response has a record of speculation. Start vLLM (0.29 or newer) with {FLAG}.", 12
         )
-    elif found[RecordState.SUMMARY] and not found[RecordState.DETAILED]:
+    elif records[RecordState.SUMMARY] and not records[RecordState.DETAILED]:
         words = f"Positions, and what another K would give, need detailed records: start vLLM with {FLAG}."
         yield from paragraph(words, 12)
     if requests.push_rejected_total:
@@ -112,68 +114,70 @@ def _tap(tap: TapResult) -> str:
     return words
 
 
-def _verdict(found: ModelRequests, paint: Paint) -> Iterator[str]:
-    verdict = requests_verdict(found)
+def _verdict(model: ModelRequests, paint: Paint) -> Iterator[str]:
+    verdict = requests_verdict(model)
     if verdict is RequestsVerdict.UNKNOWN:
-        words = f"{count(found.window_requests)} requests are too few to be judged one by one"
+        words = f"{count(model.window_requests)} requests are too few to be judged one by one"
     else:
         words = (
-            f"{shown(found.gaining_requests_ratio, PERCENT)} of {count(found.window_requests)} requests gain "
-            f"and {shown(found.losing_requests_ratio, PERCENT)} lose, while "
-            f"{shown(found.acceptance_ratio, PERCENT)} of all drafted tokens are accepted"
+            f"{shown(model.gaining_requests_ratio, PERCENT)} of {count(model.window_requests)} requests gain "
+            f"and {shown(model.losing_requests_ratio, PERCENT)} lose, while "
+            f"{shown(model.acceptance_ratio, PERCENT)} of all drafted tokens are accepted"
         )
     head = verdict.upper()
-    lines = paragraph(f"{head}  {_name(found)}: {words}", 4, "  ")
+    lines = paragraph(f"{head}  {_name(model)}: {words}", 4, "  ")
     yield from emphasised(lines, head, paint, _STYLES.get(verdict, RED))
 
 
-def _name(found: ModelRequests) -> str:
-    return printable(found.model_name) or "unnamed model"
+def _name(model: ModelRequests) -> str:
+    return printable(model.model_name) or "unnamed model"
 
 
-def _model(found: ModelRequests, paint: Paint, costs: Costs | None) -> Iterator[str]:
-    window = f" in the last {found.window}" if found.window else ""
-    facts = f"{count(found.window_requests)} requests with something drafted{window}"
-    yield from emphasised(paragraph(f"{_name(found)} ({facts})", 4, "  "), _name(found), paint, BOLD)
+def _model(model: ModelRequests, paint: Paint, costs: Costs | None) -> Iterator[str]:
+    window = f" in the last {model.window}" if model.window else ""
+    facts = f"{count(model.window_requests)} requests with something drafted{window}"
+    yield from emphasised(paragraph(f"{_name(model)} ({facts})", 4, "  "), _name(model), paint, BOLD)
     yield ""
-    if found.window_requests:
-        yield from _numbers(found, costs)
-    for finding in found.findings:
+    if model.window_requests:
+        yield from _numbers(model, costs)
+    for finding in model.findings:
         yield from finding_lines(finding, f"    {finding.severity}: ", 6, paint)
-    if not found.findings:
+    if not model.findings:
         yield "    nothing to report"
 
 
-def _numbers(found: ModelRequests, costs: Costs | None) -> Iterator[str]:
-    yield from paragraph(_quantiles(found), 14, "    accepted  ")
-    yield from paragraph(_outcomes(found), 14, "    outcomes  ")
+def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
+    yield from paragraph(_quantiles(model), 14, "    accepted  ")
+    yield from paragraph(_outcomes(model), 14, "    outcomes  ")
     yield ""
-    yield from _groups(found.groups)
+    yield from _groups(model.groups)
     yield ""
-    if found.position_acceptance_ratio:
-        yield from _positions(found)
+    if model.position_acceptance_ratio:
+        yield from _positions(model)
         yield ""
-        yield from _every_k(found, costs)
+        yield from _every_k(model, costs)
         yield ""
-    if found.worst:
-        yield from _worst(found)
+    if model.worst:
+        yield from _worst(model)
         yield ""
 
 
-def _quantiles(found: ModelRequests) -> str:
-    by_request = ", ".join(
-        f"P{100 * float(quantile):g} {percent(ratio)}"
-        for quantile, ratio in found.acceptance_quantiles.items()
-    )
-    return f"{by_request} by request; {shown(found.acceptance_ratio, PERCENT)} of all drafted tokens together"
+def _quantiles(model: ModelRequests) -> str:
+    by_request = percentiles(model.acceptance_quantiles)
+    return f"{by_request} by request; {shown(model.acceptance_ratio, PERCENT)} of all drafted tokens together"
 
 
-def _outcomes(found: ModelRequests) -> str:
-    gaining, losing = found.gaining_requests_ratio or 0.0, found.losing_requests_ratio or 0.0
+def percentiles(quantiles: Mapping[str, float]) -> str:
+    """Return acceptance ratios by quantile as ``P10 31.2%, P50 58.0%``."""
+    return ", ".join(f"P{100 * float(quantile):g} {percent(ratio)}" for quantile, ratio in quantiles.items())
+
+
+def _outcomes(model: ModelRequests) -> str:
+    gaining, losing = model.gaining_requests_ratio or 0.0, model.losing_requests_ratio or 0.0
     words = f"{percent(gaining)} gain, {percent(max(0.0, 1 - gaining - losing))} are near break-even, "
     words += f"{percent(losing)} lose"
-    if losing and found.losing_tokens_ratio is not None:
-        words += f" (with {percent(found.losing_tokens_ratio)} of the generated tokens)"
+    if losing and model.losing_tokens_ratio is not None:
+        words += f" (with {percent(model.losing_tokens_ratio)} of the generated tokens)"
     return words
 
 
@@ -196,8 +200,8 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
         yield f"    and {len(rest)} groups more with {count(sum(group.requests for group in rest))} requests"
 
 
-def _positions(found: ModelRequests) -> Iterator[str]:
-    every = positions(found)
+def _positions(model: ModelRequests) -> Iterator[str]:
+    every = positions(model)
     rows = []
     for place, p in enumerate(every):
         bias = round(100 * p.bias, 1) + 0.0  # not -0.0
@@ -212,10 +216,10 @@ def _positions(found: ModelRequests) -> Iterator[str]:
         yield from paragraph(words, 4)
 
 
-def _every_k(found: ModelRequests, costs: Costs | None) -> Iterator[str]:
-    options = every_k(found)
+def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
+    options = every_k(model)
     batches = costs.batches if costs else ()
-    choices = [choice_at(found, costs.profile, batch) for batch in batches] if costs else []
+    choices = [choice_at(model, costs.profile, batch) for batch in batches] if costs else []
     heads = ["K", "drafted", "accepted", "tokens a draft", *(f"speedup at {batch:g}" for batch in batches)]
     rows = []
     for option in options:
@@ -248,10 +252,10 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _worst(found: ModelRequests) -> Iterator[str]:
+def _worst(model: ModelRequests) -> Iterator[str]:
     heads = ("accepted", "drafts", "temp", "type", "worst requests")
     rows = []
-    for request in found.worst:
+    for request in model.worst:
         row = [percent(request.acceptance_ratio), count(request.drafts)]
         rows.append([*row, request.temperature, request.request_type, request.request_id or DASH])
     yield from _table(heads, rows, left=("temp", "type", "worst requests"), shorten="type")

@@ -22,8 +22,6 @@ from .metrics.metric import PREFIX, Metric, Scope
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ..requests.result import RequestsResult
-
 #: Keys that identify an object, have no default, or say whether there is data. No filter removes them.
 _IDENTITY = frozenset(
     {"version", "timestamp_seconds", "targets", "target", "up", "failure", "engines"}
@@ -154,17 +152,12 @@ def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:
         targets.append(replace(target, engines=tuple(engines)))
     requests = result.requests
     if requests is not None and wanted.model_name:
-        requests = _requests_of(requests, wanted.model_name)
+        own: dict[str, Any] = {
+            name: tuple(item for item in getattr(requests, name) if item.model_name == wanted.model_name)
+            for name in _REQUEST_LISTS
+        }
+        requests = replace(requests, **own)
     return replace(result, targets=tuple(targets), requests=requests)
-
-
-def _requests_of(requests: RequestsResult, model: str) -> RequestsResult:
-    return replace(
-        requests,
-        groups=tuple(group for group in requests.groups if group.model_name == model),
-        tenants=tuple(tenant for tenant in requests.tenants if tenant.model_name == model),
-        models=tuple(found for found in requests.models if found.model_name == model),
-    )
 
 
 def _keep_metrics(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str, Any]:

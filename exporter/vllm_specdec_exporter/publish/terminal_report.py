@@ -121,8 +121,8 @@ def _uncertainty(engine: EngineResult) -> str:
     measures = engine.window(engine.judged_window)
     if measures is None:
         return ""
-    found = measures.measured if engine.payoff.basis is Basis.MEASURED else measures.estimate
-    low, high = found.speedup_low, found.speedup_high
+    speedup = measures.measured if engine.payoff.basis is Basis.MEASURED else measures.estimate
+    low, high = speedup.speedup_low, speedup.speedup_high
     if low is None or high is None or not low < 1 < high:
         return ""
     if engine.payoff.basis is Basis.ESTIMATED:

@@ -77,7 +77,7 @@ def paragraph(text: str, hang: int, indent: str = "") -> list[str]:
         hang: blanks before all lines but the first.
         indent: before the first line, by default as for the others.
     """
-    glued = _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), printable(text))
+    glued = _PASTE.sub(lambda match: match[0].replace(" ", _GLUE), printable(text))
     return [line.replace(_GLUE, " ") for line in wrap(glued, indent or " " * hang, hang)]
 
 

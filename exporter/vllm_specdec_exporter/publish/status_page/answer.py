@@ -165,10 +165,10 @@ def _k_row(view: View, k: int, cells: tuple[str, ...], *, extrapolated: bool = F
 
 
 def _rules(view: View) -> Html:
-    found = view.engine.advice.rules
-    if not found:
+    rules = view.engine.advice.rules
+    if not rules:
         return Html()
-    rows = (h.row(SAYS.get(rule.says, rule.says), (rule.text,)) for rule in found)
+    rows = (h.row(SAYS.get(rule.says, rule.says), (rule.text,)) for rule in rules)
     words = (
         "The published rules look at acceptance alone. What to do weighs it against the time a step takes, "
         "so it may differ."
@@ -220,34 +220,34 @@ def _measured(view: View) -> Html:
     if not any(m.measured.speedup is not None or m.measured.latency_ratios for m in view.engine.windows):
         return Html()
     title, anchor = "Against the baseline", f"{view.anchor}-baseline"
-    found = view.judged.measured if view.judged else None
-    if found is None or (found.speedup is None and not found.latency_ratios):
+    measured = view.judged.measured if view.judged else None
+    if measured is None or (measured.speedup is None and not measured.latency_ratios):
         why = "None: too few requests finished in the window at a load that the baseline has."
         return h.section(title, element("p", why, class_="empty"), anchor=anchor, beside=view.window_words)
     words = (
         "At the same load. Times below 1 are faster, and as coarse as the server's buckets. "
         "A speedup below 1 is slower."
     )
-    content = (h.facts(_speedup(found), "list"), _latencies(found), h.note(words))
+    content = (h.facts(_speedup(measured), "list"), _latencies(measured), h.note(words))
     return h.section(title, *content, anchor=anchor, beside=view.window_words)
 
 
-def _speedup(found: Measured) -> tuple[tuple[str, str], ...]:
-    few, throughput = "too few requests finished", found.baseline_tokens_per_second
-    if found.speedup is None or found.speedup_low is None or found.speedup_high is None:
+def _speedup(measured: Measured) -> tuple[tuple[str, str], ...]:
+    few, throughput = "too few requests finished", measured.baseline_tokens_per_second
+    if measured.speedup is None or measured.speedup_low is None or measured.speedup_high is None:
         return (("Speedup per output token", h.none(few)),)
     return (
-        ("Speedup per output token", h.times(found.speedup)),
-        ("95 % interval", f"{h.length(found.speedup_low)} to {h.times(found.speedup_high)}"),
-        ("Requests behind it", h.or_none(found.requests, h.count, few)),
+        ("Speedup per output token", h.times(measured.speedup)),
+        ("95 % interval", f"{h.length(measured.speedup_low)} to {h.times(measured.speedup_high)}"),
+        ("Requests behind it", h.or_none(measured.requests, h.count, few)),
         ("Tokens per second of the baseline", h.or_none(throughput, h.rate, "not known")),
     )
 
 
-def _latencies(found: Measured) -> Html:
-    if not found.latency_ratios:
+def _latencies(measured: Measured) -> Html:
+    if not measured.latency_ratios:
         return Html()
-    ratios = {(item.latency, item.quantile): item.ratio for item in found.latency_ratios}
+    ratios = {(item.latency, item.quantile): item.ratio for item in measured.latency_ratios}
     why = "too few requests finished, or the server does not show it"
     rows = (
         h.row(words.capitalize(), [h.or_none(ratios.get((name, q)), h.times, why) for q in _QUANTILES])

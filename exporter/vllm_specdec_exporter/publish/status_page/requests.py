@@ -9,7 +9,7 @@ from ...requests.observation import RECORD_STATES, RecordState
 from ...requests.result import RequestsVerdict, is_problem, requests_verdict
 from .. import markup as h
 from ..markup import Html, element
-from ..request_report import FLAG, tenant_ratios
+from ..request_report import FLAG, percentiles, tenant_ratios
 from .answer import tile
 from .view import finding_list, notice
 
@@ -39,9 +39,9 @@ def requests_section(result: RequestsResult, now: float) -> Html:
     """
     heading = element("h2", "Single requests", id="requests")
     models = (
-        _model(found, f"requests-{place}", now)
-        for place, found in enumerate(result.models)
-        if found.window_requests
+        _model(model, f"requests-{place}", now)
+        for place, model in enumerate(result.models)
+        if model.window_requests
     )
     return element(
         "section",
@@ -61,12 +61,12 @@ def pointer(result: RequestsResult) -> Html:
         element(
             "p",
             element("strong", "Single requests: "),
-            h.pill("problem", requests_verdict(found).value),
+            h.pill("problem", requests_verdict(model).value),
             " · ",
-            element("a", _title(found), href=f"#requests-{place}"),
+            element("a", _title(model), href=f"#requests-{place}"),
         )
-        for place, found in enumerate(result.models)
-        if is_problem((found,))
+        for place, model in enumerate(result.models)
+        if is_problem((model,))
     ]
     return element("div", *lines, class_="notice problem") if lines else Html()
 
@@ -94,50 +94,46 @@ def _unrecorded(result: RequestsResult) -> Html:
     return notice(title, element("p", words), kind="hint")
 
 
-def _title(found: ModelRequests) -> Html:
-    return h.name(found.model_name) if found.model_name else Html("unnamed model")
+def _title(model: ModelRequests) -> Html:
+    return h.name(model.model_name) if model.model_name else Html("unnamed model")
 
 
-def _model(found: ModelRequests, anchor: str, now: float) -> Html:
-    last = f"last {found.window}"
+def _model(model: ModelRequests, anchor: str, now: float) -> Html:
+    last = f"last {model.window}"
     panels = (
-        _routing(found, f"{anchor}-routing", last),
-        _positions(found, f"{anchor}-positions", last),
-        _every_k(found, f"{anchor}-k", last),
+        _routing(model, f"{anchor}-routing", last),
+        _positions(model, f"{anchor}-positions", last),
+        _every_k(model, f"{anchor}-k", last),
     )
     return element(
         "article",
-        element("div", element("h3", _title(found), id=anchor), class_="head"),
-        _answer(found),
-        finding_list(found.findings, f"{anchor}-findings"),
-        _groups(found, f"{anchor}-groups", last),
+        element("div", element("h3", _title(model), id=anchor), class_="head"),
+        _answer(model),
+        finding_list(model.findings, f"{anchor}-findings"),
+        _groups(model, f"{anchor}-groups", last),
         element("div", *panels, class_="panels"),
-        _worst(found, f"{anchor}-worst", last, now),
-        class_=requests_verdict(found).name.lower(),
+        _worst(model, f"{anchor}-worst", last, now),
+        class_=requests_verdict(model).name.lower(),
         aria_labelledby=anchor,
     )
 
 
-def _answer(found: ModelRequests) -> Html:
-    verdict = requests_verdict(found)
+def _answer(model: ModelRequests) -> Html:
+    verdict = requests_verdict(model)
     judged = verdict is not RequestsVerdict.UNKNOWN
     shown = h.pill(verdict.name.lower(), verdict.value) if judged else h.none(_FEW)
-    words = f"{h.count(found.window_requests)} requests in the last {found.window} had something drafted"
+    words = f"{h.count(model.window_requests)} requests in the last {model.window} had something drafted"
     first = element("p", words if judged else f"{words}, too few to be judged")
 
-    p10 = found.acceptance_quantiles.get("0.1")
-    others = ", ".join(
-        f"P{100 * float(quantile):g} {h.percent(ratio)}"
-        for quantile, ratio in found.acceptance_quantiles.items()
-        if quantile != "0.1"
-    )
+    quantiles = dict(model.acceptance_quantiles)
+    p10, others = quantiles.pop("0.1", None), percentiles(quantiles)
     second = element("p", f"nine in ten requests exceed it; {others}" if others else _NOTHING)
-    if found.acceptance_ratio is not None:
-        together = f"{h.percent(found.acceptance_ratio)} of all drafted tokens together"
+    if model.acceptance_ratio is not None:
+        together = f"{h.percent(model.acceptance_ratio)} of all drafted tokens together"
         second = h.join(second, element("p", together))
 
-    losing, gaining = found.losing_requests_ratio, found.gaining_requests_ratio
-    tokens = found.losing_tokens_ratio
+    losing, gaining = model.losing_requests_ratio, model.gaining_requests_ratio
+    tokens = model.losing_tokens_ratio
     third = h.join(
         element("p", _NOTHING if gaining is None else f"of the requests; {h.percent(gaining)} gain"),
         element("p", _NO_TOKENS if tokens is None else f"{h.percent(tokens)} of the generated tokens"),
@@ -152,8 +148,8 @@ def _answer(found: ModelRequests) -> Html:
     )
 
 
-def _groups(found: ModelRequests, anchor: str, last: str) -> Html:
-    if not found.groups:
+def _groups(model: ModelRequests, anchor: str, last: str) -> Html:
+    if not model.groups:
         return Html()
     heads = [*("Temperature", "Type", "Requests", "Share", "Outcome", "Accepted", "P10", "P50")]
     heads += ["Tokens per draft", "Losing", "Rejected tokens", "Estimated speedup"]
@@ -161,7 +157,7 @@ def _groups(found: ModelRequests, anchor: str, last: str) -> Html:
         "Outcome by the acceptance of all its requests together; losing is the share of its own requests, "
         "rejected tokens its share of the model's. The speedup is estimated for the present batch."
     )
-    rows = map(_group, found.groups)
+    rows = map(_group, model.groups)
     title = "By temperature and type"
     return h.table_section(title, heads, rows, below, anchor=anchor, beside=last, class_="numbers groups")
 
@@ -188,8 +184,8 @@ def _group(group: GroupWindow) -> Html:
     )
 
 
-def _routing(found: ModelRequests, anchor: str, last: str) -> Html:
-    routing = found.routing
+def _routing(model: ModelRequests, anchor: str, last: str) -> Html:
+    routing = model.routing
     if routing is None:
         return Html()
     pairs = (
@@ -210,8 +206,8 @@ def _routed(routing: Routing) -> Html:
     return h.join("at temperature ", ", ".join(routing.temperatures))
 
 
-def _positions(found: ModelRequests, anchor: str, last: str) -> Html:
-    title, every = "Acceptance where drafted", positions(found)
+def _positions(model: ModelRequests, anchor: str, last: str) -> Html:
+    title, every = "Acceptance where drafted", positions(model)
     if not every:
         why = h.join("None: no detailed record. Start vLLM with ", element("code", FLAG), ".")
         return h.section(title, element("p", why, class_="empty"), anchor=anchor, beside=last)
@@ -224,8 +220,8 @@ def _positions(found: ModelRequests, anchor: str, last: str) -> Html:
     return h.table_section(title, heads, rows, h.note(words), anchor=anchor, beside=last, class_="bars")
 
 
-def _every_k(found: ModelRequests, anchor: str, last: str) -> Html:
-    options = every_k(found)
+def _every_k(model: ModelRequests, anchor: str, last: str) -> Html:
+    options = every_k(model)
     if not options:
         return Html()
     rows = (
@@ -239,12 +235,12 @@ def _every_k(found: ModelRequests, anchor: str, last: str) -> Html:
     return h.table_section(title, heads, rows, anchor=anchor, beside=last, class_="numbers")
 
 
-def _worst(found: ModelRequests, anchor: str, last: str, now: float) -> Html:
-    if not found.worst:
+def _worst(model: ModelRequests, anchor: str, last: str, now: float) -> Html:
+    if not model.worst:
         return Html()
     heads = ["Request", "Ended", "Accepted", "Drafts", "Drafted", "Generated"]
     heads += ["Temperature", "Type", "Time per token"]
-    rows = (_request(request, now) for request in found.worst)
+    rows = (_request(request, now) for request in model.worst)
     below = h.note("Requests are named as vLLM's own log has them.")
     title = "Requests with the lowest acceptance"
     return h.table_section(title, heads, rows, below, anchor=anchor, beside=last, class_="numbers worst")
@@ -280,8 +276,8 @@ def _records(result: RequestsResult) -> Html:
     rejected = Html()
     if result.push_rejected_total:
         rejected = h.note(f"{h.count(result.push_rejected_total)} pushed observations could not be used.")
-    found = [item for item in result.observations if item.requests]
-    if not found:
+    observations = [item for item in result.observations if item.requests]
+    if not observations:
         return h.section(title, rejected, anchor=anchor, beside=_SINCE) if rejected else Html()
     meanings = {state.value: words for state, words in RECORD_STATES.items()}
     rows = (
@@ -289,7 +285,7 @@ def _records(result: RequestsResult) -> Html:
             item.source,
             (item.record.replace("_", " "), h.count(item.requests), meanings.get(item.record, "")),
         )
-        for item in found
+        for item in observations
     )
     heads = ("Seen by", "Record", "Requests", "Meaning")
     return h.table_section(title, heads, rows, rejected, anchor=anchor, beside=_SINCE, class_="words")

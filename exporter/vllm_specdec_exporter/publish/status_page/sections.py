@@ -129,16 +129,16 @@ def _positions(view: View) -> Html:
 
 
 def _distribution(view: View) -> Html:
-    found = view.engine.accepted_tokens_per_draft
-    if view.off or found is None:
+    values = view.engine.accepted_tokens_per_draft
+    if view.off or values is None:
         return Html()
     title, anchor = "Accepted tokens per draft", f"{view.anchor}-distribution"
-    if found.count <= 0:
+    if values.count <= 0:
         content = element("p", "No drafts yet.", class_="empty")
     else:
-        drafts = [here - before for before, here in pairwise((0.0, *found.buckets))]
+        drafts = [here - before for before, here in pairwise((0.0, *values.buckets))]
         rows = (
-            h.row(str(accepted), (h.gauge(number / found.count), h.count(number)))
+            h.row(str(accepted), (h.gauge(number / values.count), h.count(number)))
             for accepted, number in enumerate(drafts)
         )
         content = h.table(("Accepted", "Share of drafts", "Drafts"), rows, label=title, class_="bars counted")

@@ -169,7 +169,7 @@ def notice(title: str, *content: Html, kind: str = "problem") -> Html:
     return element("div", element("p", element("strong", title)), *content, class_=f"notice {kind}")
 
 
-def finding_list(found: Iterable[Finding], anchor: str) -> Html:
+def finding_list(findings: Iterable[Finding], anchor: str) -> Html:
     """Return findings with their remedies, empty if there are none."""
     items = [
         element(
@@ -183,6 +183,6 @@ def finding_list(found: Iterable[Finding], anchor: str) -> Html:
             element("p", finding.action),
             class_="problem" if finding.severity is Severity.PROBLEM else "hint",
         )
-        for finding in found
+        for finding in findings
     ]
     return h.section("Findings", element("ul", *items), anchor=anchor, class_="findings") if items else Html()
