@@ -103,13 +103,9 @@ def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[LabelPairs, obje
 def add_histogram(
     family: Metric, labels: LabelPairs, histogram: Distribution | Observed | None, native: bool
 ) -> None:
-    """Add the samples of a histogram to its family: buckets, count and sum.
+    """Add the samples of a histogram to its family: buckets, count and sum; nothing for ``None``.
 
-    Args:
-        family: of type histogram.
-        labels: identity labels.
-        histogram: ``None`` adds nothing.
-        native: whether to add a sample with the native buckets, if there are any. Its name is the family's.
+    With `native`, an `Observed` also gets a sample with its native buckets, under the name of the family.
     """
     if histogram is None:
         return

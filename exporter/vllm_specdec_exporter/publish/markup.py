@@ -173,14 +173,7 @@ def row(head: str, cells: Iterable[str], class_: str = "") -> Html:
 
 
 def table(heads: Sequence[str], rows: Iterable[Html], *, label: str, class_: str = "") -> Html:
-    """Return a table, which scrolls sideways if it is wider than the screen.
-
-    Args:
-        heads: the column heads.
-        rows: the rows.
-        label: what the table shows, for screen readers.
-        class_: of the table.
-    """
+    """Return a table that scrolls sideways if it is wider than the screen; `label` is for screen readers."""
     head = element("thead", element("tr", *(element("th", cell, scope="col") for cell in heads)))
     whole = element("table", head, element("tbody", *rows), class_=class_)
     # Keyboards can scroll only what has the focus.
@@ -284,8 +277,8 @@ def page(title: str, sections: Iterable[Section], *, subtitle: str = "", lead: S
     Args:
         title: the subject.
         sections: its parts, in order.
-        subtitle: shown small below the title: program and date.
-        lead: the conclusions; each becomes an emphasised paragraph.
+        subtitle: program and date, shown small below the title.
+        lead: the conclusions, a paragraph each.
     """
     head = element(
         "head",
@@ -330,14 +323,7 @@ def bullets(items: Iterable[str]) -> Html:
 def data_table(
     heads: Sequence[str], rows: Iterable[Sequence[str | None]], *, label: str, numbers: bool = True
 ) -> Html:
-    """Return a table of texts.
-
-    Args:
-        heads: the column heads.
-        rows: the cells, the head cell of the row first; ``None`` for a missing value.
-        label: what the table shows, for screen readers.
-        numbers: whether to right-align all columns but the first.
-    """
+    """Return a table of texts, ``None`` for a missing value; `numbers` right-aligns all but the first."""
     lines = (
         row(cells[0] or "", [none("no value") if cell is None else cell for cell in cells[1:]])
         for cells in rows

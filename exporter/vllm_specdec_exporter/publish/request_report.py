@@ -51,12 +51,7 @@ FLAG = "--per-request-spec-decode-metrics detailed"
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Assumed costs of steps, to estimate the speedup of every K.
-
-    Attributes:
-        profile: of the model.
-        batches: batch sizes to estimate it for.
-    """
+    """The cost profile of a model, and the batch sizes for which to estimate the speedup of every K."""
 
     profile: CostProfile
     batches: tuple[float, ...]
@@ -65,10 +60,7 @@ class Costs:
 def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | None = None) -> Iterator[str]:
     """Yield the lines of the report, wrapped at 100 columns.
 
-    Args:
-        requests: the result to report.
-        paint: emphasises.
-        costs: by model; without it there is no speedup of other K.
+    `costs` are by model; without them the report has no speedups of other K.
     """
     yield from _records(requests)
     for finding in requests.findings:

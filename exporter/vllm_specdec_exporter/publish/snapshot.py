@@ -62,10 +62,6 @@ class Filter:
 def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Filter:
     """Return the filter of a query string. ``metric`` may be repeated or hold a list with commas.
 
-    Args:
-        query: names and values.
-        windows: names of the configured windows.
-
     Raises:
         FilterError: an unknown parameter, window or metric, or a parameter given twice.
     """

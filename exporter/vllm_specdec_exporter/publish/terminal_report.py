@@ -62,8 +62,8 @@ def render(result: ExporterResult, *, colour: bool = False, costs: Mapping[str, 
 
     Args:
         result: the result to report.
-        colour: whether to emphasise with terminal colours. No information is in the colours alone.
-        costs: by model, assumed costs of steps for the report on single requests.
+        colour: whether to emphasise with terminal colours, which add no information.
+        costs: by model, for the report on single requests.
     """
     paint = _coloured if colour else _plain
     lines: list[str] = []
@@ -100,7 +100,6 @@ def _target(target: TargetResult, paint: Paint) -> Iterator[str]:
 
 
 def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
-    """Yield the verdict with the speedup and the acceptance behind it."""
     word = (engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown").upper()
     measures = engine.window(engine.judged_window)
     words = engine.activity.reason

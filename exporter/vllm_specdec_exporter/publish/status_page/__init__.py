@@ -34,7 +34,7 @@ from .view import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...observe.result import EngineResult, ExporterResult, TargetResult
+    from ...observe.result import ExporterResult, TargetResult
 
 __all__ = ["CONTENT_SECURITY_POLICY", "parse_refresh", "render"]
 
@@ -74,12 +74,9 @@ def parse_refresh(query: str | None, default: float = DEFAULT_REFRESH) -> float:
 
 
 def render(result: ExporterResult, now: float, refresh: float = DEFAULT_REFRESH) -> str:
-    """Return the status page as one HTML document.
+    """Return the page as one HTML document, rendered at the Unix time `now`.
 
-    Args:
-        result: the result to show.
-        now: Unix time of the rendering, for ages.
-        refresh: seconds between reloads, 0 for never.
+    `refresh` is the number of seconds between reloads, 0 for never.
     """
     # Browsers truncate to whole seconds: a fraction would become 0 and reload without a pause.
     seconds = math.ceil(refresh) if refresh > 0 else 0
@@ -121,7 +118,7 @@ def _header(result: ExporterResult, now: float, seconds: int) -> Html:
         )
     else:
         reloads = h.join(" · reloading paused · ", element("a", "resume", href="?"))
-    links = element("ul", *(element("li", element("a", words, href=href)) for words, href in _LINKS))
+    links = h.bullets(element("a", words, href=href) for words, href in _LINKS)
     title = element("h1", "Speculative decoding ", element("small", f"{PRODUCT} {result.version}"))
     updated = element("p", "As of ", h.moment(result.timestamp_seconds, now), reloads)
     return element("header", element("div", title, updated), element("nav", links, aria_label="Other pages"))
@@ -156,7 +153,6 @@ def _reload_failed(result: ExporterResult, now: float) -> Html:
 
 
 def _overview(result: ExporterResult) -> Html:
-    """Return one row per engine."""
     several = len(result.targets) > 1
     heads = ["Engine", "Payoff", "What to do", "Activity", "Quality"]
     heads += ["Mean acceptance length", "Acceptance ratio", "Generated tokens/s", "Running", "Findings"]
@@ -200,7 +196,6 @@ def _target_pill(target: TargetResult) -> Html:
 
 
 def _target(result: ExporterResult, index: int, now: float, *, several: bool) -> Html:
-    """Return the section of a target: its polls and its engines."""
     target, least = result.targets[index], result.thresholds.get("minimum_drafts")
     heading = element("h2", h.name(target.target), " ", _target_pill(target), id=f"target-{index}")
     views = (View(engine, f"engine-{index}-{e}", least) for e, engine in enumerate(target.engines))
@@ -237,13 +232,10 @@ def _no_engines(target: TargetResult, now: float) -> Html:
     if target.failure is None:
         return notice("Not polled yet", element("p", "The first poll is under way."), kind="hint")
     last = target.last_success_timestamp_seconds
-    since = (
-        h.join("No poll has succeeded since the exporter started.")
-        if last is None
-        else h.join(
-            "The last successful poll was at ", h.moment(last, now), ", ", h.duration(now - last), " ago."
-        )
-    )
+    since = h.text("No poll has succeeded since the exporter started.")
+    if last is not None:
+        ago = f", {h.duration(now - last)} ago."
+        since = h.join("The last successful poll was at ", h.moment(last, now), ago)
     reason = target.failure.reason
     meaning = f" ({REASONS[reason]})" if reason in REASONS else ""
     return notice(
@@ -254,7 +246,7 @@ def _no_engines(target: TargetResult, now: float) -> Html:
 
 
 def _engine(view: View, *, several: bool) -> Html:
-    engine: EngineResult = view.engine
+    engine = view.engine
     heading = element("h3", engine_name(engine), id=view.anchor)
     back = element("a", "↑ Overview", href="#overview", class_="back") if several else Html()
     panels = (*answer.panels(view), *sections.panels(view))

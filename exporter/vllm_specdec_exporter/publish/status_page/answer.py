@@ -82,7 +82,7 @@ def _payoff_words(view: View) -> Html:
             f"by the cost profile it breaks even at {h.length(tokens)} tokens per draft, "
             f"or {h.percent(ratio)} of the drafted tokens accepted",
         )
-    return h.join(element("p", words), even, _bullets(payoff.reasons))
+    return h.join(element("p", words), even, h.bullets(payoff.reasons))
 
 
 def _activity_words(view: View) -> Html:
@@ -99,11 +99,7 @@ def _quality_words(engine: EngineResult) -> Html:
     level = engine.quality.level
     if level is None:
         return element("p", "only an active engine is judged")
-    return h.join(element("p", _LEVEL_WORDS[level]), _bullets(engine.quality.reasons))
-
-
-def _bullets(reasons: tuple[str, ...]) -> Html:
-    return element("ul", *(element("li", reason) for reason in reasons))
+    return h.join(element("p", _LEVEL_WORDS[level]), h.bullets(engine.quality.reasons))
 
 
 def panels(view: View) -> tuple[Html, ...]:

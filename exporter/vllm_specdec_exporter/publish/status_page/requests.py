@@ -31,12 +31,7 @@ _SINCE = "since the exporter started"
 
 
 def requests_section(result: RequestsResult, now: float) -> Html:
-    """Return the section of single requests.
-
-    Args:
-        result: observations, findings and models.
-        now: Unix time of the rendering.
-    """
+    """Return the section of single requests, rendered at the Unix time `now`."""
     heading = element("h2", "Single requests", id="requests")
     models = (
         _model(model, f"requests-{place}", now)

@@ -175,14 +175,12 @@ def _data_quality(view: View) -> Html:
         ("Counter resets seen", h.count(engine.engine_resets_total)),
         ("Inconsistent samples", h.count(engine.inconsistent_samples_total)),
     )
-    latest = Html()
+    content = [h.facts(pairs, "list")]
     if engine.defects:
-        defects = element("ul", *(element("li", defect) for defect in engine.defects))
-        latest = element("div", element("p", "In the newest sample:"), defects, class_="note")
-    anchor = f"{view.anchor}-records"
-    return h.section(
-        "Data quality", h.facts(pairs, "list"), latest, anchor=anchor, beside="since the exporter started"
-    )
+        head = element("p", "In the newest sample:")
+        content.append(element("div", head, h.bullets(engine.defects), class_="note"))
+    anchor, beside = f"{view.anchor}-records", "since the exporter started"
+    return h.section("Data quality", *content, anchor=anchor, beside=beside)
 
 
 def _rubric(view: View) -> Html:
