@@ -62,7 +62,8 @@ def test_the_state_of_the_tap_is_shown_where_there_is_one() -> None:
 NOTICES = {
     "unrecorded": "No response has a record of speculation Start vLLM (0.29 or newer) with "
     "--per-request-spec-decode-metrics detailed .",
-    "nothing": "No request was observed yet No request has ended yet, through the tap or by push.",
+    "nothing": "No request was observed yet Requests that pass through the tap, or are pushed, are counted "
+    "when they end.",
 }
 
 

@@ -80,7 +80,7 @@ def _unrecorded(result: RequestsResult) -> Html:
     total = sum(item.requests for item in result.observations)
     if not total:
         title = "No request was observed yet"
-        words = h.join("No request has ended yet, through the tap or by push.")
+        words = h.join("Requests that pass through the tap, or are pushed, are counted when they end.")
     elif all(item.record == RecordState.NONE for item in result.observations if item.requests):
         title = "No response has a record of speculation"
         words = h.join("Start vLLM (0.29 or newer) with ", element("code", FLAG), ".")
