@@ -293,7 +293,7 @@ def push_schema() -> Iterator[str]:
     """Yield the lines of the JSON schema of a push."""
     document = msgspec.json.schema(push.PushedRequest)
     [definition] = document["$defs"].values()
-    described = snapshot._attributes(definition["description"])
+    described = snapshot.attribute_docs(definition["description"])
     for field, value in definition["properties"].items():
         value["description"] = described[field]
     document = {

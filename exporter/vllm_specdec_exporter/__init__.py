@@ -1,6 +1,6 @@
-"""Is speculative decoding paying off right now, and if not, what should I change?
+"""A Prometheus exporter for vLLM's speculative decoding, and its Python API.
 
-A Prometheus exporter that stands beside vLLM, reads its counters and publishes what they mean.
+It polls the counters of vLLM and publishes acceptance, speedup, verdicts and advice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["EngineResult", "ExporterResult", "SnapshotError", "TargetResult", "_
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: a health check every few seconds needs none of it."""
+    """Import public names on first use, so that the `health` command, run every few seconds, starts fast."""
     if name in __all__:
         from .client import api
         from .observe import result

@@ -1,7 +1,7 @@
-"""The command line: which subcommand, and errors as one line.
+"""The command line: dispatch to the subcommands, their help, and errors in one line.
 
-Each subcommand is a module with `add_arguments(parser)` and `run(args)`; it is imported only when it is
-called, so that the sidecar carries nothing else.
+Each subcommand is a module with `add_arguments(parser)` and `run(args)`. Only the called one is imported,
+which keeps the memory of `serve` low.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 PROGRAM = "vllm-specdec-exporter"
 
-#: Commands: their module, and what they do.
-COMMANDS = {
-    "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
-    "demo": ("commands.demo", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
-    "health": ("serve.health", "tell whether the exporter on this machine is alive"),
-    "dashboards": ("commands.dashboards.command", "list, write or push the Grafana dashboards"),
-    "act": ("commands.act.command", "receive Alertmanager's decisions, and carry them out safely"),
-    "check": ("commands.check", "diagnose a server once, in the terminal"),
-    "compare": ("commands.compare.command", "servers or recorded snapshots, side by side"),
-    "requests": ("commands.requests.command", "acceptance of single requests, from recorded answers"),
-    "baseline": ("commands.baseline.command", "record how fast a server is without speculation"),
-    "plan": ("commands.plan.command", "does a draft model fit, and what may it gain"),
-    "sweep": ("commands.sweep.command", "measure acceptance at chosen temperatures and loads"),
-    "simulate": ("commands.simulate.command", "serve the /metrics of a simulated vLLM"),
-}
-
-#: The commands as `--help` shows them.
+#: Commands by group, as `--help` shows them: module and summary.
 GROUPS = {
-    "Run": ("serve", "demo", "health", "dashboards", "act"),
-    "Diagnose": ("check", "compare", "requests", "baseline"),
-    "Plan": ("plan", "sweep", "simulate"),
+    "Run": {
+        "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
+        "demo": ("commands.demo", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
+        "health": ("serve.health", "check whether the exporter on this machine is alive"),
+        "dashboards": ("commands.dashboards.command", "list, write or push the Grafana dashboards"),
+        "act": ("commands.act.command", "receive Alertmanager's notifications and act on them safely"),
+    },
+    "Diagnose": {
+        "check": ("commands.check", "diagnose a server once, in the terminal"),
+        "compare": ("commands.compare.command", "servers or recorded snapshots, side by side"),
+        "requests": ("commands.requests.command", "acceptance of single requests, from recorded answers"),
+        "baseline": ("commands.baseline.command", "record how fast a server is without speculation"),
+    },
+    "Plan": {
+        "plan": ("commands.plan.command", "whether a draft model fits, and what it may gain"),
+        "sweep": ("commands.sweep.command", "measure acceptance at chosen temperatures and loads"),
+        "simulate": ("commands.simulate.command", "serve the /metrics of a simulated vLLM"),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: error: unknown command {name!r}; {_hint(name)}", file=sys.stderr)
         return 2
     if name == "serve" and argv is None:
-        # The first process of a container has no defaults for signals: SIGTERM while it imports would be
-        # lost, and the pod would wait out its grace period. Elsewhere SIGHUP would end it too early.
+        # PID 1 of a container has no default signal actions: SIGTERM during the imports would be lost, and
+        # the pod would wait for its whole grace period. SIGHUP, which reloads, would end other processes.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     module_name, summary = COMMANDS[name]
@@ -88,21 +88,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain again when it flushes at exit.
+        # The reader closed the pipe. Without this, the flush at exit would raise the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
 
 def _overview() -> str:
-    """Return the help of the program: one screen of 80 columns and 24 lines."""
+    """Return the help of the program: at most 24 lines of 80 columns."""
     lines = [
         f"usage: {PROGRAM} [COMMAND] [FLAG ...]",
         "",
         "Is speculative decoding paying off right now, and if not, what should I change?",
     ]
-    for title, names in GROUPS.items():
+    for title, commands in GROUPS.items():
         lines += ["", f"{title}:"]
-        lines += [f"  {name:<12}{COMMANDS[name][1]}" for name in names]
+        lines += [f"  {name:<12}{summary}" for name, (_, summary) in commands.items()]
     lines += [
         "",
         f"Example: {PROGRAM} check http://127.0.0.1:8000",
@@ -112,7 +112,7 @@ def _overview() -> str:
 
 
 def _hint(name: str) -> str:
-    """Return what may have been meant by a word that is no command."""
+    """Return a suggestion for an unknown command."""
     if "://" in name:
         return f"a server is given with --vllm.url, or as {PROGRAM} check URL"
     near = difflib.get_close_matches(name, COMMANDS, 1)

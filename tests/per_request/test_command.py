@@ -126,7 +126,7 @@ def test_answers_without_records_cannot_be_judged() -> None:
     outcome = run("requests", NOSPEC)
     assert (outcome.code, outcome.err) == (3, "")
     text = words_of(outcome)
-    assert "127 entries records 127 none No answer tells of speculation." in text
+    assert "127 entries records 127 none No response has a record of speculation." in text
     assert "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed." in text
 
 

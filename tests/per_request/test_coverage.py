@@ -14,7 +14,7 @@ from per_request.exact import request
 from per_request.results import RESULTS
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.findings import Severity
-from vllm_specdec_exporter.publish.status_page.requests import requests as render_requests
+from vllm_specdec_exporter.publish.status_page.requests import requests_section
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
 from vllm_specdec_exporter.requests.grouping import MOST_MODELS, MOST_TYPES, Temperatures
 from vllm_specdec_exporter.requests.judgement import RequestSettings
@@ -107,7 +107,7 @@ class TestUnobserved:
 def test_the_page_says_so_above_all_numbers(name: str) -> None:
     """What limits the judgement of every model stands before them."""
     found = RESULTS[name]
-    page = str(render_requests(found, 0.0))
+    page = str(requests_section(found, 0.0))
 
     assert found.findings
     for finding in found.findings:

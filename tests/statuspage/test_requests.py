@@ -60,10 +60,10 @@ def test_the_state_of_the_tap_is_shown_where_there_is_one() -> None:
 
 
 NOTICES = {
-    "unrecorded": "No answer tells of speculation Start vLLM (0.29 or newer) with "
+    "unrecorded": "No response has a record of speculation Start vLLM (0.29 or newer) with "
     "--per-request-spec-decode-metrics detailed .",
-    "nothing": "No request was observed yet Requests pass through the tap, or are pushed; none has ended so "
-    "far.",
+    "nothing": "No request was observed yet Requests that pass through the tap, or are pushed, are counted "
+    "when they end.",
 }
 
 

@@ -31,8 +31,8 @@ ALLOWED = {
     ("economics.profiles", "read_text"): "the same",
     ("publish.events", "logging"): "the numbers of the levels",
     ("publish.metrics.server", "platform"): "the version of Python, which is that of the process",
-    ("publish.status_page.page", "pathlib"): "the style sheet, read when the module is imported",
-    ("publish.status_page.page", "read_text"): "the same",
+    ("publish.status_page", "pathlib"): "the style sheet, read when the module is imported",
+    ("publish.status_page", "read_text"): "the same",
 }
 
 IMPURE = frozenset(

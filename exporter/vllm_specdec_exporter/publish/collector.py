@@ -1,4 +1,4 @@
-"""Histograms as they are exposed: in Prometheus' classic form, and with native buckets where asked for."""
+"""The Prometheus collector: the metric families of the latest result, with classic and native histograms."""
 
 from __future__ import annotations
 
@@ -18,87 +18,27 @@ from .metrics.metric import Kind, Scope
 from .metrics.metric import Metric as Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from ..measures.measures import Distribution
-    from ..observe.result import ExporterResult, TargetResult
-    from ..requests.result import RequestsResult
+    from ..observe.result import ExporterResult
 
+#: Labels with their values. An identity label with an empty value is left out: to Prometheus it is the same.
+LabelPairs = tuple[tuple[str, str], ...]
 
-def add_histogram(
-    family: Metric, labels: tuple[tuple[str, str], ...], found: Distribution | Observed | None, native: bool
-) -> None:
-    """Add what was found to its family: samples of the buckets, the count and the sum.
-
-    Args:
-        family: of type histogram.
-        labels: identity labels; one with an empty value is left out, as Prometheus means it.
-        found: ``None`` adds nothing.
-        native: whether to add one more sample, named as the family, that carries the native buckets, where
-            there are any. The text formats have no place for it.
-    """
-    if found is None:
-        return
-    own = {name: value for name, value in labels if value}
-    classic = found.classic if isinstance(found, Observed) else _histogram(found)
-    # Prometheus 3 writes bounds as Go does, whole ones with ".0", whatever was exposed; so do we, for old and
-    # new alike.
-    for bound, count in zip(classic.bounds, classic.counts, strict=True):
-        le = floatToGoString(bound)  # type: ignore[no-untyped-call]
-        family.add_sample(f"{family.name}_bucket", {**own, "le": le}, count)
-    family.add_sample(f"{family.name}_bucket", {**own, "le": "+Inf"}, classic.count)
-    family.add_sample(f"{family.name}_count", own, classic.count)
-    family.add_sample(f"{family.name}_sum", own, classic.sum)
-    if native and isinstance(found, Observed):
-        family.add_sample(family.name, own, classic.count, native_histogram=_native(found))
-
-
-def _histogram(found: Distribution) -> Histogram:
-    """A bucket of a distribution holds the drafts with at most so many accepted tokens as its index says."""
-    bounds = tuple(float(accepted) for accepted in range(len(found.buckets)))
-    return Histogram(bounds, found.buckets, found.count, found.sum)
-
-
-def _native(found: Observed) -> NativeHistogram:
-    buckets = sorted(found.native)
-    counts = [count for _, count in buckets]
-    return NativeHistogram(
-        count_value=found.classic.count,
-        sum_value=found.classic.sum,
-        schema=native_buckets.SCHEMA,
-        zero_threshold=native_buckets.ZERO_THRESHOLD,
-        zero_count=found.zero,
-        pos_spans=_spans([index for index, _ in buckets]),
-        pos_deltas=[count - before for before, count in pairwise([0, *counts])],
-    )
-
-
-def _spans(indices: list[int]) -> list[BucketSpan]:
-    """Return the runs of neighbours among rising indices, each with the gap to the one before."""
-    spans, end = [], 0
-    # What an index is ahead of its place in the list stays the same within a run.
-    for _, run in groupby(enumerate(indices), key=lambda item: item[1] - item[0]):
-        own = [index for _, index in run]
-        spans.append(BucketSpan(own[0] - end, len(own)))
-        end = own[-1] + 1
-    return spans
-
-
-_FAMILIES: dict[Kind, type[CounterMetricFamily] | type[GaugeMetricFamily]] = {
+_FAMILIES: dict[Kind, Callable[[str, str], Metric]] = {
     Kind.COUNTER: CounterMetricFamily,
     Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
 }
-
-#: A label with its value; an identity label with an empty value is left out, as Prometheus means it.
-LabelPairs = tuple[tuple[str, str], ...]
 
 
 class ResultCollector(Collector):
     """Publishes the latest result.
 
     Args:
-        latest: returns it.
-        native: whether histograms get native buckets where they have any; the text formats take none.
+        latest: returns the result.
+        native: whether histograms get native buckets too. The text formats cannot carry them.
     """
 
     def __init__(self, latest: Callable[[], ExporterResult], *, native: bool = False) -> None:
@@ -107,84 +47,107 @@ class ResultCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family of the metric table that has samples."""
-        result = self._latest()
+        carriers = _carriers(self._latest())
         for row in METRICS:
             family = _family(row)
-            for labels, thing in _carriers(row.scope, result):
+            for labels, carrier in carriers[row.scope]:
                 if row.kind is Kind.HISTOGRAM:
-                    add_histogram(family, labels, row.value(thing), self._native)
-                else:
-                    for values, value in row.samples(thing):
-                        own = tuple(zip(row.labels, values, strict=True))
-                        _add(family, row, labels + own, value)
+                    add_histogram(family, labels, row.value(carrier), self._native)
+                    continue
+                for values, value in row.samples(carrier):
+                    # add_metric() requires the same label names in every sample, but identity labels vary.
+                    pairs = (*labels, *zip(row.labels, values, strict=True))
+                    family.add_sample(row.full_name, {name: text for name, text in pairs if text}, value)
             if family.samples:
                 yield family
 
     def describe(self) -> Iterator[Metric]:
-        """Yield every family without samples, so that registering does not need a result."""
-        for row in METRICS:
-            yield _family(row)
+        """Yield every family without samples, so that registration does not need a result."""
+        yield from map(_family, METRICS)
 
 
 def _family(row: Row) -> Metric:
-    if row.kind is Kind.HISTOGRAM:
-        return HistogramMetricFamily(row.full_name, row.full_help)
     return _FAMILIES[row.kind](row.full_name, row.full_help)
 
 
-def _add(family: Metric, row: Row, labels: LabelPairs, value: float) -> None:
-    # add_metric() would want the same label names of every sample, but identity labels may be absent.
-    family.add_sample(row.full_name, {n: v for n, v in labels if v}, value)
-
-
-def _groups(requests: RequestsResult) -> Iterator[tuple[LabelPairs, object]]:
-    for group in requests.groups:
-        labels = (
-            ("model_name", group.model_name),
-            ("temperature", group.temperature),
-            ("request_type", group.request_type),
-        )
-        yield labels, group
-
-
-#: From what is known of single requests to what samples hang on, with its labels.
-_OF_REQUESTS: dict[Scope, Callable[[RequestsResult], Iterable[tuple[LabelPairs, object]]]] = {
-    Scope.REQUESTS: lambda requests: [((), requests)],
-    Scope.GROUP: _groups,
-    Scope.TENANT: lambda requests: [
-        ((("model_name", item.model_name), ("tenant", item.tenant)), item) for item in requests.tenants
-    ],
-    Scope.MODEL: lambda requests: [((("model_name", item.model_name),), item) for item in requests.models],
-    Scope.RECENT: lambda requests: [
-        ((("model_name", item.model_name), ("window", item.window)), item) for item in requests.models
-    ],
-}
-
-
-def _carriers(scope: Scope, result: ExporterResult) -> Iterator[tuple[LabelPairs, object]]:
-    """Yield whatever the samples of this scope hang on, with its identity labels."""
-    if scope is Scope.EXPORTER:
-        yield (), result
-        return
-    if scope in _OF_REQUESTS:
-        if result.requests is not None:
-            yield from _OF_REQUESTS[scope](result.requests)
-        return
-    # With a single target the label would say nothing.
-    several = len(result.targets) > 1
+def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[LabelPairs, object]]]:
+    """Return by scope the objects that have its samples, with their identity labels."""
+    carriers: dict[Scope, list[tuple[LabelPairs, object]]] = {scope: [] for scope in Scope}
+    carriers[Scope.EXPORTER].append(((), result))
+    several = len(result.targets) > 1  # a single target needs no label
     for target in result.targets:
         labels: LabelPairs = (("target", target.target),) if several else ()
-        if scope is Scope.TARGET:
-            yield labels, target
-        else:
-            yield from _engines(scope, labels, target)
+        carriers[Scope.TARGET].append((labels, target))
+        for engine in target.engines:
+            own = (*labels, ("model_name", engine.model_name), ("engine", engine.engine))
+            carriers[Scope.ENGINE].append((own, engine))
+            carriers[Scope.WINDOW] += [((*own, ("window", w.window)), w) for w in engine.windows]
+    requests = result.requests
+    if requests is None:
+        return carriers
+    carriers[Scope.REQUESTS].append(((), requests))
+    for group in requests.groups:
+        model = ("model_name", group.model_name)
+        own = (model, ("temperature", group.temperature), ("request_type", group.request_type))
+        carriers[Scope.GROUP].append((own, group))
+    for tenant in requests.tenants:
+        own = (("model_name", tenant.model_name), ("tenant", tenant.tenant))
+        carriers[Scope.TENANT].append((own, tenant))
+    for item in requests.models:
+        model = ("model_name", item.model_name)
+        carriers[Scope.MODEL].append(((model,), item))
+        carriers[Scope.RECENT].append(((model, ("window", item.window)), item))
+    return carriers
 
 
-def _engines(scope: Scope, labels: LabelPairs, target: TargetResult) -> Iterator[tuple[LabelPairs, object]]:
-    for engine in target.engines:
-        own = (*labels, ("model_name", engine.model_name), ("engine", engine.engine))
-        if scope is Scope.ENGINE:
-            yield own, engine
-        else:
-            for window in engine.windows:
-                yield (*own, ("window", window.window)), window
+def add_histogram(
+    family: Metric, labels: LabelPairs, histogram: Distribution | Observed | None, native: bool
+) -> None:
+    """Add the samples of a histogram to its family: buckets, count and sum; nothing for ``None``.
+
+    With `native`, an `Observed` also gets a sample with its native buckets, under the name of the family.
+    """
+    if histogram is None:
+        return
+    own = {name: value for name, value in labels if value}
+    classic = histogram.classic if isinstance(histogram, Observed) else _histogram(histogram)
+    # Prometheus 3 stores bounds as Go formats them: whole numbers with ".0".
+    for bound, count in zip(classic.bounds, classic.counts, strict=True):
+        le = floatToGoString(bound)  # type: ignore[no-untyped-call]
+        family.add_sample(f"{family.name}_bucket", {**own, "le": le}, count)
+    family.add_sample(f"{family.name}_bucket", {**own, "le": "+Inf"}, classic.count)
+    family.add_sample(f"{family.name}_count", own, classic.count)
+    family.add_sample(f"{family.name}_sum", own, classic.sum)
+    if native and isinstance(histogram, Observed):
+        family.add_sample(family.name, own, classic.count, native_histogram=_native(histogram))
+
+
+def _histogram(distribution: Distribution) -> Histogram:
+    """Return a distribution as a histogram: its bucket j counts the drafts with at most j accepted tokens."""
+    bounds = tuple(float(accepted) for accepted in range(len(distribution.buckets)))
+    return Histogram(bounds, distribution.buckets, distribution.count, distribution.sum)
+
+
+def _native(observed: Observed) -> NativeHistogram:
+    buckets = sorted(observed.native)
+    counts = [count for _, count in buckets]
+    return NativeHistogram(
+        count_value=observed.classic.count,
+        sum_value=observed.classic.sum,
+        schema=native_buckets.SCHEMA,
+        zero_threshold=native_buckets.ZERO_THRESHOLD,
+        zero_count=observed.zero,
+        pos_spans=_spans([index for index, _ in buckets]),
+        pos_deltas=[count - before for before, count in pairwise([0, *counts])],
+    )
+
+
+def _spans(indices: list[int]) -> list[BucketSpan]:
+    """Return the runs of consecutive indices, each with its gap to the previous run."""
+    spans, end = [], 0
+    # Within a run, the difference of an index and its place in the list is constant.
+    for _, run in groupby(enumerate(indices), key=lambda item: item[1] - item[0]):
+        own = [index for _, index in run]
+        spans.append(BucketSpan(own[0] - end, len(own)))
+        end = own[-1] + 1
+    return spans

@@ -1,7 +1,7 @@
-"""Events: what is worth a log line. Pure; the shell writes them.
+"""Log events: state changes between two results, and periodic aggregate lines.
 
-A line is written when something changes, and in a set interval one aggregate line per engine, and one per
-model whose single requests are known; never one per poll.
+A line is written when something changes. In a configured interval, one aggregate line is written for each
+engine and for each model with observations of single requests. There is never a line per poll.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from ..observe.result import EngineResult, ExporterResult, TargetResult
     from ..requests.result import ModelRequests
 
-#: Failures that are part of a server's normal life and so no warning.
+#: Failures that are part of a server's normal life: not a warning.
 _NORMAL_FAILURES = frozenset({"refused"})
 
-#: More changes than this after one poll are told in one line.
+#: More changes than this in one poll are reported in one line.
 _MOST_LINES = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One log line: a `logging` level, a message, and fields behind it."""
+    """One log line: a level of `logging`, a message, and key-value fields."""
 
     level: int
     message: str
@@ -36,25 +36,24 @@ class Event:
 
 
 def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
-    """Yield an event for everything that changed from one result of a target to the next."""
+    """Yield an event for each change between two successive results of a target."""
     target: dict[str, object] = {"target": after.target}
     if after.up and not before.up:
-        engines = len(after.engines)
         dialects = sorted({engine.deployment.dialect for engine in after.engines})
-        about = {"dialect": ",".join(dialects), "engines": engines}
+        about = {"dialect": ",".join(dialects), "engines": len(after.engines)}
         yield Event(logging.INFO, "server is up", {**target, **about})
     if not after.up and after.failure is not None:
         reason = after.failure.reason
         if before.up or before.failure is None or before.failure.reason != reason:
-            quiet = reason in _NORMAL_FAILURES and not before.up
-            level = logging.INFO if quiet else logging.WARNING
-            message = "waiting for the server" if quiet else "server is down"
+            normal = reason in _NORMAL_FAILURES and not before.up
+            level = logging.INFO if normal else logging.WARNING
+            message = "waiting for the server" if normal else "server is down"
             yield Event(level, message, {**target, "reason": reason, "error": after.failure.message})
     known = {engine.key: engine for engine in before.engines}
-    found = [e for engine in after.engines for e in _engine_changes(known.get(engine.key), engine, target)]
-    if len(found) > _MOST_LINES:
-        found = [Event(logging.INFO, "many engines changed", {**target, "changes": len(found)})]
-    yield from found
+    events = [e for engine in after.engines for e in _engine_changes(known.get(engine.key), engine, target)]
+    if len(events) > _MOST_LINES:
+        events = [Event(logging.INFO, "many engines changed", {**target, "changes": len(events)})]
+    yield from events
 
 
 def _engine_changes(
@@ -72,7 +71,7 @@ def _engine_changes(
     if verdict is not None and (before is None or before.payoff.verdict is not verdict):
         why = "; ".join(after.payoff.reasons)
         yield Event(logging.INFO, "payoff", {**fields, **_payoff(after), "why": why})
-    if _is_news(before, after):
+    if _has_new_advice(before, after):
         yield Event(logging.INFO, "recommendation", {**fields, **_advice(after), "why": after.advice.reason})
     if before is None:
         return
@@ -83,12 +82,8 @@ def _engine_changes(
         yield Event(logging.INFO, "num_speculative_tokens changed", {**fields, **k})
 
 
-def _is_news(before: EngineResult | None, after: EngineResult) -> bool:
-    """Tell whether something is advised that was not advised before.
-
-    Advice stands until another K was better for a whole window, so this does not flap. That nothing can be
-    advised is not worth a line.
-    """
+def _has_new_advice(before: EngineResult | None, after: EngineResult) -> bool:
+    # This does not flap: advice changes only after another K was better for a whole window.
     advice = after.advice
     if advice.action is Action.INSUFFICIENT_DATA:
         return False
@@ -97,9 +92,9 @@ def _is_news(before: EngineResult | None, after: EngineResult) -> bool:
 
 
 def aggregate(result: ExporterResult) -> Iterator[Event]:
-    """Yield one line per engine with its values over the judged window, and one per server that is down.
+    """Yield a line for each target that is down, for each engine, and for each model with recent requests.
 
-    Likewise one per model whose single requests are known.
+    The values of an engine are those of the judged window.
     """
     for target in result.targets:
         where: dict[str, object] = {"target": target.target}
@@ -109,22 +104,23 @@ def aggregate(result: ExporterResult) -> Iterator[Event]:
             yield Event(level, "no metrics", {**where, "reason": reason})
         for engine in target.engines:
             yield Event(logging.INFO, "aggregate", {**where, **_identity(engine), **_values(engine)})
-    for found in result.requests.models if result.requests else ():
-        if found.window_requests:
-            yield Event(logging.INFO, "requests", _of_requests(found))
+    for model in result.requests.models if result.requests else ():
+        if model.window_requests:
+            yield Event(logging.INFO, "requests", _request_values(model))
 
 
-def _of_requests(found: ModelRequests) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "model_name": found.model_name or None,
-        "window": found.window,
-        "window_requests": found.window_requests,
-        "request_acceptance_ratio_p10": found.acceptance_quantiles.get("0.1"),
-        "request_losing_ratio": found.losing_requests_ratio,
-        "request_gaining_ratio": found.gaining_requests_ratio,
-        "request_workload_mixed": None if found.mixed is None else int(found.mixed),
-    }
-    return {name: _round(value) for name, value in fields.items() if value is not None}
+def _request_values(model: ModelRequests) -> dict[str, object]:
+    return _present(
+        {
+            "model_name": model.model_name or None,
+            "window": model.window,
+            "window_requests": model.window_requests,
+            "request_acceptance_ratio_p10": model.acceptance_quantiles.get("0.1"),
+            "request_losing_ratio": model.losing_requests_ratio,
+            "request_gaining_ratio": model.gaining_requests_ratio,
+            "request_workload_mixed": None if model.mixed is None else int(model.mixed),
+        }
+    )
 
 
 def _identity(engine: EngineResult) -> dict[str, object]:
@@ -133,9 +129,10 @@ def _identity(engine: EngineResult) -> dict[str, object]:
 
 
 def _values(engine: EngineResult) -> dict[str, object]:
-    fields: dict[str, object] = {"activity": engine.activity.state or "unknown"}
-    if engine.quality.level is not None:
-        fields["quality"] = engine.quality.level
+    fields: dict[str, object] = {
+        "activity": engine.activity.state or "unknown",
+        "quality": engine.quality.level,
+    }
     if engine.payoff.verdict is not None:
         fields |= _payoff(engine)
     if engine.activity.state is ActivityState.ACTIVE:
@@ -159,8 +156,16 @@ def _values(engine: EngineResult) -> dict[str, object]:
             fields[f"position_{position}_acceptance_ratio"] = ratio
     fields["requests_running"] = _whole(engine.load.requests_running)
     fields["requests_waiting"] = _whole(engine.load.requests_waiting)
-    # What does not exist is left out, as on /metrics.
-    return {name: _round(value) for name, value in fields.items() if value is not None}
+    return _present(fields)
+
+
+def _present(fields: dict[str, object]) -> dict[str, object]:
+    """Return the fields that have a value, rounded to four decimals."""
+    return {
+        name: round(value, 4) if isinstance(value, float) else value
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def _payoff(engine: EngineResult) -> dict[str, object]:
@@ -175,10 +180,6 @@ def _advice(engine: EngineResult) -> dict[str, object]:
     if advice.num_speculative_tokens is not None:
         fields["recommended_num_speculative_tokens"] = advice.num_speculative_tokens
     return fields
-
-
-def _round(value: object) -> object:
-    return round(value, 4) if isinstance(value, float) else value
 
 
 def _whole(value: float | None) -> int | None:

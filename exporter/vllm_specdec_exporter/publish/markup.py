@@ -1,24 +1,24 @@
-"""Building blocks of HTML pages, the status page and reports: elements, numbers, bars and tables.
+"""HTML: elements, formatted numbers, bars, tables and sections for the status page; the page of a report.
 
-Text becomes HTML in one place, `element`: whatever is not `Html` already is escaped. So a section cannot
-forget it, and a model name that holds a tag stays a name.
+`element` escapes all text that is not `Html` already, so no page can forget to.
 """
 
 from __future__ import annotations
 
 import html
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
 _VOID = frozenset({"link", "meta", "rect"})
-#: Categories of characters that have no business in a document: controls and lone surrogates.
-_UNPRINTABLE = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "�") | dict.fromkeys(
-    range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}"
+#: Control characters and lone surrogates, which HTML does not allow.
+_UNPRINTABLE = dict.fromkeys(
+    (*range(9), *range(11, 32), *range(127, 160), *range(0xD800, 0xE000)), "\N{REPLACEMENT CHARACTER}"
 )
 
 
@@ -29,12 +29,12 @@ class Html(str):
 
 
 def text(value: str) -> Html:
-    """Return `value` escaped, fit for an element as for an attribute in quotes."""
+    """Return `value` escaped, for the content of an element or an attribute in quotes."""
     return value if isinstance(value, Html) else Html(html.escape(value.translate(_UNPRINTABLE)))
 
 
 def join(*parts: str) -> Html:
-    """Return `parts` one after the other, each escaped unless it is HTML."""
+    """Return the concatenated `parts`, each escaped unless it is HTML."""
     return Html("".join(map(text, parts)))
 
 
@@ -44,8 +44,8 @@ def element(name: str, /, *children: str, **attributes: str) -> Html:
     Args:
         name: of the element.
         children: its content; what is not `Html` is escaped.
-        attributes: without those whose value is empty. A trailing underscore is dropped (``class_``), other
-            underscores become dashes (``aria_label``).
+        attributes: empty ones are left out. A trailing underscore is dropped (``class_``), other underscores
+            become dashes (``aria_label``).
     """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"' for key, value in attributes.items() if value
@@ -56,19 +56,29 @@ def element(name: str, /, *children: str, **attributes: str) -> Html:
 
 
 def name(value: str) -> Html:
-    """Return a name that came from outside, kept from turning the text around it right to left."""
+    """Return a name from outside, isolated so that right-to-left characters do not affect the text around."""
     return element("bdi", value)
 
 
 def hidden(value: str) -> Html:
-    """Return text for screen readers alone."""
+    """Return text for screen readers only."""
     return element("span", value, class_="hidden")
 
 
+def note(words: str) -> Html:
+    """Return a paragraph of small print."""
+    return element("p", words, class_="note")
+
+
 def none(why: str) -> Html:
-    """Return what stands for a value that does not exist, and say why."""
+    """Return a dash for a missing value, with the reason as its tooltip."""
     dash = element("span", "–", aria_hidden="true")
     return element("span", dash, hidden(f"none: {why}"), class_="none", title=why)
+
+
+def or_none(value: float | None, form: Callable[[float], str], why: str) -> str:
+    """Return a formatted value, or a dash with the reason why it is missing."""
+    return none(why) if value is None else form(value)
 
 
 def percent(ratio: float) -> str:
@@ -87,8 +97,13 @@ def times(speedup: float) -> str:
 
 
 def count(number: float) -> str:
-    """Return a whole number with its thousands apart: ``12,345``."""
+    """Return a whole number with thousands separators: ``12,345``."""
     return f"{number:,.0f}"
+
+
+def counts(numbers: Mapping[str, int]) -> str:
+    """Return the numbers above 0 with their names: ``timeout 2, refused 1``; empty if there are none."""
+    return ", ".join(f"{key} {count(number)}" for key, number in numbers.items() if number)
 
 
 def rate(per_second: float) -> str:
@@ -119,7 +134,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(timestamp: float, now: float) -> Html:
-    """Return a point in time, with the date where it is not today's (UTC)."""
+    """Return a point in time (UTC), with its date unless it is today."""
     try:
         then, today = datetime.fromtimestamp(timestamp, UTC), datetime.fromtimestamp(now, UTC)
     except (OverflowError, ValueError, OSError):
@@ -129,48 +144,39 @@ def moment(timestamp: float, now: float) -> Html:
 
 
 def bar(share: float) -> Html:
-    """Return a bar filled to `share`, 0 to 1.
-
-    It repeats the text beside it, so screen readers skip it. The width is an attribute of the SVG, which,
-    other than a style attribute, a strict content security policy lets pass.
-    """
+    """Return a bar filled to `share`, 0 to 1. Screen readers skip it: it repeats the text beside it."""
     width = f"{100 * min(max(share, 0.0), 1.0):.2f}%"
     track = element("rect", class_="track", width="100%", height="100%")
+    # An attribute of SVG, because a strict content security policy forbids style attributes.
     fill = element("rect", class_="fill", width=width, height="100%")
     return element("svg", track, fill, class_="bar", aria_hidden="true", focusable="false")
 
 
-def gauge(share: float | None, shown: str, why: str = "") -> Html:
-    """Return a bar with its value beside it, or a dash that says why there is none."""
+def gauge(share: float | None, shown: str = "", why: str = "") -> Html:
+    """Return a bar with its value beside it, by default in percent, or a dash with the reason."""
     if share is None:
         return element("div", element("span"), none(why), class_="gauge")
-    return element("div", bar(share), element("span", shown, class_="value"), class_="gauge")
+    value = element("span", shown or percent(share), class_="value")
+    return element("div", bar(share), value, class_="gauge")
 
 
 def pill(kind: str, words: str) -> Html:
-    """Return a state as a word with a coloured mark; `kind` picks the colour."""
+    """Return a state as a word with a coloured mark; `kind` selects the colour."""
     return element("span", words, class_=f"pill {kind}")
 
 
 def row(head: str, cells: Iterable[str], class_: str = "") -> Html:
-    """Return a table row whose first cell heads it."""
+    """Return a table row with a head cell."""
     return element(
         "tr", element("th", head, scope="row"), *(element("td", cell) for cell in cells), class_=class_
     )
 
 
 def table(heads: Sequence[str], rows: Iterable[Html], *, label: str, class_: str = "") -> Html:
-    """Return a table that scrolls by itself where it is wider than the screen.
-
-    Args:
-        heads: the column heads.
-        rows: the rows.
-        label: what the table shows, for screen readers.
-        class_: of the table.
-    """
+    """Return a table that scrolls sideways if it is wider than the screen; `label` is for screen readers."""
     head = element("thead", element("tr", *(element("th", cell, scope="col") for cell in heads)))
     whole = element("table", head, element("tbody", *rows), class_=class_)
-    # Only what has the focus can be scrolled with the keyboard.
+    # Keyboards can scroll only what has the focus.
     return element("div", whole, class_="scroll", role="region", aria_label=label, tabindex="0")
 
 
@@ -180,12 +186,146 @@ def facts(pairs: Iterable[tuple[str, str]], class_: str = "facts") -> Html:
     return element("dl", *groups, class_=class_)
 
 
-def section(title: str, *content: str, anchor: str, note: str = "", class_: str = "panel") -> Html:
-    """Return a titled section of an engine; `note` stands small beside the title."""
-    heading = element("h4", title, *(() if not note else (" ", element("small", note))), id=anchor)
+def section(title: str, *content: str, anchor: str, beside: str = "", class_: str = "panel") -> Html:
+    """Return a titled section; `beside` is shown small beside the title."""
+    heading = element("h4", title, *(() if not beside else (" ", element("small", beside))), id=anchor)
     return element("section", heading, *content, class_=class_, aria_labelledby=anchor)
 
 
+def table_section(
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Html],
+    *below: str,
+    anchor: str,
+    beside: str = "",
+    class_: str = "",
+) -> Html:
+    """Return a section that consists of a table and what is `below` it; `class_` is the table's."""
+    content = table(heads, rows, label=title, class_=class_)
+    return section(title, content, *below, anchor=anchor, beside=beside)
+
+
 def folded(title: str, *content: str) -> Html:
-    """Return content that is shown on demand."""
+    """Return content that is collapsed by default."""
     return element("details", element("summary", title), *content)
+
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+_CSS = """
+:root { color-scheme: light dark; --page: #fff; --text: #1c2128; --dim: #57606a; --line: #d5dae0; --soft: #f4f5f7; }
+@media (prefers-color-scheme: dark) {
+  :root { --page: #12161c; --text: #e4e9ef; --dim: #9da7b3; --line: #333b45; --soft: #1b212a; }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; padding: 1.5rem clamp(0.75rem, 3vw, 2rem) 3rem; max-width: 64rem;
+  background: var(--page); color: var(--text); overflow-wrap: anywhere; font-variant-numeric: tabular-nums;
+  font: 0.9375rem/1.5 -apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Noto Sans", Arial, sans-serif;
+}
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 0.2rem; }
+h2 { font-size: 1.125rem; margin: 2rem 0 0.6rem; padding-top: 0.6rem; border-top: 1px solid var(--line); }
+p, ul { margin: 0.4rem 0; }
+ul { padding-left: 1.2rem; }
+.subtitle, .note, figcaption { color: var(--dim); font-size: 0.875rem; }
+.lead { font-size: 1.0625rem; font-weight: 600; margin: 0.8rem 0; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1.2rem; }
+figure { margin: 0.6rem 0; break-inside: avoid; }
+figcaption { margin-bottom: 0.2rem; color: var(--text); font-weight: 600; }
+.plot { display: block; width: 100%; max-width: 46rem; height: auto; }
+.scroll { overflow-x: auto; position: relative; margin: 0.6rem 0; }
+table { border-collapse: collapse; width: 100%; font-size: 0.8125rem; }
+th { text-align: left; font-weight: 400; }
+thead th { color: var(--dim); vertical-align: bottom; border-bottom: 1px solid var(--line); }
+th, td { padding: 0.28rem 0 0.28rem 0.8rem; overflow-wrap: normal; vertical-align: top; }
+th:first-child { padding-left: 0; }
+tbody tr + tr > * { border-top: 1px solid var(--soft); }
+.numbers td, .numbers thead th + th { text-align: right; white-space: nowrap; }
+dl { margin: 0.6rem 0; display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 15rem), 1fr));
+  gap: 0.5rem 1.5rem; }
+dt { color: var(--dim); font-size: 0.8125rem; }
+dd { margin: 0; }
+.hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.none { color: var(--dim); }
+@media print {
+  :root { color-scheme: light; --page: #fff; --text: #000; --dim: #444; --line: #999; --soft: #ddd; }
+  body { max-width: none; padding: 0; font-size: 9.5pt; }
+  .scroll { overflow: visible; }
+  table { font-size: 7.5pt; }
+  .numbers td, .numbers thead th + th { white-space: normal; }
+  h2 { break-after: avoid; }
+  tr { break-inside: avoid; }
+  .plots { grid-template-columns: 1fr 1fr; }
+}
+""".strip()  # noqa: E501
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled part of a report; content that is not `Html` becomes a paragraph."""
+
+    title: str
+    content: tuple[str, ...]
+
+
+def page(title: str, sections: Iterable[Section], *, subtitle: str = "", lead: Sequence[str] = ()) -> str:
+    """Return a report as one HTML document, for opening from disk, mailing and printing.
+
+    It is self-contained: a content security policy forbids scripts and everything from elsewhere.
+
+    Args:
+        title: the subject.
+        sections: its parts, in order.
+        subtitle: program and date, shown small below the title.
+        lead: the conclusions, a paragraph each.
+    """
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="robots", content="noindex"),
+        element("title", title),
+        element("style", Html(_CSS)),
+    )
+    header = element(
+        "header",
+        element("h1", title),
+        element("p", subtitle, class_="subtitle") if subtitle else Html(),
+        *(element("p", words, class_="lead") for words in lead),
+    )
+    main = element("main", *map(_section, sections))
+    return "<!doctype html>\n" + element("html", head, element("body", header, main), lang="en") + "\n"
+
+
+def _section(part: Section) -> Html:
+    content = (item if isinstance(item, Html) else element("p", item) for item in part.content)
+    return element("section", element("h2", part.title), *content)
+
+
+def figure(svg: Html, caption: str) -> Html:
+    """Return a plot with its caption."""
+    return element("figure", element("figcaption", caption), svg)
+
+
+def side_by_side(*figures: Html) -> Html:
+    """Return figures side by side, if the screen is wide enough."""
+    return element("div", *figures, class_="plots")
+
+
+def bullets(items: Iterable[str]) -> Html:
+    """Return a list."""
+    return element("ul", *(element("li", item) for item in items))
+
+
+def data_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str | None]], *, label: str, numbers: bool = True
+) -> Html:
+    """Return a table of texts, ``None`` for a missing value; `numbers` right-aligns all but the first."""
+    lines = (
+        row(cells[0] or "", [none("no value") if cell is None else cell for cell in cells[1:]])
+        for cells in rows
+    )
+    return table(heads, lines, label=label, class_="numbers" if numbers else "words")

@@ -1,11 +1,10 @@
-"""Plots for HTML reports: plain data in, an SVG to put into a page out.
+"""Plots for HTML reports, as SVG elements.
 
-Drawn with matplotlib, the optional extra ``reports``, which is imported by the first plot and not before.
-The same data give the same bytes: no date, no random identifiers, and nobody's matplotlibrc.
+They are drawn with matplotlib, the optional extra ``reports``, which the first plot imports. The same data
+give the same bytes: there is no date and no random identifier, and matplotlibrc files are ignored.
 
-A plot stands inside a page that may be light or dark, so text and axes take the colour of the text around
-them (``currentColor``). Series have the colours of Okabe and Ito (2008), which all common forms of colour
-blindness keep apart, besides markers and dashes of their own and their names written beside them.
+Text and axes have the colour of the text around the plot (``currentColor``), for light and dark pages.
+Series differ in marker and dash too, and have their names beside them.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ import re
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..config.options import ConfigError
 from .markup import Html, element
+from .wording import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,16 +28,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito, "Color Universal Design" (2008), those first that stand out from white and black alike.
+#: Okabe and Ito, "Color Universal Design" (2008): distinguishable with all common forms of colour blindness.
+#: Those first that contrast with both white and black.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 _TONES = {"bad": "#D55E00", "middle": "#E69F00", "good": "#009E73"}
 
-#: Stands for the colour of the text around the plot until the SVG is written.
+#: Replaced by ``currentColor`` in the SVG.
 _INK = "#010203"
 _WIDTH, _HEIGHT = 6.0, 3.4
-_LABEL_GAP = 0.065  # between two names at the right, as a share of the height
+_LABEL_GAP = 0.065  # between two names of series, as a share of the height
 _RC: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -55,7 +56,7 @@ _RC: Any = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of a line; `low` and `high` bound its interval, where it has one."""
+    """One point of a line; `low` and `high` bound its interval, if any."""
 
     x: float
     y: float
@@ -65,7 +66,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A named line. Points are joined in their order."""
+    """A named line through its points, in their order."""
 
     name: str
     points: tuple[Point, ...]
@@ -73,7 +74,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A range of y with a meaning; `tone` picks its colour, `name` says it in words."""
+    """A named range of y; `tone` selects its colour."""
 
     low: float
     high: float
@@ -83,7 +84,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A named bar; `value` is ``None`` where there is none, `low` and `high` bound its interval."""
+    """A named bar; `low` and `high` bound the interval of its value, if any."""
 
     name: str
     value: float | None
@@ -92,7 +93,7 @@ class Bar:
 
 
 def require() -> None:
-    """Import matplotlib, so that what needs plots can fail before it has done its work.
+    """Import matplotlib, so that a command that needs plots fails before its work, not after.
 
     Raises:
         ConfigError: it is not installed.
@@ -117,13 +118,13 @@ def lines(
     """Return lines over a numeric axis, with the intervals of their points, as an ``<svg>`` element.
 
     Args:
-        title: what the plot shows; not drawn, but read out. The page gives it a visible heading.
+        title: for screen readers; not drawn.
         series: the lines; those without points are left out.
-        x_label: what the horizontal axis is, with its unit.
-        y_label: likewise the vertical one.
-        description: what is to be seen, in a sentence, for those who cannot.
+        x_label: label of the horizontal axis, with the unit.
+        y_label: label of the vertical axis, with the unit.
+        description: what the plot shows, in a sentence, for screen readers.
         bands: ranges of y to shade and to name.
-        y_range: the ends of the vertical axis, ``None`` for where the data end.
+        y_range: the ends of the vertical axis, ``None`` for those of the data.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -135,8 +136,8 @@ def lines(
         ticks = sorted({point.x for one in shown for point in one.points})
         if 1 < len(ticks) <= 12:
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.set_xlabel(_clean(x_label))
-        axes.set_ylabel(_clean(y_label))
+        axes.set_xlabel(printable(x_label))
+        axes.set_ylabel(printable(y_label))
         axes.set_ylim(bottom=y_range[0], top=y_range[1])
         axes.grid(visible=True, axis="y", color=_INK, alpha=0.15, linewidth=0.6)
         _bands(axes, bands, shown)
@@ -153,14 +154,14 @@ def bars_with_intervals(
     form: str = "{:.2f}",
     reference: tuple[float, str] | None = None,
 ) -> Html:
-    """Return horizontal bars with their values written beside them, as an ``<svg>`` element.
+    """Return horizontal bars with their values beside them, as an ``<svg>`` element.
 
     Args:
-        title: what the plot shows; not drawn, but read out.
-        bars: from top to bottom; one without a value keeps its place and says "none".
-        x_label: what the values are, with their unit.
-        description: what is to be seen, in a sentence, for those who cannot.
-        form: how values are written.
+        title: for screen readers; not drawn.
+        bars: from top to bottom; one without a value is labelled "none".
+        x_label: label of the axis, with the unit.
+        description: what the plot shows, in a sentence, for screen readers.
+        form: format of the values.
         reference: a value to draw a line at, such as 1 for break-even, and its name.
 
     Raises:
@@ -179,8 +180,8 @@ def bars_with_intervals(
             axes.annotate(
                 words, (max(end, 0.0), place), (6, 0), textcoords="offset points", verticalalignment="center"
             )
-        axes.set_yticks(range(len(bars)), [_clean(bar.name) for bar in bars])
-        axes.set_xlabel(_clean(x_label))
+        axes.set_yticks(range(len(bars)), [printable(bar.name) for bar in bars])
+        axes.set_xlabel(printable(x_label))
         axes.margins(x=0.12)
         axes.set_ylim(len(bars) - 0.4, -0.6 if reference is None else -0.95)
         axes.tick_params(axis="y", length=0)
@@ -188,14 +189,14 @@ def bars_with_intervals(
             value, name = reference
             axes.axvline(value, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
             axes.annotate(
-                _clean(name), (value, -0.9), (4, -2), textcoords="offset points", verticalalignment="top"
+                printable(name), (value, -0.9), (4, -2), textcoords="offset points", verticalalignment="top"
             )
         return _svg(figure, title, description)
 
 
 @contextmanager
 def _drawing(height: float = _HEIGHT) -> Iterator[tuple[Figure, Axes]]:
-    """Give a figure with one pair of axes, under settings that nobody else's files can change."""
+    """Provide a figure with one pair of axes. The settings do not depend on matplotlibrc files."""
     require()
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -204,7 +205,7 @@ def _drawing(height: float = _HEIGHT) -> Iterator[tuple[Figure, Axes]]:
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update(_RC)
-        # A letter that matplotlib's font does not have: the browser's has it.
+        # Characters that matplotlib's font lacks are rendered by the browser.
         warnings.filterwarnings("ignore", message="(?i).*glyph")
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
@@ -212,15 +213,8 @@ def _drawing(height: float = _HEIGHT) -> Iterator[tuple[Figure, Axes]]:
 
 
 def _styles() -> Iterator[tuple[str, str, Any]]:
-    """Yield colours, markers and dashes; no two of the first 84 are alike."""
-    number = 0
-    while True:
-        yield (
-            PALETTE[number % len(PALETTE)],
-            _MARKERS[number % len(_MARKERS)],
-            _DASHES[number % len(_DASHES)],
-        )
-        number += 1
+    """Return colours, markers and dashes; the first 84 combinations differ."""
+    return zip(cycle(PALETTE), cycle(_MARKERS), cycle(_DASHES), strict=False)
 
 
 def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> None:
@@ -233,7 +227,7 @@ def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> No
 
 
 def _bands(axes: Axes, bands: Sequence[Band], series: Sequence[Series]) -> None:
-    """Shade the bands and write each name where the fewest points are."""
+    """Shade the bands, with each name in the corner that is farthest from all points."""
     bottom, top = axes.get_ylim()
     left, right = axes.get_xlim()
     points = [
@@ -256,7 +250,7 @@ def _bands(axes: Axes, bands: Sequence[Band], series: Sequence[Series]) -> None:
 
         x, y = max(places, key=room)
         axes.annotate(
-            _clean(band.name),
+            printable(band.name),
             (x, y),
             (5 if x == 0 else -5, -3 if y == high else 3),
             xycoords=("axes fraction", "data"),
@@ -270,7 +264,7 @@ def _bands(axes: Axes, bands: Sequence[Band], series: Sequence[Series]) -> None:
 
 
 def _names(axes: Axes, series: Sequence[Series]) -> None:
-    """Write each line's name at its end, moved apart where they would lie on each other."""
+    """Write each line's name at its end, without overlaps."""
     if len(series) < 2:
         return
     bottom, top = axes.get_ylim()
@@ -278,7 +272,7 @@ def _names(axes: Axes, series: Sequence[Series]) -> None:
     heights = _spread(ends)
     for one, end, height, (colour, _, _) in zip(series, ends, heights, _styles(), strict=False):
         axes.annotate(
-            _clean(one.name),
+            printable(one.name),
             (one.points[-1].x, bottom + end * (top - bottom)),
             (1.03, height),
             textcoords="axes fraction",
@@ -290,7 +284,7 @@ def _names(axes: Axes, series: Sequence[Series]) -> None:
 
 
 def _spread(heights: Sequence[float]) -> list[float]:
-    """Return the heights moved up or down until all are at least a line of text apart."""
+    """Return the heights moved up or down until neighbours are at least `_LABEL_GAP` apart."""
     placed = list(heights)
     order = sorted(range(len(placed)), key=placed.__getitem__)
     for below, above in pairwise(order):
@@ -303,12 +297,8 @@ def _spread(heights: Sequence[float]) -> list[float]:
     return placed
 
 
-def _clean(words: str) -> str:
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in words)
-
-
 def _svg(figure: Figure, title: str, description: str) -> Html:
-    """Return the figure as an element that can stand beside others in one page."""
+    """Return the figure as an element, independent of other figures in the page."""
     import matplotlib as mpl
 
     mpl.rcParams["svg.hashsalt"] = "vllm-specdec-exporter"
@@ -317,11 +307,11 @@ def _svg(figure: Figure, title: str, description: str) -> Html:
     raw = buffer.getvalue().decode()
     raw = raw[raw.index("<svg") :].rstrip()
     raw = re.sub(r"<metadata>.*?</metadata>\s*", "", raw, flags=re.DOTALL)
-    # In a page, a style element is everybody's.
+    # A style element would apply to the whole page.
     raw = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", raw, flags=re.DOTALL)
     raw = raw.replace("xlink:href", "href").replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
     raw = re.sub(_INK, "currentColor", raw, flags=re.IGNORECASE)
-    # Identifiers are the page's too, so they get the plot's own prefix.
+    # Identifiers must be unique within the page.
     prefix = "p" + hashlib.sha256(f"{title}\0{raw}".encode("utf-8", "replace")).hexdigest()[:8]
     raw = re.sub(r'\bid="', f'id="{prefix}-', raw)
     raw = re.sub(r'(href="|url\()#', rf"\1#{prefix}-", raw)
@@ -334,15 +324,3 @@ def _svg(figure: Figure, title: str, description: str) -> Html:
     )
     opening, _, rest = raw.partition(">")
     return Html(f"{head}{opening.removeprefix('<svg')}>{words}{rest}")
-
-
-__all__ = [
-    "PALETTE",
-    "Band",
-    "Bar",
-    "Point",
-    "Series",
-    "bars_with_intervals",
-    "lines",
-    "require",
-]

@@ -1,7 +1,4 @@
-"""The report on single requests as text for a terminal. Pure.
-
-Lines are wrapped at 100 columns. What came from outside cannot steer the terminal.
-"""
+"""The report of `requests`, and of `check` on single requests: text for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -9,178 +6,170 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..judgement.findings import Severity
 from ..requests.judgement import choice_at, every_k, positions
 from ..requests.observation import RecordState
 from ..requests.result import RequestsVerdict, requests_verdict
-from .markup import count, percent
-from .wording import printable
-from .wording import wrap as wrapped
+from .markup import count, counts, percent
+from .wording import (
+    BOLD,
+    DASH,
+    GREEN,
+    LENGTH,
+    PERCENT,
+    RED,
+    TIMES,
+    WHOLE_PERCENT,
+    WIDTH,
+    YELLOW,
+    emphasised,
+    finding_lines,
+    paragraph,
+    printable,
+    shown,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ..economics.choice import Choice
     from ..economics.cost import CostProfile
-    from ..judgement.findings import Finding
-    from ..requests.result import GroupWindow, ModelRequests, RequestsResult, TapResult
+    from ..requests.result import GroupWindow, ModelRequests, RequestsResult, TapResult, TenantResult
+    from .wording import Paint
 
-    #: Emphasises a text in a style.
-    Paint = Callable[[str, str], str]
-
-_BOLD, _RED, _YELLOW, _GREEN = "1", "31", "33", "32"
 _STYLES = {
-    RequestsVerdict.GAINING: _GREEN,
-    RequestsVerdict.BREAK_EVEN: _YELLOW,
-    RequestsVerdict.UNKNOWN: _YELLOW,
+    RequestsVerdict.GAINING: GREEN,
+    RequestsVerdict.BREAK_EVEN: YELLOW,
+    RequestsVerdict.UNKNOWN: YELLOW,
 }
-_WIDTH = 100
-_NONE = "–"
-#: Groups that are shown, those with most requests; how much of the name of a type at the least.
-_MOST_GROUPS, _LEAST_TYPE = 20, 8
-#: Difference of two acceptances that is worth a sentence.
-_BIASED = 0.005
+_MOST_GROUPS = 20  # those with most requests
+_LEAST_WIDTH = 8  # of a column that is shortened
+_BIASED = 0.005  # least difference of two acceptance ratios that gets a sentence
 
-#: What to start vLLM with.
+#: The flag with which vLLM records speculation in its responses.
 FLAG = "--per-request-spec-decode-metrics detailed"
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What steps are taken to cost, to tell what every K would gain.
-
-    Attributes:
-        profile: of the model.
-        batches: the numbers of requests in the batch to tell it for.
-    """
+    """The cost profile of a model, and the batch sizes for which to estimate the speedup of every K."""
 
     profile: CostProfile
     batches: tuple[float, ...]
 
 
 def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | None = None) -> Iterator[str]:
-    """Yield the lines of the report.
+    """Yield the lines of the report, wrapped at 100 columns.
 
-    Args:
-        requests: what is known.
-        paint: emphasises.
-        costs: what steps cost, by model; without it the speedup of other K is not told.
+    `costs` are by model; without them the report has no speedups of other K.
     """
     yield from _records(requests)
     for finding in requests.findings:
-        yield from _finding(finding, f"  {finding.severity:<10}", 12, paint)
-    for found in requests.models:
-        yield from _verdict(found, paint)
-    for found in requests.models:
+        yield from finding_lines(finding, f"  {finding.severity:<10}", 12, paint)
+    for model in requests.models:
+        yield from _verdict(model, paint)
+    for model in requests.models:
         yield ""
-        yield from _model(found, paint, (costs or {}).get(found.model_name))
+        yield from _model(model, paint, (costs or {}).get(model.model_name))
     if requests.tenants:
         yield ""
-        yield from _tenants(requests)
+        yield from _tenants(requests.tenants)
 
 
 def _records(requests: RequestsResult) -> Iterator[str]:
-    """Yield what answers told of speculation, and what to do where they told nothing."""
-    found: Counter[str] = Counter()
+    """Yield the number of observations by record, what to do if there are no records, and the tap."""
+    records: Counter[str] = Counter()
     for item in requests.observations:
-        found[item.record] += item.requests
-    told = ", ".join(f"{count(number)} {name.replace('_', ' ')}" for name, number in found.items() if number)
-    yield from _wrap(told or "no request was observed", "  records   ", 12)
-    recorded = found.total() - found[RecordState.NONE]
-    if found.total() and not recorded:
-        yield from _wrap(f"No answer tells of speculation. Start vLLM (0.29 or newer) with {FLAG}.", "", 12)
-    elif found[RecordState.SUMMARY] and not found[RecordState.DETAILED]:
+        records[item.record] += item.requests
+    words = ", ".join(
+        f"{count(number)} {name.replace('_', ' ')}" for name, number in records.items() if number
+    )
+    yield from paragraph(words or "no request was observed", 12, "  records   ")
+    recorded = records.total() - records[RecordState.NONE]
+    if records.total() and not recorded:
+        yield from paragraph(
+            f"No response has a record of speculation. Start vLLM (0.29 or newer) with {FLAG}.", 12
+        )
+    elif records[RecordState.SUMMARY] and not records[RecordState.DETAILED]:
         words = f"Positions, and what another K would give, need detailed records: start vLLM with {FLAG}."
-        yield from _wrap(words, "", 12)
+        yield from paragraph(words, 12)
     if requests.push_rejected_total:
         yield f"  rejected  {count(requests.push_rejected_total)} pushed observations that could not be used"
     if requests.tap is not None:
-        yield from _wrap(tap_words(requests.tap), "  tap       ", 12)
+        yield from paragraph(_tap(requests.tap), 12, "  tap       ")
 
 
-def tap_words(tap: TapResult) -> str:
-    """Return the state of the tap in words."""
+def _tap(tap: TapResult) -> str:
     words = f"{tap.address} before {tap.upstream}: {count(tap.connections)} connections open, "
     words += f"{count(tap.requests_total)} requests passed on"
-    for told, counts in (("not looked at", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
-        reasons = ", ".join(f"{reason} {count(number)}" for reason, number in counts.items() if number)
-        words += f"; {told}: {reasons}" if reasons else ""
+    for label, reasons in (("not looked at", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
+        words += f"; {label}: {counts(reasons)}" if any(reasons.values()) else ""
     return words
 
 
-def _verdict(found: ModelRequests, paint: Paint) -> Iterator[str]:
-    word = requests_verdict(found)
-    first, *rest = _wrap(f"{word.upper()}  {_name(found)}: {_told(found)}", "  ", 4)
-    yield first.replace(word.upper(), paint(word.upper(), _STYLES.get(word, _RED)), 1)
-    yield from rest
+def _verdict(model: ModelRequests, paint: Paint) -> Iterator[str]:
+    verdict = requests_verdict(model)
+    if verdict is RequestsVerdict.UNKNOWN:
+        words = f"{count(model.window_requests)} requests are too few to be judged one by one"
+    else:
+        words = (
+            f"{shown(model.gaining_requests_ratio, PERCENT)} of {count(model.window_requests)} requests gain "
+            f"and {shown(model.losing_requests_ratio, PERCENT)} lose, while "
+            f"{shown(model.acceptance_ratio, PERCENT)} of all drafted tokens are accepted"
+        )
+    head = verdict.upper()
+    lines = paragraph(f"{head}  {_name(model)}: {words}", 4, "  ")
+    yield from emphasised(lines, head, paint, _STYLES.get(verdict, RED))
 
 
-def _told(found: ModelRequests) -> str:
-    if requests_verdict(found) is RequestsVerdict.UNKNOWN:
-        return f"{count(found.window_requests)} requests are too few to be judged one by one"
-    return (
-        f"{_percent(found.gaining_requests_ratio)} of {count(found.window_requests)} requests gain and "
-        f"{_percent(found.losing_requests_ratio)} lose, while {_percent(found.acceptance_ratio)} of all "
-        "drafted tokens are accepted"
-    )
+def _name(model: ModelRequests) -> str:
+    return printable(model.model_name) or "unnamed model"
 
 
-def _name(found: ModelRequests) -> str:
-    return printable(found.model_name) or "unnamed model"
-
-
-def _model(found: ModelRequests, paint: Paint, costs: Costs | None) -> Iterator[str]:
-    window = f" in the last {found.window}" if found.window else ""
-    facts = f"{count(found.window_requests)} requests with something drafted{window}"
-    first, *rest = _wrap(f"{_name(found)} ({facts})", "  ", 4)
-    yield first.replace(_name(found), paint(_name(found), _BOLD), 1)
-    yield from rest
+def _model(model: ModelRequests, paint: Paint, costs: Costs | None) -> Iterator[str]:
+    window = f" in the last {model.window}" if model.window else ""
+    facts = f"{count(model.window_requests)} requests with something drafted{window}"
+    yield from emphasised(paragraph(f"{_name(model)} ({facts})", 4, "  "), _name(model), paint, BOLD)
     yield ""
-    if found.window_requests:
-        yield from _numbers(found, costs)
-    for finding in found.findings:
-        yield from _finding(finding, f"    {finding.severity}: ", 6, paint)
-    if not found.findings:
+    if model.window_requests:
+        yield from _numbers(model, costs)
+    for finding in model.findings:
+        yield from finding_lines(finding, f"    {finding.severity}: ", 6, paint)
+    if not model.findings:
         yield "    nothing to report"
 
 
-def _finding(finding: Finding, begin: str, hang: int, paint: Paint) -> Iterator[str]:
-    first, *rest = _wrap(finding.text, begin, hang)
-    yield paint(first, _RED if finding.severity is Severity.PROBLEM else _YELLOW)
-    yield from rest
-    yield from _wrap(finding.action, "", hang)
-
-
-def _numbers(found: ModelRequests, costs: Costs | None) -> Iterator[str]:
-    yield from _wrap(_quantiles(found), "    accepted  ", 14)
-    yield from _wrap(_outcomes(found), "    outcomes  ", 14)
+def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
+    yield from paragraph(_quantiles(model), 14, "    accepted  ")
+    yield from paragraph(_outcomes(model), 14, "    outcomes  ")
     yield ""
-    yield from _groups(found.groups)
+    yield from _groups(model.groups)
     yield ""
-    if found.position_acceptance_ratio:
-        yield from _positions(found)
+    if model.position_acceptance_ratio:
+        yield from _positions(model)
         yield ""
-        yield from _every_k(found, costs)
+        yield from _every_k(model, costs)
         yield ""
-    if found.worst:
-        yield from _worst(found)
+    if model.worst:
+        yield from _worst(model)
         yield ""
 
 
-def _quantiles(found: ModelRequests) -> str:
-    by_request = ", ".join(
-        f"P{100 * float(quantile):g} {percent(ratio)}"
-        for quantile, ratio in found.acceptance_quantiles.items()
-    )
-    return f"{by_request} by request; {_percent(found.acceptance_ratio)} of all drafted tokens together"
+def _quantiles(model: ModelRequests) -> str:
+    by_request = percentiles(model.acceptance_quantiles)
+    return f"{by_request} by request; {shown(model.acceptance_ratio, PERCENT)} of all drafted tokens together"
 
 
-def _outcomes(found: ModelRequests) -> str:
-    gaining, losing = found.gaining_requests_ratio or 0.0, found.losing_requests_ratio or 0.0
+def percentiles(quantiles: Mapping[str, float]) -> str:
+    """Return acceptance ratios by quantile as ``P10 31.2%, P50 58.0%``."""
+    return ", ".join(f"P{100 * float(quantile):g} {percent(ratio)}" for quantile, ratio in quantiles.items())
+
+
+def _outcomes(model: ModelRequests) -> str:
+    gaining, losing = model.gaining_requests_ratio or 0.0, model.losing_requests_ratio or 0.0
     words = f"{percent(gaining)} gain, {percent(max(0.0, 1 - gaining - losing))} are near break-even, "
     words += f"{percent(losing)} lose"
-    if losing and found.losing_tokens_ratio is not None:
-        words += f" (with {percent(found.losing_tokens_ratio)} of the generated tokens)"
+    if losing and model.losing_tokens_ratio is not None:
+        words += f" (with {percent(model.losing_tokens_ratio)} of the generated tokens)"
     return words
 
 
@@ -190,113 +179,107 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
     heads += ["speedup"] if speedups else []
     rows = []
     for group in groups[:_MOST_GROUPS]:
-        outcome = (group.outcome or _NONE).replace("_", "-") if group.judged else "too few"
-        row = [group.temperature, group.request_type, count(group.requests), f"{group.requests_ratio:.0%}"]
-        row += [_percent(group.acceptance_ratio), _whole(group.p10), _whole(group.p50), outcome]
-        row += [_whole(group.losing_requests_ratio), _whole(group.rejected_ratio)]
-        row += [_times(group.estimated_speedup)] if speedups else []
+        outcome = (group.outcome or DASH).replace("_", "-") if group.judged else "too few"
+        row = [group.temperature, group.request_type, count(group.requests)]
+        row += [shown(group.requests_ratio, WHOLE_PERCENT), shown(group.acceptance_ratio, PERCENT)]
+        row += [shown(group.p10, WHOLE_PERCENT), shown(group.p50, WHOLE_PERCENT), outcome]
+        row += [shown(group.losing_requests_ratio, WHOLE_PERCENT), shown(group.rejected_ratio, WHOLE_PERCENT)]
+        row += [shown(group.estimated_speedup, TIMES)] if speedups else []
         rows.append(row)
     yield from _table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
-    left = groups[_MOST_GROUPS:]
-    if left:
-        yield f"    and {len(left)} groups more with {count(sum(group.requests for group in left))} requests"
+    rest = groups[_MOST_GROUPS:]
+    if rest:
+        yield f"    and {len(rest)} groups more with {count(sum(group.requests for group in rest))} requests"
 
 
-def _positions(found: ModelRequests) -> Iterator[str]:
-    every = positions(found)
-    rows = [
-        [
-            str(place),
-            percent(p.where_drafted),
-            percent(p.of_all_drafts),
-            f"{round(100 * p.bias, 1) + 0.0:.1f} points",
-        ]
-        for place, p in enumerate(every)
-    ]
+def _positions(model: ModelRequests) -> Iterator[str]:
+    every = positions(model)
+    rows = []
+    for place, p in enumerate(every):
+        bias = round(100 * p.bias, 1) + 0.0  # not -0.0
+        rows.append([str(place), percent(p.where_drafted), percent(p.of_all_drafts), f"{bias:.1f} points"])
     yield from _table(("position", "accepted where drafted", "of all drafts", "bias"), rows)
     worst = min(every, key=lambda position: position.bias)
     if worst.bias < -_BIASED:
-        place = every.index(worst)
         words = (
-            f"Drafts vary in length. Counted over all drafts, as on /metrics, position {place} looks "
-            f"{-100 * worst.bias:.1f} points worse than it is."
+            f"Drafts vary in length. Counted over all drafts, as on /metrics, position {every.index(worst)} "
+            f"looks {-100 * worst.bias:.1f} points worse than it is."
         )
-        yield from _wrap(words, "    ", 4)
+        yield from paragraph(words, 4)
 
 
-def _every_k(found: ModelRequests, costs: Costs | None) -> Iterator[str]:
-    options = every_k(found)
+def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
+    options = every_k(model)
     batches = costs.batches if costs else ()
-    choices = [choice_at(found, costs.profile, batch) for batch in batches] if costs else []
-    heads = ["K", "drafted", "accepted", "tokens a draft"]
-    heads += [f"speedup at {batch:g}" for batch in batches]
-    rows = [
-        [
-            str(option.num_speculative_tokens),
-            f"{option.draft_length:.2f}",
-            f"{option.acceptance_length - 1:.2f}",
-            f"{option.acceptance_length:.2f}",
-            *(_times(c.option(option.num_speculative_tokens).speedup) for c in choices if c),
-        ]
-        for option in options
-    ]
+    choices = [choice_at(model, costs.profile, batch) for batch in batches] if costs else []
+    heads = ["K", "drafted", "accepted", "tokens a draft", *(f"speedup at {batch:g}" for batch in batches)]
+    rows = []
+    for option in options:
+        k, accepted = option.num_speculative_tokens, option.acceptance_length
+        lengths = (LENGTH.format(value) for value in (option.draft_length, accepted - 1, accepted))
+        speedups = (shown(choice.option(k).speedup, TIMES) for choice in choices if choice)
+        rows.append([str(k), *lengths, *speedups])
     yield from _table(heads, rows)
-    if costs is None:
-        return
-    yield from _best(len(options), dict(zip(batches, choices, strict=True)), costs)
+    if costs is not None:
+        yield from _best(len(options), dict(zip(batches, choices, strict=True)), costs)
 
 
 def _best(present: int, choices: Mapping[float, Choice | None], costs: Costs) -> Iterator[str]:
-    """Yield which K is the fastest, for each of the batches; those with the same answer together."""
-    told: dict[str, list[str]] = {}
+    """Yield the fastest K by batch size, batches with the same answer together."""
+    at: dict[str, list[str]] = {}
     for batch, choice in choices.items():
         if choice is None:
             continue
         best = choice.best.num_speculative_tokens
         sure = best == present or choice.surely_better(best, present)
         words = (f"K={best}" if best else "no speculation") + ("" if sure else " (not surely)")
-        told.setdefault(words, []).append(f"{batch:g}")
-    answers = ", ".join(f"{words} at {_listed(at)}" for words, at in told.items())
-    name = printable(costs.profile.name)
-    yield from _wrap(f"fastest by the cost profile {name}, by requests in the batch: {answers}", "    ", 6)
+        at.setdefault(words, []).append(f"{batch:g}")
+    answers = ", ".join(f"{words} at {_listed(batches)}" for words, batches in at.items())
+    yield from paragraph(
+        f"fastest by the cost profile {costs.profile.name}, by requests in the batch: {answers}", 6, "    "
+    )
 
 
-def _worst(found: ModelRequests) -> Iterator[str]:
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _worst(model: ModelRequests) -> Iterator[str]:
     heads = ("accepted", "drafts", "temp", "type", "worst requests")
-    rows = [
-        [
-            percent(request.acceptance_ratio),
-            count(request.drafts),
-            request.temperature,
-            request.request_type,
-            request.request_id or _NONE,
-        ]
-        for request in found.worst
-    ]
+    rows = []
+    for request in model.worst:
+        row = [percent(request.acceptance_ratio), count(request.drafts)]
+        rows.append([*row, request.temperature, request.request_type, request.request_id or DASH])
     yield from _table(heads, rows, left=("temp", "type", "worst requests"), shorten="type")
 
 
-def _tenants(requests: RequestsResult) -> Iterator[str]:
+def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
     rows = []
-    for tenant in requests.tenants:
-        total = sum(tenant.outcomes.values())
-        losing = tenant.outcomes.get("loses", 0) / total if total else None
-        ratio = tenant.accepted_tokens / tenant.draft_tokens if tenant.draft_tokens else None
-        rows.append([tenant.tenant, tenant.model_name, count(total), _percent(ratio), _whole(losing)])
+    for tenant in tenants:
+        total, accepted, losing = tenant_ratios(tenant)
+        ratios = (shown(accepted, PERCENT), shown(losing, WHOLE_PERCENT))
+        rows.append([tenant.tenant, tenant.model_name, count(total), *ratios])
     heads = ("tenant", "model", "requests", "accepted", "losing")
     yield from _table(heads, rows, left=("tenant", "model"), shorten="model")
+
+
+def tenant_ratios(tenant: TenantResult) -> tuple[int, float | None, float | None]:
+    """Return a tenant's requests, its acceptance ratio, and the share of its requests that lose."""
+    total = sum(tenant.outcomes.values())
+    accepted = tenant.accepted_tokens / tenant.draft_tokens if tenant.draft_tokens else None
+    return total, accepted, tenant.outcomes.get("loses", 0) / total if total else None
 
 
 def _table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = (), shorten: str = ""
 ) -> Iterator[str]:
-    """Yield a table; numbers to the right, the columns in `left` to the left, `shorten` where it must be."""
+    """Yield a table. Columns are right-aligned, but for `left`; `shorten` is cut to fit into the line."""
     lines = [list(heads), *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
     if shorten:
         place = heads.index(shorten)
-        room = _WIDTH - 4 - 2 * (len(heads) - 1) - sum(widths) + widths[place]
-        widths[place] = min(widths[place], max(_LEAST_TYPE, room))
+        room = WIDTH - 4 - 2 * (len(heads) - 1) - sum(widths) + widths[place]
+        widths[place] = min(widths[place], max(_LEAST_WIDTH, room))
         for line in lines:
             line[place] = _cut(line[place], widths[place])
     for line in lines:
@@ -308,28 +291,8 @@ def _table(
 
 
 def _cut(text: str, width: int) -> str:
-    """Return a text without its middle where it is too long: names often differ at their ends."""
+    """Return a text without its middle if it is too long: names often differ at their ends."""
     if len(text) <= width:
         return text
     end = width // 2
     return f"{text[: width - 1 - end]}…{text[-end:]}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _wrap(text: str, indent: str, hang: int) -> list[str]:
-    return wrapped(printable(text), indent or " " * hang, hang, _WIDTH)
-
-
-def _percent(value: float | None) -> str:
-    return _NONE if value is None else percent(value)
-
-
-def _whole(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.0%}"
-
-
-def _times(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.2f}x"

@@ -1,30 +1,40 @@
 """The report of `check`: a result as text for a terminal. Pure.
 
-Lines are wrapped at 100 columns, but for those that are there to be pasted: they stay whole.
+Lines are wrapped at 100 columns, except those to paste, which stay whole.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ..economics.speedup import of_all
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Advice
-from ..judgement.findings import Severity
 from ..judgement.payoff import Basis, PayoffVerdict
 from ..judgement.quality import QualityLevel
-from . import request_report as per_request
+from . import request_report
 from .wording import (
+    BOLD,
+    DASH,
+    GREEN,
+    LATENCIES,
+    LENGTH,
     ONLY_CHANGES,
+    PERCENT,
+    RED,
     SAYS,
+    TIMES,
+    YELLOW,
     action_words,
+    emphasised,
+    finding_lines,
     only_changes,
+    paragraph,
     printable,
     reason_words,
     seen_words,
+    shown,
     to_paste,
-    wrap,
 )
 
 if TYPE_CHECKING:
@@ -32,17 +42,12 @@ if TYPE_CHECKING:
 
     from ..measures.measures import Measures
     from ..observe.result import EngineResult, ExporterResult, TargetResult
+    from .request_report import Costs
+    from .wording import Paint
 
-_BOLD, _RED, _YELLOW, _GREEN = "1", "31", "33", "32"
 _BAR_WIDTH = 30
-_WIDTH = 100
-_NONE = "–"
-#: What stands for a blank that no line may be broken at.
-_GLUE = "\0"
-_PASTE = re.compile(r"--speculative-config '.*'")
-
-#: What may be the matter when a server cannot be polled, by the reason of the failure.
-_ADVICE = {
+#: Likely causes of a failed poll, by its reason.
+_CAUSES = {
     "refused": "Is the server running, and is this its port? A vLLM that is loading refuses for minutes.",
     "timeout": "The server may be overloaded, or the address may belong to something else.",
     "http_status": "Is this the address of the server's /metrics, and does it need a token?",
@@ -50,56 +55,43 @@ _ADVICE = {
     "tls": "See --vllm.ca-file, --vllm.server-name and --vllm.cert-file.",
 }
 _NO_ADVICE = Advice()
-_LATENCIES = {
-    "time_to_first_token": "first token",
-    "time_per_output_token": "output token",
-    "end_to_end": "whole request",
-}
 
 
-class _Plain:
-    """Leaves words as they are."""
-
-    def __call__(self, text: str, _style: str) -> str:
-        return text
-
-
-class _Colours(_Plain):
-    """Emphasises with terminal colours."""
-
-    def __call__(self, text: str, style: str) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m"
-
-
-def render(
-    result: ExporterResult, *, colour: bool = False, costs: Mapping[str, per_request.Costs] | None = None
-) -> str:
+def render(result: ExporterResult, *, colour: bool = False, costs: Mapping[str, Costs] | None = None) -> str:
     """Return the report on `result`.
 
     Args:
-        result: what to report.
-        colour: whether to emphasise with terminal colours; the words say everything without them.
-        costs: by model, what steps are taken to cost beyond what the result says of single requests.
+        result: the result to report.
+        colour: whether to emphasise with terminal colours, which add no information.
+        costs: by model, for the report on single requests.
     """
-    paint = _Colours() if colour else _Plain()
+    paint = _coloured if colour else _plain
     lines: list[str] = []
     for target in result.targets:
         lines += ["", *_target(target, paint)] if lines else _target(target, paint)
     if result.requests is not None:
-        lines += ["", paint("single requests", _BOLD)] if lines else []
-        lines += per_request.render(result.requests, paint, costs)
+        lines += ["", paint("single requests", BOLD)] if lines else []
+        lines += request_report.render(result.requests, paint, costs)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _target(target: TargetResult, paint: _Plain) -> Iterator[str]:
+def _plain(text: str, _style: str) -> str:
+    return text
+
+
+def _coloured(text: str, style: str) -> str:
+    return f"\x1b[{style}m{text}\x1b[0m"
+
+
+def _target(target: TargetResult, paint: Paint) -> Iterator[str]:
     if not target.up:
-        yield paint(f"{printable(target.target)} cannot be judged", _RED)
+        yield paint(f"{printable(target.target)} cannot be judged", RED)
         if target.failure is not None:
-            yield from _wrap(f"{target.failure.reason}: {target.failure.message}", "  ", 4)
-            if target.failure.reason in _ADVICE:
-                yield f"    {_ADVICE[target.failure.reason]}"
+            yield from paragraph(f"{target.failure.reason}: {target.failure.message}", 4, "  ")
+            if target.failure.reason in _CAUSES:
+                yield f"    {_CAUSES[target.failure.reason]}"
         return
-    yield paint(printable(target.target), _BOLD)
+    yield paint(printable(target.target), BOLD)
     for engine in target.engines:
         yield from _verdict(engine, paint)
     for engine in target.engines:
@@ -107,35 +99,31 @@ def _target(target: TargetResult, paint: _Plain) -> Iterator[str]:
         yield from _engine(engine, paint)
 
 
-def _verdict(engine: EngineResult, paint: _Plain) -> Iterator[str]:
-    """Yield the answer in one line, or in two where names are long."""
-    word = str(engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown")
+def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
+    word = (engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown").upper()
     measures = engine.window(engine.judged_window)
-    told = engine.activity.reason
+    words = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
-        told = (
-            f"{_percent(measures.acceptance_ratio)} of the drafted tokens accepted, "
-            f"{_length(measures.mean_acceptance_length)} tokens a draft"
+        words = (
+            f"{shown(measures.acceptance_ratio, PERCENT)} of the drafted tokens accepted, "
+            f"{shown(measures.mean_acceptance_length, LENGTH)} tokens a draft"
         )
     if engine.payoff.speedup is not None:
         speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
-        told = f"{speed} ({engine.payoff.basis}{_range(engine)}), {told}"
-    first, *rest = _wrap(f"{word.upper()}  {_name(engine)}: {told}", "  ", 4)
-    yield first.replace(word.upper(), paint(word.upper(), _style(engine)), 1)
-    yield from rest
+        words = f"{speed} ({engine.payoff.basis}{_uncertainty(engine)}), {words}"
+    lines = paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
+    yield from emphasised(lines, word, paint, _style(engine))
 
 
-def _range(engine: EngineResult) -> str:
-    """Say between what the speedup lies where that crosses the line between gain and loss."""
+def _uncertainty(engine: EngineResult) -> str:
+    """Return the interval of the speedup if it contains 1: both gain and loss are possible."""
     measures = engine.window(engine.judged_window)
     if measures is None:
         return ""
-    found = measures.measured if engine.payoff.basis is Basis.MEASURED else measures.estimate
-    if found.speedup_low is None or found.speedup_high is None:
+    speedup = measures.measured if engine.payoff.basis is Basis.MEASURED else measures.estimate
+    low, high = speedup.speedup_low, speedup.speedup_high
+    if low is None or high is None or not low < 1 < high:
         return ""
-    if not found.speedup_low < 1 < found.speedup_high:
-        return ""
-    low, high = found.speedup_low, found.speedup_high
     if engine.payoff.basis is Basis.ESTIMATED:
         low, high = of_all(low, measures.coverage_ratio), of_all(high, measures.coverage_ratio)
     return f", uncertain: {low:.2f} to {high:.2f}"
@@ -143,10 +131,10 @@ def _range(engine: EngineResult) -> str:
 
 def _name(engine: EngineResult) -> str:
     labels = (engine.model_name, f"engine {engine.engine}" if engine.engine else "")
-    return ", ".join(label for label in labels if label) or "the only engine"
+    return printable(", ".join(label for label in labels if label)) or "the only engine"
 
 
-def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
+def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
     deployment = engine.deployment
     known = {
         "dialect": deployment.dialect,
@@ -155,18 +143,15 @@ def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
         "K": str(engine.num_speculative_tokens or ""),
     }
     facts = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-    first, *rest = _wrap(f"{_name(engine)} ({facts})", "  ", 4)
-    yield first.replace(_name(engine), paint(_name(engine), _BOLD), 1)
-    yield from rest
+    yield from emphasised(paragraph(f"{_name(engine)} ({facts})", 4, "  "), _name(engine), paint, BOLD)
     yield ""
-    reason = f"{engine.activity.state or 'unknown'} ({engine.activity.reason})"
-    yield from _wrap(reason, "    activity  ", 14)
+    activity = f"{engine.activity.state or 'unknown'} ({engine.activity.reason})"
+    yield from paragraph(activity, 14, "    activity  ")
     if engine.quality.level is not None:
-        yield from _wrap(
-            f"{engine.quality.level} ({'; '.join(engine.quality.reasons)})", "    quality   ", 14
-        )
-        verdict = engine.payoff.verdict or "unknown"
-        yield from _wrap(f"{verdict} ({'; '.join(engine.payoff.reasons)})", "    payoff    ", 14)
+        quality = f"{engine.quality.level} ({'; '.join(engine.quality.reasons)})"
+        yield from paragraph(quality, 14, "    quality   ")
+        payoff = f"{engine.payoff.verdict or 'unknown'} ({'; '.join(engine.payoff.reasons)})"
+        yield from paragraph(payoff, 14, "    payoff    ")
         yield from _advice(engine)
     yield ""
     for measures in engine.windows:
@@ -174,68 +159,62 @@ def _engine(engine: EngineResult, paint: _Plain) -> Iterator[str]:
             yield from _measures(engine, measures)
             yield ""
     for finding in engine.findings:
-        problem = finding.severity is Severity.PROBLEM
-        first, *rest = _wrap(f"{finding.severity}: {finding.text}", "    ", 6)
-        yield paint(first, _RED if problem else _YELLOW)
-        yield from rest
-        yield from _wrap(finding.action, "      ", 6)
+        yield from finding_lines(finding, f"    {finding.severity}: ", 6, paint)
 
 
 def _advice(engine: EngineResult) -> Iterator[str]:
-    """Yield what to do about K, what the rules of thumb say, and what to paste."""
+    """Yield the advice on K, the results of the rules of thumb, and the configuration to paste."""
     advice = engine.advice
-    yield from _wrap(f"{action_words(advice)} ({reason_words(advice)})", "    advice    ", 14)
+    yield from paragraph(f"{action_words(advice)} ({reason_words(advice)})", 14, "    advice    ")
     label = "rules"
     for rule in advice.rules:
-        yield from _wrap(f"{SAYS.get(rule.says, rule.says)}: {rule.text}", f"    {label:<10}", 16)
+        yield from paragraph(f"{SAYS.get(rule.says, rule.says)}: {rule.text}", 16, f"    {label:<10}")
         label = ""
     if advice.rules:
-        told = "Rules of thumb look at acceptance alone; advice weighs it against the time a step takes."
-        yield from _wrap(told, " " * 14, 14)
+        words = "Rules of thumb look at acceptance alone; advice weighs it against the time a step takes."
+        yield from paragraph(words, 14)
     if advice.speculative_config:
         yield f"    to paste  {to_paste(advice.speculative_config)}"
     if advice.schedule_config:
         rows = "; ".join(
             f"{row.first} to {row.last} requests K={row.num_speculative_tokens}" for row in advice.schedule
         )
-        yield from _wrap(f"best K by batch size: {rows}", "    schedule  ", 14)
+        yield from paragraph(f"best K by batch size: {rows}", 14, "    schedule  ")
         yield f"              {to_paste(advice.schedule_config)}"
-        yield from _wrap(seen_words(advice), " " * 14, 14)
+        yield from paragraph(seen_words(advice), 14)
     if advice.schedule_note:
-        yield from _wrap(f"none: {advice.schedule_note}", "    schedule  ", 14)
+        yield from paragraph(f"none: {advice.schedule_note}", 14, "    schedule  ")
     if (advice.speculative_config or advice.schedule_config) and only_changes(engine):
-        yield from _wrap(ONLY_CHANGES, " " * 14, 14)
+        yield from paragraph(ONLY_CHANGES, 14)
 
 
 def _style(engine: EngineResult) -> str:
     if engine.payoff.verdict is PayoffVerdict.HARMFUL:
-        return _RED
+        return RED
     if engine.payoff.verdict is not None:
-        return _GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else _YELLOW
+        return GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else YELLOW
     if engine.activity.state is ActivityState.BYPASSED or engine.quality.level is QualityLevel.POOR:
-        return _RED
+        return RED
     if engine.quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL):
-        return _GREEN
-    return _YELLOW
+        return GREEN
+    return YELLOW
 
 
 def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
     span = "" if measures.span_seconds is None else f", real span {measures.span_seconds:.1f} s"
+    latencies = ((f"{LATENCIES[item.name]}, mean", item.mean_seconds) for item in measures.latencies)
     rows = [
         ("window", f"{measures.window}{span}"),
         ("drafts", _count(measures.drafts)),
-        ("acceptance ratio", _percent(measures.acceptance_ratio)),
-        ("mean acceptance length", _length(measures.mean_acceptance_length)),
-        ("mean draft length", _length(measures.mean_draft_length)),
-        ("tokens out of drafts", _percent(measures.coverage_ratio)),
-        ("position decay", _percent(measures.position_decay_ratio)),
+        ("acceptance ratio", shown(measures.acceptance_ratio, PERCENT)),
+        ("mean acceptance length", shown(measures.mean_acceptance_length, LENGTH)),
+        ("mean draft length", shown(measures.mean_draft_length, LENGTH)),
+        ("tokens out of drafts", shown(measures.coverage_ratio, PERCENT)),
+        ("position decay", shown(measures.position_decay_ratio, PERCENT)),
         ("generated tokens/s", _count(measures.generation_tokens_per_second)),
         ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
         *_gains(measures),
-        *(
-            (f"{_LATENCIES[item.name]}, mean", _milliseconds(item.mean_seconds))
-            for item in measures.latencies
-        ),
+        *((name, f"{1000 * seconds:,.1f} ms") for name, seconds in latencies),
         ("requests running", _count(engine.load.requests_running)),
         ("requests waiting", _count(engine.load.requests_waiting)),
     ]
@@ -243,31 +222,31 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
         yield f"    {name:<24}{value}"
     if measures.position_acceptance_ratio:
         yield ""
-        # Speedups are told of the judged window alone, so they stand beside no other.
+        # The speedups of the advice are those of the judged window.
         judged = measures.window == engine.judged_window
         yield from _positions(measures, engine.advice if judged else _NO_ADVICE)
 
 
 def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
-    """Yield what speculation gains, as far as it is known."""
+    """Yield the estimated and the measured speedup and the return, if known."""
     estimate, measured = measures.estimate, measures.measured
     if estimate.speedup is not None:
-        low, high = estimate.speedup_low, estimate.speedup_high
-        yield "estimated speedup", f"{_times(estimate.speedup)} ({_times(low)} to {_times(high)})"
-        yield "break-even length", _length(estimate.break_even_acceptance_length)
-        yield "break-even acceptance", _percent(estimate.break_even_acceptance_ratio)
+        interval = f"{shown(estimate.speedup_low, TIMES)} to {shown(estimate.speedup_high, TIMES)}"
+        yield "estimated speedup", f"{shown(estimate.speedup, TIMES)} ({interval})"
+        yield "break-even length", shown(estimate.break_even_acceptance_length, LENGTH)
+        yield "break-even acceptance", shown(estimate.break_even_acceptance_ratio, PERCENT)
         yield "requests in the batch", _count(estimate.batch_size)
     if measured.speedup is not None:
-        low, high = measured.speedup_low, measured.speedup_high
-        told = f"{_times(low)} to {_times(high)}, {_count(measured.requests)} requests"
-        yield "measured speedup", f"{_times(measured.speedup)} ({told})"
-    for name, words in _LATENCIES.items():
+        interval = f"{shown(measured.speedup_low, TIMES)} to {shown(measured.speedup_high, TIMES)}"
+        words = f"{interval}, {_count(measured.requests)} requests"
+        yield "measured speedup", f"{shown(measured.speedup, TIMES)} ({words})"
+    for name, words in LATENCIES.items():
         ratios = [item for item in measured.latency_ratios if item.latency == name]
         if ratios:
-            told = ", ".join(f"P{100 * item.quantile:g} {_times(item.ratio)}" for item in ratios)
-            yield f"{words}, time", f"{told} of the baseline's"
+            listed = ", ".join(f"P{100 * item.quantile:g} {shown(item.ratio, TIMES)}" for item in ratios)
+            yield f"{words}, time", f"{listed} of the baseline's"
     if measures.returns.return_ratio is not None:
-        yield "return on speculation", _length(measures.returns.return_ratio)
+        yield "return on speculation", shown(measures.returns.return_ratio, LENGTH)
 
 
 def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
@@ -282,40 +261,17 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     )
     for position, (ratio, conditional, length) in enumerate(positions):
         bar = "█" * round(ratio * _BAR_WIDTH)
-        speedup = f"{_times(speedups.get(position + 1)):<7}" if speedups else ""
-        cells = f"{_percent(ratio):>8}  {_percent(conditional):>15}  {length:<6.2f}{speedup}"
+        speedup = f"{shown(speedups.get(position + 1), TIMES):<7}" if speedups else ""
+        cells = f"{ratio:>8.1%}  {shown(conditional, PERCENT):>15}  {length:<6.2f}{speedup}"
         yield f"    {position:>8}  {cells}{bar}"
     for option in advice.options:
         k = option.num_speculative_tokens
         if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
-            cells = f"{_NONE:>8}  {_NONE:>15}  {option.mean_acceptance_length:<6.2f}"
-            yield f"    {k - 1:>8}  {cells}{_times(option.speedup):<7}extrapolated"
-
-
-def _wrap(text: str, indent: str, hang: int) -> list[str]:
-    lines = wrap(
-        _PASTE.sub(lambda found: found[0].replace(" ", _GLUE), printable(text)), indent, hang, _WIDTH
-    )
-    return [line.replace(_GLUE, " ") for line in lines]
-
-
-def _percent(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.1%}"
-
-
-def _times(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.2f}x"
-
-
-def _milliseconds(value: float) -> str:
-    return f"{1000 * value:,.1f} ms"
-
-
-def _length(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.2f}"
+            cells = f"{DASH:>8}  {DASH:>15}  {option.mean_acceptance_length:<6.2f}"
+            yield f"    {k - 1:>8}  {cells}{shown(option.speedup, TIMES):<7}extrapolated"
 
 
 def _count(value: float | None) -> str:
     if value is None:
-        return _NONE
+        return DASH
     return f"{value:,.0f}" if value == int(value) or value >= 10 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""Wording: advice in plain words, for whoever reads it, in the terminal and on the status page. Pure."""
+"""Texts that the terminal reports and the status page share, and the layout of terminal text. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING
 
 from ..economics.speculative_config import names_drafter
 from ..judgement.advice import Action
+from ..judgement.findings import Severity
 from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from ..judgement.advice import Advice
+    from ..judgement.findings import Finding
     from ..observe.result import EngineResult
 
-#: What to know of JSON that is not the operator's own with another K.
+    #: Returns a text, emphasised in a style.
+    Paint = Callable[[str, str], str]
+
+#: Shown with a configuration that lacks the method, because the exporter was not given it.
 ONLY_CHANGES = (
     "Only what changes is in it: add it to the server's own JSON. With --spec.config, the whole is shown."
 )
-#: What a rule of thumb says, in words.
+#: Results of the rules of thumb in words.
 SAYS = {
     RAISE_K: "raise K",
     LOWER_K: "lower K",
@@ -28,21 +35,33 @@ SAYS = {
     NOTHING: "nothing to do",
 }
 
+LATENCIES = {
+    "time_to_first_token": "first token",
+    "time_per_output_token": "output token",
+    "end_to_end": "whole request",
+}
+
+#: Terminal colours and emphasis: parameters of the escape sequence.
+BOLD, RED, YELLOW, GREEN = "1", "31", "33", "32"
+#: Formats of numbers in terminal reports.
+PERCENT, WHOLE_PERCENT, LENGTH, TIMES = "{:.1%}", "{:.0%}", "{:.2f}", "{:.2f}x"
+DASH = "–"
+WIDTH = 100
+
+_PASTE = re.compile(r"--speculative-config '.*'")
+_GLUE = "\0"  # replaces spaces at which a line must not be broken
+
 
 def printable(text: str) -> str:
-    """Return text that came from outside without what would steer a terminal, or break a line."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    )
+    """Return text with unprintable characters replaced: they could control a terminal or break a line."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def wrap(text: str, indent: str, hang: int, width: int = 100) -> list[str]:
+def wrap(text: str, indent: str, hang: int) -> list[str]:
     """Return text as lines of a terminal: the first indented by `indent`, the others by `hang` blanks."""
     return textwrap.wrap(
         text,
-        width,
+        WIDTH,
         initial_indent=indent,
         subsequent_indent=" " * hang,
         break_long_words=False,
@@ -50,8 +69,38 @@ def wrap(text: str, indent: str, hang: int, width: int = 100) -> list[str]:
     )
 
 
+def paragraph(text: str, hang: int, indent: str = "") -> list[str]:
+    """Return text from outside as lines of a terminal, as `wrap` does. A flag to paste stays in one line.
+
+    Args:
+        text: the text; unprintable characters are replaced.
+        hang: blanks before all lines but the first.
+        indent: before the first line, by default as for the others.
+    """
+    glued = _PASTE.sub(lambda match: match[0].replace(" ", _GLUE), printable(text))
+    return [line.replace(_GLUE, " ") for line in wrap(glued, indent or " " * hang, hang)]
+
+
+def emphasised(lines: list[str], text: str, paint: Paint, style: str) -> list[str]:
+    """Return lines with `text` emphasised in the first."""
+    return [lines[0].replace(text, paint(text, style), 1), *lines[1:]]
+
+
+def finding_lines(finding: Finding, indent: str, hang: int, paint: Paint) -> Iterator[str]:
+    """Yield a finding, its first line emphasised, and its remedy."""
+    first, *rest = paragraph(finding.text, hang, indent)
+    yield paint(first, RED if finding.severity is Severity.PROBLEM else YELLOW)
+    yield from rest
+    yield from paragraph(finding.action, hang)
+
+
+def shown(value: float | None, form: str) -> str:
+    """Return a formatted value, or a dash without one."""
+    return DASH if value is None else form.format(value)
+
+
 def action_words(advice: Advice) -> str:
-    """Return what is advised, in plain words: `lower K to 2`."""
+    """Return the advised action in words: `lower K to 2`."""
     k = advice.num_speculative_tokens
     return {
         Action.KEEP: f"keep K={k}",
@@ -64,7 +113,7 @@ def action_words(advice: Advice) -> str:
 
 
 def reason_words(advice: Advice) -> str:
-    """Return why, without saying once more that there is no advice."""
+    """Return the reason of the advice, without the words "no advice"."""
     return re.sub(r"^no advice( on K)?: ", "", advice.reason)
 
 
@@ -74,7 +123,7 @@ def to_paste(config: str) -> str:
 
 
 def seen_words(advice: Advice) -> str:
-    """Say at which batch sizes the schedule rests on what was seen; empty where none was."""
+    """Return the batch sizes with measurements behind the advised schedule, empty if there are none."""
     if advice.batch_sizes is None:
         return ""
     least, most = advice.batch_sizes
@@ -83,5 +132,5 @@ def seen_words(advice: Advice) -> str:
 
 
 def only_changes(engine: EngineResult) -> bool:
-    """Tell whether what is to be pasted lacks the method, because the operator did not say which it is."""
+    """Return whether the advised configuration lacks the method: the exporter was not given it."""
     return not engine.deployment.method and not engine.deployment.draft_model

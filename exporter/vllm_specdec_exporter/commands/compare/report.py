@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...publish import plots
-from ...publish.html_report import Section, bullets, data_table, figure, note, page
-from ...publish.html_report import plots as side_by_side
+from ...publish.markup import Section, bullets, data_table, figure, note, page, side_by_side
 from ...publish.wording import wrap
 from .rows import LATENCIES, describe, legend, tables, time
 from .side import PER_TOKEN

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ...publish import plots
-from ...publish.html_report import Section, bullets, data_table, facts, figure, note, page
-from ...publish.html_report import plots as side_by_side
+from ...publish.markup import Section, bullets, data_table, facts, figure, note, page, side_by_side
 from .grid import MEANINGS, NOTE, Zone
 from .report import (
     UNITS,
@@ -25,7 +24,7 @@ from .report import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...publish.html_report import Html
+    from ...publish.markup import Html
     from .grid import Zones
     from .record import CellResult, SweepRecord
 

@@ -1,17 +1,16 @@
-"""The metric table: every metric that the exporter has, declared once.
+"""The metric table: declares every metric of the exporter once.
 
-The collector publishes from it, `docs/reference/metrics.md` is generated from it, and the snapshot's
-``metric`` filter knows its names from it. To add a metric is to add a row.
+The collector, `docs/reference/metrics.md` and the snapshot's ``metric`` filter are derived from it. To add a
+metric, add a row to the module of its kind.
 """
 
 from __future__ import annotations
 
-from .engine import ENGINES, SCHEDULED_BATCHES
 from .requests import REQUESTS
-from .server import COUNTED, SERVING
+from .server import COUNTED, ENGINES, SCHEDULED_BATCHES, SERVING
 from .window import DERIVED
 
 __all__ = ["METRICS", "SCHEDULED_BATCHES"]
 
-#: Every metric, in the order in which it is exposed and documented.
+#: Every metric, in the order of the exposition and of the reference.
 METRICS = (*COUNTED, *DERIVED, *ENGINES, *REQUESTS, *SERVING)

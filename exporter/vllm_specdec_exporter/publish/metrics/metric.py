@@ -1,9 +1,4 @@
-"""What a metric is: a row of the table in `metrics`.
-
-A row's `scope` says what its samples hang on, and so which labels stand before its own: nothing (the
-exporter), a target, an engine of a target, or a window of an engine; or what is known of single requests: all
-of them, a group, a tenant, a model, or the window of a model.
-"""
+"""A row of the metric table: name, type, labels, HELP text, and where its samples come from."""
 
 from __future__ import annotations
 
@@ -15,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    #: Values of a metric's own labels, and the sample's value.
     Samples = Iterable[tuple[tuple[str, ...], float]]
 
 
@@ -30,7 +26,11 @@ class Kind(StrEnum):
 
 
 class Scope(StrEnum):
-    """What the samples of a metric hang on, and so the identity labels in front."""
+    """The object that has the samples of a metric. It determines the identity labels.
+
+    The exporter, a target, an engine of a target, or a window of an engine; or, of single requests: all of
+    them, a group, a tenant, a model, or the recent window of a model.
+    """
 
     EXPORTER = "exporter"
     TARGET = "target"
@@ -45,18 +45,18 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One row: a metric's name (without the prefix), and where its samples come from.
+    """One row of the table.
 
     Attributes:
-        name: as exposed, without the prefix; a counter's ends in `_total`.
-        kind: its Prometheus type.
-        scope: what its samples hang on.
-        help: what it is, with range and unit.
-        field: dotted path from the object that `scope` names to the value, as in the snapshot.
-        expand: from that value, the samples: values of the metric's own labels, and the number. A histogram's
-            value is a `Distribution`, which the collector writes out.
-        labels: the metric's own labels, in the order of the values that `expand` yields.
-        upstream: the vLLM series that it comes from, shown in HELP and in the reference.
+        name: as exposed, without the prefix; the name of a counter ends in `_total`.
+        kind: Prometheus type.
+        scope: the object that has the samples.
+        help: what it measures, with range and unit.
+        field: dotted path from the object of `scope` to the value, as in the snapshot.
+        expand: returns the samples of that value. The value of a histogram is a `Distribution` or an
+            `Observed`, which the collector expands itself.
+        labels: the metric's own labels, in the order of the label values that `expand` returns.
+        upstream: the vLLM series that it is computed from, shown in HELP and in the reference.
     """
 
     name: str
@@ -75,50 +75,61 @@ class Metric:
 
     @property
     def full_help(self) -> str:
-        """The HELP text, which names the upstream series."""
+        """The HELP text, which ends with the upstream series."""
         return f"{self.help} From {', '.join(self.upstream)}." if self.upstream else self.help
 
     def value(self, carrier: object) -> Any:
-        """Return what the carrier of this row's scope holds for it."""
+        """Return the value of this metric in an object of its scope."""
         return attrgetter(self.field)(carrier)
 
     def samples(self, carrier: object) -> Samples:
-        """Return the samples that the carrier of this row's scope holds for it."""
+        """Return the samples of this metric in an object of its scope."""
         return self.expand(self.value(carrier))
 
 
+@dataclass(frozen=True)
+class Breakdown:
+    """How a value becomes samples: `Metric.labels` and `Metric.expand`."""
+
+    labels: tuple[str, ...]
+    expand: Callable[[Any], Samples]
+
+
 def one(value: float | None) -> Samples:
-    """Yield a value that may not exist."""
+    """Return one sample without labels, none for ``None``."""
     return () if value is None else (((), float(value)),)
 
 
 def each(values: Iterable[float | None], first: int = 0) -> Samples:
-    """Yield one sample per position or K that has a value."""
+    """Return a sample for each value that is not ``None``, labelled by its index counted from `first`."""
     return [((str(index),), value) for index, value in enumerate(values, first) if value is not None]
 
 
-def by_name(values: Mapping[str, float]) -> Samples:
-    """Yield one sample per name."""
-    return [((name,), float(value)) for name, value in values.items()]
+def by_name(label: str) -> Breakdown:
+    """Return the breakdown of a mapping by its keys."""
+
+    def expand(values: Mapping[str, float]) -> Samples:
+        return [((name,), float(value)) for name, value in values.items()]
+
+    return Breakdown((label,), expand)
 
 
-def one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
-    """Yield every state, 1 for the present one."""
-    return lambda present: [((state.value,), float(state is present)) for state in states]
+def one_hot(label: str, states: type[StrEnum]) -> Breakdown:
+    """Return the breakdown of a state: 1 for the present one, 0 for all others."""
+    return Breakdown(
+        (label,), lambda present: [((state.value,), float(state is present)) for state in states]
+    )
+
+
+SINGLE = Breakdown((), one)
+POSITION = Breakdown(("position",), each)
 
 
 def row_of(scope: Scope, kind: Kind = Kind.GAUGE) -> Callable[..., Metric]:
-    """Return a constructor of rows of this scope and kind; `field` is the name unless it says otherwise."""
+    """Return a constructor of rows of this scope and kind. The default of `field` is the metric's name."""
 
-    def row(
-        name: str,
-        text: str,
-        *upstream: str,
-        field: str = "",
-        expand: Callable[[Any], Samples] = one,
-        labels: tuple[str, ...] = (),
-    ) -> Metric:
-        return Metric(name, kind, scope, text, field or name, expand, labels, upstream)
+    def row(name: str, text: str, *upstream: str, field: str = "", by: Breakdown = SINGLE) -> Metric:
+        return Metric(name, kind, scope, text, field or name, by.expand, by.labels, upstream)
 
     return row
 

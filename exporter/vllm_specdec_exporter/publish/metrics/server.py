@@ -1,41 +1,89 @@
-"""What the server counted, under one name whatever its dialect."""
+"""Rows of a server: counters, states, advice and load of its engines, and the polls. Rows of the exporter."""
 
 from __future__ import annotations
 
 import platform
 from typing import TYPE_CHECKING
 
+from ...judgement.activity import ActivityState
+from ...judgement.advice import Action
+from ...judgement.payoff import PayoffVerdict
+from ...judgement.quality import QualityLevel
 from .metric import (
     ACCEPTED,
     DRAFT_TOKENS,
     DRAFTS,
     GENERATED,
     PER_POSITION,
+    POSITION,
+    RUNNING,
+    Breakdown,
     Kind,
     Metric,
     Scope,
     by_name,
     each,
+    one_hot,
     row_of,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...economics.choice import CandidateK
+    from ...economics.speculative_config import ScheduleRow
     from ...engines.reading import Counters
+    from ...judgement.payoff import Payoff
+    from ...observe.result import Deployment
     from .metric import Samples
 
-
-_engine_counter = row_of(Scope.ENGINE, Kind.COUNTER)
+_engine, _engine_counter = row_of(Scope.ENGINE), row_of(Scope.ENGINE, Kind.COUNTER)
 _engine_histogram = row_of(Scope.ENGINE, Kind.HISTOGRAM)
+_target, _target_counter = row_of(Scope.TARGET), row_of(Scope.TARGET, Kind.COUNTER)
+_exporter = row_of(Scope.EXPORTER)
+
+#: Batch sizes at which the advised K schedule is published. Fixed, because the bounds of the advised rows
+#: vary from poll to poll and would create a series each.
+SCHEDULED_BATCHES = tuple(2**power for power in range(11))
 
 
 def _reaching(counters: Counters) -> Samples:
-    """Yield the drafts that got as far as each position: those accepted at the one before."""
+    """Return the drafts that reached each position: those accepted at the previous one."""
     if counters.drafts is None or not counters.accepted_tokens_per_position:
         return ()
     return each((counters.drafts, *counters.accepted_tokens_per_position[:-1]))
 
 
-#: Counters of an engine.
+def _deployment(known: Deployment) -> Samples:
+    labels = (known.method, known.draft_model, known.dialect, known.upstream_version, known.cost_profile)
+    return [(labels, 1.0)]
+
+
+def _speedup(payoff: Payoff) -> Samples:
+    if payoff.speedup is None or payoff.basis is None:
+        return ()
+    return [((payoff.basis.value,), payoff.speedup)]
+
+
+def _speedups(options: Iterable[CandidateK]) -> Samples:
+    return [((str(option.num_speculative_tokens),), option.speedup) for option in options]
+
+
+def _rows(schedule: Iterable[ScheduleRow]) -> Samples:
+    rows = tuple(schedule)
+    return [
+        ((str(size),), float(row.num_speculative_tokens))
+        for size in SCHEDULED_BATCHES
+        for row in rows
+        if row.first <= size <= row.last
+    ]
+
+
+def _build(version: str) -> Samples:
+    return [((version, platform.python_version()), 1.0)]
+
+
+#: Counters of an engine, under one name for all dialects.
 COUNTED: tuple[Metric, ...] = (
     _engine_counter(
         "drafts_total",
@@ -60,18 +108,15 @@ COUNTED: tuple[Metric, ...] = (
         "Drafts in which the token at this position, counted from 0, was accepted.",
         PER_POSITION,
         field="counters.accepted_tokens_per_position",
-        expand=each,
-        labels=("position",),
+        by=POSITION,
     ),
     _engine_counter(
         "drafts_reaching_position_total",
         "Drafts in which every position before this one was accepted: the ones behind its conditional "
         "acceptance. At position 0, all.",
-        DRAFTS,
-        PER_POSITION,
+        *(DRAFTS, PER_POSITION),
         field="counters",
-        expand=_reaching,
-        labels=("position",),
+        by=Breakdown(("position",), _reaching),
     ),
     _engine_counter(
         "generation_tokens_total",
@@ -83,35 +128,124 @@ COUNTED: tuple[Metric, ...] = (
         "accepted_tokens_per_draft",
         "Distribution of accepted tokens per draft, recovered exactly: the drafts with at most j "
         "accepted tokens are all drafts less those accepted at position j.",
-        DRAFTS,
-        PER_POSITION,
-        ACCEPTED,
+        *(DRAFTS, PER_POSITION, ACCEPTED),
     ),
 )
 
 
-_exporter = row_of(Scope.EXPORTER)
-_target, _target_counter = row_of(Scope.TARGET), row_of(Scope.TARGET, Kind.COUNTER)
+#: States and gauges of an engine.
+ENGINES: tuple[Metric, ...] = (
+    _engine(
+        "info",
+        "Always 1. What is known of the deployment: method and draft model as --spec.config says, the "
+        "dialect of the server's metrics, its version, the cost profile that speedup is estimated by.",
+        field="deployment",
+        by=Breakdown(("method", "draft_model", "dialect", "upstream_version", "cost_profile"), _deployment),
+    ),
+    _engine(
+        "num_speculative_tokens",
+        "K: the highest position plus one; before any position is known, what --spec.config says.",
+        PER_POSITION,
+    ),
+    _engine(
+        "scheduled_num_speculative_tokens",
+        "K that the schedule by batch size has for the requests running, 0 for no speculation. Only where "
+        "--spec.config has num_speculative_tokens_per_batch_size.",
+        RUNNING,
+    ),
+    _engine(
+        "activity",
+        "1 for what the engine does about speculation, 0 for the other states; all 0 where the server does "
+        "not show it (vLLM V0).",
+        *(DRAFTS, GENERATED),
+        field="activity.state",
+        by=one_hot("state", ActivityState),
+    ),
+    _engine(
+        "quality",
+        "1 for the level of acceptance by the thresholds in force, 0 for the others; all 0 unless active.",
+        *(ACCEPTED, DRAFT_TOKENS, DRAFTS, PER_POSITION),
+        field="quality.level",
+        by=one_hot("level", QualityLevel),
+    ),
+    _engine(
+        "payoff",
+        "1 for what speculation does to the speed of all output, by the measured speedup or else the "
+        "estimated one and coverage, 0 for the others; all 0 unless active.",
+        *(ACCEPTED, DRAFTS, RUNNING),
+        field="payoff.verdict",
+        by=one_hot("verdict", PayoffVerdict),
+    ),
+    _engine(
+        "speedup",
+        "Speed of all output over that without speculation, which payoff is judged by: measured, or else "
+        "estimated and weighted with coverage. Only while active; below 1 speculation loses.",
+        *(ACCEPTED, DRAFTS, GENERATED, RUNNING),
+        field="payoff",
+        by=Breakdown(("basis",), _speedup),
+    ),
+    _engine(
+        "recommended_num_speculative_tokens",
+        "The K to have, 0 for no speculation; absent while nothing can be said.",
+        *(PER_POSITION, DRAFTS, RUNNING),
+        field="advice.num_speculative_tokens",
+    ),
+    _engine(
+        "recommendation",
+        "1 for what to do about K, 0 for the others; the snapshot has the reason.",
+        *(PER_POSITION, DRAFTS, RUNNING),
+        field="advice.action",
+        by=one_hot("action", Action),
+    ),
+    _engine(
+        "estimated_speedup_at",
+        "Estimated speedup of drafts that each K would give at the batch size of the judged window, which "
+        "the advice goes by; extrapolated beyond the present K. Only with advice.",
+        *(PER_POSITION, DRAFTS, RUNNING),
+        field="advice.options",
+        by=Breakdown(("num_speculative_tokens",), _speedups),
+    ),
+    _engine(
+        "recommended_num_speculative_tokens_at",
+        "The K to have with this many requests in the batch, by the advised schedule; 0 for no speculation. "
+        "Only where a schedule is advised.",
+        *(PER_POSITION, DRAFTS, RUNNING),
+        field="advice.schedule",
+        by=Breakdown(("batch_size",), _rows),
+    ),
+    _engine("requests_running", "Requests in the batch.", RUNNING, field="load.requests_running"),
+    _engine(
+        "requests_waiting",
+        "Requests in the queue.",
+        "vllm:num_requests_waiting",
+        field="load.requests_waiting",
+    ),
+    _engine(
+        "kv_cache_usage_ratio",
+        "Used share of the KV cache, 0 to 1.",
+        "vllm:kv_cache_usage_perc",
+        "vllm:gpu_cache_usage_perc",
+        field="load.kv_cache_usage_ratio",
+    ),
+    _engine_counter("engine_resets_total", "Times that the engine's counters were seen to start anew."),
+    _engine_counter(
+        "inconsistent_samples_total",
+        "Samples that contradicted themselves or the one before; ratios were clamped or left out.",
+    ),
+)
 
 
-def _build(version: str) -> Samples:
-    return [((version, platform.python_version()), 1.0)]
-
-
-#: Metrics of a server, and of the exporter.
+#: Metrics of a target and of the exporter.
 SERVING: tuple[Metric, ...] = (
-    # The target: the server that is polled.
     _target("up", "1 if the last poll of the server succeeded, else 0."),
     _target("last_success_timestamp_seconds", "Unix time of the last successful poll."),
     _target("poll_duration_seconds", "How long the last poll took, from the request to the derived values."),
-    _target_counter("poll_errors_total", "Failed polls by reason.", expand=by_name, labels=("reason",)),
-    # The exporter itself.
+    _target_counter("poll_errors_total", "Failed polls by reason.", by=by_name("reason")),
     _exporter(
         "threshold",
         "Every threshold in force, for rules and panels to compare with.",
         field="thresholds",
-        expand=by_name,
-        labels=("name",),
+        by=by_name("name"),
     ),
     _exporter(
         "config_last_reload_successful",
@@ -127,7 +261,6 @@ SERVING: tuple[Metric, ...] = (
         "build_info",
         "Always 1. The exporter's version and the Python that runs it.",
         field="version",
-        expand=_build,
-        labels=("version", "python_version"),
+        by=Breakdown(("version", "python_version"), _build),
     ),
 )

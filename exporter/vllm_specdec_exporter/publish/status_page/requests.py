@@ -1,57 +1,48 @@
-"""Single requests on the status page: who gains and who loses, by temperature and type, and who told."""
+"""Single requests on the status page: verdict, groups, positions and worst requests by model, and sources."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...requests.observation import RecordState
+from ...requests.judgement import every_k, positions
+from ...requests.observation import RECORD_STATES, RecordState
 from ...requests.result import RequestsVerdict, is_problem, requests_verdict
-from ..markup import (
-    Html,
-    bar,
-    count,
-    element,
-    facts,
-    join,
-    length,
-    name,
-    none,
-    percent,
-    pill,
-    row,
-    section,
-    table,
-    times,
-)
-from ..request_report import FLAG
-from .request_panels import NO_TOKENS, OF_ALL, PANELS, or_none, worst
-from .summary import finding_list, notice
+from .. import markup as h
+from ..markup import Html, element
+from ..request_report import FLAG, percentiles, tenant_ratios
+from .answer import tile
+from .view import finding_list, notice
 
 if TYPE_CHECKING:
-    from ...judgement.findings import Finding
-    from ...requests.result import GroupWindow, ModelRequests, RequestsResult
+    from ...requests.result import (
+        GroupWindow,
+        ModelRequests,
+        RequestsResult,
+        Routing,
+        TapResult,
+        TenantResult,
+        WorstRequest,
+    )
 
 _FEW = "too few requests to be judged"
+_NOTHING = "nothing was drafted"
+_NO_TOKENS = "no response has its number of tokens"
+_SINCE = "since the exporter started"
 
 
-def requests(result: RequestsResult, now: float) -> Html:
-    """Return all that is known of single requests.
-
-    Args:
-        result: what to show.
-        now: Unix time of the rendering.
-    """
+def requests_section(result: RequestsResult, now: float) -> Html:
+    """Return the section of single requests, rendered at the Unix time `now`."""
     heading = element("h2", "Single requests", id="requests")
     models = (
-        _model(found, f"requests-{place}", now)
-        for place, found in enumerate(result.models)
-        if found.window_requests
+        _model(model, f"requests-{place}", now)
+        for place, model in enumerate(result.models)
+        if model.window_requests
     )
     return element(
         "section",
-        element("div", heading, facts(_observed(result)), class_="server"),
+        element("div", heading, h.facts(_observed(result)), class_="server"),
         _unrecorded(result),
-        *map(_notice, result.findings),
+        *(notice(f.text, element("p", f.action), kind=f.severity.value) for f in result.findings),
         *models,
         _sources(result),
         class_="target",
@@ -60,166 +51,264 @@ def requests(result: RequestsResult, now: float) -> Html:
 
 
 def pointer(result: RequestsResult) -> Html:
-    """Return a line that leads to the requests of models that have a problem, for the top of the page."""
+    """Return links to the models with a problem, for the top of the page; empty if there is none."""
     lines = [
         element(
             "p",
             element("strong", "Single requests: "),
-            pill("problem", requests_verdict(found).value),
+            h.pill("problem", requests_verdict(model).value),
             " · ",
-            element("a", _title(found), href=f"#requests-{place}"),
+            element("a", _title(model), href=f"#requests-{place}"),
         )
-        for place, found in enumerate(result.models)
-        if is_problem((found,))
+        for place, model in enumerate(result.models)
+        if is_problem((model,))
     ]
     return element("div", *lines, class_="notice problem") if lines else Html()
 
 
-def _observed(result: RequestsResult) -> tuple[tuple[str, str], ...]:
+def _observed(result: RequestsResult) -> list[tuple[str, str]]:
+    observed = sum(item.requests for item in result.observations)
     recorded = sum(item.requests for item in result.observations if item.record != RecordState.NONE)
-    pairs = [
-        ("Observed", count(sum(item.requests for item in result.observations))),
-        ("With a record of speculation", count(recorded)),
-    ]
+    pairs = [("Observed", h.count(observed)), ("With a record of speculation", h.count(recorded))]
     if result.tap is not None:
-        pairs.append(("Connections through the tap", count(result.tap.connections)))
-    return tuple(pairs)
-
-
-def _notice(finding: Finding) -> Html:
-    return notice(finding.text, element("p", finding.action), kind=finding.severity.value)
+        pairs.append(("Connections through the tap", h.count(result.tap.connections)))
+    return pairs
 
 
 def _unrecorded(result: RequestsResult) -> Html:
-    """Say what to do where no answer tells of speculation."""
+    """Return what to do if no observation has a record of speculation."""
     total = sum(item.requests for item in result.observations)
     if not total:
         title = "No request was observed yet"
-        words = join("Requests pass through the tap, or are pushed; none has ended so far.")
+        words = h.join("Requests that pass through the tap, or are pushed, are counted when they end.")
     elif all(item.record == RecordState.NONE for item in result.observations if item.requests):
-        title = "No answer tells of speculation"
-        words = join("Start vLLM (0.29 or newer) with ", element("code", FLAG), ".")
+        title = "No response has a record of speculation"
+        words = h.join("Start vLLM (0.29 or newer) with ", element("code", FLAG), ".")
     else:
         return Html()
     return notice(title, element("p", words), kind="hint")
 
 
-def _title(found: ModelRequests) -> Html:
-    return name(found.model_name) if found.model_name else Html("unnamed model")
+def _title(model: ModelRequests) -> Html:
+    return h.name(model.model_name) if model.model_name else Html("unnamed model")
 
 
-def _model(found: ModelRequests, anchor: str, now: float) -> Html:
-    panels = (show(found, anchor) for show in PANELS)
+def _model(model: ModelRequests, anchor: str, now: float) -> Html:
+    last = f"last {model.window}"
+    panels = (
+        _routing(model, f"{anchor}-routing", last),
+        _positions(model, f"{anchor}-positions", last),
+        _every_k(model, f"{anchor}-k", last),
+    )
     return element(
         "article",
-        element("div", element("h3", _title(found), id=anchor), class_="head"),
-        _answer(found),
-        finding_list(found.findings, f"{anchor}-findings"),
-        _groups(found, anchor),
+        element("div", element("h3", _title(model), id=anchor), class_="head"),
+        _answer(model),
+        finding_list(model.findings, f"{anchor}-findings"),
+        _groups(model, f"{anchor}-groups", last),
         element("div", *panels, class_="panels"),
-        worst(found, anchor, now),
-        class_=requests_verdict(found).name.lower(),
+        _worst(model, f"{anchor}-worst", last, now),
+        class_=requests_verdict(model).name.lower(),
         aria_labelledby=anchor,
     )
 
 
-def _answer(found: ModelRequests) -> Html:
-    stands, number = requests_verdict(found), count(found.window_requests)
-    in_window = f"{number} requests in the last {found.window} had something drafted"
-    losing, tokens = found.losing_requests_ratio, found.losing_tokens_ratio
-    quantiles = found.acceptance_quantiles
-    worst = quantiles.get("0.1")
-    others = ", ".join(
-        f"P{100 * float(quantile):g} {percent(ratio)}"
-        for quantile, ratio in quantiles.items()
-        if quantile != "0.1"
-    )
-    together = found.acceptance_ratio
-    words = f"nine in ten requests exceed it; {others}"
-    tiles = (
-        (
-            "Single requests",
-            none(_FEW) if stands is RequestsVerdict.UNKNOWN else pill(stands.name.lower(), stands.value),
-            element(
-                "p", f"{in_window}{', too few to be judged' if stands is RequestsVerdict.UNKNOWN else ''}"
-            ),
-        ),
-        (
-            "Acceptance by request, P10",
-            none("nothing was drafted") if worst is None else percent(worst),
-            join(
-                element("p", words if others else "nothing was drafted"),
-                element("p", f"{percent(together)} of all drafted tokens together")
-                if together is not None
-                else Html(),
-            ),
-        ),
-        (
-            "Losing requests",
-            none("nothing was drafted") if losing is None else percent(losing),
-            join(
-                element("p", _shares(found)),
-                element("p", NO_TOKENS if tokens is None else f"{percent(tokens)} of the generated tokens"),
-                bar(losing or 0.0),
-            ),
-        ),
+def _answer(model: ModelRequests) -> Html:
+    verdict = requests_verdict(model)
+    judged = verdict is not RequestsVerdict.UNKNOWN
+    shown = h.pill(verdict.name.lower(), verdict.value) if judged else h.none(_FEW)
+    words = f"{h.count(model.window_requests)} requests in the last {model.window} had something drafted"
+    first = element("p", words if judged else f"{words}, too few to be judged")
+
+    quantiles = dict(model.acceptance_quantiles)
+    p10, others = quantiles.pop("0.1", None), percentiles(quantiles)
+    second = element("p", f"nine in ten requests exceed it; {others}" if others else _NOTHING)
+    if model.acceptance_ratio is not None:
+        together = f"{h.percent(model.acceptance_ratio)} of all drafted tokens together"
+        second = h.join(second, element("p", together))
+
+    losing, gaining = model.losing_requests_ratio, model.gaining_requests_ratio
+    tokens = model.losing_tokens_ratio
+    third = h.join(
+        element("p", _NOTHING if gaining is None else f"of the requests; {h.percent(gaining)} gain"),
+        element("p", _NO_TOKENS if tokens is None else f"{h.percent(tokens)} of the generated tokens"),
+        h.bar(losing or 0.0),
     )
     return element(
         "dl",
-        *(
-            element("div", element("dt", title), element("dd", element("p", value, class_="big"), told))
-            for title, value, told in tiles
-        ),
+        tile("Single requests", shown, first),
+        tile("Acceptance by request, P10", h.or_none(p10, h.percent, _NOTHING), second),
+        tile("Losing requests", h.or_none(losing, h.percent, _NOTHING), third),
         class_="answer",
     )
 
 
-def _shares(found: ModelRequests) -> str:
-    gaining = found.gaining_requests_ratio
-    return "nothing was drafted" if gaining is None else f"of the requests; {percent(gaining)} gain"
-
-
-def _groups(found: ModelRequests, anchor: str) -> Html:
-    if not found.groups:
+def _groups(model: ModelRequests, anchor: str, last: str) -> Html:
+    if not model.groups:
         return Html()
-    title = "By temperature and type"
     heads = [*("Temperature", "Type", "Requests", "Share", "Outcome", "Accepted", "P10", "P50")]
     heads += ["Tokens per draft", "Losing", "Rejected tokens", "Estimated speedup"]
-    content = table(heads, map(_group, found.groups), label=title, class_="numbers groups")
-    note = (
+    below = h.note(
         "Outcome by the acceptance of all its requests together; losing is the share of its own requests, "
         "rejected tokens its share of the model's. The speedup is estimated for the present batch."
     )
-    note = element("p", note, class_="note")
-    return section(title, content, note, anchor=f"{anchor}-groups", note=f"last {found.window}")
+    rows = map(_group, model.groups)
+    title = "By temperature and type"
+    return h.table_section(title, heads, rows, below, anchor=anchor, beside=last, class_="numbers groups")
 
 
 def _group(group: GroupWindow) -> Html:
-    outcome = none(_FEW)
+    outcome = h.none(_FEW)
     if group.judged and group.outcome is not None:
-        outcome = pill(group.outcome.value, group.outcome.value.replace("_", " "))
-    return row(
+        outcome = h.pill(group.outcome.value, group.outcome.value.replace("_", " "))
+    return h.row(
         group.temperature,
         (
-            name(group.request_type),
-            count(group.requests),
-            percent(group.requests_ratio),
+            h.name(group.request_type),
+            h.count(group.requests),
+            h.percent(group.requests_ratio),
             outcome,
-            or_none(group.acceptance_ratio, percent),
-            or_none(group.p10, percent),
-            or_none(group.p50, percent),
-            or_none(group.mean_acceptance_length, length),
-            or_none(group.losing_requests_ratio, percent),
-            or_none(group.rejected_ratio, percent, "no drafted token was rejected"),
-            or_none(group.estimated_speedup, times, "the batch of the server is not known"),
+            h.or_none(group.acceptance_ratio, h.percent, _NOTHING),
+            h.or_none(group.p10, h.percent, _NOTHING),
+            h.or_none(group.p50, h.percent, _NOTHING),
+            h.or_none(group.mean_acceptance_length, h.length, _NOTHING),
+            h.or_none(group.losing_requests_ratio, h.percent, _NOTHING),
+            h.or_none(group.rejected_ratio, h.percent, "no drafted token was rejected"),
+            h.or_none(group.estimated_speedup, h.times, "the batch of the server is not known"),
+        ),
+    )
+
+
+def _routing(model: ModelRequests, anchor: str, last: str) -> Html:
+    routing = model.routing
+    if routing is None:
+        return Html()
+    pairs = (
+        ("Requests", _routed(routing)),
+        ("Share of the requests", h.percent(routing.requests_ratio)),
+        ("Share of the rejected tokens", h.percent(routing.rejected_ratio)),
+        ("Acceptance now", h.or_none(routing.acceptance_before, h.percent, _NOTHING)),
+        ("Acceptance without them", h.or_none(routing.acceptance_after, h.percent, _NOTHING)),
+        ("Their speedup now, estimated", h.or_none(routing.speedup, h.times, "the batch is not known")),
+    )
+    title = "To send to a server without speculation"
+    return h.section(title, h.facts(pairs, "list"), anchor=anchor, beside=last)
+
+
+def _routed(routing: Routing) -> Html:
+    if routing.request_types:
+        return h.join("of type ", h.name(", ".join(routing.request_types)))
+    return h.join("at temperature ", ", ".join(routing.temperatures))
+
+
+def _positions(model: ModelRequests, anchor: str, last: str) -> Html:
+    title, every = "Acceptance where drafted", positions(model)
+    if not every:
+        why = h.join("None: no detailed record. Start vLLM with ", element("code", FLAG), ".")
+        return h.section(title, element("p", why, class_="empty"), anchor=anchor, beside=last)
+    rows = (
+        h.row(str(place), (h.gauge(position.where_drafted), h.gauge(position.of_all_drafts)))
+        for place, position in enumerate(every)
+    )
+    heads = ("Position", "Where drafted", "Of all drafts")
+    words = "Counted over all drafts, as on /metrics, a position that is not always drafted looks worse."
+    return h.table_section(title, heads, rows, h.note(words), anchor=anchor, beside=last, class_="bars")
+
+
+def _every_k(model: ModelRequests, anchor: str, last: str) -> Html:
+    options = every_k(model)
+    if not options:
+        return Html()
+    rows = (
+        h.row(
+            str(option.num_speculative_tokens),
+            map(h.length, (option.draft_length, option.acceptance_length - 1, option.acceptance_length)),
+        )
+        for option in options
+    )
+    title, heads = "What a smaller K would have given", ("K", "Drafted", "Accepted", "Tokens per draft")
+    return h.table_section(title, heads, rows, anchor=anchor, beside=last, class_="numbers")
+
+
+def _worst(model: ModelRequests, anchor: str, last: str, now: float) -> Html:
+    if not model.worst:
+        return Html()
+    heads = ["Request", "Ended", "Accepted", "Drafts", "Drafted", "Generated"]
+    heads += ["Temperature", "Type", "Time per token"]
+    rows = (_request(request, now) for request in model.worst)
+    below = h.note("Requests are named as vLLM's own log has them.")
+    title = "Requests with the lowest acceptance"
+    return h.table_section(title, heads, rows, below, anchor=anchor, beside=last, class_="numbers worst")
+
+
+def _request(request: WorstRequest, now: float) -> Html:
+    identifier = element("code", request.request_id)
+    return h.row(
+        identifier if request.request_id else h.none("the server did not assign its identifier"),
+        (
+            h.moment(request.time, now),
+            h.percent(request.acceptance_ratio),
+            h.count(request.drafts),
+            h.count(request.draft_tokens),
+            h.or_none(request.completion_tokens, h.count, _NO_TOKENS),
+            request.temperature,
+            h.name(request.request_type),
+            h.or_none(request.tpot_seconds, h.duration, "it did not stream, or has several choices"),
         ),
     )
 
 
 def _sources(result: RequestsResult) -> Html:
-    """What was observed, by whom, and whose it is."""
-    panels = element("div", *(show(result) for show in OF_ALL), class_="panels")
-    heading = element("h3", "Sources", id="requests-sources")
+    panels = (_records(result), _tap(result.tap), _tenants(result.tenants))
+    heading = element("div", element("h3", "Sources", id="requests-sources"), class_="head")
     return element(
-        "article", element("div", heading, class_="head"), panels, aria_labelledby="requests-sources"
+        "article", heading, element("div", *panels, class_="panels"), aria_labelledby="requests-sources"
     )
+
+
+def _records(result: RequestsResult) -> Html:
+    title, anchor = "What answers told", "requests-records"
+    rejected = Html()
+    if result.push_rejected_total:
+        rejected = h.note(f"{h.count(result.push_rejected_total)} pushed observations could not be used.")
+    observations = [item for item in result.observations if item.requests]
+    if not observations:
+        return h.section(title, rejected, anchor=anchor, beside=_SINCE) if rejected else Html()
+    meanings = {state.value: words for state, words in RECORD_STATES.items()}
+    rows = (
+        h.row(
+            item.source,
+            (item.record.replace("_", " "), h.count(item.requests), meanings.get(item.record, "")),
+        )
+        for item in observations
+    )
+    heads = ("Seen by", "Record", "Requests", "Meaning")
+    return h.table_section(title, heads, rows, rejected, anchor=anchor, beside=_SINCE, class_="words")
+
+
+def _tap(tap: TapResult | None) -> Html:
+    if tap is None:
+        return Html()
+    pairs = [
+        ("Address", h.name(tap.address)),
+        ("Server behind", h.name(tap.upstream)),
+        ("Connections open", h.count(tap.connections)),
+        ("Connections ever", h.count(tap.connections_total)),
+        ("Requests passed on", h.count(tap.requests_total)),
+        ("Not looked at", h.counts(tap.unobserved_total) or "0"),
+        ("Server not reached", h.counts(tap.upstream_errors_total) or "0"),
+    ]
+    return h.section("Tap", h.facts(pairs, "list"), anchor="requests-tap", beside=_SINCE)
+
+
+def _tenants(tenants: tuple[TenantResult, ...]) -> Html:
+    if not tenants:
+        return Html()
+    rows = []
+    for tenant in tenants:
+        total, accepted, losing = tenant_ratios(tenant)
+        ratios = (h.or_none(accepted, h.percent, _NOTHING), h.or_none(losing, h.percent, _NOTHING))
+        rows.append(h.row(h.name(tenant.tenant), (h.count(total), *ratios, h.name(tenant.model_name))))
+    title, heads = "By tenant", ("Tenant", "Requests", "Accepted", "Losing", "Model")
+    class_ = "numbers tenants"
+    return h.table_section(title, heads, rows, anchor="requests-tenants", beside=_SINCE, class_=class_)

@@ -1,4 +1,4 @@
-"""What a section of the status page is drawn from, and the words and marks for an engine's states."""
+"""What all parts of the status page share: the view of an engine, states as pills, notices, findings."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...judgement.activity import ActivityState
+from ...judgement.advice import Action
+from ...judgement.findings import Severity
 from ...measures.measures import LIFETIME
-from ..markup import Html, element, join, length, name, none, percent, pill
+from .. import markup as h
+from ..markup import Html, element
+from ..wording import action_words, reason_words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...judgement.findings import Finding
     from ...measures.measures import Measures
     from ...observe.result import EngineResult
 
-#: What the states mean for an operator.
-ACTIVITY_WORDS = {
-    None: "unknown",
-    ActivityState.OFF: "off",
-    ActivityState.IDLE: "idle",
-    ActivityState.BYPASSED: "bypassed",
-    ActivityState.WARMING_UP: "warming up",
-    ActivityState.ACTIVE: "active",
-}
 ONLY_LIFETIME = "vLLM V0 shows only means over its whole life"
 NOT_SHOWN = "the server does not show this"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a section is drawn from.
+    """An engine as the sections show it.
 
     Attributes:
-        engine: the engine to show.
+        engine: the engine.
         anchor: prefix of the identifiers of its elements.
-        minimum_drafts: drafts that a window must hold to be judged, where known.
+        minimum_drafts: drafts that a window must hold to be judged, if known.
     """
 
     engine: EngineResult
@@ -42,12 +40,12 @@ class View:
 
     @property
     def judged(self) -> Measures | None:
-        """The window that activity and quality look at."""
+        """The window that activity and quality are judged by."""
         return self.engine.window(self.engine.judged_window)
 
     @property
     def headline(self) -> Measures | None:
-        """The measures to lead with: the judged window's, but for vLLM V0, which has only its lifetime's."""
+        """The measures shown first: the judged window's, or the lifetime's of vLLM V0, which has no other."""
         return self.engine.window(LIFETIME) or self.judged
 
     @property
@@ -71,67 +69,85 @@ class View:
             return "speculation is off"
         return f"no drafts in the {self.window_words}"
 
+    @property
+    def acceptance_length(self) -> tuple[float | None, str]:
+        """The mean acceptance length shown first, and the reason if there is none."""
+        shown = self.headline
+        no_k = "K is not known; give the exporter --spec.config"
+        why = no_k if is_lifetime(shown) else self.why_none
+        return shown.mean_acceptance_length if shown else None, why
+
+    @property
+    def acceptance_ratio(self) -> tuple[float | None, str]:
+        """The acceptance ratio shown first, and the reason if there is none."""
+        shown = self.headline
+        why = NOT_SHOWN if is_lifetime(shown) else self.why_none
+        return shown.acceptance_ratio if shown else None, why
+
 
 def is_lifetime(measures: Measures | None) -> bool:
-    """Whether these are a server's own means over its whole life, not a window's."""
+    """Return whether these are a server's own means over its whole life, not a window's."""
     return measures is not None and measures.window == LIFETIME
 
 
 def engine_name(engine: EngineResult) -> Html:
-    """Return what to call an engine: its labels, as far as it has them."""
-    model = name(engine.model_name) if engine.model_name else Html("unnamed model")
-    return (
-        join(model, element("span", " engine ", name(engine.engine), class_="dim"))
-        if engine.engine
-        else model
-    )
+    """Return the labels of an engine as its name."""
+    model = h.name(engine.model_name) if engine.model_name else Html("unnamed model")
+    if not engine.engine:
+        return model
+    return h.join(model, element("span", " engine ", h.name(engine.engine), class_="dim"))
 
 
 def activity_pill(engine: EngineResult) -> Html:
-    """Return an engine's activity as a coloured word."""
-    state = engine.activity.state
-    return pill(state.value if state else "unknown", ACTIVITY_WORDS[state])
+    """Return an engine's activity as a pill."""
+    return h.pill(engine.activity.state or "unknown", activity_words(engine))
 
 
-def only_active(engine: EngineResult) -> str:
-    """Return why an engine is not judged."""
-    return (
-        "not judged" if engine.activity.state is ActivityState.ACTIVE else "only an active engine is judged"
-    )
+def activity_words(engine: EngineResult) -> str:
+    """Return an engine's activity in words."""
+    return (engine.activity.state or "unknown").replace("_", " ")
 
 
 def quality_pill(engine: EngineResult) -> Html:
-    """Return an engine's quality as a coloured word."""
+    """Return an engine's acceptance quality as a pill, or a dash with the reason."""
     level = engine.quality.level
-    return pill(level.value, level.value) if level else none(only_active(engine))
+    return h.pill(level.value, level.value) if level else h.none(_why_not_judged(engine))
 
 
-def why_no_length(view: View, measures: Measures | None) -> str:
-    """Return why there is no mean acceptance length."""
-    return "K is not known; give the exporter --spec.config" if is_lifetime(measures) else view.why_none
+def payoff_pill(engine: EngineResult) -> Html:
+    """Return an engine's verdict as a pill with the speedup, or a dash with the reason."""
+    payoff = engine.payoff
+    if payoff.verdict is None:
+        return h.none(why_no_payoff(engine))
+    shown = h.pill(payoff.verdict.value, payoff.verdict.value)
+    return shown if payoff.speedup is None else h.join(shown, " ", h.times(payoff.speedup))
 
 
-def why_no_ratio(view: View, measures: Measures | None) -> str:
-    """Return why there is no acceptance ratio."""
-    return NOT_SHOWN if is_lifetime(measures) else view.why_none
+def why_no_payoff(engine: EngineResult) -> str:
+    """Return the reason why there is no verdict."""
+    return engine.payoff.reasons[0] if engine.payoff.reasons else _why_not_judged(engine)
 
 
-def length_or_none(view: View, measures: Measures | None) -> str:
-    """Return the mean acceptance length, or a dash that says why there is none."""
-    if measures is not None and measures.mean_acceptance_length is not None:
-        return length(measures.mean_acceptance_length)
-    return none(why_no_length(view, measures))
+def _why_not_judged(engine: EngineResult) -> str:
+    active = engine.activity.state is ActivityState.ACTIVE
+    return "not judged" if active else "only an active engine is judged"
 
 
-def ratio_or_none(view: View, measures: Measures | None) -> str:
-    """Return the acceptance ratio, or a dash that says why there is none."""
-    if measures is not None and measures.acceptance_ratio is not None:
-        return percent(measures.acceptance_ratio)
-    return none(why_no_ratio(view, measures))
+def advice_pill(engine: EngineResult) -> Html:
+    """Return the advice as a pill, or a dash with the reason."""
+    advice = engine.advice
+    if advice.action is Action.INSUFFICIENT_DATA:
+        return h.none(advice_reason(engine))
+    return h.pill(advice.action.value, action_words(advice))
+
+
+def advice_reason(engine: EngineResult) -> str:
+    """Return the reason of the advice, or why there is none."""
+    return reason_words(engine.advice) or "nothing is known yet"
 
 
 def missing(view: View) -> Html:
-    """Say why a section has nothing to show."""
+    """Return the reason why a section of the judged window is empty."""
     why = view.why_none
     if view.judged is not None and view.judged.drafts:
         why = "the server has no usable counters by position"
@@ -139,9 +155,34 @@ def missing(view: View) -> Html:
 
 
 def varying(measures: Measures) -> Html:
-    """Warn of deep positions that are understated."""
+    """Return a warning if drafts vary in length, which understates deep positions."""
     if not measures.drafts_vary or measures.mean_draft_length is None:
         return Html()
-    drafted = length(measures.mean_draft_length)
-    words = f"Drafts hold {drafted} tokens on average, fewer than K: the deep positions are understated."
-    return element("p", words, class_="note")
+    drafted = h.length(measures.mean_draft_length)
+    return h.note(
+        f"Drafts hold {drafted} tokens on average, fewer than K: the deep positions are understated."
+    )
+
+
+def notice(title: str, *content: Html, kind: str = "problem") -> Html:
+    """Return a message about a whole page or section."""
+    return element("div", element("p", element("strong", title)), *content, class_=f"notice {kind}")
+
+
+def finding_list(findings: Iterable[Finding], anchor: str) -> Html:
+    """Return findings with their remedies, empty if there are none."""
+    items = [
+        element(
+            "li",
+            element(
+                "p",
+                h.pill(f"severity {finding.severity.value}", finding.severity.value),
+                " ",
+                element("strong", finding.text),
+            ),
+            element("p", finding.action),
+            class_="problem" if finding.severity is Severity.PROBLEM else "hint",
+        )
+        for finding in findings
+    ]
+    return h.section("Findings", element("ul", *items), anchor=anchor, class_="findings") if items else Html()

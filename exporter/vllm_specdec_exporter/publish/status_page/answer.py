@@ -1,0 +1,253 @@
+"""The answer for an engine: does speculation pay, what to do, and the K candidates behind the advice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...judgement.activity import ActivityState
+from ...judgement.quality import QualityLevel
+from .. import markup as h
+from ..markup import Html, element
+from ..wording import LATENCIES, ONLY_CHANGES, SAYS, only_changes, seen_words, to_paste
+from .view import (
+    View,
+    activity_pill,
+    advice_pill,
+    advice_reason,
+    is_lifetime,
+    missing,
+    payoff_pill,
+    quality_pill,
+    varying,
+    why_no_payoff,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...economics.baseline_match import Measured
+    from ...economics.choice import CandidateK
+    from ...measures.measures import Measures
+    from ...observe.result import EngineResult
+
+_QUANTILES = (0.5, 0.95, 0.99)
+#: Why an engine has its level.
+_LEVEL_WORDS = {
+    QualityLevel.POOR: "a criterion for poor acceptance holds",
+    QualityLevel.FAIR: "not poor, but not every criterion for healthy is met",
+    QualityLevel.HEALTHY: "every criterion for it that can be judged is met",
+    QualityLevel.OPTIMAL: "every criterion for it that can be judged is met",
+}
+
+
+def answer(view: View) -> Html:
+    """Return the tiles: payoff, advice, activity and acceptance."""
+    engine, shown = view.engine, view.headline
+    span = "over the server's whole life (V0)" if is_lifetime(shown) else view.window_words
+    if engine.activity.state is ActivityState.WARMING_UP and not is_lifetime(shown):
+        span += ", too few drafts to judge"
+    k = engine.num_speculative_tokens
+    most = f" of at most {k + 1}" if k is not None else ""
+    tokens, why_no_length = view.acceptance_length
+    ratio, why_no_ratio = view.acceptance_ratio
+    # Without a value, the caption is the reason.
+    length_words = why_no_length if tokens is None else f"tokens per draft{most}, {span}"
+    ratio_words = why_no_ratio if ratio is None else f"of the drafted tokens accepted, {span}"
+    tiles = (
+        ("Payoff", payoff_pill(engine), _payoff_words(view)),
+        ("What to do", advice_pill(engine), element("p", advice_reason(engine))),
+        ("Activity", activity_pill(engine), _activity_words(view)),
+        ("Acceptance quality", quality_pill(engine), _quality_words(engine)),
+        ("Mean acceptance length", h.or_none(tokens, h.length, why_no_length), element("p", length_words)),
+        ("Acceptance ratio", h.or_none(ratio, h.percent, why_no_ratio), element("p", ratio_words)),
+    )
+    return element("dl", *(tile(*parts) for parts in tiles), class_="answer")
+
+
+def tile(title: str, value: str, words: Html) -> Html:
+    """Return a part of an answer: a title, a large value, and words below it."""
+    return element("div", element("dt", title), element("dd", element("p", value, class_="big"), words))
+
+
+def _payoff_words(view: View) -> Html:
+    payoff, judged = view.engine.payoff, view.judged
+    if payoff.verdict is None or payoff.basis is None or judged is None:
+        return element("p", why_no_payoff(view.engine))
+    words = f"times as fast as without speculation, {payoff.basis.value}, {view.window_words}"
+    tokens, ratio = judged.estimate.break_even_acceptance_length, judged.estimate.break_even_acceptance_ratio
+    even = Html()
+    if tokens is not None and ratio is not None:
+        even = element(
+            "p",
+            f"by the cost profile it breaks even at {h.length(tokens)} tokens per draft, "
+            f"or {h.percent(ratio)} of the drafted tokens accepted",
+        )
+    return h.join(element("p", words), even, h.bullets(payoff.reasons))
+
+
+def _activity_words(view: View) -> Html:
+    engine, judged, least = view.engine, view.judged, view.minimum_drafts
+    words = element("p", engine.activity.reason)
+    if engine.activity.state is not ActivityState.WARMING_UP or judged is None or not least:
+        return words
+    drafts = judged.drafts or 0.0
+    progress = element("p", f"{h.count(drafts)} of {h.count(least)} drafts")
+    return h.join(words, progress, h.bar(drafts / least))
+
+
+def _quality_words(engine: EngineResult) -> Html:
+    level = engine.quality.level
+    if level is None:
+        return element("p", "only an active engine is judged")
+    return h.join(element("p", _LEVEL_WORDS[level]), h.bullets(engine.quality.reasons))
+
+
+def panels(view: View) -> tuple[Html, ...]:
+    """Return the sections behind the advice: every K, the text to paste, the baseline, rules of thumb."""
+    return (_every_k(view), _paste(view), _measured(view), _rules(view))
+
+
+def _every_k(view: View) -> Html:
+    if view.off:
+        return Html()
+    title, place = "Every K", {"anchor": f"{view.anchor}-k", "beside": view.window_words}
+    measures, options = view.judged, view.engine.advice.options
+    if measures is None or not measures.mean_acceptance_length_at:
+        return h.section(title, missing(view), **place)
+    words = "Tokens per draft are exact up to the present K."
+    if options:
+        words += (
+            " The interval is that of the sample; the cost profile "
+            f"{view.engine.deployment.cost_profile} can be off by more."
+        )
+        if measures.measured.speedup is not None:
+            words += " Speedups are corrected by what was measured."
+    heads = ("K", "Tokens per draft", "Speedup", "95 % interval")
+    rows = _options(view, options) if options else _lengths(view, measures)
+    below = (h.note(words), varying(measures))
+    return h.table_section(title, heads, rows, *below, **place, class_="bars options")
+
+
+def _options(view: View, options: tuple[CandidateK, ...]) -> Iterator[Html]:
+    best = max(option.speedup for option in options)
+    for option in options:
+        k = option.num_speculative_tokens
+        interval = f"{option.speedup_low:.2f} to {option.speedup_high:.2f}"
+        cells = (
+            h.length(option.mean_acceptance_length),
+            h.gauge(option.speedup / best, h.times(option.speedup)),
+            interval if k else h.none("no speculation is the measure itself"),
+        )
+        yield _k_row(view, k, cells, extrapolated=option.extrapolated)
+
+
+def _lengths(view: View, measures: Measures) -> Iterator[Html]:
+    why = h.none(advice_reason(view.engine))
+    for k, tokens in enumerate(measures.mean_acceptance_length_at, 1):
+        yield _k_row(view, k, (h.length(tokens), why, why))
+
+
+def _k_row(view: View, k: int, cells: tuple[str, ...], *, extrapolated: bool = False) -> Html:
+    present = k == view.engine.num_speculative_tokens
+    marks = {
+        "no speculation": k == 0,
+        "now": present,
+        "recommended": k == view.engine.advice.num_speculative_tokens,
+        "extrapolated": extrapolated,
+    }
+    words = ", ".join(word for word, holds in marks.items() if holds)
+    head = h.join(str(k), " ", element("small", words)) if words else h.join(str(k))
+    return h.row(head, cells, class_="present" if present else "")
+
+
+def _rules(view: View) -> Html:
+    rules = view.engine.advice.rules
+    if not rules:
+        return Html()
+    rows = (h.row(SAYS.get(rule.says, rule.says), (rule.text,)) for rule in rules)
+    words = (
+        "The published rules look at acceptance alone. What to do weighs it against the time a step takes, "
+        "so it may differ."
+    )
+    place = {"anchor": f"{view.anchor}-rules", "beside": view.window_words}
+    return h.table_section(
+        "Rules of thumb", ("Says", "Because"), rows, h.note(words), **place, class_="words"
+    )
+
+
+def _paste(view: View) -> Html:
+    advice = view.engine.advice
+    parts = []
+    if advice.speculative_config:
+        parts += [element("p", "With the recommended K:"), _flag(advice.speculative_config)]
+    if advice.schedule_config:
+        rows = (
+            h.row(
+                f"{item.first:,} and more" if item is advice.schedule[-1] else _batch(item.first, item.last),
+                (str(item.num_speculative_tokens or "0, no speculation"),),
+            )
+            for item in advice.schedule
+        )
+        parts += [
+            h.table(("Requests in the batch", "K"), rows, label="Best K by batch size", class_="numbers"),
+            element("p", "As a K schedule, which vLLM ignores with data parallelism:"),
+            _flag(advice.schedule_config),
+        ]
+        seen = seen_words(advice)
+        parts += [h.note(seen)] if seen else []
+    if advice.schedule_note:
+        parts.append(h.note(f"No K schedule: {advice.schedule_note}."))
+    if not parts:
+        return Html()
+    if only_changes(view.engine):
+        parts.append(h.note(ONLY_CHANGES))
+    return h.section("To paste", *parts, anchor=f"{view.anchor}-paste", class_="panel paste")
+
+
+def _flag(config: str) -> Html:
+    return element("p", element("code", to_paste(config)))
+
+
+def _batch(first: int, last: int) -> str:
+    return f"{first:,} to {last:,}" if last > first else f"{first:,}"
+
+
+def _measured(view: View) -> Html:
+    if not any(m.measured.speedup is not None or m.measured.latency_ratios for m in view.engine.windows):
+        return Html()
+    title, anchor = "Against the baseline", f"{view.anchor}-baseline"
+    measured = view.judged.measured if view.judged else None
+    if measured is None or (measured.speedup is None and not measured.latency_ratios):
+        why = "None: too few requests finished in the window at a load that the baseline has."
+        return h.section(title, element("p", why, class_="empty"), anchor=anchor, beside=view.window_words)
+    words = (
+        "At the same load. Times below 1 are faster, and as coarse as the server's buckets. "
+        "A speedup below 1 is slower."
+    )
+    content = (h.facts(_speedup(measured), "list"), _latencies(measured), h.note(words))
+    return h.section(title, *content, anchor=anchor, beside=view.window_words)
+
+
+def _speedup(measured: Measured) -> tuple[tuple[str, str], ...]:
+    few, throughput = "too few requests finished", measured.baseline_tokens_per_second
+    if measured.speedup is None or measured.speedup_low is None or measured.speedup_high is None:
+        return (("Speedup per output token", h.none(few)),)
+    return (
+        ("Speedup per output token", h.times(measured.speedup)),
+        ("95 % interval", f"{h.length(measured.speedup_low)} to {h.times(measured.speedup_high)}"),
+        ("Requests behind it", h.or_none(measured.requests, h.count, few)),
+        ("Tokens per second of the baseline", h.or_none(throughput, h.rate, "not known")),
+    )
+
+
+def _latencies(measured: Measured) -> Html:
+    if not measured.latency_ratios:
+        return Html()
+    ratios = {(item.latency, item.quantile): item.ratio for item in measured.latency_ratios}
+    why = "too few requests finished, or the server does not show it"
+    rows = (
+        h.row(words.capitalize(), [h.or_none(ratios.get((name, q)), h.times, why) for q in _QUANTILES])
+        for name, words in LATENCIES.items()
+    )
+    heads = ("Time now over the baseline's", *(f"P{100 * quantile:g}" for quantile in _QUANTILES))
+    return h.table(heads, rows, label="Latencies against the baseline", class_="numbers")
