@@ -24,7 +24,7 @@ from ..config.values import format_duration, mask_url
 from ..judgement.activity import ActivityState
 from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
-from ..measures.window import Window
+from ..measures.history import Window
 from ..observe.result import ExporterResult
 from ..publish import snapshot
 from ..publish import terminal_report as report

@@ -14,7 +14,7 @@ from ..economics.baseline import Baseline, BaselineError, decode
 from ..economics.cost import basis, thresholds_for
 from ..economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
 from ..economics.speculative_config import Speculation
-from ..measures.window import Window
+from ..measures.history import Window
 from ..observe.state import Settings
 from ..requests.judgement import RequestSettings
 from .option_table import OPTIONS
