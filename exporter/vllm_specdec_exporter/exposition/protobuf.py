@@ -1,6 +1,6 @@
-"""The wire format of protocol buffers, as far as an encoder of a few messages needs it. Pure.
+"""The Prometheus protobuf exposition format: encoding, and negotiation by the Accept header.
 
-A message is its fields one after the other, in any order; every function here returns one field.
+A message is the concatenation of its fields, in any order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DOUBLE = struct.Struct("<d").pack
 
 
 def varint(number: int) -> bytes:
-    """Return a number, from 0 up, seven bits to a byte."""
+    """Return a number of at least 0, seven bits per byte."""
     if number < 0x80:
         return bytes((number,))
     encoded = bytearray()
@@ -41,12 +41,12 @@ def unsigned(field: int, number: int) -> bytes:
 
 
 def integer(field: int, number: int) -> bytes:
-    """Return a field of type int32 or int64, where numbers below zero stand as their complement."""
+    """Return a field of type int32 or int64: two's complement."""
     return unsigned(field, number & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def zigzag(field: int, number: int) -> bytes:
-    """Return a field of type sint32 or sint64, where numbers near zero are short."""
+    """Return a field of type sint32 or sint64: zigzag encoding."""
     return unsigned(field, 2 * number if number >= 0 else -2 * number - 1)
 
 
@@ -56,7 +56,7 @@ def double(field: int, number: float) -> bytes:
 
 
 def delimited(field: int, content: bytes) -> bytes:
-    """Return a field of type bytes, or one that holds a message."""
+    """Return a field of type bytes, or of a message type."""
     return varint(field << 3 | _DELIMITED) + varint(len(content)) + content
 
 
@@ -70,20 +70,19 @@ _MESSAGE = "io.prometheus.client.MetricFamily"
 
 CONTENT_TYPE = f"{_TYPE}; proto={_MESSAGE}; encoding=delimited"
 
-# --- what a client accepts
+# --- content negotiation
 
 _TEXT_TYPES = ("application/openmetrics-text", "text/plain")
-# An unclosed quotation goes on to the end, so nothing is read twice.
+# An unclosed quotation extends to the end, which avoids backtracking.
 _RANGE = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*\\?(?:"|$))+')
 _PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
 _QUALITY = re.compile(r"0(?:\.\d*)?|1(?:\.0*)?")
 
 
 def accepts(accept_header: str) -> bool:
-    """Tell whether a client wants this format at least as much as it wants text.
+    """Return whether a client prefers this format to text, or accepts both equally.
 
-    It has to name the format: a wildcard means text. Where a quality cannot be read, its range does not
-    count.
+    The header must name the format: a wildcard selects text. Ranges with an invalid quality are ignored.
     """
     wanted: dict[str, float] = {}
     for media_range in _RANGE.findall(accept_header):
@@ -103,24 +102,24 @@ def accepts(accept_header: str) -> bool:
 
 
 def _quality(wanted: dict[str, float], name: str) -> float:
-    """Return the quality of a media type: of the range that names it most closely."""
+    """Return the quality of a media type, from its most specific range."""
     ranges = (name, f"{name.partition('/')[0]}/*", "*/*")
     return next((wanted[key] for key in ranges if key in wanted), 0.0)
 
 
-# --- what it gets
+# --- families
 
-#: Of types with one value a series: the number of the type, and of the field of `Metric` that holds it.
+#: Types with one value per series: the number of the type, and the field of `Metric` with the value.
 _PLAIN = {"counter": (0, 3), "gauge": (1, 2), "info": (1, 2), "stateset": (1, 2), "unknown": (3, 5)}
-#: The same of types with several.
+#: The same for types with several values.
 _COMPOSED = {"summary": (2, 4), "histogram": (4, 7), "gaugehistogram": (5, 7)}
 
-#: The labels of a series, but for the one that its parts differ in.
+#: The labels of a series, without `le` or `quantile`.
 _Key = tuple[tuple[str, str], ...]
 
 
 def encode(registry: Collector) -> bytes:
-    """Return every family of a registry that has samples."""
+    """Return the families of a registry that have samples, each message prefixed with its length."""
     return b"".join(
         varint(len(message)) + message for family in registry.collect() for message in _messages(family)
     )
@@ -183,21 +182,12 @@ def _key(labels: dict[str, str], without: str = "") -> _Key:
     return tuple(sorted((name, value) for name, value in labels.items() if name != without))
 
 
-# --- series of several parts
+# --- summaries and histograms
 
 
 @dataclass(slots=True)
 class _Point:
-    """The samples of one summary or histogram, put together.
-
-    Attributes:
-        timestamp_ms: Unix time of the samples, where they have one.
-        parts: values by upper bound or quantile.
-        count: of observations.
-        sum: of observations.
-        created: Unix time, in seconds.
-        native: the native buckets.
-    """
+    """The samples of one summary or histogram; `parts` are values by upper bound or quantile."""
 
     timestamp_ms: int | None = None
     parts: dict[float, float] = field(default_factory=dict)
@@ -240,7 +230,7 @@ def _histogram(point: _Point) -> bytes:
     buckets = (
         delimited(3, _count(1, 4, count) + double(2, bound))
         for bound, count in sorted(point.parts.items())
-        if bound < math.inf  # the last one is the count
+        if bound < math.inf  # the +Inf bucket equals the count
     )
     count = point.parts.get(math.inf, 0.0) if point.count is None else point.count
     native = b"" if point.native is None else _native(point.native)
@@ -252,7 +242,7 @@ def _sum(point: _Point) -> bytes:
 
 
 def _count(whole: int, fraction: int, value: float) -> bytes:
-    """Write a count to the field for whole numbers, or to the one for others."""
+    """Return a count in the field `whole` if it is a uint64, otherwise in the field `fraction`."""
     if 0 <= value < 2**64 and value == int(value):
         return unsigned(whole, int(value))
     return double(fraction, value)
