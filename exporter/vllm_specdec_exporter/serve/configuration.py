@@ -25,8 +25,8 @@ from .web_options import WEB_CONFIG_FILE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..config.addresses import Target
     from ..config.thresholds import Thresholds
+    from ..config.values import Target
     from ..economics.cost import CostProfile
     from .settings import TapConfig
 

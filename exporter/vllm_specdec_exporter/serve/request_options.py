@@ -6,9 +6,19 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..config.addresses import format_address, loopback_hosts, parse_listen_address, parse_target
 from ..config.options import ConfigError, Option, refuse_halves
-from ..config.values import boolean, duration, file, header_name, mask_url, number
+from ..config.values import (
+    boolean,
+    duration,
+    file,
+    format_address,
+    header_name,
+    loopback_hosts,
+    mask_url,
+    number,
+    parse_listen_address,
+    parse_target,
+)
 from ..requests.grouping import (
     MOST_OWN_GROUPS,
     TEMPERATURE_BOUNDS,
@@ -26,7 +36,7 @@ from .settings import TapConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..config.addresses import Target
+    from ..config.values import Target
 
 #: Tenants that may be told apart.
 MOST_TENANTS = 100

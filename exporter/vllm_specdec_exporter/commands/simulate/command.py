@@ -6,8 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from ...config.addresses import format_address, parse_listen_address
-from ...config.values import number, whole_number
+from ...config.values import format_address, number, parse_listen_address, whole_number
 from ...serve.shutdown import on_each_signal
 from ..arguments import converter
 from .families import DIALECTS

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from ...config.addresses import format_address
+from ...config.values import format_address
 from .families import DIALECTS
 from .phases import Phase, ScenarioError
 from .simulation import Simulation
