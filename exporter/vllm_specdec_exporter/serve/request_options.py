@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..config.options import ConfigError, Option, refuse_halves
+from ..config.options import ConfigError, Option, check_both_or_neither
 from ..config.values import (
     boolean,
     duration,
@@ -211,7 +211,7 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
     if values["tap.listen-address"] is None:
         _refuse_without_tap(values)
         return None
-    refuse_halves(values, "tap.cert-file", "tap.key-file")
+    check_both_or_neither(values, "tap.cert-file", "tap.key-file")
     upstream: Target | None = values["tap.upstream"]
     if upstream is None and len(targets) > 1:
         msg = "--tap.upstream is needed where several servers are polled: the tap relays to one of them"
