@@ -26,7 +26,7 @@ from ..config.options import ConfigError
 from ..publish.wording import action_words
 from ..serve.shutdown import Interruption
 from .arguments import seconds_of
-from .simulate.scenario import SCENARIOS
+from .simulate.simulation import SCENARIOS
 
 if TYPE_CHECKING:
     import argparse
