@@ -63,7 +63,7 @@ class PushProgress:
         """The progress in one line."""
         found = [f"{len(uids)} {word}" for word, uids in self.done.items() if uids]
         if self.underway:
-            found.append(f"not known whether saved: {self.underway}")
+            found.append(f"possibly saved: {self.underway}")
         left = [uid for uid in self.waiting if uid != self.underway]
         if left:
             found.append(f"not pushed: {', '.join(left)}")
@@ -128,16 +128,16 @@ async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], N
             if len(named) > 1:
                 uids = ", ".join(folder.uid for folder in named)
                 raise FolderError(
-                    f"several folders are called {quoted} ({uids}); rename one, or give --folder"
+                    f"several folders have the title {quoted} ({uids}); rename one, or give --folder"
                 )
             found = named[0] if named else None
         if found is not None:
             log(f"folder {quoted} ({found.uid})")
             if not found.writable:
-                raise FolderError(f"the token may not save in the folder {quoted}{_EDITOR}")
+                raise FolderError(f"no permission to save in the folder {quoted}{_EDITOR}")
             return found
         if options.dry_run:
-            log(f"folder {quoted} would be made")
+            log(f"folder {quoted} would be created")
             return None
         made = await grafana.create_folder(options.folder, FOLDER_UID if usual else "")
     except GrafanaError as error:
@@ -145,9 +145,9 @@ async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], N
             raise
         hint = _EDITOR if error.status == 403 else ""
         if error.status in (409, 412):
-            hint = " (a folder that the token may not see? it needs Edit on it)"
+            hint = " (possibly an existing folder that the token cannot see: it needs Edit on that)"
         raise FolderError(f"the folder {quoted} cannot be used: {error}{hint}") from error
-    log(f"folder {quoted} ({made.uid}), made")
+    log(f"folder {quoted} ({made.uid}), created")
     return made
 
 
@@ -184,15 +184,13 @@ async def _push_one(
     )
     if uid != dashboard.uid:
         return REFUSED, (
-            f"Grafana saved it over another dashboard of this title, whose uid {uid!r} it keeps; restore "
-            "that one's last version, rename it, and push again"
+            f"Grafana overwrote another dashboard with this title and kept its uid {uid!r}; restore the last "
+            "version of that dashboard, rename it, and push again"
         )
     return word, f"{options.url}/d/{dashboard.uid}"
 
 
-_FROM_FILE = (
-    "Grafana has it from a file (provisioning) and does not save it: change the file, or take it out of there"
-)
+_FROM_FILE = "Grafana loads it from a file (provisioning) and cannot save it: change or remove the file"
 
 
 def _why(error: GrafanaError) -> str:
@@ -202,7 +200,7 @@ def _why(error: GrafanaError) -> str:
     if error.status == 403:
         return f"{error}{_EDITOR}"
     if error.status == 412 and "same name" in words:
-        return f"{error}; rename or delete the other dashboard of this title in the folder, and push again"
+        return f"{error}; rename or delete the other dashboard with this title in the folder, and push again"
     return str(error)
 
 
