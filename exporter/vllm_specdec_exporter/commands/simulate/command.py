@@ -24,7 +24,7 @@ _DEFAULTS = SimulationConfig()
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the simulator's flags to a parser."""
-    parser.epilog = "Exit codes: 0 ended by SIGINT or SIGTERM; 1 it cannot listen; 2 bad usage."
+    parser.epilog = "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
     parser.add_argument(
         "--web.listen-address",
         dest="listen_address",
