@@ -10,7 +10,7 @@ import pkgutil
 from typing import TYPE_CHECKING
 
 from ..exposition.text import MalformedExposition, Selection
-from .dialect import Dialect, histogram_names, normalise, read_latencies
+from .dialect import Dialect, normalise, read_latencies
 
 if TYPE_CHECKING:
     from .reading import Reading
@@ -36,7 +36,7 @@ DIALECTS: tuple[Dialect, ...] = _discover()
 _NAMES = {name for dialect in DIALECTS for name in dialect.names()}
 _SELECTION = Selection(_NAMES)
 #: Histograms quadruple the lines to parse, so they are read only on demand.
-_WITH_LATENCIES = Selection(_NAMES | {name for dialect in DIALECTS for name in histogram_names(dialect)})
+_WITH_LATENCIES = Selection(_NAMES.union(*(dialect.histogram_fields for dialect in DIALECTS)))
 
 
 def read(body: bytes, content_type: str = "", *, latencies: bool = False) -> Reading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from ..exposition.histogram import Histogram
@@ -76,30 +76,37 @@ class Dialect:
     speculative: bool = True
     resolution: float = 0.0
     counts_finished_requests: bool = False
-    fields: Mapping[str, tuple[str, int]] = field(init=False, repr=False)
-    _marks: frozenset[str] = field(init=False, repr=False)
-    _unless: frozenset[str] = field(init=False, repr=False)
-    histogram_fields: Mapping[str, tuple[str, str]] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        by_name = {
+    @cached_property
+    def fields(self) -> Mapping[str, tuple[str, int]]:
+        """For each sample name, the field and its rank among the names of that field; 0 is preferred."""
+        return {
             prefix + name: (attribute, preference)
             for attribute, names in self.series.items()
             for preference, name in enumerate(names)
             for prefix in self.prefixes
         }
-        marks = frozenset(p + n for p in self.prefixes for n in self.marks)
-        unless = frozenset(p + n for p in self.prefixes for n in self.unless)
-        parts = {
+
+    @cached_property
+    def histogram_fields(self) -> Mapping[str, tuple[str, str]]:
+        """For each sample name of a histogram, the field and the part: bucket, count or sum."""
+        return {
             f"{prefix}{name}_{part}": (attribute, part)
             for attribute, name in self.histograms.items()
             for part in ("bucket", "count", "sum")
             for prefix in self.prefixes
         }
-        object.__setattr__(self, "histogram_fields", parts)
-        object.__setattr__(self, "fields", by_name)
-        object.__setattr__(self, "_marks", marks or frozenset(by_name))
-        object.__setattr__(self, "_unless", unless)
+
+    @cached_property
+    def _marks(self) -> frozenset[str]:
+        return self._prefixed(self.marks) or frozenset(self.fields)
+
+    @cached_property
+    def _unless(self) -> frozenset[str]:
+        return self._prefixed(self.unless)
+
+    def _prefixed(self, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(prefix + name for prefix in self.prefixes for name in names)
 
     def names(self) -> frozenset[str]:
         """Return every sample name to read, without those of histograms."""
@@ -225,11 +232,6 @@ def _show(labels: Labels) -> str:
 #: Counts by upper bound; count and sum of the histogram have the keys below.
 _Parts = dict[float, float]
 _COUNT, _SUM = -1.0, -2.0
-
-
-def histogram_names(dialect: Dialect) -> frozenset[str]:
-    """Return the sample names of the dialect's histograms."""
-    return frozenset(dialect.histogram_fields)
 
 
 def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Reading) -> Reading:
