@@ -27,7 +27,7 @@ MAX_DEFECTS = 10
 #: Largest count; sums of larger ones may overflow.
 MAX_VALUE = 1e18
 
-_SHOWN = 400  # characters of a series' labels in an error
+_MAX_QUOTED = 400  # characters of a series' labels in an error
 
 #: The counter with one value per position.
 PER_POSITION = "accepted_tokens_per_position"
@@ -225,8 +225,8 @@ def _identify(labels: Labels) -> tuple[EngineKey, int | None]:
 def _show(labels: Labels) -> str:
     text = ",".join(f'{name}="{value[:80]}"' for name, value in labels)
     # Untrusted text: no control characters for the terminal, bounded length for the log.
-    clean = "".join(c if c.isprintable() else " " for c in text[:_SHOWN])
-    return f"{{{clean}{'…' if len(text) > _SHOWN else ''}}}"
+    clean = "".join(c if c.isprintable() else " " for c in text[:_MAX_QUOTED])
+    return f"{{{clean}{'…' if len(text) > _MAX_QUOTED else ''}}}"
 
 
 #: Counts by upper bound; count and sum of the histogram have the keys below.

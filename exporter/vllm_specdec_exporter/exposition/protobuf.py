@@ -119,14 +119,14 @@ def encode(registry: Collector) -> bytes:
 
 
 def _family(family: Metric) -> bytes:
-    number, holder = _TYPES[family.type]
+    number, value_field = _TYPES[family.type]
     if family.type == "histogram":
         name = family.name
         series = [(key, _histogram(point)) for key, point in _points(family).items()]
     else:
         name = family.samples[0].name
         series = [(_key(sample.labels), double(1, sample.value)) for sample in family.samples]
-    metrics = (delimited(4, _labels(key) + delimited(holder, body)) for key, body in series)
+    metrics = (delimited(4, _labels(key) + delimited(value_field, body)) for key, body in series)
     return b"".join((text(1, name), text(2, family.documentation), unsigned(3, number), *metrics))
 
 

@@ -35,7 +35,7 @@ _SPACE = re.compile(r"\s*")
 MAX_LINES = 20_000
 MAX_LINE = 16 * 1024
 
-_SHOWN = 120  # characters of a malformed line in an error
+_MAX_QUOTED = 120  # characters of a malformed line in an error
 
 
 class MalformedExposition(ValueError):  # noqa: N818 - named like the metric's reason label
@@ -64,7 +64,7 @@ class Selection:
             MalformedExposition: a selected line cannot be parsed, or the text ends within a line.
         """
         if body and not body.endswith((b"\n", b"\n# EOF")):  # OpenMetrics may end without a line feed
-            last = body[-_SHOWN:].rpartition(b"\n")[2]
+            last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
             msg = f"the text ends within a line: {_quote(last)}"
             raise MalformedExposition(msg)
         for number, match in enumerate(self._pattern.finditer(b"\n" + body)):
@@ -142,4 +142,4 @@ def _parse_value(value: bytes, line: bytes) -> float:
 
 def _quote(raw: bytes) -> str:
     text = raw.decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+    return repr(text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "…")

@@ -66,10 +66,10 @@ def parse_url(text: str) -> str:
     """
     try:
         parts = urlsplit(text.strip())
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
-        fine = False
-    if not fine or parts.query or parts.fragment or not text.strip().isprintable() or " " in text.strip():
+        valid = False
+    if not valid or parts.query or parts.fragment or not text.strip().isprintable() or " " in text.strip():
         raise ValueError("allowed: http://host:port or https://host/sub/path")
     if "@" in parts.netloc:
         raise ValueError("no user and password: Grafana needs the token of a service account")

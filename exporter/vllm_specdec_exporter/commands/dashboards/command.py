@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _PROGRAM = "vllm-specdec-exporter dashboards"
 
 # Exit codes.
-FINE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 4
+SUCCESS, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 4
 
 #: A Kubernetes namespace: an RFC 1123 label.
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `dashboards` to `parser`."""
     parser.epilog = (
         "Without --out and --push, the dashboards are listed. Exit codes: "
-        f"{FINE} success; {REFUSED} Grafana refused a dashboard or folder; {USAGE} bad usage, or a file "
+        f"{SUCCESS} success; {REFUSED} Grafana refused a dashboard or folder; {USAGE} bad usage, or a file "
         f"cannot be written; {UNREACHABLE} Grafana cannot be reached, or the token is invalid."
     )
     group = parser.add_argument_group("which dashboards")
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     if args.push is not None:
         return _push(dashboards, args)
     _list(dashboards)
-    return FINE
+    return SUCCESS
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -203,7 +203,7 @@ def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     if args.home:
         variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
         print(f"for the home, start Grafana with {variable}={Path(seen_at) / HOME}.json")
-    return FINE
+    return SUCCESS
 
 
 def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
@@ -224,16 +224,16 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
 
     dry = "dry run, nothing was saved: " if options.dry_run else ""
     try:
-        fine = asyncio.run(work())
+        accepted = asyncio.run(work())
     except (GrafanaError, FolderError) as error:
         print(f"{_PROGRAM}: error: {connection.url}: {printable(str(error))}", file=sys.stderr)
-        print(f"{_PROGRAM}: {dry}{progress.words}", file=sys.stderr)
+        print(f"{_PROGRAM}: {dry}{progress.summary}", file=sys.stderr)
         return UNREACHABLE if isinstance(error, GrafanaError) else REFUSED
     except (KeyboardInterrupt, BrokenPipeError):
-        print(f"{_PROGRAM}: interrupted\n{_PROGRAM}: {dry}{progress.words}", file=sys.stderr)
+        print(f"{_PROGRAM}: interrupted\n{_PROGRAM}: {dry}{progress.summary}", file=sys.stderr)
         raise
-    print(f"{dry}{progress.words}", file=sys.stdout if fine else sys.stderr)
-    return FINE if fine else REFUSED
+    print(f"{dry}{progress.summary}", file=sys.stdout if accepted else sys.stderr)
+    return SUCCESS if accepted else REFUSED
 
 
 def _hint(text: str) -> None:

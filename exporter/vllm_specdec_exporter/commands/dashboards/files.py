@@ -240,14 +240,14 @@ def write(wanted: list[OutputFile], *, force: bool) -> list[tuple[OutputFile, st
 
 def _verdict(file: OutputFile, *, force: bool) -> str:
     try:
-        there = file.path.read_bytes()
+        existing = file.path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return "written"
     except OSError as error:
         raise ConfigError(f"{file.path} cannot be read: {error.strerror}") from error
-    if there == file.body:
+    if existing == file.body:
         return "unchanged"
-    if not force and _mark(there, yaml_like=file.path.suffix != ".json") != file.mark:
+    if not force and _mark(existing, yaml_like=file.path.suffix != ".json") != file.mark:
         raise ConfigError(f"{file.path} exists and is another file; move it, or give --force")
     return "replaced"
 

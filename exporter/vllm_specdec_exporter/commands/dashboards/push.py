@@ -20,7 +20,7 @@ _EDITOR = " (the service account needs the role Editor, or Edit on the folder)"
 
 
 #: The results of a dashboard.
-WORDS = NEW, CHANGED, UNCHANGED, REFUSED = "new", "changed", "unchanged", "refused"
+RESULTS = NEW, CHANGED, UNCHANGED, REFUSED = "new", "changed", "unchanged", "refused"
 
 
 class FolderError(Exception):
@@ -56,12 +56,12 @@ class PushProgress:
 
     waiting: list[str]
     underway: str = ""
-    done: dict[str, list[str]] = field(default_factory=lambda: {word: [] for word in WORDS})
+    done: dict[str, list[str]] = field(default_factory=lambda: {result: [] for result in RESULTS})
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """The progress in one line."""
-        found = [f"{len(uids)} {word}" for word, uids in self.done.items() if uids]
+        found = [f"{len(uids)} {result}" for result, uids in self.done.items() if uids]
         if self.underway:
             found.append(f"possibly saved: {self.underway}")
         left = [uid for uid in self.waiting if uid != self.underway]
@@ -95,15 +95,15 @@ async def push(
     folder = await _folder(grafana, options, log)
     for dashboard in dashboards:
         try:
-            word, detail = await _push_one(grafana, dashboard, folder, options, progress)
+            result, detail = await _push_one(grafana, dashboard, folder, options, progress)
         except GrafanaError as error:
             if error.fatal:
                 raise
-            word, detail = REFUSED, _why(error)
+            result, detail = REFUSED, _reason(error)
         progress.underway = ""
         progress.waiting.remove(dashboard.uid)
-        progress.done[word].append(dashboard.uid)
-        log(f"  {word:<9}  {dashboard.uid}{detail and f': {detail}'}")
+        progress.done[result].append(dashboard.uid)
+        log(f"  {result:<9}  {dashboard.uid}{detail and f': {detail}'}")
     home_set = not options.home or await _set_home(grafana, options, progress, log)
     return home_set and not progress.done[REFUSED]
 
@@ -160,7 +160,7 @@ async def _push_one(
 ) -> tuple[str, str]:
     """Push one dashboard; return its result and details."""
     folder_uid = folder.uid if folder else ""
-    word = CHANGED
+    result = CHANGED
     try:
         stored = await grafana.dashboard(dashboard.uid)
     except GrafanaError as error:
@@ -170,36 +170,36 @@ async def _push_one(
             raise
     else:
         if stored is None:
-            word = NEW
+            result = NEW
         elif stored.provisioned and differs(stored, dashboard, stored.folder_uid):
             return REFUSED, _FROM_FILE
         elif stored.provisioned or not differs(stored, dashboard, folder_uid):
             return UNCHANGED, ""
     if options.dry_run:
-        return word, ""
+        return result, ""
     progress.underway = dashboard.uid
     # Before 11.2, overwrite=True for a new dashboard would overwrite another one with its title.
     uid = await grafana.save(
-        dashboard.document, folder_uid, f"vllm-specdec-exporter {__version__}", overwrite=word != NEW
+        dashboard.document, folder_uid, f"vllm-specdec-exporter {__version__}", overwrite=result != NEW
     )
     if uid != dashboard.uid:
         return REFUSED, (
             f"Grafana overwrote another dashboard with this title and kept its uid {uid!r}; restore the last "
             "version of that dashboard, rename it, and push again"
         )
-    return word, f"{options.url}/d/{dashboard.uid}"
+    return result, f"{options.url}/d/{dashboard.uid}"
 
 
 _FROM_FILE = "Grafana loads it from a file (provisioning) and cannot save it: change or remove the file"
 
 
-def _why(error: GrafanaError) -> str:
-    words = str(error).lower()
-    if "provisioned" in words:
+def _reason(error: GrafanaError) -> str:
+    text = str(error).lower()
+    if "provisioned" in text:
         return f"{error}; {_FROM_FILE}"
     if error.status == 403:
         return f"{error}{_EDITOR}"
-    if error.status == 412 and "same name" in words:
+    if error.status == 412 and "same name" in text:
         return f"{error}; rename or delete the other dashboard with this title in the folder, and push again"
     return str(error)
 

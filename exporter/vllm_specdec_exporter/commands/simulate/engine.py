@@ -45,7 +45,7 @@ class Engine:
             if not self._advance_once(conditions):
                 break
             self._v0.observe(self.now, self.totals, self.measurements)
-        self._show_load()
+        self._set_load_gauges()
         _set_lmdeploy_values(self.measurements, self.totals)
 
     def _advance_once(self, conditions: Conditions) -> bool:
@@ -54,11 +54,11 @@ class Engine:
         scheduler = self._scheduler
         if not scheduler.running and not scheduler.waiting:
             available = self._until - self.now
-            moment = available if conditions.traffic.clients <= 0 else min(available, step)
-            self.now += moment
+            skipped = available if conditions.traffic.clients <= 0 else min(available, step)
+            self.now += skipped
         elif step > self._until - self.now + _RESOLUTION:
             return False
-        self._receive(conditions, step)
+        self._add_arrivals(conditions, step)
         admitted = scheduler.admit()
         if admitted:
             self._prefill(admitted, conditions)
@@ -71,7 +71,7 @@ class Engine:
             self._decode(steps, conditions)
         return True
 
-    def _receive(self, conditions: Conditions, step: float) -> None:
+    def _add_arrivals(self, conditions: Conditions, step: float) -> None:
         """Add the requests that arrived since the last group of steps."""
         elapsed = self.now - self._thinking_since
         self._thinking_since = self.now
@@ -92,14 +92,14 @@ class Engine:
         seconds = self._step_seconds(conditions, computed)
         decoding = len(self._scheduler.running) - len(admitted)
         started_at = self.now
-        self._pass(seconds)
+        self._advance_clock(seconds)
         tokens = self._generate(decoding, 1, seconds, conditions)
         for request in admitted:
-            self._begin(request, started_at)
+            self._finish_prefill(request, started_at)
         self._iteration(computed + tokens + len(admitted), 1)
-        self._settle()
+        self._finish_requests()
 
-    def _begin(self, request: SimulatedRequest, started_at: float) -> None:
+    def _finish_prefill(self, request: SimulatedRequest, started_at: float) -> None:
         """Count the prefill of a request and its first token."""
         counts = self.measurements
         request.generated += 1
@@ -126,15 +126,15 @@ class Engine:
         """Execute steps without prefill."""
         step = self._step_seconds(conditions)
         running = len(self._scheduler.running)
-        self._pass(steps * step)
+        self._advance_clock(steps * step)
         tokens = self._generate(running, steps, step, conditions)
         # The tokens of a group are spread over its steps, and the remainder over the last ones.
         each, extra = divmod(tokens, steps)
         self._iteration(each, steps - extra)
         self._iteration(each + 1, extra)
-        self._settle()
+        self._finish_requests()
 
-    def _pass(self, seconds: float) -> None:
+    def _advance_clock(self, seconds: float) -> None:
         self.now += seconds
         self.busy_seconds += seconds
 
@@ -178,7 +178,7 @@ class Engine:
     def _iteration(self, tokens: int, steps: int) -> None:
         self.measurements.observe("iteration_tokens_total", tokens, steps)
 
-    def _settle(self) -> None:
+    def _finish_requests(self) -> None:
         """Finish complete answers and free KV cache."""
         finished = self._scheduler.take_finished()
         for request in finished:
@@ -219,7 +219,7 @@ class Engine:
         # A request body has about 4 characters per prompt token, and its parameters.
         counts.add("http_request_size_bytes", 200 + 4 * request.prompt_tokens)
 
-    def _show_load(self) -> None:
+    def _set_load_gauges(self) -> None:
         """Set the gauges of load."""
         counts = self.measurements
         waiting = len(self._scheduler.waiting)
