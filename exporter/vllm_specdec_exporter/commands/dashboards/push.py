@@ -29,14 +29,7 @@ class FolderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """The options of a push.
-
-    Attributes:
-        url: Grafana's address, for messages.
-        folder: title of the folder.
-        home: whether to make the main dashboard the organization's home.
-        dry_run: whether nothing is changed.
-    """
+    """The options of a push; `home` makes the main dashboard the organization's home."""
 
     url: str
     folder: str = FOLDER
@@ -49,9 +42,9 @@ class PushProgress:
     """The progress of a push.
 
     Attributes:
-        waiting: uids without a result yet.
-        underway: the one that is being saved; after an interruption its result is unknown.
-        done: the other uids by result.
+        waiting: uids without a result.
+        underway: the uid that is being saved; after an interruption its result is unknown.
+        done: uids by result.
     """
 
     waiting: list[str]

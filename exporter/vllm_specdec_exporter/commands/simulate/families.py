@@ -41,7 +41,6 @@ class FamilySpec(msgspec.Struct, frozen=True):
     Attributes:
         name: Family name; for a counter without `_total`.
         type: counter, gauge, histogram or summary.
-        help: The HELP text.
         scope: `engine` (a sample per engine), `model` (one per model) or `server` (one).
         source: Key of the values in the simulation; empty for the name without its prefix.
         variant: Label of several samples with the same owner, if any.
