@@ -45,7 +45,7 @@ class Distribution:
 
 
 def recover(counters: Counters, earlier: Distribution | None = None) -> Distribution | None:
-    """Return the distribution at `counters`, or ``None`` where there are no position counters.
+    """Return the distribution at `counters`, or ``None`` without position counters.
 
     Args:
         counters: cumulative counters.

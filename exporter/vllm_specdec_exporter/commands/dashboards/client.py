@@ -25,12 +25,12 @@ class Connection:
     """The address and the credentials of a Grafana.
 
     Attributes:
-        url: its address, with the sub-path if any, without a trailing slash.
-        token: of a service account; empty for none.
+        url: address with the sub-path if any, without a trailing slash.
+        token: token of a service account; empty for none.
         ca_file: certificates to trust instead of the system's.
         insecure: whether to accept any certificate.
         org_id: the organization; ``None`` for that of the token.
-        timeout: seconds that a request may take.
+        timeout: limit of a request, in seconds.
     """
 
     url: str
@@ -83,7 +83,7 @@ _PAGE, _PAGES = 1000, 20
 
 
 class GrafanaError(Exception):
-    """A request failed. `status` is that of the response, 0 without a response of Grafana."""
+    """A request failed. `status` is that of the response, 0 without a response from Grafana."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -91,7 +91,7 @@ class GrafanaError(Exception):
 
     @property
     def fatal(self) -> bool:
-        """Whether further requests would fail as well: no Grafana, no valid token, a server error."""
+        """Whether further requests would also fail: no Grafana, an invalid token, a server error."""
         return self.status in (0, 401, 407, 429) or self.status >= 500
 
 

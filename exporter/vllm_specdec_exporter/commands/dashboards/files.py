@@ -35,14 +35,9 @@ _UID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One dashboard.
+    """One dashboard: Grafana's model, and the content of its file.
 
-    Attributes:
-        uid: its identifier in every Grafana.
-        title: its title in the list of dashboards.
-        question: the first sentence of its description.
-        document: Grafana's dashboard model.
-        body: the content of its file.
+    `question` is the first sentence of the description.
     """
 
     uid: str

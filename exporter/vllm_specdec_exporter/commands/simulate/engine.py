@@ -16,7 +16,6 @@ class Engine:
     """The state of one engine since its server started.
 
     Attributes:
-        config: Its fixed properties.
         num_speculative_tokens: K, or None without speculation.
         measurements: The published values.
         totals: The exact totals.

@@ -190,7 +190,7 @@ class Simulation:
         elapsed: Simulated seconds.
         restarts: Number of restarts.
         num_speculative_tokens: K of the running server, or None without speculation.
-        unavailable: How a server that is down responds: `refused` or `503`.
+        unavailable: The response while the server is down: `refused` or `503`.
     """
 
     def __init__(self, config: SimulationConfig | None = None, seed: int | None = None) -> None:
