@@ -12,7 +12,7 @@ import msgspec
 from command_reference import commands
 
 from vllm_specdec_exporter.commands.simulate.phases import PHASES
-from vllm_specdec_exporter.commands.simulate.scenario import SCENARIOS
+from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 from vllm_specdec_exporter.config import thresholds
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method

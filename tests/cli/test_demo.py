@@ -211,7 +211,7 @@ def test_a_program_that_dies_ends_the_demo(tmp_path: Path) -> None:
         words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in found.children}
         os.kill(next(pid for pid, one in words.items() if b"serve" in one), signal.SIGKILL)
         assert found.ends() == 1
-        assert "exporter ended by itself with code -9" in found.said
+        assert "exporter exited with code -9" in found.said
 
 
 # --- without programs

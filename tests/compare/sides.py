@@ -9,8 +9,8 @@ from vllm_specdec_exporter.commands.compare import Side, side_of
 from vllm_specdec_exporter.economics.speedup import Estimate
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.measures.history import Delta, Latency
 from vllm_specdec_exporter.measures.measures import Measures, derive
-from vllm_specdec_exporter.measures.window import Delta, Latency
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult, ExporterResult, TargetResult
 
 END = 1_795_000_000.0

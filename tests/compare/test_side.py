@@ -18,8 +18,8 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
+from vllm_specdec_exporter.measures.history import Latency
 from vllm_specdec_exporter.measures.measures import Measures
-from vllm_specdec_exporter.measures.window import Latency
 from vllm_specdec_exporter.observe.result import ExporterResult
 
 if TYPE_CHECKING:

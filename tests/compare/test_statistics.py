@@ -23,7 +23,7 @@ from vllm_specdec_exporter.commands.compare.statistics import (
 from vllm_specdec_exporter.economics.choice import CLUSTERING
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.measures.window import Latency, summarise
+from vllm_specdec_exporter.measures.history import Latency, summarise
 
 _POSITIVE = st.floats(1e-4, 1e3)
 

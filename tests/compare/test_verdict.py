@@ -18,7 +18,7 @@ from vllm_specdec_exporter.commands.compare import (
     judge_gain,
     judge_speed,
 )
-from vllm_specdec_exporter.measures.window import Latency
+from vllm_specdec_exporter.measures.history import Latency
 
 
 def speed_of(per_token: float, **more: Any) -> Any:

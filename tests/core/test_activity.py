@@ -11,7 +11,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, judge_activity
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.measures.window import Delta
+    from vllm_specdec_exporter.measures.history import Delta
 
 OFF, IDLE, BYPASSED, WARMING_UP, ACTIVE = ActivityState
 

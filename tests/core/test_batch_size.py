@@ -15,8 +15,7 @@ from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.baseline_match import Match
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.measures.history import History, Sample, running_between
-from vllm_specdec_exporter.measures.window import Window, look_back
+from vllm_specdec_exporter.measures.history import History, Sample, Window, running_between, window_delta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +31,7 @@ def history_of(polls: Sequence[tuple[float, float | None]]) -> History:
 
 
 def batch_size(polls: Sequence[tuple[float, float | None]], seconds: float = 1000) -> float | None:
-    delta = look_back(history_of(polls), Window(seconds), 0.5)
+    delta = window_delta(history_of(polls), Window(seconds), 0.5)
     assert delta is not None
     return delta.batch_size
 
@@ -113,7 +112,7 @@ class TestRestart:
         """What was drafted, at whatever load, before a restart is no part of any window behind it."""
         polls = [(0.0, 50.0), (1000.0, 50.0), (10.0, 2.0), (30.0, 2.0), (60.0, 2.0)]
         history = history_of(polls)
-        delta = look_back(history, Window(1000), 0.5)
+        delta = window_delta(history, Window(1000), 0.5)
 
         assert history.resets == 1
         assert delta is not None
@@ -124,7 +123,7 @@ class TestRestart:
         history = history_of([(0, 50), (1000, 50)]).interrupt()
         for index, drafts in enumerate((1100, 1120, 1150), 10):
             history = history.observe(Sample(10.0 * index, counters(drafts, [drafts]), 2.0), keep=1000)
-        delta = look_back(history, Window(1000), 0.5)
+        delta = window_delta(history, Window(1000), 0.5)
 
         assert delta is not None
         assert (delta.drafts, delta.batch_size) == (50.0, 2.0)
@@ -144,7 +143,7 @@ class TestRestart:
                 ),
                 keep=100,
             )
-        delta = look_back(history, Window(100), 0.5)
+        delta = window_delta(history, Window(100), 0.5)
 
         assert delta is not None
         assert [(found.name, found.requests) for found in delta.latencies] == [

@@ -25,8 +25,8 @@ from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.findings import Severity
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
+from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import recover
-from vllm_specdec_exporter.measures.window import Window
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, observe
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.builders import refusal
-from vllm_specdec_exporter.config.addresses import Target, format_address, parse_listen_address
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.config.values import Target, format_address, parse_listen_address
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
-from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.serve.configuration import ServeConfig, load
 from vllm_specdec_exporter.serve.option_table import OPTIONS

@@ -11,8 +11,7 @@ from hypothesis import given
 from support.builders import counters, lives, sample, upstream
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.measures.window import defects
+from vllm_specdec_exporter.measures.history import Sample, defects
 
 START = sample(0, 0, [0, 0])
 

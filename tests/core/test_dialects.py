@@ -194,7 +194,7 @@ class TestFormats:
         body = vllm_text(counters(10, [5]))
 
         assert malformed(body, OPENMETRICS) == (
-            "an OpenMetrics text without its closing # EOF: it was cut off"
+            "an OpenMetrics text without # EOF at the end: it was truncated"
         )
         whole = read(body, "text/plain; version=0.0.4; charset=utf-8")
         for ending in (b"# EOF", b"# EOF\r\n", b"# EOF\n"):
@@ -240,7 +240,7 @@ class TestIdentity:
         rows = [f'{DRAFTS}{{engine="{i}"}} 1' for i in range(MAX_ENGINES + 1)]
 
         assert len(read(lines(*rows[:-1])).engines) == MAX_ENGINES == 256
-        assert malformed(lines(*rows)) == "more than 256 engines in one answer"
+        assert malformed(lines(*rows)) == "more than 256 engines in one response"
 
 
 class TestMerging:
@@ -287,7 +287,7 @@ class TestBadValues:
 
         running = "vllm:num_requests_running 1"
         said = {row: malformed(lines(row, running)) for row in rows}
-        assert [row for row in rows if not said[row].endswith("a counter lies from 0 to 1e+18")] == []
+        assert [row for row in rows if not said[row].endswith("a counter must be from 0 to 1e+18")] == []
         assert only(read(lines(f"{DRAFTS} 1e18"))).counters == Counters(drafts=1e18)
 
     def test_a_gauge_without_a_usable_value_is_left_out_and_said_to_be(self) -> None:
@@ -308,14 +308,14 @@ class TestBadValues:
         """In whatever order of labels: neither can be believed."""
         first = f'{DRAFTS}{{engine="0",model_name="m"}}'
         for again in (f"{first} 7", f'{DRAFTS}{{ model_name = "m", engine="0", }} 8'):
-            assert malformed(lines(f"{first} 7", again)) == f"the series {first} occurs twice"
+            assert malformed(lines(f"{first} 7", again)) == f"duplicate series {first}"
 
     def test_a_series_in_both_spellings_is_it_twice(self) -> None:
         """`vllm:x` and `vllm_x` are one series. Different series may be spelled differently."""
         for name in ("spec_decode_num_drafts_total", "num_requests_running"):
             for first, second in ((f"vllm:{name}", f"vllm_{name}"), (f"vllm_{name}", f"vllm:{name}")):
                 text = lines(f'{first}{{engine="0"}} 7', f'{second}{{engine="0"}} 7')
-                assert malformed(text) == f'the series {second}{{engine="0"}} occurs twice'
+                assert malformed(text) == f'duplicate series {second}{{engine="0"}}'
 
         mixed = lines(f'{DRAFTS}{{engine="0"}} 7', 'vllm_generation_tokens_total{engine="0"} 9')
         assert only(read(mixed)).counters == Counters(drafts=7, generation_tokens=9)
@@ -326,8 +326,8 @@ class TestPositions:
         """Anything else breaks the answer, and so does a count per position without its position."""
         for position in ("-1", "1.5", "256", "1000", "", "x", " 1", "+1", "1e0", "1_0", "²", "٣"):
             series = f'{PER_POS}{{position="{position}"}}'
-            assert malformed(lines(f"{series} 1", f"{DRAFTS} 1")) == f"{series} has no usable position label"
-        assert malformed(lines(f"{PER_POS} 1")).endswith(" has no usable position label")
+            assert malformed(lines(f"{series} 1", f"{DRAFTS} 1")) == f"{series} has no valid position label"
+        assert malformed(lines(f"{PER_POS} 1")).endswith(" has no valid position label")
 
     def test_as_many_positions_as_any_drafter_has_in_any_order(self) -> None:
         """The Rust front end prints them in arbitrary order."""
@@ -335,11 +335,11 @@ class TestPositions:
 
         assert only(read(text)).counters.accepted_tokens_per_position == tuple(map(float, range(256)))
 
-    def test_positions_with_holes_are_left_out_as_a_whole(self) -> None:
+    def test_positions_with_gaps_are_ignored_as_a_whole(self) -> None:
         """And said to be: none is guessed."""
         for present, shown in (((0, 2), "0, 2"), ((1, 2, 3), "1, 2, 3")):
             text = lines(f"{DRAFTS} 10", *(f'{PER_POS}{{position="{i}"}} 5' for i in present))
-            defect = f"positions with holes ({shown}): per-position values left out"
+            defect = f"positions with gaps ({shown}): per-position values ignored"
             assert only(read(text)) == EngineReading(EngineKey(), Counters(drafts=10), defects=(defect,))
 
     def test_accepted_tokens_must_have_been_accepted_somewhere(self) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.measures.window import Latency, summarise
+from vllm_specdec_exporter.measures.history import Latency, summarise
 
 BOUNDS = (0.1, 0.5, 1.0, 5.0)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.builders import counters, lives, sample
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.measures.history import History, Sample, started_anew
+from vllm_specdec_exporter.measures.history import History, Sample, counters_reset
 
 KEEP = 300.0
 
@@ -45,7 +45,7 @@ class TestStartedAnew:
         ],
     )
     def test_a_restart(self, after: Counters) -> None:
-        assert started_anew(BEFORE, after)
+        assert counters_reset(BEFORE, after)
 
     @pytest.mark.parametrize(
         ("before", "after"),
@@ -69,14 +69,14 @@ class TestStartedAnew:
         ],
     )
     def test_one_life(self, before: Counters, after: Counters) -> None:
-        assert not started_anew(before, after)
+        assert not counters_reset(before, after)
 
     @pytest.mark.parametrize("lost", [*(dict.fromkeys([f]) for f in TOTALS), {PER_POSITION: ()}])
     def test_a_series_that_is_missing(self, lost: dict[str, tuple[()] | None]) -> None:
         """A series that had counted and is missing is no restart, but no window reaches back across it."""
         history = History().observe(Sample(0, BEFORE), 60).observe(Sample(5, replace(BEFORE, **lost)), 60)
 
-        assert not started_anew(BEFORE, replace(BEFORE, **lost))
+        assert not counters_reset(BEFORE, replace(BEFORE, **lost))
         assert (history.samples, history.resets) == ((), 0)
 
     @given(lives(3))
@@ -86,7 +86,7 @@ class TestStartedAnew:
             (before, after)
             for i, before in enumerate(life)
             for after in life[i:]
-            if started_anew(before, after)
+            if counters_reset(before, after)
         ] == []
 
 

@@ -149,11 +149,11 @@ def test_a_dialect_without_known_histograms_is_read_all_the_same() -> None:
 def test_impossible_values_are_refused_in_one_line_that_names_the_series() -> None:
     """Unasked, nothing of it is looked at."""
     starts = {
-        "count{LABELS} -1": "is -1.0: it lies from 0 to ",
-        "sum{LABELS} NaN": "is nan: it lies from 0 to ",
-        "sum{LABELS} +Inf": "is inf: it lies from 0 to ",
-        "bucket{LABELS} 3": "has no usable le label",
-        **{f'bucket{{LABELS,le="{le}"}} 3': "has no usable le label" for le in ("x", "NaN", "-1")},
+        "count{LABELS} -1": "is -1.0: it must be from 0 to ",
+        "sum{LABELS} NaN": "is nan: it must be from 0 to ",
+        "sum{LABELS} +Inf": "is inf: it must be from 0 to ",
+        "bucket{LABELS} 3": "has no valid le label",
+        **{f'bucket{{LABELS,le="{le}"}} 3': "has no valid le label" for le in ("x", "NaN", "-1")},
     }
     for row, start in starts.items():
         with pytest.raises(MalformedExposition, match=rf"^{TPOT}_\w+ {re.escape(start)}[^\n]*$"):

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from support.builders import Draft, count, drafts_of, increase, torn_lives
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.measures.history import Sample
+from vllm_specdec_exporter.measures.history import Delta, Sample, delta
 from vllm_specdec_exporter.measures.measures import Measures, derive, derive_lifetime
-from vllm_specdec_exporter.measures.window import Delta, delta
 
 #: What drafts of K tokens were accepted, and K.
 some_drafts = st.integers(1, 6).flatmap(lambda k: st.tuples(st.just(k), drafts_of(k, least=1)))

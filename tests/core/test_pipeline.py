@@ -16,8 +16,8 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Advice
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.quality import QualityLevel
+from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution, Measures
-from vllm_specdec_exporter.measures.window import Window
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, interrupt, observe
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
 

@@ -24,7 +24,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.judgement.activity import ActivityState
-from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, observe
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class TestText:
         text = upstream("vllm-rust-k3.openmetrics.txt")
         cut = data.draw(st.integers(0, len(text) - len("# EOF\n")))
 
-        with pytest.raises(ValueError, match=r"cut off|ends within a line"):
+        with pytest.raises(ValueError, match=r"truncated|ends within a line"):
             read(text[:cut], OPENMETRICS)
 
 

@@ -67,10 +67,10 @@ def test_another_k_than_the_counters_show() -> None:
     ("text", "why"),
     [
         (lines(f'vllm:generation_tokens_total{{model_name="{"x" * 2000}"}} 1'), "label of more than"),
-        (lines(f'vllm:generation_tokens_total{{a="{"x" * 20000}"}} 1'), "lines of interest"),
+        (lines(f'vllm:generation_tokens_total{{a="{"x" * 20000}"}} 1'), "selected lines"),
         (
             lines(*(f'vllm:generation_tokens_total{{pid="{i}"}} 1' for i in range(exposition.MAX_LINES + 1))),
-            "lines of interest",
+            "selected lines",
         ),
     ],
 )

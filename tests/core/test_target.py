@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.builders import refusal
-from vllm_specdec_exporter.config.addresses import Target, parse_target
+from vllm_specdec_exporter.config.values import Target, parse_target
 
 #: A path is /metrics unless given; credentials are taken out of the address.
 TARGETS = {

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from support.builders import counters, sample
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.measures.history import History, Sample
-from vllm_specdec_exporter.measures.window import Delta, Window, delta, look_back
+from vllm_specdec_exporter.measures.history import Delta, History, Sample, Window, delta, window_delta
 
 SLACK = 2.5
 
@@ -45,7 +44,7 @@ class TestLookBack:
     )
     def test_how_far(self, times: tuple[float, ...], span: float | None) -> None:
         """A window reaches to its oldest sample within half a poll interval, and needs two samples."""
-        found = look_back(history(*times), Window(30), SLACK)
+        found = window_delta(history(*times), Window(30), SLACK)
 
         assert span == (found and pytest.approx(found.span))
 
@@ -53,13 +52,13 @@ class TestLookBack:
         """A window holds the difference of its two ends, whatever lies between."""
         expected = Delta(30, 60, 60, 30, (30,), 90)
 
-        assert expected == look_back(history(0, 10, 20, 30, 40), Window(30), SLACK)
+        assert expected == window_delta(history(0, 10, 20, 30, 40), Window(30), SLACK)
 
     @given(st.lists(st.integers(0, 400), min_size=2, max_size=30, unique=True).map(sorted))
     def test_a_longer_window_holds_no_less(self, times: list[int]) -> None:
         """A window of 5 minutes reaches at least as far back as one of 30 seconds."""
         spans = [
-            found.span if (found := look_back(history(*times), Window(seconds), SLACK)) else 0.0
+            found.span if (found := window_delta(history(*times), Window(seconds), SLACK)) else 0.0
             for seconds in (30, 300)
         ]
 

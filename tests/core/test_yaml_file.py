@@ -12,12 +12,12 @@ from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 REFUSED = {
     "escape of no character": (
         'a: 1\nb: "\\UFFFFFFFF"',
-        "found a number out of its range in line 2, column 7",
+        "found a number out of range in line 2, column 7",
     ),
-    "half a character": ('a: "x\\ud800"', "found half a character in line 1, column 4"),
-    "halves in the wrong order": ('a: "\\ude00\\ud83d"', "found half a character in line 1, column 4"),
-    "half a character as a key": ('"\\udfff": 1', "found half a character in line 1, column 1"),
-    "version": (f"%YAML 1.{'9' * 5000}\n---\na", "found a number out of its range in line 1, column 9"),
+    "half a character": ('a: "x\\ud800"', "found a lone surrogate in line 1, column 4"),
+    "halves in the wrong order": ('a: "\\ude00\\ud83d"', "found a lone surrogate in line 1, column 4"),
+    "half a character as a key": ('"\\udfff": 1', "found a lone surrogate in line 1, column 1"),
+    "version": (f"%YAML 1.{'9' * 5000}\n---\na", "found a number out of range in line 1, column 9"),
 }
 
 

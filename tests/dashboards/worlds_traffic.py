@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vllm_specdec_exporter.commands.simulate.phases import make_phase
-from vllm_specdec_exporter.commands.simulate.scenario import Scenario
-from vllm_specdec_exporter.commands.simulate.simulation import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.simulation import Scenario, Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.speculation import EngineConfig
 from vllm_specdec_exporter.exposition.text import parse_labels
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from docker.compose import COMPOSE, DOTENV, document, dotenv, mounts, names, raw, services, value_of
 from docker.dockerfile import ROOT
 from support.commands import run_here
-from vllm_specdec_exporter.commands.simulate.scenario import SCENARIOS
+from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 
 CHECK_JSONSCHEMA = Path(sys.executable).with_name("check-jsonschema")
 

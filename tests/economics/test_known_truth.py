@@ -26,7 +26,7 @@ from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.choice import choose
 from vllm_specdec_exporter.economics.profiles import fit
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.measures.history import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -152,7 +152,7 @@ def test_a_file_is_read_like_that(tmp_path: Path) -> None:
     """The targets read texts; the file of settings goes the same way."""
     path = tmp_path / "settings.yml"
     path.write_text(f"vllm: {{header: !!bool {settings.SECRET}}}\n")
-    with pytest.raises(ConfigError, match=r"not of its type in line 1, column 16$") as caught:
+    with pytest.raises(ConfigError, match=r"invalid for its type in line 1, column 16$") as caught:
         load({}, {}, str(path))
     assert settings.SECRET not in str(caught.value)
 

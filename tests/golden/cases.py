@@ -22,8 +22,7 @@ from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
-from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.measures.history import Sample, Window
 from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.observe.result import REASONS, ExporterResult, PollFailure, Reload, TargetResult

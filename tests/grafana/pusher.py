@@ -18,9 +18,7 @@ PAYOFF, COST, REQUESTS = "vllm-specdec-payoff", "vllm-specdec-cost", "vllm-specd
 ALL = (PAYOFF, COST, REQUESTS)
 FOLDER = "vllm-specdec"
 TITLE = "vLLM speculative decoding"
-FROM_FILE = (
-    "Grafana has it from a file (provisioning) and does not save it: change the file, or take it out of there"
-)
+FROM_FILE = "Grafana loads it from a file (provisioning) and cannot save it: change or remove the file"
 
 
 def dashboard(uid: str, title: str = "", **more: Any) -> dict[str, Any]:

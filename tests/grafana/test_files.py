@@ -113,7 +113,7 @@ def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(source: Pat
         (out / f"{REQUESTS}.json").write_text(content)
         outcome = dashboards(source, "--out", str(out))
         assert (outcome.code, outcome.out) == (2, "")
-        assert f"{REQUESTS}.json is there already and is not ours; move it, or give --force" in outcome.err
+        assert f"{REQUESTS}.json exists and is another file; move it, or give --force" in outcome.err
         assert bodies(out) == {f"{REQUESTS}.json": content.encode()}
         assert dashboards(source, "--out", str(out), "--force").code == 0
         assert bodies(out) == bodies(source)
@@ -166,7 +166,7 @@ def test_somebodys_provider_is_not_overwritten(source: Path, tmp_path: Path) -> 
         file.write_text(text)
         outcome = dashboards(source, "--out", str(out), "--provisioning", str(file))
         assert (outcome.code, out.exists(), file.read_text()) == (2, False, text)
-        assert f"{file} is there already and is not ours" in outcome.err
+        assert f"{file} exists and is another file" in outcome.err
 
 
 def test_the_home_of_files_is_a_setting_of_grafana(source: Path, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_dashboard_that_no_configmap_can_hold_is_named(tmp_path: Path) -> None
     source = write_dashboards(tmp_path / "mine", dashboard(PAYOFF), large)
     outcome = dashboards(source, "--out", str(tmp_path / "out"), "--configmaps", "monitoring")
     assert (outcome.code, (tmp_path / "out").exists()) == (2, False)
-    assert f"{COST}: 1,049," in outcome.err
+    assert f"{COST}: too large for a ConfigMap (1,049," in outcome.err
 
 
 # --- bad usage
@@ -225,21 +225,24 @@ USAGE = [
     (("--dry-run",), "--dry-run: needs --push"),
     (("--home",), "--home: needs --push or --out"),
     (("--datasource", "x"), "--datasource: needs --push or --out"),
-    ((*OUT, *PUSH), "--out and --push: give one of them"),
-    ((*OUT, "--configmaps", "n", "--provisioning", "p"), "--configmaps and --provisioning: give one"),
+    ((*OUT, *PUSH), "--out and --push exclude each other"),
+    (
+        (*OUT, "--configmaps", "n", "--provisioning", "p"),
+        "--configmaps and --provisioning exclude each other",
+    ),
     ((*OUT, "--configmaps", "Not_A"), '--configmaps "Not_A": allowed: a namespace of Kubernetes'),
     ((*OUT, "--datasource", "a b"), '--datasource "a b": allowed: the uid of a data source'),
-    ((*OUT, "--folder", ""), '--folder "": allowed: the title of a folder'),
-    ((*OUT, "--folder", "a/b"), '"a/b": allowed: the title of a folder at the top, without a slash'),
-    (("--select", ""), 'no dashboard is called ""; known: payoff, cost, requests'),
-    (("--select", "pay"), 'no dashboard is called "pay"; known: payoff, cost, requests'),
+    ((*OUT, "--folder", ""), '--folder "": allowed: the title of a top-level folder'),
+    ((*OUT, "--folder", "a/b"), '"a/b": allowed: the title of a top-level folder, without a slash'),
+    (("--select", ""), 'unknown dashboard ""; known: payoff, cost, requests'),
+    (("--select", "pay"), 'unknown dashboard "pay"; known: payoff, cost, requests'),
     ((*OUT, "--home", "--select", "cost"), f"--home: {PAYOFF} is not among the dashboards selected"),
     (("--push", "grafana"), f'--push "grafana": {AN_ADDRESS}'),
     (("--push", "http://x/?a=b"), AN_ADDRESS),
     (("--push", "http://x:99999"), AN_ADDRESS),
     (("--push", "http://u:geheim@x"), "no user and password"),
     ((*PUSH, "--grafana.token-file", "/none"), '--grafana.token-file "/none": cannot be read'),
-    ((*PUSH, "--grafana.token-file", "/dev/null"), "does not hold one token"),
+    ((*PUSH, "--grafana.token-file", "/dev/null"), "not a token"),
     (
         ("--push", "https://x", "--grafana.ca-file", "/dev/null"),
         '--grafana.ca-file "/dev/null": no certificates',
@@ -269,7 +272,7 @@ def test_a_token_file_without_one_token_is_refused(source: Path, tmp_path: Path)
         file.write_text(token, encoding="utf-8")
         outcome = dashboards(source, "--push", "http://127.0.0.1:1", "--grafana.token-file", str(file))
         assert outcome.code == 2
-        assert "does not hold one token" in outcome.err
+        assert "not a token" in outcome.err
         assert hidden not in outcome.err
 
 
@@ -280,10 +283,10 @@ def test_a_folder_without_usable_dashboards_is_refused(tmp_path: Path) -> None:
     assert "there are no dashboards (*.json) in" in dashboards(source, "--out", str(out)).err
     for content, said in (
         ("{", "is not JSON"),
-        ("[]", "is no dashboard: it needs a title"),
-        ('{"title": "x", "uid": "../x"}', "is no dashboard"),
-        ('{"title": "", "uid": "x"}', "is no dashboard"),
-        (json.dumps({"title": "x", "uid": "x" * 41}), "is no dashboard"),
+        ("[]", "is not a dashboard: it needs a title"),
+        ('{"title": "x", "uid": "../x"}', "is not a dashboard"),
+        ('{"title": "", "uid": "x"}', "is not a dashboard"),
+        (json.dumps({"title": "x", "uid": "x" * 41}), "is not a dashboard"),
     ):
         (source / "x.json").write_text(content)
         outcome = dashboards(source, "--out", str(out))
@@ -325,5 +328,5 @@ def test_the_wheel_brings_the_dashboards(tmp_path: Path) -> None:
     )
     outcome = run("dashboards", "--out", str(out), command=(sys.executable, "-c", program, str(unpacked)))
     assert outcome.code == 0
-    assert outcome.err == f"alerts link to {files.RUNBOOKS}; --runbooks URL makes that yours\n"
+    assert outcome.err == f"alerts link to {files.RUNBOOKS}; change that with --runbooks URL\n"
     assert bodies(out) == bodies(JSON)

@@ -34,7 +34,7 @@ async def test_an_empty_grafana_gets_the_folder_and_all_dashboards(
     assert {*grafana.dashboards[COST].messages} == {f"vllm-specdec-exporter {__version__}"}
     lines = outcome.out.splitlines()
     assert lines[0] == f"Grafana 12.1.0 at {grafana.url}"
-    assert lines[1] == f'folder "{TITLE}" ({FOLDER}), made'
+    assert lines[1] == f'folder "{TITLE}" ({FOLDER}), created'
     assert lines[2:] == [*(f"  new        {uid}: {grafana.url}/d/{uid}" for uid in ALL), "3 new"]
     kept = grafana.dashboards[PAYOFF].document
     assert {key: kept[key] for key in kept if key != "id"} == dashboard(PAYOFF)
@@ -107,7 +107,7 @@ async def test_an_ambiguous_folder_is_not_guessed(grafana: FakeGrafana, push: Pu
     grafana.folders = {"one": "LLM", "two": "LLM"}
     outcome = await push(grafana.url, "--folder", "LLM")
     assert (outcome.code, grafana.writes) == (1, [])
-    assert 'several folders are called "LLM" (one, two)' in outcome.err
+    assert 'several folders have the title "LLM" (one, two)' in outcome.err
 
 
 async def test_a_folder_that_the_token_may_not_see_is_named(grafana: FakeGrafana, push: Pusher) -> None:
@@ -117,7 +117,7 @@ async def test_a_folder_that_the_token_may_not_see_is_named(grafana: FakeGrafana
     outcome = await push(grafana.url)
     assert (outcome.code, grafana.dashboards) == (1, {})
     assert "HTTP 409 a folder with the same uid already exists" in outcome.err
-    assert "may not see" in outcome.err
+    assert "cannot see" in outcome.err
     assert f"not pushed: {', '.join(ALL)}" in outcome.err
 
 
@@ -148,7 +148,7 @@ async def test_a_dry_run_makes_no_folder_and_checks_the_token(grafana: FakeGrafa
     """It says that it would; a token that could not push is found out."""
     outcome = await push(grafana.url, "--dry-run", "--home", token=ADMIN)
     assert (outcome.code, grafana.writes, grafana.folders) == (0, [], {})
-    assert f'folder "{TITLE}" would be made\n' in outcome.out
+    assert f'folder "{TITLE}" would be created\n' in outcome.out
     assert f"  home       would be {PAYOFF}\n" in outcome.out
     assert outcome.out.endswith("dry run, nothing was saved: 3 new\n")
     grafana.folders[FOLDER] = TITLE

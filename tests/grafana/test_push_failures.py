@@ -42,7 +42,7 @@ async def test_one_refusal_does_not_keep_back_the_others(grafana: FakeGrafana, p
     assert outcome.code == 1
     assert set(grafana.dashboards) == set(ALL)
     assert grafana.dashboards[COST].document["title"] == "old"
-    assert f"  refused    {COST}: Grafana has it from a file (provisioning)" in outcome.out
+    assert f"  refused    {COST}: Grafana loads it from a file (provisioning)" in outcome.out
     assert outcome.err == "1 new; 1 unchanged; 1 refused\n"
 
 
@@ -57,7 +57,8 @@ async def test_what_cannot_be_read_is_pushed_all_the_same(grafana: FakeGrafana, 
     assert grafana.dashboards[PAYOFF].document["title"] == f"Title of {PAYOFF}"
     assert f"  changed    {PAYOFF}: " in outcome.out
     assert (
-        f"  refused    {COST}: HTTP 400 Cannot save provisioned dashboard; Grafana has it from" in outcome.out
+        f"  refused    {COST}: HTTP 400 Cannot save provisioned dashboard; Grafana loads it from"
+        in outcome.out
     )
 
 
@@ -86,7 +87,7 @@ async def test_another_uid_than_ours_is_no_success(grafana: FakeGrafana, push: P
     grafana.keep(dashboard("theirs", title=f"Title of {COST}"), FOLDER)
     outcome = await push(grafana.url)
     assert outcome.code == 1
-    assert f"  refused    {COST}: Grafana saved it over another dashboard" in outcome.out
+    assert f"  refused    {COST}: Grafana overwrote another dashboard" in outcome.out
     assert "'theirs'" in outcome.out
     assert outcome.err == "2 new; 1 refused\n"
 
@@ -158,10 +159,10 @@ async def test_what_is_no_grafana_is_told_apart(grafana: FakeGrafana, push: Push
     html, text, json_ = "text/html", "text/plain", "application/json"
     login = "<title>Sign in</title>"
     for status, kind, body, said in (
-        (200, html, login, "HTTP 200 OK with text/html instead of JSON: a login page"),
+        (200, html, login, "HTTP 200 OK with text/html instead of JSON for "),
         (401, html, login, "HTTP 401 Unauthorized with text/html instead of JSON"),
         (404, text, "404 page not found", "HTTP 404 Not Found with text/plain instead of JSON"),
-        (200, json_, '{"status": "success"}', "the server is no Grafana"),
+        (200, json_, '{"status": "success"}', "the server is not Grafana"),
         (200, json_, "[]", "unexpected JSON in the response to GET /api/health"),
         (502, html, "<title>Bad gateway</title>", "HTTP 502 Bad Gateway\n"),
     ):
@@ -216,15 +217,15 @@ async def test_a_failure_half_way_says_what_is_done_and_what_is_not(
     outcome = await push(grafana.url)
     assert (outcome.code, set(grafana.dashboards)) == (4, {PAYOFF})
     assert "HTTP 500 database is locked" in outcome.err
-    assert f"1 new; not known whether saved: {COST}; not pushed: {REQUESTS}\n" in outcome.err
+    assert f"1 new; possibly saved: {COST}; not pushed: {REQUESTS}\n" in outcome.err
 
     grafana.dashboards.clear()
     grafana.requests.clear()
     await fail_at(grafana, 3, None)
     outcome = await push(grafana.url)
     assert outcome.code == 4
-    assert "the connection was closed before the whole answer came" in outcome.err
-    assert f"2 new; not known whether saved: {REQUESTS}\n" in outcome.err
+    assert "the connection was closed before the response was complete" in outcome.err
+    assert f"2 new; possibly saved: {REQUESTS}\n" in outcome.err
 
 
 @pytest.mark.full
@@ -238,14 +239,14 @@ async def test_a_slow_server_ends_at_the_timeout(grafana: FakeGrafana, push: Pus
     grafana.instead = instead
     outcome = await push(grafana.url, "--grafana.timeout", "2s")
     assert outcome.code == 4
-    assert "no whole answer within 2 s" in outcome.err
+    assert "no complete response within 2 s" in outcome.err
     assert f"1 new; not pushed: {COST}, {REQUESTS}\n" in outcome.err
 
 
 @pytest.mark.parametrize(
     ("hung", "left"),
     [
-        ("/api/dashboards/db", f"not known whether saved: {COST}; not pushed: {REQUESTS}"),
+        ("/api/dashboards/db", f"possibly saved: {COST}; not pushed: {REQUESTS}"),
         (f"/api/dashboards/uid/{COST}", f"not pushed: {COST}, {REQUESTS}"),
     ],
     ids=["saving", "reading"],

@@ -12,7 +12,7 @@ from replay.traffic import Conditions, Engine
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.engines.reading import EngineKey, Reading
-from vllm_specdec_exporter.measures.window import Window
+from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.publish.metrics import METRICS

@@ -30,7 +30,7 @@ from scaling.budget import (
 from scaling.clusters import ROOT, SAMPLES
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
-from vllm_specdec_exporter.commands.simulate.server import SimulatorServer
+from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Sample

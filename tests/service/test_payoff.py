@@ -18,7 +18,7 @@ from support.programs import eventually, simulator
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter import get_metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
-from vllm_specdec_exporter.commands.simulate.scenario import parse_scenario
+from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict

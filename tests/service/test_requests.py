@@ -15,8 +15,8 @@ from support.builders import count, lines, refusal, vllm_lines
 from support.certificates import Authority
 from support.faulty_server import FaultyServer, answer
 from tap import streams
-from vllm_specdec_exporter.config.addresses import Target, parse_target
 from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.config.values import Target, parse_target
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult

@@ -29,7 +29,7 @@ from support.faulty_server import (
     status,
 )
 from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.config.addresses import parse_target
+from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.serve.settings import UpstreamConfig

@@ -9,7 +9,7 @@ import yaml
 from support.builders import refusal
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.phases import PHASES, ScenarioError
-from vllm_specdec_exporter.commands.simulate.scenario import (
+from vllm_specdec_exporter.commands.simulate.simulation import (
     SCENARIOS,
     find_scenario,
     load_scenario,

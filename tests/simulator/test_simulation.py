@@ -6,7 +6,7 @@ import pytest
 
 from support.exporter import Metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
-from vllm_specdec_exporter.commands.simulate.scenario import SCENARIOS, parse_scenario
+from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS, parse_scenario
 
 
 def published(simulation: Simulation) -> Metrics:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.measures.window import Delta
+from vllm_specdec_exporter.measures.history import Delta, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

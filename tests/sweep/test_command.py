@@ -16,7 +16,7 @@ from support.commands import Outcome, run_here, wrong_refusals
 from support.programs import COMMAND, clean_environment
 from sweep.fake import FakeServer
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.simulate.server import SimulatorServer
+from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
 from vllm_specdec_exporter.commands.sweep import SweepPlan, arguments, load_record
 from vllm_specdec_exporter.commands.sweep.grid import BUILTIN
 from vllm_specdec_exporter.config.options import ConfigError

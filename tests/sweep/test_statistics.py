@@ -21,7 +21,7 @@ from vllm_specdec_exporter.commands.sweep.statistics import (
 )
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer, StreamedDrafts
 from vllm_specdec_exporter.economics.choice import CLUSTERING
-from vllm_specdec_exporter.measures.window import Delta
+from vllm_specdec_exporter.measures.history import Delta
 
 TIMES = st.lists(st.floats(0, 1e3), min_size=1, max_size=50)
 CLUSTERS = st.lists(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.closing import stop_accepting
-from vllm_specdec_exporter.config.addresses import parse_target
+from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.serve.listener import Listener
 from vllm_specdec_exporter.serve.settings import TapConfig

@@ -25,8 +25,8 @@ from tap.streams import (
     STREAMED,
     request,
 )
-from vllm_specdec_exporter.config.addresses import parse_target
 from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.serve.settings import TapConfig, UpstreamConfig
 from vllm_specdec_exporter.serve.tap.tap import ClientTLS, TapService

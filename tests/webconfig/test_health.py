@@ -15,7 +15,7 @@ from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, drip, hang, head, raw
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment
-from vllm_specdec_exporter.config.addresses import loopback_hosts
+from vllm_specdec_exporter.config.values import loopback_hosts
 from vllm_specdec_exporter.serve import health
 from webconfig.https import MUTUAL, NO_SERVER, TLS, address_of, guarded, write
 from webconfig.pki import hashed
@@ -191,7 +191,7 @@ class TestCost:
         assert own == [
             f"vllm_specdec_exporter.{name}"
             for name in (
-                *("cli", "config", "config.addresses", "config.options"),
+                *("cli", "config", "config.options", "config.thresholds", "config.values"),
                 *("serve", "serve.health", "serve.web_options", "serve.web_values"),
             )
         ]

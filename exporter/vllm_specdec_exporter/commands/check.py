@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..client.api import SnapshotError, get_metrics
-from ..config.addresses import parse_target
 from ..config.options import ConfigError, add_flags, gather
-from ..config.values import format_duration, mask_url
+from ..config.values import format_duration, mask_url, parse_target
 from ..judgement.activity import ActivityState
 from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
-from ..measures.window import Window
+from ..measures.history import Window
 from ..observe.result import ExporterResult
 from ..publish import snapshot
 from ..publish import terminal_report as report

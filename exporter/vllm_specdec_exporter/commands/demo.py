@@ -26,7 +26,7 @@ from ..config.options import ConfigError
 from ..publish.wording import action_words
 from ..serve.shutdown import Interruption
 from .arguments import seconds_of
-from .simulate.scenario import SCENARIOS
+from .simulate.simulation import SCENARIOS
 
 if TYPE_CHECKING:
     import argparse
@@ -56,7 +56,7 @@ _RULE_FOLDERS = (Path(__file__).parents[1] / "rules", Path(__file__).parents[3] 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One process of the demo: its name, its command line, its port, and the path of its page."""
+    """One process of the demo: name, command line, port, and path of its page."""
 
     name: str
     command: tuple[str, ...]
@@ -72,16 +72,16 @@ class Program:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `demo` to `parser`."""
     parser.epilog = (
-        "Exit codes: 0 ended by Ctrl-C, SIGTERM or --for; 1 a program did not start, or ended; 2 bad usage."
+        "Exit codes: 0 stopped by Ctrl-C, SIGTERM or --for; 1 a program did not start or exited; 2 bad usage."
     )
-    shown = "What the simulator plays. Default: tour."
+    shown = "Scenario of the simulator. Default: tour."
     parser.add_argument("--scenario", default="tour", metavar="NAME", choices=SCENARIOS, help=shown)
     parser.add_argument("--speed", default="1", metavar="X", help="Simulated seconds per second. Default: 1.")
     parser.add_argument(
-        "--for", dest="duration", metavar="DURATION", help="End by itself after this time. Default: never."
+        "--for", dest="duration", metavar="DURATION", help="Stop after this time. Default: never."
     )
     parser.add_argument(
-        "--every", default="5s", metavar="DURATION", help="Time between two summary lines. Default: 5s."
+        "--every", default="5s", metavar="DURATION", help="Interval of the summary lines. Default: 5s."
     )
 
 
@@ -206,9 +206,9 @@ def _wait_until_listening(program: Program, process: subprocess.Popen[bytes], lo
 
 
 def _print_introduction(programs: list[Program], scenario: str) -> None:
-    print("Speculative decoding, simulated and judged. Ctrl-C ends it.\n")
+    print("A simulated vLLM with speculative decoding, and the exporter. Stop them with Ctrl-C.\n")
     if scenario == "tour":
-        print("  The tour is healthy for 2 minutes, then decays, and collapses after 5. For more at once:")
+        print("  The tour is healthy for 2 minutes, then decays, and collapses after 5. To see more sooner:")
         print("  --scenario collapse (or idle, bypass, restart, k_change, saturation, ...), or --speed 3.")
         print('  With make: make demo ARGS="--scenario collapse"\n')
     for program in programs:
@@ -221,7 +221,7 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
     prometheus = next((program for program in programs if program.name == "Prometheus"), None)
     if prometheus:
         page = _alerts_page(prometheus.url)
-        print(f"  {'alerts':<16}{page} (on a clock {_SPEEDUP} times as fast as usual)")
+        print(f"  {'alerts':<16}{page} (durations in the rules are divided by {_SPEEDUP})")
         push = "dashboards --push YOUR-GRAFANA --grafana.token-file FILE"
         print(f"  {'dashboards':<16}{_command()} {push}")
         print(f"  {'':<16}with {prometheus.url} as its Prometheus data source")
@@ -247,7 +247,7 @@ def _watch(
         pause = every
         for program, process in running:
             if process.poll() is not None:
-                print(f"{program.name} ended by itself with code {process.returncode}", file=sys.stderr)
+                print(f"{program.name} exited with code {process.returncode}", file=sys.stderr)
                 return 1
         clock, phase = time.strftime("%H:%M:%S"), _phase(running[0][0])
         print(f"{clock}  [{phase}] {_summary(exporter)}{_alerts(running)}", flush=True)
@@ -302,7 +302,7 @@ def _summary(exporter: Program) -> str:
     target = result.targets[0]
     if not target.up:
         reason = target.failure.reason if target.failure else "not polled yet"
-        return f"server down ({reason}): nothing derived is served"
+        return f"server down ({reason}): no derived metrics"
     return " | ".join(_line(engine) for engine in target.engines)
 
 
@@ -325,7 +325,7 @@ def _line(engine: EngineResult) -> str:
 
 
 def faster(duration: str, factor: float) -> str:
-    """Return a text with its durations divided by `factor`, to at least a millisecond."""
+    """Return a text with its durations divided by `factor`, at least a millisecond each."""
 
     def divide(match: re.Match[str]) -> str:
         seconds = float(match["number"]) * _UNITS[match["unit"]] / factor

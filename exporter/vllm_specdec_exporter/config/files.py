@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, and told from what they were."""
+"""Files: atomic writing, detection of changes, and reading of YAML."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .options import ConfigError
 
 
 def write(path: Path, body: bytes) -> None:
-    """Write a file in one step: a reader sees the old one or the new one, never a part.
+    """Write a file atomically: a reader sees the old content or the new one, never a part.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: it cannot be written; an existing file is unchanged.
     """
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -36,10 +36,10 @@ def write(path: Path, body: bytes) -> None:
 
 
 def try_to_write(path: Path) -> None:
-    """Find out whether `write` could write this file, and leave nothing behind.
+    """Test whether `write` can write this file, without changing it.
 
     Raises:
-        OSError: it could not.
+        OSError: it cannot.
     """
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(number)
@@ -47,7 +47,7 @@ def try_to_write(path: Path) -> None:
 
 
 def stamp(path: str) -> tuple[int, ...]:
-    """Return what is another after a file was written or exchanged; empty for none, or for no path."""
+    """Return a value that changes when the file is written or replaced; empty for no file or no path."""
     if not path:
         return ()
     try:
@@ -57,27 +57,24 @@ def stamp(path: str) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-#: Nodes and characters that a document may have, those that its aliases repeat counted each time.
+#: Maximum number of nodes and characters of a document, with every alias expanded.
 MAX_SIZE = 1_000_000
 
-#: An integer of more bits cannot become a number with a point.
+#: A larger integer cannot be converted to a float.
 _MAX_BITS = 1000
 
-#: Halves of characters, as in ``"\ud83d\ude00"``; no encoding can write one alone.
-_HALVES = re.compile("[\\ud800-\\udfff]")
+#: Surrogates, as in ``"\ud83d\ude00"``; a single one cannot be encoded.
+_SURROGATES = re.compile("[\\ud800-\\udfff]")
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 class YAMLFileError(ValueError):
-    """A text that is no YAML, or no YAML that anybody means. The message is one line."""
+    """A text that is not YAML, or exceeds a limit. The message is one line."""
 
 
-class WholeTexts:
-    """What PyYAML's loaders lack: a text has whole characters, and an escape of none is a `YAMLError`.
-
-    It stands before a loader among the bases of a class.
-    """
+class StrictCharacters:
+    """Mix-in for PyYAML's loaders: joins surrogate pairs, and raises `YAMLError` for invalid characters."""
 
     def get_single_node(self) -> Any:
         """Return the nodes of the document."""
@@ -86,35 +83,35 @@ class WholeTexts:
         except (ValueError, OverflowError) as error:  # "\UFFFFFFFF", a version of thousands of digits
             mark = self.get_mark()  # type: ignore[attr-defined]
             raise yaml.scanner.ScannerError(
-                problem="found a number out of its range", problem_mark=mark
+                problem="found a number out of range", problem_mark=mark
             ) from error
 
     def compose_scalar_node(self, anchor: Any) -> Any:
-        """Return the node of a text, whose halves are put together."""
+        """Return the node of a scalar, with surrogate pairs joined."""
         node = super().compose_scalar_node(anchor)  # type: ignore[misc]
-        if _HALVES.search(node.value):
-            try:  # JSON writes a character beyond the first 65,536 in two halves
+        if _SURROGATES.search(node.value):
+            try:  # JSON escapes characters above U+FFFF as surrogate pairs
                 node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
             except UnicodeDecodeError as error:
                 raise yaml.composer.ComposerError(
-                    problem="found half a character", problem_mark=node.start_mark
+                    problem="found a lone surrogate", problem_mark=node.start_mark
                 ) from error
         return node
 
 
-class _Loader(WholeTexts, yaml.SafeLoader):
-    """The safe loader; what it cannot make of a value is always a `YAMLError`."""
+class _Loader(StrictCharacters, yaml.SafeLoader):
+    """The safe loader; every error in the conversion of a value is a `YAMLError`."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             found = super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
             raise yaml.constructor.ConstructorError(
-                problem="found a value that is not of its type", problem_mark=node.start_mark
+                problem="found a value that is invalid for its type", problem_mark=node.start_mark
             ) from error
         if isinstance(found, int) and found.bit_length() > _MAX_BITS:
             raise yaml.constructor.ConstructorError(
-                problem="found a number of too many digits", problem_mark=node.start_mark
+                problem="found a number with too many digits", problem_mark=node.start_mark
             )
         return found
 
@@ -123,7 +120,7 @@ def read_yaml(text: str | bytes) -> Any:
     """Return the document of a YAML text, `None` for an empty one.
 
     Raises:
-        YAMLFileError: it is not YAML, or its aliases make too much of it.
+        YAMLFileError: not YAML, or larger than `MAX_SIZE`.
     """
     try:
         loader = _Loader(text)
@@ -136,37 +133,36 @@ def read_yaml(text: str | bytes) -> Any:
         finally:
             loader.dispose()
     except (yaml.YAMLError, RecursionError) as error:
-        raise YAMLFileError(reason(error)) from None  # its context would quote the text
+        raise YAMLFileError(reason(error)) from None  # the cause quotes the text, which may be secret
 
 
 def reason(error: BaseException) -> str:
-    """Return what an error of PyYAML says in one line, without anything of the text but its places."""
+    """Return an error of PyYAML as one line with its position, without quotes of the text."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if not isinstance(error, yaml.MarkedYAMLError):
-        return " ".join(str(error).split())  # characters that YAML does not allow: by their numbers
-    problem = _QUOTED.sub(_unless_of_the_syntax, error.problem or error.context or "it cannot be read")
+        return " ".join(str(error).split())  # an invalid character, as its number
+    problem = _QUOTED.sub(_hide_quote, error.problem or error.context or "it cannot be read")
     mark = error.problem_mark or error.context_mark
     return problem if mark is None else f"{problem} in line {mark.line + 1}, column {mark.column + 1}"
 
 
-def _unless_of_the_syntax(match: re.Match[str]) -> str:
+def _hide_quote(match: re.Match[str]) -> str:
+    """Keep quoted YAML syntax; replace quotes of the text."""
     inner = match[0][1:-1]
     return match[0] if len(inner) <= 1 or inner.startswith("<") else "…"
 
 
 def _measure(node: Any, known: dict[int, int | None]) -> int:
-    """Return the size of a node with all that it repeats.
+    """Return the size of a node with aliases expanded.
 
     Raises:
-        yaml.YAMLError: more than `MAX_SIZE`, or without end.
+        yaml.YAMLError: larger than `MAX_SIZE`, or recursive.
     """
     if id(node) in known:
         size = known[id(node)]
         if size is None:
-            raise yaml.composer.ComposerError(
-                problem="found an alias of what it is a part of", problem_mark=node.start_mark
-            )
+            raise yaml.composer.ComposerError(problem="found a recursive alias", problem_mark=node.start_mark)
         return size
     known[id(node)] = None
     size = 1
@@ -178,7 +174,7 @@ def _measure(node: Any, known: dict[int, int | None]) -> int:
         size += sum(_measure(item, known) for item in node.value)
     if size > MAX_SIZE:
         raise yaml.composer.ComposerError(
-            problem=f"found more than {MAX_SIZE} nodes and characters, aliases counted each time",
+            problem=f"found more than {MAX_SIZE} nodes and characters, with aliases expanded",
             problem_mark=node.start_mark,
         )
     known[id(node)] = size
@@ -186,21 +182,21 @@ def _measure(node: Any, known: dict[int, int | None]) -> int:
 
 
 def read_file(file: str, flag: str = "--config.file") -> object:
-    """Return the document in a YAML file, `None` for no file.
+    """Return the document in a YAML file, `None` for an empty path.
 
     Raises:
-        ConfigError: it cannot be read, or is no YAML; the message names `flag`.
+        ConfigError: it cannot be read, or is not YAML; the message names `flag`.
     """
     if not file:
         return None
+    cause: Exception
     try:
         return read_yaml(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        msg = f"{flag} {json.dumps(file)}: cannot be read: {error.strerror}"
-        raise ConfigError(msg) from error
+        cause, problem = error, f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        msg = f"{flag} {json.dumps(file)}: not YAML: not UTF-8"
-        raise ConfigError(msg) from error
+        cause, problem = error, "not YAML: not UTF-8"
     except ValueError as error:
-        msg = f"{flag} {json.dumps(file)}: not YAML: {error}"
-        raise ConfigError(msg) from error
+        cause, problem = error, f"not YAML: {error}"
+    msg = f"{flag} {json.dumps(file)}: {problem}"
+    raise ConfigError(msg) from cause

@@ -1,9 +1,9 @@
-"""Options: one table row per setting, read from flag, environment and YAML file alike.
+"""Options: a table of settings, read from flags, environment variables and a YAML file.
 
-A setting called ``poll.interval`` is the flag ``--poll.interval``, the environment variable
-``VLLM_SPECDEC_EXPORTER_POLL_INTERVAL`` and the YAML key ``interval`` under ``poll``. A flag beats the
-environment, which beats the file. Values of all three go through the same parser, and an error names the
-place that the value came from, the value, and what is allowed.
+The setting ``poll.interval`` is the flag ``--poll.interval``, the environment variable
+``VLLM_SPECDEC_EXPORTER_POLL_INTERVAL`` and the YAML key ``interval`` under ``poll``. Flags take precedence
+over the environment, and the environment over the file. All use the same parser. An error names the source
+of the value, the value, and what is allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(
 
 
 class ConfigError(Exception):
-    """A setting that cannot be used. The message is one line that names it and says what is allowed."""
+    """An invalid setting. The message is one line with its name and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Option:
     """One setting.
 
     Attributes:
-        name: as in the flag, without the dashes.
-        parse: from text to value; raises ValueError with a message that says what is allowed.
-        default: the value's text when nothing is given; ``None`` for no value, or a tuple if repeatable.
+        name: the flag without the dashes.
+        parse: converts text to a value; raises ValueError with a message that names what is allowed.
+        default: text of the default value; ``None`` for no value; a tuple if repeatable.
         help: one sentence.
-        metavar: what the value is, for the help.
-        repeatable: whether it takes several values; then the setting's value is a tuple.
-        separator: between several values in the environment variable.
-        mask: from a value's text to what may be shown of it, in errors and on `/config`.
-        may_be_empty: whether an empty value, or `null` in the file, says something else than nothing at all:
-            none, where there is a default.
+        metavar: placeholder of the value in the help.
+        repeatable: whether it accepts several values; then its value is a tuple.
+        separator: separates several values in the environment variable.
+        mask: removes secrets from a value's text, for errors and `/config`.
+        may_be_empty: whether an empty value, or `null` in the file, overrides the default with no value.
+            Otherwise it is ignored.
     """
 
     name: str
@@ -55,27 +55,27 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The command line's spelling."""
+        """The flag."""
         return f"--{self.name}"
 
     @property
     def variable(self) -> str:
-        """The environment's spelling."""
+        """The environment variable."""
         return ENVIRONMENT_PREFIX + self.name.upper().replace(".", "_").replace("-", "_")
 
     @property
     def key(self) -> str:
-        """The file's spelling, with dots for levels."""
+        """The key in the file, with dots between levels."""
         return self.name.replace("-", "_")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, without the usage in front.
+    """An argument parser with errors of one line, without the usage.
 
     Args:
-        prog: the command as it is called.
-        description: what it does.
-        shown_by: the command whose ``--help`` shows the flags, if it is not `prog`.
+        prog: the command.
+        description: its description.
+        shown_by: the command whose ``--help`` lists the flags, if it is not `prog`.
     """
 
     def __init__(self, prog: str, description: str, shown_by: str = "") -> None:
@@ -83,7 +83,7 @@ class Parser(argparse.ArgumentParser):
         self._shown_by = shown_by or prog
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse `args`. For a flag that there is not, the error names the one that was likely meant."""
+        """Parse `args`. The error for an unknown flag suggests a similar one."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             flag = unknown[0].partition("=")[0]
@@ -104,13 +104,13 @@ def add_flags(
     subjects: Mapping[str, str] | None = None,
     first: Sequence[str] = (),
 ) -> None:
-    """Give `parser` a flag for every option; defaults are resolved by `gather`, not by argparse.
+    """Add a flag for every option to `parser`; `gather` applies the defaults, not argparse.
 
     Args:
-        parser: gets the flags.
+        parser: the parser.
         options: the table.
-        subjects: titles of the help's groups, by the first part of the options' names.
-        first: names of the options that come before all groups.
+        subjects: titles of the groups in the help, by the first part of the options' names.
+        first: names of the options before all groups.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in sorted(options, key=lambda option: option.name not in first):
@@ -140,19 +140,17 @@ def gather(
     document: object,
     file: str = "",
 ) -> tuple[dict[str, Any], dict[str, object]]:
-    """Return the value of every option by name: the flag's, else the environment's, else the file's.
-
-    The second part is what may be shown of them, by the file's keys.
+    """Return the value of every option by name, and the masked texts by key of the file.
 
     Args:
         options: the table.
-        flags: what argparse found, by option name; ``None`` where a flag was not given.
+        flags: values from argparse by option name; ``None`` for a flag that was not given.
         environment: the process environment.
         document: the parsed YAML file, ``None`` without one.
         file: the file's name, for errors.
 
     Raises:
-        ConfigError: a value that its option does not take, or a key in the file that no option has.
+        ConfigError: an invalid value, or an unknown key in the file.
     """
     from_file = _flatten(document, {option.key for option in options}, file)
     values: dict[str, Any] = {}
@@ -166,11 +164,11 @@ def gather(
     return values, shown
 
 
-def refuse_halves(values: Mapping[str, Any], first: str, second: str) -> None:
-    """Refuse one of two settings that go together without the other.
+def check_both_or_neither(values: Mapping[str, Any], first: str, second: str) -> None:
+    """Check that two settings are either both set or both unset.
 
     Raises:
-        ConfigError: one is there, and the other is not.
+        ConfigError: only one is set.
     """
     if (values[first] in (None, "")) != (values[second] in (None, "")):
         msg = f"--{first} and --{second} go together"
@@ -178,10 +176,9 @@ def refuse_halves(values: Mapping[str, Any], first: str, second: str) -> None:
 
 
 def unknown_variables(options: Sequence[Option], environment: Mapping[str, str]) -> list[str]:
-    """Return the variables that bear the prefix but belong to no option: misspelt, most likely.
+    """Return the variables with the prefix that belong to no option, probably misspelt.
 
-    Kubernetes sets ``..._SERVICE_*`` and ``..._PORT*`` in every pod beside a Service whose name begins like
-    the exporter's.
+    Ignores ``..._SERVICE_*`` and ``..._PORT*``, which Kubernetes sets for Services with such a name.
     """
     known = {option.variable for option in options}
     return sorted(
@@ -206,12 +203,12 @@ def _texts(
     from_file: Mapping[str, object],
     file: str,
 ) -> tuple[str, Sequence[str]]:
-    """Return where an option's value comes from, and its text or texts."""
+    """Return the source of an option's value, and its texts."""
     given = flags.get(option.name)
     if given is not None:
         return option.flag, given if option.repeatable else [given]
     text = environment.get(option.variable)
-    if text or (text is not None and option.may_be_empty):  # else, deployments leave one out like that
+    if text or (text is not None and option.may_be_empty):  # deployments unset a variable with an empty value
         parts = text.split(option.separator) if option.repeatable else [text]
         return option.variable, [part.strip() for part in parts if part.strip() or not option.repeatable]
     value = from_file.get(option.key)
@@ -245,12 +242,12 @@ def _scalar(value: object, source: str) -> str:
     try:
         return json.dumps(value)
     except TypeError as error:  # a date, in YAML, without quotes
-        msg = f"{source}: holds a value that JSON does not have, such as a date: put it into quotes"
+        msg = f"{source}: contains a value that JSON does not have, such as a date: put it into quotes"
         raise ConfigError(msg) from error
 
 
 def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:
-    """Turn the nested document into option keys, down to wherever an option begins."""
+    """Return the values of the nested document by option key."""
     if document is None:
         return {}
     if not isinstance(document, Mapping):

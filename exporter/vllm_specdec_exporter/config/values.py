@@ -1,14 +1,18 @@
-"""Durations as Prometheus writes them: ``500ms``, ``5s``, ``1h30m``."""
+"""Values of settings: durations, numbers, addresses, headers and others, parsed from text and masked.
+
+Every parser raises ValueError with a message that names what is allowed, without the value.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from .addresses import mask_query, parse_target
 from .thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -21,11 +25,7 @@ _DURATION = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS))
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as ``30s``, ``5m``, ``1h30m`` or ``500ms``.
-
-    Raises:
-        ValueError: not such a duration; the message says what is allowed.
-    """
+    """Return the seconds of a Prometheus duration such as ``30s``, ``5m``, ``1h30m`` or ``500ms``."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         msg = "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"
@@ -36,7 +36,7 @@ def parse_duration(text: str) -> float:
 
 @lru_cache(maxsize=256)
 def format_duration(seconds: float) -> str:
-    """Return `seconds` in the shortest form that `parse_duration` reads back (``90`` is ``1m30s``)."""
+    """Return `seconds` as the shortest text for `parse_duration` (``90`` is ``1m30s``)."""
     left = round(seconds * 1000)
     parts = []
     for unit, scale in _UNITS.items():
@@ -60,7 +60,7 @@ def duration(least: float = 0.001) -> Callable[[str], float]:
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
-    """Return a parser that takes just these words."""
+    """Return a parser that accepts only these words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -72,12 +72,12 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
 
 def boolean(text: str) -> bool:
-    """Return what ``true`` or ``false`` means."""
+    """Return the value of ``true`` or ``false``."""
     return choice("true", "false")(text.lower()) == "true"
 
 
 def file(text: str) -> str:
-    """Return the path of a file that can be read."""
+    """Return the path of a readable file."""
     try:
         with Path(text).open("rb"):
             return text
@@ -114,55 +114,17 @@ def number(least: float) -> Callable[[str], float]:
     return parse
 
 
-def header_name(text: str) -> str:
-    """Return the name of a request header."""
-    name = text.strip()
-    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-        msg = "the name of a header is expected, such as X-Request-Type"
-        raise ValueError(msg)
-    return name
-
-
-def header(text: str) -> tuple[str, str]:
-    """Return name and value of a request header."""
-    name, colon, value = text.partition(":")
-    name, value = name.strip(), value.strip()
-    token = name.replace("-", "").replace("_", "")
-    if not colon or not (token.isascii() and token.isalnum()) or not value.isprintable():
-        msg = "allowed: Name: value"
-        raise ValueError(msg)
-    return name, value
-
-
-def mask_header(text: str) -> str:
-    """Return what may be shown of a header: its name."""
-    name, colon, _ = text.partition(":")
-    return f"{name}: <secret>" if colon else "<secret>"
-
-
-def mask_url(text: str) -> str:
-    """Return what may be shown of an address: all but credentials."""
-    text = mask_query(text)
+def share(text: str) -> float:
+    """Return a number above 0 and at most 1; ``1:9`` is a ninth."""
+    part, colon, whole = text.partition(":")
     try:
-        parse_target(text)
-    except ValueError:
-        # Up to the last @: a password may hold anything, above all where it breaks the address.
-        return re.sub(r"^(\w+://)?.*@", r"\1<secret>@", text, flags=re.DOTALL)
-    return re.sub(r"//[^/]*@", "//<secret>@", text)
-
-
-def threshold(text: str) -> tuple[str, float]:
-    """Return name and value of a threshold."""
-    name, equals, value = text.partition("=")
-    try:
-        number = float(value)
-    except ValueError:
-        equals = ""
-    if not equals:
-        msg = "allowed: name=number"
+        number = float(part) / float(whole) if colon else float(part)
+    except (ValueError, ZeroDivisionError):
+        number = 0.0
+    if not 0 < number <= 1:
+        msg = "allowed: a number above 0 and at most 1, such as 0.11 or 1:9"
         raise ValueError(msg)
-    Thresholds().with_values({name.strip(): number}, ordered=False)
-    return name.strip(), number
+    return number
 
 
 _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B", re.IGNORECASE)
@@ -181,14 +143,180 @@ def memory(text: str) -> float:
     return number
 
 
-def share(text: str) -> float:
-    """Return a number above 0 and at most 1; ``1:9`` is a ninth."""
-    part, colon, whole = text.partition(":")
+def threshold(text: str) -> tuple[str, float]:
+    """Return name and value of a threshold, ``name=number``."""
+    name, equals, value = text.partition("=")
     try:
-        number = float(part) / float(whole) if colon else float(part)
-    except (ValueError, ZeroDivisionError):
-        number = 0.0
-    if not 0 < number <= 1:
-        msg = "allowed: a number above 0 and at most 1, such as 0.11 or 1:9"
+        number = float(value)
+    except ValueError:
+        equals = ""
+    if not equals:
+        msg = "allowed: name=number"
         raise ValueError(msg)
-    return number
+    Thresholds().with_values({name.strip(): number}, ordered=False)
+    return name.strip(), number
+
+
+def header_name(text: str) -> str:
+    """Return the name of a request header."""
+    name = text.strip()
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+        msg = "the name of a header is expected, such as X-Request-Type"
+        raise ValueError(msg)
+    return name
+
+
+def header(text: str) -> tuple[str, str]:
+    """Return name and value of a request header, ``Name: value``."""
+    name, colon, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    token = name.replace("-", "").replace("_", "")
+    if not colon or not (token.isascii() and token.isalnum()) or not value.isprintable():
+        msg = "allowed: Name: value"
+        raise ValueError(msg)
+    return name, value
+
+
+def mask_header(text: str) -> str:
+    """Return a header without its value."""
+    name, colon, _ = text.partition(":")
+    return f"{name}: <secret>" if colon else "<secret>"
+
+
+def parse_listen_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``:9850``, ``127.0.0.1:9850`` or ``[::1]:9850``."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if (
+        not colon
+        or not (port.isdecimal() and len(port) <= 5)
+        or int(port) > 65535
+        or (":" in host and not bracketed)
+    ):
+        msg = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
+        raise ValueError(msg)
+    return host.strip("[]"), int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """Return host and port as text, the inverse of `parse_listen_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def loopback_hosts(host: str) -> tuple[str, ...]:
+    """Return the local hosts to connect to a listener on `host`, in the order to try."""
+    if not host:
+        return ("127.0.0.1", "::1")
+    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not listened on
+    return (wildcards.get(host, host),)
+
+
+_SECRET_PARAMETER = re.compile(
+    r"([?&][^=&]*(?:token|key|secret|password|auth|sig)[^=&]*=)[^&]*", re.IGNORECASE
+)
+_NOT_IN_HOST = frozenset(' "<>[\\]^`{|}')
+_SOCKET_HOST = "http://localhost"
+_ALLOWED = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The address of a server's metrics.
+
+    Attributes:
+        url: the full URL without credentials.
+        socket: path of the Unix socket to connect to instead of the host in `url`; empty for none.
+        user: user name for basic authentication.
+        password: its password.
+    """
+
+    url: str
+    socket: str = ""
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @property
+    def name(self) -> str:
+        """The address for labels and logs: without secrets, and without the default path."""
+        url = mask_query(self.url)
+        if self.socket:
+            path = url.removeprefix(_SOCKET_HOST)
+            return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
+        return url.removesuffix("/metrics")
+
+    @property
+    def address(self) -> tuple[str, int, bool]:
+        """Host, port, and whether to use TLS."""
+        parts = urlsplit(self.url)
+        tls = parts.scheme == "https"
+        return parts.hostname or "", parts.port or (443 if tls else 80), tls
+
+    @property
+    def version_url(self) -> str:
+        """The URL of vLLM's version; empty if the path of the metrics is not ``.../metrics``."""
+        scheme, host, path, _, _ = urlsplit(self.url)
+        base, found, _ = path.rpartition("/metrics")
+        return urlunsplit((scheme, host, f"{base}/version", "", "")) if found else ""
+
+
+def parse_target(text: str) -> Target:
+    """Return the target of a URL, or of ``unix:/path/to.sock[:/metrics]``.
+
+    The default path is ``/metrics``. A trailing slash is dropped: vLLM returns other content there.
+    """
+    text = text.strip()
+    if text.startswith("unix:"):
+        socket, _, path = text.removeprefix("unix:").removeprefix("//").partition(":")
+        if not socket.startswith("/"):
+            msg = "a Unix socket is written unix:/path/to.sock, with /metrics or another path after a colon"
+            raise ValueError(msg)
+        if "?" in socket:  # the query would become part of the socket's path, and its secrets be shown
+            msg = "a query needs a path: unix:/path/to.sock:/metrics?name=value"
+            raise ValueError(msg)
+        path, question, query = path.partition("?")
+        return Target(url=f"{_SOCKET_HOST}{_metrics_path(path)}{question}{query}", socket=socket)
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        # The standard library's message contains the address, possibly with a password.
+        raise ValueError(_ALLOWED) from None
+    hostname = parts.hostname or ""
+    if parts.scheme not in ("http", "https") or not _is_host(hostname) or parts.fragment:
+        raise ValueError(_ALLOWED)
+    if "@" in parts.path + parts.query:
+        msg = "an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @"
+        raise ValueError(msg)
+    if port is not None:
+        location = format_address(hostname, port)
+    else:
+        location = f"[{hostname}]" if ":" in hostname else hostname
+    return Target(
+        url=urlunsplit((parts.scheme, location, _metrics_path(parts.path), parts.query, "")),
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+    )
+
+
+def mask_query(text: str) -> str:
+    """Return an address with the values of secret parameters replaced, going by the parameters' names."""
+    return _SECRET_PARAMETER.sub(r"\1<secret>", text)
+
+
+def mask_url(text: str) -> str:
+    """Return an address, valid or not, without credentials and secret parameters."""
+    text = mask_query(text)
+    try:
+        parse_target(text)
+    except ValueError:
+        # Up to the last @, because a password may contain any character.
+        return re.sub(r"^(\w+://)?.*@", r"\1<secret>@", text, flags=re.DOTALL)
+    return re.sub(r"//[^/]*@", "//<secret>@", text)
+
+
+def _is_host(text: str) -> bool:
+    return bool(text) and text.isprintable() and _NOT_IN_HOST.isdisjoint(text)
+
+
+def _metrics_path(path: str) -> str:
+    return path.rstrip("/") or "/metrics"

@@ -1,6 +1,6 @@
-"""Inference engines: one file per dialect of their metrics, and their normal form.
+"""Inference engines: one module per dialect of their metrics, and their normal form.
 
-To add a dialect, add a file that defines ``DIALECT``.
+To add a dialect, add a module that defines ``DIALECT``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pkgutil
 from typing import TYPE_CHECKING
 
 from ..exposition.text import MalformedExposition, Selection
-from .dialect import Dialect, histogram_names, normalise, read_latencies
+from .dialect import Dialect, normalise, read_latencies
 
 if TYPE_CHECKING:
     from .reading import Reading
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["DIALECTS", "Dialect", "Unrecognized", "read"]
 
 
-class Unrecognized(ValueError):  # noqa: N818 - it names the fault, as the metric's reason does
-    """The answer is an exposition, but of no server known here."""
+class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
+    """The response is an exposition, but of no supported server."""
 
 
 def _discover() -> tuple[Dialect, ...]:
@@ -35,28 +35,28 @@ DIALECTS: tuple[Dialect, ...] = _discover()
 
 _NAMES = {name for dialect in DIALECTS for name in dialect.names()}
 _SELECTION = Selection(_NAMES)
-#: Histograms are four fifths of what is then read, so they are read only on demand.
-_WITH_LATENCIES = Selection(_NAMES | {name for dialect in DIALECTS for name in histogram_names(dialect)})
+#: Histograms quadruple the lines to parse, so they are read only on demand.
+_WITH_LATENCIES = Selection(_NAMES.union(*(dialect.histogram_fields for dialect in DIALECTS)))
 
 
 def read(body: bytes, content_type: str = "", *, latencies: bool = False) -> Reading:
-    """Read one answer of a server, in whatever dialect it is written.
+    """Parse one response of a server in any dialect.
 
     Args:
-        body: the body of the answer.
-        content_type: its Content-Type; OpenMetrics must end in ``# EOF``, which shows a cut-off body.
-        latencies: whether to read the histograms of latencies as well.
+        body: the body of the response.
+        content_type: its Content-Type; OpenMetrics must end with ``# EOF``, otherwise it was truncated.
+        latencies: whether to read the latency histograms as well.
 
     Raises:
-        MalformedExposition: the answer is no exposition, was cut off, or holds impossible values.
-        Unrecognized: it is an exposition without a series of a known server.
+        MalformedExposition: not an exposition, or truncated, or with impossible values.
+        Unrecognized: an exposition without a series of a supported server.
     """
     start = body[:256].lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):
         msg = "an HTML page instead of metrics"
         raise MalformedExposition(msg)
     if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
-        msg = "an OpenMetrics text without its closing # EOF: it was cut off"
+        msg = "an OpenMetrics text without # EOF at the end: it was truncated"
         raise MalformedExposition(msg)
     lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
     seen = {line.name for line in lines}

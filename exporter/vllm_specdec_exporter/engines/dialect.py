@@ -1,14 +1,11 @@
-"""What a dialect is: which sample names it knows, how to recognise it, and where each value belongs.
-
-A dialect is data. The reading of it, `normalise`, is the same for all.
-"""
+"""Dialects as data (sample names, recognition, meaning of values), and the conversion to the normal form."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from ..exposition.histogram import Histogram
@@ -21,30 +18,28 @@ if TYPE_CHECKING:
 
 Labels = tuple[tuple[str, str], ...]
 
-#: A server with more positions or engines than this is not believed: both become label values.
+#: Limits of a response. Positions and engines become label values, so they bound the cardinality.
 MAX_POSITIONS = 256
 MAX_ENGINES = 256
 MAX_LABEL = 1024
-#: Nor are more defects of one engine told; they are shown to people.
+#: Reported defects per engine.
 MAX_DEFECTS = 10
-
-#: Nor is a count that no server can reach; sums of such counts would not be finite.
+#: Largest count; sums of larger ones may overflow.
 MAX_VALUE = 1e18
 
-_SHOWN = 400  # how much of a series' labels an error repeats
+_MAX_QUOTED = 400  # characters of a series' labels in an error
 
-#: The counter that holds one value per position.
+#: The counter with one value per position.
 PER_POSITION = "accepted_tokens_per_position"
 
-#: The fields of the normal form, by the part that holds them.
+#: The fields of the parts of the normal form.
 COUNTERS, LOAD, LIFETIME_GAUGES = (
     frozenset(f.name for f in fields(part)) for part in (Counters, Load, Lifetime)
 )
-#: Gauges that are shares.
-_MOST: Mapping[str, float] = {"kv_cache_usage_ratio": 1.0}
+#: Maximum of the gauges that are ratios.
+_GAUGE_MAXIMUM: Mapping[str, float] = {"kv_cache_usage_ratio": 1.0}
 
-#: How series of one engine are merged that differ only in labels which mean nothing here, such as ``pid``.
-#: Counts add up; a share of the same cache, or a start time, does not.
+#: How to merge series of one engine that differ only in ignored labels, such as ``pid``. Others are added.
 _MERGE: Mapping[str, Callable[[float, float], float]] = {
     "kv_cache_usage_ratio": max,
     "created": max,
@@ -55,20 +50,20 @@ _MERGE: Mapping[str, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one engine family writes its metrics.
+    """The metric names of one family of inference engines.
 
     Attributes:
         name: the value of the `dialect` label.
-        prefixes: what stands before each sample name, in every spelling met in the wild.
-        series: for each field of `Counters`, `Load` and `Lifetime`, the sample names (without prefix) that
-            hold it, the preferred first: a renamed series is read under every name it ever had.
-        marks: sample names of which any one proves this dialect; by default all in `series`.
+        prefixes: prefixes of the sample names, in every known spelling.
+        series: the sample names (without prefix) of each field of `Counters`, `Load` and `Lifetime`, the
+            preferred one first. Renamed series are read under their old names too.
+        marks: sample names that identify this dialect, each on its own; by default all in `series`.
         unless: sample names that rule it out.
-        rank: dialects are tried from the highest rank down.
-        histograms: for each field of `Latencies`, the name of its histogram (without prefix).
-        speculative: False where the counters are not those of speculative decoding.
-        resolution: relative step in which counters are printed; 0 where they are exact.
-        counts_finished_requests: whether counters move only when a request ends.
+        rank: dialects are tried in descending order of rank.
+        histograms: the histogram (without prefix) of each field of `Latencies`.
+        speculative: whether the counters are those of speculative decoding.
+        resolution: relative rounding step of printed counters; 0 if they are exact.
+        counts_finished_requests: whether counters increase only when a request finishes.
     """
 
     name: str
@@ -81,46 +76,53 @@ class Dialect:
     speculative: bool = True
     resolution: float = 0.0
     counts_finished_requests: bool = False
-    fields: Mapping[str, tuple[str, int]] = field(init=False, repr=False)
-    _marks: frozenset[str] = field(init=False, repr=False)
-    _unless: frozenset[str] = field(init=False, repr=False)
-    histogram_fields: Mapping[str, tuple[str, str]] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        by_name = {
+    @cached_property
+    def fields(self) -> Mapping[str, tuple[str, int]]:
+        """For each sample name, the field and its rank among the names of that field; 0 is preferred."""
+        return {
             prefix + name: (attribute, preference)
             for attribute, names in self.series.items()
             for preference, name in enumerate(names)
             for prefix in self.prefixes
         }
-        marks = frozenset(p + n for p in self.prefixes for n in self.marks)
-        unless = frozenset(p + n for p in self.prefixes for n in self.unless)
-        parts = {
+
+    @cached_property
+    def histogram_fields(self) -> Mapping[str, tuple[str, str]]:
+        """For each sample name of a histogram, the field and the part: bucket, count or sum."""
+        return {
             f"{prefix}{name}_{part}": (attribute, part)
             for attribute, name in self.histograms.items()
             for part in ("bucket", "count", "sum")
             for prefix in self.prefixes
         }
-        object.__setattr__(self, "histogram_fields", parts)
-        object.__setattr__(self, "fields", by_name)
-        object.__setattr__(self, "_marks", marks or frozenset(by_name))
-        object.__setattr__(self, "_unless", unless)
+
+    @cached_property
+    def _marks(self) -> frozenset[str]:
+        return self._prefixed(self.marks) or frozenset(self.fields)
+
+    @cached_property
+    def _unless(self) -> frozenset[str]:
+        return self._prefixed(self.unless)
+
+    def _prefixed(self, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(prefix + name for prefix in self.prefixes for name in names)
 
     def names(self) -> frozenset[str]:
-        """Return every sample name that this dialect wants to see."""
+        """Return every sample name to read, without those of histograms."""
         return self._marks | self._unless | frozenset(self.fields)
 
     def recognises(self, seen: set[str]) -> bool:
-        """Tell whether an answer with these sample names is written in this dialect."""
+        """Return whether a response with these sample names is in this dialect."""
         return not self._marks.isdisjoint(seen) and self._unless.isdisjoint(seen)
 
 
 def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
-    """Bring the lines of one answer into the normal form.
+    """Return the normal form of the samples of one response.
 
     Raises:
-        MalformedExposition: a counter that is negative or not finite, a series that occurs twice, a
-            position that is no small whole number, or more engines than a server can have.
+        MalformedExposition: a counter that is negative or not finite, a duplicate series, an invalid
+            position, or a limit is exceeded.
     """
     # engine -> (field, preference among its names) -> position (or None) -> value
     engines: dict[EngineKey, dict[tuple[str, int], dict[int | None, float]]] = {}
@@ -130,9 +132,9 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
         entry = dialect.fields.get(line.name)
         if entry is None:
             continue
-        series = (entry, line.labels)  # not the name: both spellings in one answer would be added up
+        series = (entry, line.labels)  # without the name: two spellings of one series must not be added
         if series in seen:
-            msg = f"the series {line.name}{_show(line.labels)} occurs twice"
+            msg = f"duplicate series {line.name}{_show(line.labels)}"
             raise MalformedExposition(msg)
         seen.add(series)
         attribute = entry[0]
@@ -141,23 +143,22 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
             msg = f"{line.name}: a label of more than {MAX_LABEL} characters"
             raise MalformedExposition(msg)
         if key not in engines and len(engines) >= MAX_ENGINES:
-            msg = f"more than {MAX_ENGINES} engines in one answer"
+            msg = f"more than {MAX_ENGINES} engines in one response"
             raise MalformedExposition(msg)
         values = engines.setdefault(key, {}).setdefault(entry, {})
         if attribute in LIFETIME_GAUGES and math.isnan(line.value):
-            continue  # V0 before its first draft: the gauge is there, its value is not
-        if not 0 <= line.value <= _MOST.get(attribute, MAX_VALUE):
+            continue  # V0 before its first draft
+        if not 0 <= line.value <= _GAUGE_MAXIMUM.get(attribute, MAX_VALUE):
             if attribute in COUNTERS:
-                msg = (
-                    f"{line.name}{_show(line.labels)} is {line.value}: a counter lies from 0 to {MAX_VALUE:g}"
-                )
+                series_text = f"{line.name}{_show(line.labels)}"
+                msg = f"{series_text} is {line.value}: a counter must be from 0 to {MAX_VALUE:g}"
                 raise MalformedExposition(msg)
             defects.setdefault(key, []).append(f"{line.name} is {line.value}")
             continue
         if attribute != PER_POSITION:
             position = None
         elif position is None:
-            msg = f"{line.name}{_show(line.labels)} has no usable position label"
+            msg = f"{line.name}{_show(line.labels)} has no valid position label"
             raise MalformedExposition(msg)
         if position in values:
             merge = _MERGE.get(attribute)
@@ -180,14 +181,14 @@ def _engine(
     scalars: dict[str, float] = {}
     positions: tuple[float, ...] = ()
     for (attribute, _), values in sorted(found.items(), key=lambda item: item[0], reverse=True):
-        # The preferred name comes last and so prevails.
+        # The preferred name comes last and overwrites the others.
         if attribute == PER_POSITION:
             present = sorted(p for p in values if p is not None)
             if present == list(range(len(present))):
                 positions = tuple(values[p] for p in present)
             else:
                 shown = ", ".join(map(str, present))
-                defects.append(f"positions with holes ({shown}): per-position values left out")
+                defects.append(f"positions with gaps ({shown}): per-position values ignored")
         elif None in values:
             scalars[attribute] = values[None]
     if scalars.get("accepted_tokens") and not positions and not defects:
@@ -212,7 +213,7 @@ def _engine(
 
 @lru_cache(maxsize=1024)
 def _identify(labels: Labels) -> tuple[EngineKey, int | None]:
-    """Return the engine that a series belongs to, and its position where it has a usable one."""
+    """Return the engine of a series, and its position if it has a valid one."""
     by_name = dict(labels)
     text = by_name.get("position", "")
     position = int(text) if text.isascii() and text.isdecimal() and len(text) <= 3 else None
@@ -223,26 +224,21 @@ def _identify(labels: Labels) -> tuple[EngineKey, int | None]:
 
 def _show(labels: Labels) -> str:
     text = ",".join(f'{name}="{value[:80]}"' for name, value in labels)
-    # The server wrote them: they must not steer a terminal, nor fill the log.
-    clean = "".join(c if c.isprintable() else " " for c in text[:_SHOWN])
-    return f"{{{clean}{'…' if len(text) > _SHOWN else ''}}}"
+    # Untrusted text: no control characters for the terminal, bounded length for the log.
+    clean = "".join(c if c.isprintable() else " " for c in text[:_MAX_QUOTED])
+    return f"{{{clean}{'…' if len(text) > _MAX_QUOTED else ''}}}"
 
 
-#: Upper bound to count; the two other parts stand under these keys.
+#: Counts by upper bound; count and sum of the histogram have the keys below.
 _Parts = dict[float, float]
 _COUNT, _SUM = -1.0, -2.0
 
 
-def histogram_names(dialect: Dialect) -> frozenset[str]:
-    """Return the sample names of the dialect's histograms."""
-    return frozenset(dialect.histogram_fields)
-
-
 def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Reading) -> Reading:
-    """Return `reading` with the latencies that `lines` hold.
+    """Return `reading` with the latencies in `lines`.
 
     Raises:
-        MalformedExposition: a value that is negative or not finite, or a bucket without a bound.
+        MalformedExposition: a value that is negative or not finite, or a bucket without a valid bound.
     """
     found: dict[EngineKey, dict[str, _Parts]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     for line in lines:
@@ -252,11 +248,11 @@ def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Readi
         attribute, part = entry
         labels = dict(line.labels)
         if not 0 <= line.value <= MAX_VALUE:
-            msg = f"{line.name} is {line.value}: it lies from 0 to {MAX_VALUE:g}"
+            msg = f"{line.name} is {line.value}: it must be from 0 to {MAX_VALUE:g}"
             raise MalformedExposition(msg)
         key = EngineKey(labels.get("model_name", ""), labels.get("engine", ""))
         place = {"count": _COUNT, "sum": _SUM}.get(part)
-        # Series that differ only in labels which mean nothing here, such as pid, add up.
+        # Series that differ only in ignored labels, such as pid, are added.
         found[key][attribute][_bound(line, labels) if place is None else place] += line.value
     engines = tuple(
         replace(engine, latencies=_latencies(found.get(engine.key, {}))) for engine in reading.engines
@@ -270,7 +266,7 @@ def _bound(line: SampleLine, labels: Mapping[str, str]) -> float:
     except (KeyError, ValueError):
         bound = math.nan
     if not bound >= 0:
-        msg = f"{line.name} has no usable le label"
+        msg = f"{line.name} has no valid le label"
         raise MalformedExposition(msg)
     return bound
 
@@ -283,7 +279,7 @@ def _histogram(parts: _Parts) -> Histogram:
     bounds = tuple(sorted(bound for bound in parts if 0 <= bound < math.inf))
     counts, most = [], 0.0
     for bound in bounds:
-        most = max(most, parts[bound])  # an answer may be torn between two of its buckets
+        most = max(most, parts[bound])  # buckets may have been read at slightly different times
         counts.append(most)
     return Histogram(
         bounds=bounds,

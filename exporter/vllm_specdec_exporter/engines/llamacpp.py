@@ -1,8 +1,7 @@
-"""llama.cpp's server: vLLM's schema under its own prefix, without labels for model or engine.
+"""llama.cpp's server: vLLM's schema with its own prefix, without labels for model or engine.
 
-The counters move when a request completes, so short windows see them in bursts. Totals are printed with
-six significant digits, so from a million on they move in steps of ten and more (position counters are
-exact); what that blurs is no inconsistency.
+Counters increase when a request completes, so short windows contain bursts. Totals are printed with six
+significant digits, so above a million they increase in steps of ten or more; position counters are exact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LMDeploy, 0.14 and later: vLLM's schema under its own prefix."""
+"""LMDeploy, 0.14 and later: vLLM's schema with its own prefix."""
 
 from __future__ import annotations
 

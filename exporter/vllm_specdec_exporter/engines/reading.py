@@ -1,7 +1,7 @@
-"""The normal form: what one answer of an inference server says, whatever dialect it was written in.
+"""The normal form of one response of an inference server, the same for all dialects.
 
-Everything behind the dialects works on these types alone. Counters are cumulative values as the server
-gave them; ``None`` stands for a series that is not there, which is not the same as 0.
+Counters are cumulative values as printed by the server. ``None`` means a missing series, which differs from
+0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EngineKey(NamedTuple):
-    """The identity of an engine as the server labels it; an empty string where it has no such label."""
+    """The identity labels of an engine; an empty string for a missing label."""
 
     model_name: str = ""
     engine: str = ""
@@ -31,11 +31,11 @@ class Counters:
         drafts: verifications of a draft (one request in one step with drafted tokens).
         draft_tokens: drafted tokens that were verified.
         accepted_tokens: drafted tokens that were accepted; the bonus token does not count.
-        accepted_tokens_per_position: at index i, the drafts in which position i was accepted. Empty when
-            the server gives no such series, or gives them with holes.
-        generation_tokens: tokens generated, in all.
-        created: Unix time in seconds at which the counters began, where the server says so.
-        resolution: relative step in which the totals are printed; 0 where they are exact.
+        accepted_tokens_per_position: at index i, the drafts in which position i was accepted. Empty without
+            such series, or if a position is missing.
+        generation_tokens: all generated tokens.
+        created: creation time of the counters, Unix seconds, if the server prints it.
+        resolution: relative rounding step of the printed totals; 0 if they are exact.
     """
 
     drafts: float | None = None
@@ -49,13 +49,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How busy one engine is.
-
-    Attributes:
-        requests_running: requests in the batch.
-        requests_waiting: requests in the queue.
-        kv_cache_usage_ratio: used share of the KV cache, 0 to 1.
-    """
+    """Load of one engine: requests in the batch and in the queue, used share of the KV cache (0 to 1)."""
 
     requests_running: float | None = None
     requests_waiting: float | None = None
@@ -67,8 +61,8 @@ class Lifetime:
     """The two gauges of vLLM V0: means over the server's whole life.
 
     Attributes:
-        lifetime_acceptance_ratio: accepted over drafted tokens.
-        lifetime_efficiency: emitted tokens over the most possible, which is K + 1 a draft.
+        lifetime_acceptance_ratio: accepted over draft tokens.
+        lifetime_efficiency: emitted tokens over the maximum, K + 1 per draft.
     """
 
     lifetime_acceptance_ratio: float | None = None
@@ -77,13 +71,13 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """How long finished requests took, in seconds, cumulative; ``None`` where the server has no such series.
+    """Cumulative latency histograms of finished requests, in seconds; ``None`` for a missing series.
 
     Attributes:
         time_to_first_token: from the arrival of a request to its first token.
-        time_per_output_token: mean over a request's tokens behind the first. Not vLLM's
-            `inter_token_latency`, which counts steps: a step that emits three tokens counts once there, so
-            speculation makes it longer, not shorter.
+        time_per_output_token: mean over a request's tokens after the first. Not vLLM's
+            `inter_token_latency`, which observes steps: it grows with speculation, because a step that emits
+            three tokens is one observation.
         end_to_end: from the arrival of a request to its end.
     """
 
@@ -94,16 +88,16 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class EngineReading:
-    """What one answer says of one engine.
+    """The values of one engine in one response.
 
     Attributes:
         key: the identity labels.
         counters: cumulative counters.
-        load: gauges of the moment.
+        load: gauges.
         lifetime: vLLM V0 only.
-        latencies: only where they were asked for.
-        counts_finished_requests: counters move only when a request ends, so their rest says little.
-        defects: what was wrong with this engine's series, in words; each was left out, not guessed.
+        latencies: ``None`` if they were not read.
+        counts_finished_requests: whether counters increase only when a request finishes.
+        defects: descriptions of invalid series, whose values were ignored.
     """
 
     key: EngineKey
@@ -118,8 +112,8 @@ class EngineReading:
     def shows_speculation(self) -> bool:
         """Whether these series prove that speculation is configured.
 
-        Counters that stand at 0 prove nothing: the Rust front end and llama.cpp print them for every
-        server. Position series do, because a server without speculation has no positions to count.
+        Counters of 0 do not: the Rust front end and llama.cpp print them without speculation too. Position
+        series do.
         """
         counters = self.counters
         return bool(counters.accepted_tokens_per_position or counters.drafts or self.lifetime)
@@ -127,12 +121,12 @@ class EngineReading:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One answer of a server.
+    """One response of a server.
 
     Attributes:
-        dialect: the name of the dialect it was written in.
+        dialect: the name of its dialect.
         engines: one reading per engine, sorted by key.
-        speculative: False where the counters exist but are not speculative decoding (diffusion models).
+        speculative: false for diffusion models, whose counters do not count speculative decoding.
     """
 
     dialect: str
@@ -141,6 +135,6 @@ class Reading:
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the values that are known, ``None`` where none is."""
+    """Return the sum of the known values, ``None`` if all are unknown."""
     known = [value for value in values if value is not None]
     return math.fsum(known) if known else None

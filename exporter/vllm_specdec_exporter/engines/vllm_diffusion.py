@@ -1,7 +1,6 @@
-"""vLLM serving a diffusion language model: recognised, and not speculative decoding.
+"""vLLM serving a diffusion language model, which is not speculative decoding.
 
-From 0.24 on vLLM counts denoising steps and committed tokens on the path that otherwise counts drafts. No
-acceptance can be derived from them.
+Since 0.24 vLLM counts denoising steps and committed tokens in place of drafts. They have no acceptance.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""vLLM's V0 engine, up to 0.9.2: limited.
+"""vLLM's V0 engine, up to 0.9.2: only two gauges are usable.
 
-Its counters are useless: the collector adds its running totals to them every five seconds, so they are
-sums of sums, although two of them bear the names of V1 counters. Only its two gauges can be used, and they
-are means over the server's whole life. The acceptance gauge also counts tokens that the verifier would have
-accepted after an earlier rejection, so it reads high.
+They are means over the server's whole life. The acceptance gauge is too high: it also counts tokens that the
+verifier would have accepted after an earlier rejection. The counters are unusable, although two of them have
+the names of V1 counters: vLLM adds its running totals to them every five seconds.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """vLLM's V1 engine, 0.8.5 and later, from either front end.
 
-The Python front end prints the classic text, in multiprocess mode without ``_created``; the Rust front end
-prints OpenMetrics; a scraper that negotiates OpenMetrics from the Python one may get ``vllm_`` for
-``vllm:`` in the sample names. Names and meaning of the counters never changed.
+The Python front end prints the classic text, in multiprocess mode without ``_created``. The Rust front end
+prints OpenMetrics. OpenMetrics from the Python front end may have ``vllm_`` instead of ``vllm:`` in sample
+names. Names and meaning of the counters never changed.
 """
 
 from __future__ import annotations
 
 from .dialect import Dialect
 
-#: The schema that LMDeploy and llama.cpp took over, name for name, after their own prefix.
+#: Also used by LMDeploy and llama.cpp, with their own prefixes.
 SPEC_DECODE_SERIES = {
     "drafts": ("spec_decode_num_drafts_total",),
     "draft_tokens": ("spec_decode_num_draft_tokens_total",),
@@ -17,7 +17,7 @@ SPEC_DECODE_SERIES = {
     "accepted_tokens_per_position": ("spec_decode_num_accepted_tokens_per_pos_total",),
 }
 
-#: What every vLLM has, with the names of earlier versions behind the present ones.
+#: Series of every vLLM, the names of earlier versions last.
 ENGINE_SERIES = {
     "generation_tokens": ("generation_tokens_total",),
     "requests_running": ("num_requests_running",),
@@ -25,7 +25,7 @@ ENGINE_SERIES = {
     "kv_cache_usage_ratio": ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
 }
 
-#: What finished requests took. Not `inter_token_latency_seconds`, which counts steps instead of tokens.
+#: Not `inter_token_latency_seconds`: see `Latencies`.
 LATENCY_HISTOGRAMS = {
     "time_to_first_token": "time_to_first_token_seconds",
     "time_per_output_token": "request_time_per_output_token_seconds",

@@ -1,1 +1,1 @@
-"""Exposition formats: reading Prometheus text and OpenMetrics, writing protobuf, histograms."""
+"""Exposition formats: a parser of Prometheus text and OpenMetrics, a protobuf encoder, histograms."""

@@ -1,4 +1,4 @@
-"""Histograms as Prometheus has them: cumulative counts under upper bounds. Pure."""
+"""Prometheus histograms: cumulative bucket counts, and the bucket index of native histograms."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Observations counted under upper bounds.
+    """Cumulative buckets.
 
     Attributes:
-        bounds: finite upper bounds, rising.
-        counts: at index i, the observations of at most ``bounds[i]``; never falling.
+        bounds: finite upper bounds, ascending.
+        counts: at index i, the observations of at most ``bounds[i]``; ascending.
         count: all observations.
         sum: their sum, in the unit of the bounds.
     """
@@ -26,11 +26,11 @@ class Histogram:
 
     @property
     def mean(self) -> float | None:
-        """Mean of the observations, exact; ``None`` without any."""
+        """Exact mean of the observations; ``None`` without any."""
         return self.sum / self.count if self.count > 0 else None
 
     def plus(self, other: Histogram, weight: float = 1.0) -> Histogram:
-        """Return both together, the other one's observations counted `weight` times.
+        """Return the sum of both, with the observations of `other` counted `weight` times.
 
         Raises:
             ValueError: different bounds.
@@ -54,7 +54,7 @@ class Histogram:
         )
 
     def since(self, earlier: Histogram) -> Histogram | None:
-        """Return what was observed since `earlier`, ``None`` where the bounds differ or a count fell."""
+        """Return the observations since `earlier`, ``None`` if the bounds differ or a count fell."""
         if not earlier.bounds and not earlier.count:
             return self
         if self.bounds != earlier.bounds:
@@ -64,10 +64,10 @@ class Histogram:
         return None if fell else difference
 
     def quantile(self, q: float) -> float | None:
-        """Return the value that a share `q` (0 to 1) of the observations does not exceed.
+        """Return the quantile `q` (0 to 1), ``None`` without observations.
 
-        As PromQL's `histogram_quantile` has it: spread evenly within a bucket; of the last, endless bucket
-        the lower bound is all that is known.
+        Like PromQL's `histogram_quantile`: interpolates linearly within a bucket, and returns the lower bound
+        of the +Inf bucket.
         """
         if self.count <= 0 or not self.bounds:
             return None
@@ -80,7 +80,7 @@ class Histogram:
         return self.bounds[-1]
 
     def share_around(self, value: float) -> float:
-        """Return the share of the observations that the bucket of `value` holds, 0 to 1."""
+        """Return the share of the observations in the bucket of `value`, 0 to 1."""
         below = 0.0
         for bound, count in zip(self.bounds, self.counts, strict=True):
             if value <= bound:
@@ -90,10 +90,9 @@ class Histogram:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation of the observations, estimated from the middles of the buckets.
+        """Standard deviation of the observations, estimated from the buckets.
 
-        The mean is exact, so it stands in for the middle where a bucket holds everything; the spread within
-        a bucket counts as even.
+        Assumes a uniform distribution within each bucket, around the exact mean of all observations.
         """
         if self.count <= 1 or not self.bounds:
             return None
@@ -109,45 +108,45 @@ class Histogram:
         return math.sqrt(square / self.count)
 
 
-#: Prometheus' name for eight buckets to a power of two.
+#: Schema of native histograms: 2^3 = 8 buckets per power of two.
 SCHEMA = 3
 
-#: Values of at most this count as zero. One for ratios and for seconds: 1 of 16,384 drafted tokens accepted
-#: is as good as none, and no stream has a token every 61 microseconds. It bounds the buckets to 112 for
-#: ratios and to 186 for times of up to ten minutes; as a bucket's bound it cuts none in two.
+#: Upper bound of the zero bucket, for ratios and for seconds: 1 accepted of 16,384 draft tokens, or a token
+#: every 61 microseconds. It limits ratios to 112 buckets and times of up to ten minutes to 186. It is also
+#: the bound of a regular bucket, so it splits none.
 ZERO_THRESHOLD = 2.0**-14
 
 _BUCKETS: int = 2**SCHEMA
-_DIGITS = 53  # of a float
+_MANTISSA_BITS = 53
 
 
-def _root(place: int) -> float:
-    """Return 2^(place/8 - 1): where it is no float, the next one below.
+def _bound(place: int) -> float:
+    """Return 2^(place/8 - 1), rounded down to a float.
 
-    That one, unlike the nearest, tells right whether any other float is above. Hence the whole numbers.
+    Rounding down, unlike rounding to nearest, keeps comparisons with any float exact. Integers do that.
     """
-    number = 2 ** (_BUCKETS * (_DIGITS - 1) + place)
+    number = 2 ** (_BUCKETS * (_MANTISSA_BITS - 1) + place)
     for _ in range(SCHEMA):
         number = math.isqrt(number)
-    return math.ldexp(number, -_DIGITS)
+    return math.ldexp(number, -_MANTISSA_BITS)
 
 
-#: Upper bounds of the buckets from a half to one, as `math.frexp` splits a number.
-_BOUNDS = tuple(_root(place) for place in range(_BUCKETS))
+#: Upper bounds of the buckets between 0.5 and 1, the range of mantissas of `math.frexp`.
+_BOUNDS = tuple(_bound(place) for place in range(_BUCKETS))
 
 
 def index_of(value: float) -> int | None:
-    """Return the index of the bucket that holds `value`, ``None`` for the zero bucket.
+    """Return the index of the native bucket of `value`, ``None`` for the zero bucket.
 
-    Index i holds the values above 2^((i-1)/8), up to 2^(i/8).
+    Bucket i contains the values above 2^((i-1)/8), up to 2^(i/8).
 
     Raises:
-        ValueError: a value below zero, infinite or not a number.
+        ValueError: a value that is negative, infinite or NaN.
     """
     if not 0.0 <= value < math.inf:
-        msg = f"{value} has no bucket: only finite values from 0 on have"
+        msg = f"{value} has no bucket: it must be finite and at least 0"
         raise ValueError(msg)
     if value <= ZERO_THRESHOLD:
         return None
-    share, exponent = math.frexp(value)
-    return bisect_left(_BOUNDS, share) + _BUCKETS * (exponent - 1)
+    mantissa, exponent = math.frexp(value)
+    return bisect_left(_BOUNDS, mantissa) + _BUCKETS * (exponent - 1)

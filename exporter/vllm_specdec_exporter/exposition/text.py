@@ -1,16 +1,15 @@
-"""Prometheus exposition text: pick the sample lines of interest and read only those.
+"""Parser of Prometheus text and OpenMetrics that reads only the samples with given names.
 
-A vLLM answer is 55 KB to 390 KB long and holds under a hundred lines that matter here, so nothing else is
-looked at. Both formats, the classic text and OpenMetrics, write a sample the same way::
+A vLLM response has 55 KB to 390 KB, and fewer than a hundred lines in it matter. Both formats write a sample
+as::
 
     name{label="value",...} value [timestamp] [# exemplar]
 
-and samples are found by *name*: families and types are not consulted, because one server prints a counter
-as ``x_total`` of type counter, another as ``x_total`` in a family ``x``, and a third spells the family
-``vllm:x`` and the sample ``vllm_x``.
+Samples are selected by *name*. HELP and TYPE lines are ignored, because servers differ in them: one prints a
+counter as ``x_total`` of type counter, another as ``x_total`` in a family ``x``, a third the sample
+``vllm_x`` in a family ``vllm:x``.
 
-Pure: bytes in, `SampleLine` objects out. What cannot be read raises `MalformedExposition`, and is never
-skipped.
+A selected line that cannot be parsed raises `MalformedExposition`; none is skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(?:,|$)')
-# Possessive: a run of characters is one step, and a line that does not match is given up at once.
+# Possessive quantifiers: no backtracking on lines that do not match.
 _REST = re.compile(
     rb'(?:[ \t]*(\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})[ \t]*|[ \t]+)([^ \t\r]++)(?:[ \t].*)?\r?'
 )
@@ -32,19 +31,19 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
 _SPACE = re.compile(r"\s*")
 
-#: More is not believed, nor worth the time: 64 engines with K=16 make 2,000 lines of 200 bytes.
+#: Limits of the selected lines; 64 engines with K=16 have 2,000 lines of 200 bytes.
 MAX_LINES = 20_000
 MAX_LINE = 16 * 1024
 
-_SHOWN = 120  # how much of an offending line an error quotes
+_MAX_QUOTED = 120  # characters of a malformed line in an error
 
 
-class MalformedExposition(ValueError):  # noqa: N818 - it names the fault, as the metric's reason does
-    """The text breaks the exposition format, or a value in it is not what its type allows."""
+class MalformedExposition(ValueError):  # noqa: N818 - named like the metric's reason label
+    """The text violates the exposition format, or a value is invalid for its type."""
 
 
 class SampleLine(NamedTuple):
-    """One sample line: the sample's name, its labels as `parse_labels` gives them, and its value."""
+    """One sample: its name, its labels as returned by `parse_labels`, and its value."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -52,26 +51,26 @@ class SampleLine(NamedTuple):
 
 
 class Selection:
-    """The sample names that somebody wants, compiled for one pass over a body."""
+    """A set of sample names, compiled for one pass over a body."""
 
     def __init__(self, names: Iterable[str]) -> None:
         alternatives = _prefix_tree([name.encode() for name in sorted(names)])
         self._pattern = re.compile(rb"\n[ \t]*+(" + alternatives + rb")(?=[ \t{\r\n]|\Z)([^\n]*)")
 
     def lines(self, body: bytes) -> Iterator[SampleLine]:
-        """Yield the wanted samples of `body` in their order.
+        """Yield the selected samples of `body` in their order.
 
         Raises:
-            MalformedExposition: a wanted line cannot be read, or the text ends within a line.
+            MalformedExposition: a selected line cannot be parsed, or the text ends within a line.
         """
         if body and not body.endswith((b"\n", b"\n# EOF")):  # OpenMetrics may end without a line feed
-            last = body[-_SHOWN:].rpartition(b"\n")[2]
+            last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
             msg = f"the text ends within a line: {_quote(last)}"
             raise MalformedExposition(msg)
         for number, match in enumerate(self._pattern.finditer(b"\n" + body)):
             name, rest = match.groups()
             if number >= MAX_LINES or len(rest) > MAX_LINE:
-                msg = f"more than {MAX_LINES} lines of interest, or one of more than {MAX_LINE} bytes"
+                msg = f"more than {MAX_LINES} selected lines, or one of more than {MAX_LINE} bytes"
                 raise MalformedExposition(msg)
             parts = _REST.fullmatch(rest)
             if parts is None:
@@ -86,9 +85,9 @@ class Selection:
 
 
 def _prefix_tree(words: list[bytes]) -> bytes:
-    """Return a pattern for the sorted `words` that reads a common prefix once.
+    """Return a pattern of the sorted `words` that matches a common prefix once.
 
-    Most lines share `vllm:` with the wanted ones; trying every name on each would cost five times as much.
+    Most lines begin with `vllm:`; a plain alternation of the names takes five times as long.
     """
     branches = []
     for first, group in groupby(words, key=lambda word: word[:1]):
@@ -101,11 +100,10 @@ def _prefix_tree(words: list[bytes]) -> bytes:
 def parse_labels(block: bytes) -> tuple[tuple[str, str], ...]:
     r"""Return the label pairs of the text between ``{`` and ``}``, sorted by name.
 
-    Escapes (``\\``, ``\"``, ``\n``) are resolved. The same few blocks recur on every poll, hence the
-    bounded cache.
+    Escapes (``\\``, ``\"``, ``\n``) are resolved. Cached, because every poll returns the same blocks.
 
     Raises:
-        MalformedExposition: not UTF-8, not ``name="value"`` pairs, or a name that occurs twice.
+        MalformedExposition: not UTF-8, not ``name="value"`` pairs, or a duplicate name.
     """
     try:
         text = block.decode("utf-8")
@@ -127,12 +125,12 @@ def parse_labels(block: bytes) -> tuple[tuple[str, str], ...]:
 def _unescape(value: str) -> str:
     if "\\" not in value:
         return value
-    # An unknown escape is kept as written, as Prometheus itself does in label values.
+    # Unknown escapes stay as they are, as in Prometheus.
     return _ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[0]), value)
 
 
 def _parse_value(value: bytes, line: bytes) -> float:
-    # float() also takes digit separators, which the format does not know.
+    # float() also accepts digit separators, which the format does not have.
     if b"_" not in value:
         try:
             return float(value)
@@ -144,4 +142,4 @@ def _parse_value(value: bytes, line: bytes) -> float:
 
 def _quote(raw: bytes) -> str:
     text = raw.decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+    return repr(text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "…")

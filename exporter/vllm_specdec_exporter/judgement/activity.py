@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
-    from ..measures.window import Delta
+    from ..measures.history import Delta
 
 
 class ActivityState(StrEnum):

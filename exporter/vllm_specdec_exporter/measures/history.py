@@ -1,41 +1,47 @@
-"""History: the timestamped counters of one engine within one life of its counters.
+"""History: the counter samples of one engine, and the increases between two of them. Pure.
 
-A *life* ends where counters start anew: when any counter of the engine falls, or when the creation time
-that the server prints moves. No window ever spans two lives. Nor does one span a time in which the server
-was gone, for a restarted process may count past its old values before it is seen again; nor an answer that
-lacks a series which had counted, for nobody knows what became of it.
+A *life* is the time between two resets of the counters. A reset is seen when any counter falls, or when the
+creation time that the server prints changes. No window spans two lives. Nor does a window span:
 
-Times are seconds of any clock that does not go backwards. Pure: the time comes in with the sample.
+- a time in which the server was unreachable: a restarted process may exceed its old values by then;
+- a response without a series that had counted before: its increase is unknown.
+
+Times are seconds of a monotonic clock and come with the samples.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
+
+from ..config.values import format_duration
+from ..engines.reading import Latencies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..economics.baseline_match import Match
-    from ..engines.reading import Counters, Latencies
+    from ..engines.reading import Counters
+    from ..exposition.histogram import Histogram
 
 _TOTALS = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was read of one engine at one time.
+    """The values of one engine at one time.
 
     Attributes:
         time: in seconds.
         counters: cumulative counters.
-        requests_running: requests in the batch, where the server tells.
-        draft_load: for each draft of this life the requests that ran when it was made, summed up, so that a
-            difference of two samples over that of their drafts is the mean batch of the drafts between.
-        latencies: of finished requests, where they are read.
-        match: the same beside the baseline's at the same load, where there is a baseline.
+        requests_running: requests in the batch; ``None`` without that series.
+        draft_load: sum over the drafts of this life of the requests that ran with each. The increase divided
+            by the increase of `drafts` is the mean batch size of these drafts.
+        latencies: of finished requests, if they are read.
+        match: comparison with the baseline at the same load, if there is a baseline.
     """
 
     time: float
@@ -46,7 +52,7 @@ class Sample:
     match: Match | None = None
 
     def after(self, previous: Sample) -> Sample:
-        """Return this sample as the next one of the life that `previous` belongs to."""
+        """Return this sample as the next one of the life of `previous`, with `draft_load` set."""
         running = running_between(previous, self)
         if running is None:
             return self
@@ -55,9 +61,9 @@ class Sample:
 
 
 def running_between(first: Sample, last: Sample) -> float | None:
-    """Return how many requests ran between two samples, at least 1: the mean of the ends at which any did.
+    """Return the mean number of running requests between two samples, at least 1; ``None`` if unknown.
 
-    What was done between them was done for a request, also where neither end saw it.
+    Samples with no running request do not count: every draft between them belongs to a request.
     """
     ends = [end for end in (first.requests_running, last.requests_running) if end]
     if not ends:
@@ -67,12 +73,12 @@ def running_between(first: Sample, last: Sample) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The samples of the present life, oldest first, and what went before in numbers.
+    """The samples of the present life, oldest first.
 
     Attributes:
-        samples: at most as old as the longest window needs; none after an answer that lost a series.
-        resets: how often the counters were seen to start anew: which life this is.
-        interrupted: the server was gone since the newest sample.
+        samples: as far back as the longest window needs; empty after a response that lacked a series.
+        resets: number of counter resets seen, which also numbers the lives.
+        interrupted: whether the server was unreachable since the newest sample.
     """
 
     samples: tuple[Sample, ...] = ()
@@ -85,33 +91,33 @@ class History:
         return self.samples[-1] if self.samples else None
 
     def since(self, time: float) -> tuple[Sample, ...]:
-        """Return the samples that are not older than `time`; samples stand in the order of their times."""
+        """Return the samples that are not older than `time`."""
         return self.samples[bisect_left(self.samples, time, key=attrgetter("time")) :]
 
     def batch_sizes(self, since: float) -> tuple[float, float] | None:
-        """Return the least and the most requests that samples from `since` on saw running, if any did."""
+        """Return the minimum and maximum of running requests since a time, without samples that had none."""
         seen = [s.requests_running for s in self.since(since) if s.requests_running]
         return (min(seen), max(seen)) if seen else None
 
     def interrupt(self) -> History:
-        """Note that the server was gone: no window may span that."""
+        """Return the history with a gap after the newest sample, which no window may span."""
         return replace(self, interrupted=True) if self.samples else self
 
     def observe(self, sample: Sample, keep: float) -> History:
         """Return the history with `sample` added and samples older than `keep` seconds dropped.
 
-        A sample that is not later than the newest one (a clock that jumped) starts the history anew, for
-        no rate can be formed across it; it counts as no reset, since the counters did not fall.
+        A sample that is not later than the newest one (the clock was set back) drops the older samples,
+        because no rate can be computed. It is not a reset: no counter fell.
         """
         previous = self.newest
         if previous is None:
             return replace(self, samples=(sample,), interrupted=False)
-        if started_anew(previous.counters, sample.counters) or (
+        if counters_reset(previous.counters, sample.counters) or (
             self.interrupted and _buckets_fell(previous.counters, sample.counters)
         ):
             return History(samples=(sample,), resets=self.resets + 1)
-        if _lost(previous.counters, sample.counters):
-            # What the next answer shows must not be taken for an increase since this one.
+        if _lost_series(previous.counters, sample.counters):
+            # Otherwise the next response would show the whole counter as an increase.
             return History(resets=self.resets)
         if self.interrupted or sample.time <= previous.time:
             return History(samples=(sample,), resets=self.resets)
@@ -119,15 +125,15 @@ class History:
         return History(samples=(*kept, sample.after(previous)), resets=self.resets)
 
 
-def started_anew(previous: Counters, current: Counters) -> bool:
-    """Tell whether the counters began again between two samples of one engine."""
+def counters_reset(previous: Counters, current: Counters) -> bool:
+    """Return whether the counters were reset between two samples of one engine."""
     if None not in (previous.created, current.created) and previous.created != current.created:
         return True
-    return any(after < before for before, after in _counters(previous, current))
+    return any(after < before for before, after in _counter_pairs(previous, current))
 
 
-def _counters(previous: Counters, current: Counters) -> Iterator[tuple[float, float]]:
-    """Pair the counters that both samples have."""
+def _counter_pairs(previous: Counters, current: Counters) -> Iterator[tuple[float, float]]:
+    """Yield old and new value of the counters that both samples have."""
     for name in _TOTALS:
         before, after = getattr(previous, name), getattr(current, name)
         if before is not None and after is not None:
@@ -135,12 +141,11 @@ def _counters(previous: Counters, current: Counters) -> Iterator[tuple[float, fl
     now = current.accepted_tokens_per_position
     if now:
         for position, count in enumerate(previous.accepted_tokens_per_position):
-            # A deeper position that is gone, as after a restart with a smaller K, stands at 0.
+            # A removed deep position counts as 0: a restart with a smaller K.
             yield count, now[position] if position < len(now) else 0.0
 
 
-def _lost(previous: Counters, current: Counters) -> bool:
-    """Tell whether a series that had counted is missing."""
+def _lost_series(previous: Counters, current: Counters) -> bool:
     return any(
         getattr(previous, name) and not getattr(current, name)
         for name in (*_TOTALS, "accepted_tokens_per_position")
@@ -148,12 +153,181 @@ def _lost(previous: Counters, current: Counters) -> bool:
 
 
 def _buckets_fell(previous: Counters, current: Counters) -> bool:
-    """Tell whether drafts with at most some number of accepted tokens are half of what they were, or fewer.
+    """Return whether a bucket of drafts by accepted tokens fell below half of its value.
 
-    Counters that all grew past their old values still give a new process away by that; a torn answer takes
-    a few away, never half.
+    This detects a new process even if every counter exceeds its old value. A response whose counters were
+    read at slightly different times lowers a bucket by a few drafts, never by half.
     """
     if previous.drafts is None or current.drafts is None:
         return False
     pairs = zip(previous.accepted_tokens_per_position, current.accepted_tokens_per_position, strict=False)
     return any(current.drafts - now < (previous.drafts - before) / 2 for before, now in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One kind of latency of the requests that finished in a window.
+
+    Attributes:
+        name: a field of `Latencies`.
+        requests: number of finished requests.
+        mean_seconds: exact mean.
+        deviation_seconds: standard deviation, estimated from the buckets.
+        p50_seconds: median, interpolated within its bucket.
+        p95_seconds: 95th percentile, likewise.
+        p99_seconds: 99th percentile, likewise.
+    """
+
+    name: str
+    requests: float
+    mean_seconds: float
+    deviation_seconds: float | None = None
+    p50_seconds: float | None = None
+    p95_seconds: float | None = None
+    p99_seconds: float | None = None
+
+
+def summarise(before: Latencies | None, after: Latencies | None) -> tuple[Latency, ...]:
+    """Return the latencies of requests that finished between two samples of one life; empty if unknown."""
+    if before is None or after is None:
+        return ()
+    found = []
+    for item in fields(Latencies):
+        earlier: Histogram | None = getattr(before, item.name)
+        later: Histogram | None = getattr(after, item.name)
+        between = later.since(earlier) if later is not None and earlier is not None else None
+        if between is None or between.mean is None:
+            continue
+        found.append(
+            Latency(
+                name=item.name,
+                requests=between.count,
+                mean_seconds=between.mean,
+                deviation_seconds=between.deviation,
+                p50_seconds=between.quantile(0.5),
+                p95_seconds=between.quantile(0.95),
+                p99_seconds=between.quantile(0.99),
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """A time range that ends at the newest sample, in seconds; `name` is its label (``30s``, ``5m``)."""
+
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """The length as a Prometheus duration."""
+        return format_duration(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The increase of one engine's counters over `span` seconds of one life.
+
+    ``None`` means a series that the engine does not have. `batch_size` is the mean over the drafts of the
+    requests in the batch; `matches` are the comparisons with the baseline at the first and the last sample.
+    """
+
+    span: float
+    drafts: float | None
+    draft_tokens: float | None
+    accepted_tokens: float | None
+    accepted_tokens_per_position: tuple[float, ...]
+    generation_tokens: float | None
+    batch_size: float | None = None
+    latencies: tuple[Latency, ...] = ()
+    matches: tuple[Match | None, Match | None] = (None, None)
+
+
+def window_delta(history: History, window: Window, slack: float) -> Delta | None:
+    """Return the increase within `window`, or ``None`` if it contains fewer than two samples.
+
+    Args:
+        history: the samples of the present life.
+        window: the time range.
+        slack: seconds by which the oldest sample may precede the window: half a poll interval.
+    """
+    newest = history.newest
+    if newest is None:
+        return None
+    first = history.since(newest.time - window.seconds - slack)[0]
+    return None if first is newest else delta(first, newest)
+
+
+def delta(first: Sample, last: Sample) -> Delta:
+    """Return the increase from `first` to `last`, two samples of one life.
+
+    A series that `first` lacks counts from 0 if the engine was still unused, because some servers create a
+    series at its first increase. Otherwise `first` was incomplete, and the increase is unknown.
+    """
+    before, after = first.counters, last.counters
+    # Present and 0: a sibling series that is missing as well proves nothing.
+    nothing_drafted, nothing_generated = before.drafts == 0, before.generation_tokens == 0
+    return Delta(
+        span=last.time - first.time,
+        drafts=_increase(before.drafts, after.drafts, from_zero=nothing_generated),
+        draft_tokens=_increase(before.draft_tokens, after.draft_tokens, from_zero=nothing_drafted),
+        accepted_tokens=_increase(before.accepted_tokens, after.accepted_tokens, from_zero=nothing_drafted),
+        accepted_tokens_per_position=_position_increases(before, after, from_zero=nothing_drafted),
+        generation_tokens=_increase(
+            before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
+        ),
+        batch_size=_batch_size(first, last),
+        latencies=summarise(first.latencies, last.latencies),
+        matches=(first.match, last.match),
+    )
+
+
+def _batch_size(first: Sample, last: Sample) -> float | None:
+    drafts = (last.counters.drafts or 0.0) - (first.counters.drafts or 0.0)
+    if last.requests_running is None or drafts <= 0:
+        return None
+    return max(1.0, (last.draft_load - first.draft_load) / drafts)
+
+
+def _increase(before: float | None, after: float | None, *, from_zero: bool) -> float | None:
+    if after is None or (before is None and not from_zero):
+        return None
+    return after - (before or 0.0)
+
+
+def _position_increases(before: Counters, after: Counters, *, from_zero: bool) -> tuple[float, ...]:
+    """Return the increase per position; a deeper position that appears later starts at 0."""
+    earlier, later = before.accepted_tokens_per_position, after.accepted_tokens_per_position
+    if not earlier and not from_zero:
+        return ()
+    return tuple(value - (earlier[i] if i < len(earlier) else 0.0) for i, value in enumerate(later))
+
+
+def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
+    """Return descriptions of inconsistent counters in `current`, compared with the sample before it."""
+    found = []
+    step = delta(previous, current)
+    positions = step.accepted_tokens_per_position
+    tolerance = current.counters.resolution * (current.counters.draft_tokens or 0.0)
+    bound = math.inf if step.drafts is None else step.drafts
+    for position, accepted in enumerate(positions):
+        if accepted > bound + tolerance:
+            of = "drafts" if position == 0 else f"accepted at position {position - 1}"
+            found.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
+        bound = accepted
+    total, drafted = step.accepted_tokens, step.draft_tokens
+    if total is not None and drafted is not None and total > drafted + tolerance:
+        found.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
+    most = len(positions) * (step.drafts or 0.0)
+    if positions and step.drafts is not None and drafted is not None and drafted > most + tolerance:
+        found.append(f"{drafted:g} draft tokens, but at most {most:g} in {step.drafts:g} drafts")
+    before, now = _surplus(previous), _surplus(current)
+    if positions and min(abs(before), abs(now)) > tolerance and (before > 0) is (now > 0):
+        found.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")
+    return tuple(found)
+
+
+def _surplus(sample: Sample) -> float:
+    """Return the accepted tokens in excess of the sum over positions."""
+    counters = sample.counters
+    return (counters.accepted_tokens or 0.0) - sum(counters.accepted_tokens_per_position)

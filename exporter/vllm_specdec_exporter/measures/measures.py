@@ -1,17 +1,16 @@
-"""The distribution of accepted tokens per draft, recovered exactly from the position counters.
+"""The measures of a window of one engine, and the distribution of accepted tokens per draft.
 
-Position i is accepted in a draft exactly when the draft had more than i tokens accepted. So the drafts with
-at most j accepted tokens are those in which position j was not accepted::
+The distribution follows exactly from the position counters: a draft has at most j accepted tokens if and
+only if position j was not accepted::
 
     bucket(le=j) = drafts - accepted at position j      for j = 0 .. K-1
     bucket(le=K) = drafts                               count = drafts, sum = accepted tokens
 
-These are the cumulative buckets of a Prometheus histogram, with nothing estimated.
+These are the cumulative buckets of a Prometheus histogram.
 
-Prometheus takes any fall of a bucket for a restart and adds the whole bucket to its rate. An answer that
-was torn between two counters can make `drafts - accepted` fall by a few, so each bucket is held at its
-highest value within a life. What a torn answer overstates, one engine step at most, stays until the true
-value has caught up; nothing ever falls.
+Prometheus treats a bucket that falls as a reset and adds the whole bucket to its rate. A response whose
+counters were read at slightly different times can lower `drafts - accepted` by a few drafts. So each bucket
+keeps its highest value within a life, and exceeds the true value by one engine step at most.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from typing import TYPE_CHECKING
 
 from ..economics.baseline_match import Measured
 from ..economics.speedup import Estimate, Return
-from .window import Latency
+from .history import Latency
 
 if TYPE_CHECKING:
     from ..engines.reading import Counters
-    from .window import Delta
+    from .history import Delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +45,11 @@ class Distribution:
 
 
 def recover(counters: Counters, earlier: Distribution | None = None) -> Distribution | None:
-    """Return the distribution at `counters`, or ``None`` where there are no position counters.
+    """Return the distribution at `counters`, or ``None`` without position counters.
 
     Args:
         counters: cumulative counters.
-        earlier: the distribution at the sample before, in the same life: buckets never fall below it.
+        earlier: the distribution at the previous sample of the same life, which is the lower bound.
     """
     positions = counters.accepted_tokens_per_position
     if not positions or counters.drafts is None or counters.accepted_tokens is None:
@@ -60,18 +59,18 @@ def recover(counters: Counters, earlier: Distribution | None = None) -> Distribu
     raw = (
         max(drafts - accepted, floor[j] if j < len(floor) else 0.0) for j, accepted in enumerate(positions)
     )
-    # Cumulative buckets rise with j by their meaning; a torn answer may say otherwise.
+    # Counters that were read at slightly different times may give buckets that fall with j.
     rising = tuple(min(bucket, drafts) for bucket in accumulate(raw, max))
     return Distribution(buckets=(*rising, drafts), count=drafts, sum=counters.accepted_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """How long drafts are, from detailed records.
+    """The length of drafts, from request records.
 
     Attributes:
-        drafts: drafts that it rests on.
-        mean_lengths: at index i, the tokens that a draft would hold with K = i + 1.
+        drafts: number of drafts in the records.
+        mean_lengths: at index i, the mean tokens per draft with K = i + 1.
     """
 
     drafts: int
@@ -79,18 +78,18 @@ class DraftShape:
 
     @property
     def mean_length(self) -> float:
-        """Tokens that a draft holds now; 0 where nothing is known."""
+        """Mean tokens per draft with the present K; 0 without data."""
         return self.mean_lengths[-1] if self.mean_lengths else 0.0
 
     def of(self, k: int) -> DraftShape:
-        """Return the same for the present K, which no draft may have reached."""
+        """Return the shape extended to K positions, of which the records may have reached fewer."""
         missing = k - len(self.mean_lengths)
         return DraftShape(self.drafts, self.mean_lengths + (self.mean_length,) * missing)
 
     def length(self, k: int) -> float:
-        """Return the tokens that a draft would hold with this K.
+        """Return the mean tokens per draft with this K.
 
-        Beyond the present one: as if every draft that was cut off by K went on.
+        Above the present K, assumes that every draft of K tokens is one token longer per further position.
         """
         if k <= 0 or not self.mean_lengths:
             return 0.0
@@ -100,40 +99,40 @@ class DraftShape:
         return self.mean_length + (k - len(self.mean_lengths)) * (self.mean_length - before)
 
 
-# These stand in annotations that are read at run time, to decode and to describe the JSON.
-
-
-#: Where drafts hold fewer than this share of K tokens on average, deep positions are understated.
+#: If the mean draft is shorter than this share of K, the ratios of deep positions are understated.
 FULL_DRAFT_SHARE = 0.95
 
-#: The name of the window of values that a server itself averages over its whole life (vLLM V0).
+#: Window name of the means over a server's whole life (vLLM V0).
 LIFETIME = "lifetime"
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Everything derived from one window of one engine. ``None`` or an empty tuple: cannot be known.
+    """Everything derived from one window of one engine. ``None`` or an empty tuple: unknown.
 
     Attributes:
         window: the window's name, such as ``5m``; ``lifetime`` for means over a server's whole life (V0).
-        span_seconds: the real distance of the samples behind the values; at first shorter than the window.
-        drafts: drafts in the window: the sample size of every ratio here.
+        span_seconds: time between the first and the last sample; at first shorter than the window.
+        drafts: drafts in the window, the sample size of the ratios.
         acceptance_ratio: accepted over draft tokens, 0 to 1.
         mean_acceptance_length: tokens emitted per draft, 1 to 1 + K: 1 + accepted / drafts.
         position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
         position_conditional_acceptance_ratio: at index i, the share of the drafts accepted at i - 1 that
-            were accepted at i; at 0, of all drafts. ``None`` where no draft got that far.
+            were accepted at i; at 0, of all drafts. ``None`` if no draft was accepted at i - 1.
         expected_tokens_per_step: 1 + the sum of the position ratios.
-        mean_acceptance_length_at: at index i, the mean acceptance length that K = i + 1 would have given.
+        mean_acceptance_length_at: at index i, the mean acceptance length with K = i + 1.
         mean_draft_length: draft tokens per draft, 0 to K.
-        position_decay_ratio: geometric mean of the conditional ratios behind position 0, 0 to 1.
-        coverage_ratio: share of the generated tokens that came out of drafts, 0 to 1.
-        drafts_per_second: rate over the real span; the next three likewise, in tokens per second.
+        position_decay_ratio: geometric mean of the conditional ratios after position 0, 0 to 1.
+        coverage_ratio: share of the generated tokens that drafts emitted, 0 to 1.
+        drafts_per_second: drafts over `span_seconds`.
+        draft_tokens_per_second: tokens over `span_seconds`, as are the next two.
+        accepted_tokens_per_second: accepted draft tokens.
+        generation_tokens_per_second: generated tokens.
         batch_size: requests in the batch, averaged over the drafts.
-        estimate: what speculation gains by the cost profile.
-        measured: what it gains against the baseline at the same load.
+        estimate: the gain of speculation according to the cost profile.
+        measured: the gain compared with the baseline at the same load.
         returns: the published return on speculation.
-        latencies: how long the requests that finished in the window took, where that is read.
+        latencies: latencies of the requests that finished in the window, if they are read.
     """
 
     window: str
@@ -160,17 +159,17 @@ class Measures:
 
     @property
     def drafts_vary(self) -> bool:
-        """Whether drafts are shorter than K often enough to understate the deep positions.
+        """Whether so many drafts are shorter than K that the ratios of deep positions are understated.
 
-        Position ratios divide by all drafts, also by those too short to reach the position. n-gram and
-        suffix drafting, a K schedule and drafts cut short at the end of a request all do this.
+        Position ratios are shares of all drafts, also of those too short to reach the position. Such drafts
+        come from n-gram and suffix drafting, a K schedule, and the ends of requests.
         """
         k = len(self.position_acceptance_ratio)
         return self.mean_draft_length is not None and self.mean_draft_length < FULL_DRAFT_SHARE * k
 
 
 def derive(window: str, delta: Delta) -> Measures:
-    """Return the measures of `delta`, the increases within the window called `window`."""
+    """Return the measures of `delta`, the increases within the window of this name."""
     drafts, draft_tokens, accepted = delta.drafts, delta.draft_tokens, delta.accepted_tokens
     k = len(delta.accepted_tokens_per_position)
     positions = survival(delta.accepted_tokens_per_position, drafts or 0.0)
@@ -201,12 +200,12 @@ def derive(window: str, delta: Delta) -> Measures:
 
 
 def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k: int | None) -> Measures:
-    """Return what vLLM V0's two gauges tell: means over the server's whole life.
+    """Return the measures of vLLM V0's two gauges: means over the server's whole life.
 
     Args:
         acceptance_ratio: accepted over draft tokens since the start.
-        efficiency: emitted tokens over the most possible, which is K + 1 a draft.
-        k: drafted tokens per draft, where known; without it there is no mean acceptance length.
+        efficiency: emitted tokens over the maximum, K + 1 per draft.
+        k: draft tokens per draft; ``None`` if unknown, then there is no mean acceptance length.
     """
     return Measures(
         window=LIFETIME,
@@ -226,14 +225,14 @@ def _rate(increase: float | None, span: float) -> float | None:
 
 
 def _mean(tokens: float | None, drafts: float | None, k: int) -> float | None:
-    """Return tokens per draft, of which there are at most K where K is known."""
+    """Return tokens per draft, at most K; a K of 0 is unknown."""
     if tokens is None or not drafts:
         return None
     return min(tokens / drafts, k) if k else tokens / drafts
 
 
 def survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:
-    """Return the share of drafts accepted at each position; none may exceed the one before it."""
+    """Return the share of drafts accepted at each position, bounded by that of the position before it."""
     if drafts <= 0:
         return ()
     ratios, bound = [], 1.0
@@ -260,7 +259,5 @@ def _lengths(survival: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _decay(conditional: tuple[float | None, ...]) -> float | None:
-    behind_first = [ratio for ratio in conditional[1:] if ratio is not None]
-    if not behind_first:
-        return None
-    return math.prod(behind_first) ** (1 / len(behind_first))
+    later = [ratio for ratio in conditional[1:] if ratio is not None]
+    return math.prod(later) ** (1 / len(later)) if later else None

@@ -13,9 +13,8 @@ from ..economics.speedup import Return, estimate, of_drafts, return_on_speculati
 from ..judgement.activity import Activity, ActivityState, judge_activity
 from ..judgement.case import Case
 from ..judgement.judge import judge
-from ..measures.history import Sample
+from ..measures.history import Delta, Sample, Window, window_delta
 from ..measures.measures import Measures, derive, derive_lifetime
-from ..measures.window import Delta, Window, look_back
 from .result import Deployment, EngineResult
 from .state import DEFAULT_WINDOWS, EngineState, Settings
 
@@ -69,7 +68,7 @@ def assess(
     """
     spec, reading = settings.speculation, server.reading
     profile = deployed(settings.profile, settings.size_ratio, spec.draft_model, engine.key.model_name)
-    deltas = [look_back(state.history, window, settings.slack) for window in settings.windows]
+    deltas = [window_delta(state.history, window, settings.slack) for window in settings.windows]
     windows = [
         _measures(window, delta, profile, settings)
         for window, delta in zip(settings.windows, deltas, strict=True)

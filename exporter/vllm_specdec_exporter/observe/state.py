@@ -10,9 +10,8 @@ from ..economics.baseline_match import Match
 from ..economics.profiles import BUILTIN
 from ..economics.speculative_config import Speculation
 from ..judgement.current_advice import CurrentAdvice
-from ..measures.history import History, running_between
+from ..measures.history import History, Window, defects, running_between
 from ..measures.measures import Distribution, recover
-from ..measures.window import Window, defects
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..config.addresses import format_address
 from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
+from ..config.values import format_address
 from ..publish.events import Event
 from . import configuration as config
 from . import logs, standby

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.files import read_file
-from ..config.options import ConfigError, gather, refuse_halves
+from ..config.options import ConfigError, check_both_or_neither, gather
 from ..config.values import format_duration
 from ..economics.baseline import Baseline, BaselineError, decode
 from ..economics.cost import basis, thresholds_for
 from ..economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
 from ..economics.speculative_config import Speculation
-from ..measures.window import Window
+from ..measures.history import Window
 from ..observe.state import Settings
 from ..requests.judgement import RequestSettings
 from .option_table import OPTIONS
@@ -25,8 +25,8 @@ from .web_options import WEB_CONFIG_FILE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..config.addresses import Target
     from ..config.thresholds import Thresholds
+    from ..config.values import Target
     from ..economics.cost import CostProfile
     from .settings import TapConfig
 
@@ -180,7 +180,7 @@ def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
     Raises:
         ConfigError: values that contradict each other.
     """
-    refuse_halves(values, "vllm.cert-file", "vllm.key-file")
+    check_both_or_neither(values, "vllm.cert-file", "vllm.key-file")
     return UpstreamConfig(
         ca_file=values["vllm.ca-file"] or "",
         cert_file=values["vllm.cert-file"] or "",
@@ -250,7 +250,7 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
 
 
 def _memory_ratio(values: Mapping[str, Any]) -> float | None:
-    refuse_halves(values, "cost.draft-memory", "cost.gpu-memory")
+    check_both_or_neither(values, "cost.draft-memory", "cost.gpu-memory")
     draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
     if draft is not None and draft > gpus:
         msg = f"--cost.draft-memory: {draft:g} bytes are more than the {gpus:g} of --cost.gpu-memory"

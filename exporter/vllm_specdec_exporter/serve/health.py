@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..config.addresses import format_address, loopback_hosts
 from ..config.options import ConfigError, add_flags
+from ..config.values import format_address, loopback_hosts
 from .web_options import WEB_OPTIONS, add_config_file
 from .web_values import web_values
 

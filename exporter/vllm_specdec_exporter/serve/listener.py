@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..config.addresses import format_address
+from ..config.values import format_address
 from ..publish.events import Event
 from . import logs
 

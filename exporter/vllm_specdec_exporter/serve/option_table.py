@@ -6,7 +6,6 @@ take rows from it for settings that mean the same there.
 
 from __future__ import annotations
 
-from ..config.addresses import parse_target
 from ..config.options import Option
 from ..config.values import (
     boolean,
@@ -17,6 +16,7 @@ from ..config.values import (
     mask_header,
     mask_url,
     memory,
+    parse_target,
     share,
     threshold,
     whole_number,

@@ -6,9 +6,19 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..config.addresses import format_address, loopback_hosts, parse_listen_address, parse_target
-from ..config.options import ConfigError, Option, refuse_halves
-from ..config.values import boolean, duration, file, header_name, mask_url, number
+from ..config.options import ConfigError, Option, check_both_or_neither
+from ..config.values import (
+    boolean,
+    duration,
+    file,
+    format_address,
+    header_name,
+    loopback_hosts,
+    mask_url,
+    number,
+    parse_listen_address,
+    parse_target,
+)
 from ..requests.grouping import (
     MOST_OWN_GROUPS,
     TEMPERATURE_BOUNDS,
@@ -26,7 +36,7 @@ from .settings import TapConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..config.addresses import Target
+    from ..config.values import Target
 
 #: Tenants that may be told apart.
 MOST_TENANTS = 100
@@ -201,7 +211,7 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
     if values["tap.listen-address"] is None:
         _refuse_without_tap(values)
         return None
-    refuse_halves(values, "tap.cert-file", "tap.key-file")
+    check_both_or_neither(values, "tap.cert-file", "tap.key-file")
     upstream: Target | None = values["tap.upstream"]
     if upstream is None and len(targets) > 1:
         msg = "--tap.upstream is needed where several servers are polled: the tap relays to one of them"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..config.addresses import Target
+    from ..config.values import Target
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 from aiohttp import web
 
 from .. import __version__
-from ..config.addresses import format_address
 from ..config.options import ConfigError, Parser, add_flags, gather
+from ..config.values import format_address
 from ..observe.result import ExporterResult, Reload
 from ..publish.events import Event
 from . import logs

@@ -30,7 +30,7 @@ from .resolver import Resolver
 from .tls import UpstreamTLS
 
 if TYPE_CHECKING:
-    from ..config.addresses import Target
+    from ..config.values import Target
     from .settings import UpstreamConfig
 
 MAX_BODY = 16 * 1024 * 1024

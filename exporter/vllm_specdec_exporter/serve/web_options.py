@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..config.addresses import parse_listen_address
 from ..config.options import ENVIRONMENT_PREFIX, Option
+from ..config.values import parse_listen_address
 
 if TYPE_CHECKING:
     import argparse

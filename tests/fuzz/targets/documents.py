@@ -15,7 +15,7 @@ from vllm_specdec_exporter.commands.plan.architecture import ArchitectureError, 
 from vllm_specdec_exporter.commands.plan.model import from_architecture
 from vllm_specdec_exporter.commands.plan.sizes import FAMILIES, PRECISIONS
 from vllm_specdec_exporter.commands.simulate.phases import ScenarioError
-from vllm_specdec_exporter.commands.simulate.scenario import parse_scenario
+from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
 from vllm_specdec_exporter.economics.baseline import BaselineError, decode, encode
 from vllm_specdec_exporter.economics.profiles import BUILTIN, ProfileError, parse_profiles
@@ -34,7 +34,7 @@ INSTRUMENTED = (
     "vllm_specdec_exporter.commands.plan.architecture",
     "vllm_specdec_exporter.commands.plan.sizes",
     "vllm_specdec_exporter.commands.plan.model",
-    "vllm_specdec_exporter.commands.simulate.scenario",
+    "vllm_specdec_exporter.commands.simulate.simulation",
     "vllm_specdec_exporter.serve.web_config.document",
     "vllm_specdec_exporter.serve.web_config.fields",
     "vllm_specdec_exporter.serve.web_config.tls",

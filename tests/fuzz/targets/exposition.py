@@ -33,7 +33,6 @@ from vllm_specdec_exporter.engines.dialect import (
     MAX_LABEL,
     MAX_POSITIONS,
     MAX_VALUE,
-    histogram_names,
 )
 from vllm_specdec_exporter.engines.reading import EngineReading
 from vllm_specdec_exporter.exposition.text import (
@@ -65,7 +64,7 @@ INSTRUMENTED = (
 )
 
 _COUNTED = {name for dialect in DIALECTS for name in dialect.names()}
-_TIMED = {name for dialect in DIALECTS for name in histogram_names(dialect)}
+_TIMED = {name for dialect in DIALECTS for name in dialect.histogram_fields}
 _SELECTIONS = (Selection(_COUNTED), Selection(_COUNTED | _TIMED))
 
 _FRAGMENTS = [

@@ -16,10 +16,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vllm_specdec_exporter.config.addresses import parse_target
 from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
 from vllm_specdec_exporter.config.options import ConfigError, gather
-from vllm_specdec_exporter.config.values import file, format_duration, parse_duration
+from vllm_specdec_exporter.config.values import file, format_duration, parse_duration, parse_target
 from vllm_specdec_exporter.serve.configuration import build
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
@@ -30,15 +29,11 @@ if TYPE_CHECKING:
 INSTRUMENTED = (
     "vllm_specdec_exporter.serve.configuration",
     "vllm_specdec_exporter.config.values",
-    "vllm_specdec_exporter.config.addresses",
     "vllm_specdec_exporter.config.options",
     "vllm_specdec_exporter.serve.request_options",
     "vllm_specdec_exporter.economics.speculative_config",
-    "vllm_specdec_exporter.config.addresses",
     "vllm_specdec_exporter.config.thresholds",
-    "vllm_specdec_exporter.config.values",
     "vllm_specdec_exporter.config.files",
-    "vllm_specdec_exporter.requests.grouping",
     "vllm_specdec_exporter.requests.grouping",
 )
 

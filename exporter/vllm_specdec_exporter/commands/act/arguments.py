@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...config import files
-from ...config.addresses import parse_listen_address
 from ...config.options import ConfigError
-from ...config.values import format_duration
+from ...config.values import format_duration, parse_listen_address
 from ..arguments import converter, seconds_of
 from .decision import argument_problem
 from .history import FORGET_AFTER, Limits, State, StateError, load_state

@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ... import __version__
-from ...config.addresses import format_address
 from ...config.options import ConfigError
+from ...config.values import format_address
 from ...publish.wording import printable
 from ...serve import logs
 from ...serve.connection_limits import ConnectionLimiter

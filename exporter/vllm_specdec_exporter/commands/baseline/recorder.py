@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...economics.baseline import LOADS, BaselineError, LoadBucket
 from ...economics.baseline_match import increase
 from ...engines.reading import Latencies
-from ...measures.history import running_between, started_anew
+from ...measures.history import counters_reset, running_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ class Recorder:
         previous, self._previous = self._previous, sample
         if previous is None or sample.time <= previous.time:
             return
-        if started_anew(previous.counters, sample.counters):
+        if counters_reset(previous.counters, sample.counters):
             return
         seconds = sample.time - previous.time
         if (sample.counters.drafts or 0.0) > (previous.counters.drafts or 0.0):

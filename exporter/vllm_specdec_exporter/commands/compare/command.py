@@ -16,7 +16,7 @@ import msgspec
 from ...config import files
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
-from ...measures.window import Window
+from ...measures.history import Window
 from ...publish import snapshot
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ...economics.speedup import Estimate
 from ...engines.reading import sum_known
+from ...measures.history import Delta, Latency
 from ...measures.measures import Measures, derive
-from ...measures.window import Delta, Latency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

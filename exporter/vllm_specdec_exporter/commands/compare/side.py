@@ -16,7 +16,7 @@ from .statistics import Acceptance, Interval, SampleMean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...measures.window import Latency
+    from ...measures.history import Latency
     from ...observe.result import EngineResult, ExporterResult, TargetResult
 
 #: The latency that decides on speed, and the one whose sum counts requests at a time.

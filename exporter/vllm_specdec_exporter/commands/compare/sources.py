@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...config.addresses import Target, parse_target
 from ...config.options import ConfigError
-from ...config.values import mask_url
+from ...config.values import Target, mask_url, parse_target
 from ...publish import snapshot
 from ..check import CheckConfig, observe
 from .side import SideError

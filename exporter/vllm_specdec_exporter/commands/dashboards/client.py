@@ -25,12 +25,12 @@ class Connection:
     """The address and the credentials of a Grafana.
 
     Attributes:
-        url: its address, with the sub-path if any, without a trailing slash.
-        token: of a service account; empty for none.
+        url: address with the sub-path if any, without a trailing slash.
+        token: token of a service account; empty for none.
         ca_file: certificates to trust instead of the system's.
         insecure: whether to accept any certificate.
         org_id: the organization; ``None`` for that of the token.
-        timeout: seconds that a request may take.
+        timeout: limit of a request, in seconds.
     """
 
     url: str
@@ -54,7 +54,7 @@ def read_token(path: str) -> str:
     except UnicodeDecodeError:
         token = ""
     if not token or not all("!" <= character <= "~" for character in token):
-        raise ValueError("does not hold one token: one word of ASCII is expected")
+        raise ValueError("not a token: one word of ASCII is expected")
     return token
 
 
@@ -66,10 +66,10 @@ def parse_url(text: str) -> str:
     """
     try:
         parts = urlsplit(text.strip())
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
-        fine = False
-    if not fine or parts.query or parts.fragment or not text.strip().isprintable() or " " in text.strip():
+        valid = False
+    if not valid or parts.query or parts.fragment or not text.strip().isprintable() or " " in text.strip():
         raise ValueError("allowed: http://host:port or https://host/sub/path")
     if "@" in parts.netloc:
         raise ValueError("no user and password: Grafana needs the token of a service account")
@@ -83,7 +83,7 @@ _PAGE, _PAGES = 1000, 20
 
 
 class GrafanaError(Exception):
-    """A request failed. `status` is that of the response, 0 without a response of Grafana."""
+    """A request failed. `status` is that of the response, 0 without a response from Grafana."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -91,7 +91,7 @@ class GrafanaError(Exception):
 
     @property
     def fatal(self) -> bool:
-        """Whether further requests would fail as well: no Grafana, no valid token, a server error."""
+        """Whether further requests would also fail: no Grafana, an invalid token, a server error."""
         return self.status in (0, 401, 407, 429) or self.status >= 500
 
 
@@ -158,7 +158,7 @@ class Grafana:
         """
         found = await self._request("GET", "/api/health")
         if "database" not in found:
-            raise self._error("the server is no Grafana; give the address of Grafana's start page")
+            raise self._error("the server is not Grafana; give the address of Grafana's start page")
         return self._clean(str(found.get("version") or ""))
 
     async def folder(self, uid: str) -> Folder | None:
@@ -226,7 +226,7 @@ class Grafana:
             async with asyncio.timeout(seconds):
                 found = await self._exchange(method, path, body)
         except TimeoutError as error:
-            raise self._error(f"no whole answer within {seconds:g} s") from error
+            raise self._error(f"no complete response within {seconds:g} s") from error
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
             raise self._error(_describe(error)) from error
         if not isinstance(found, kind):
@@ -250,7 +250,7 @@ class Grafana:
             async for chunk in response.content.iter_chunked(64 * 1024):
                 content += chunk
                 if len(content) > _MAX_BODY:
-                    raise self._error("the answer is too large")
+                    raise self._error("the response is too large")
             try:
                 document = json.loads(content)
             except (ValueError, RecursionError):
@@ -260,8 +260,8 @@ class Grafana:
                     raise self._error(f"HTTP {status} {reason}", status)
                 kind = response.content_type or "nothing"
                 raise self._error(
-                    f"HTTP {status} {reason} with {kind} instead of JSON: a login page or what is no "
-                    f"Grafana answers {path}, or the address lacks a sub-path"
+                    f"HTTP {status} {reason} with {kind} instead of JSON for {path}: a login page, another "
+                    "server than Grafana, or an address that lacks a sub-path"
                 )
             if status != 200:
                 words = str(document.get("message") or "") if isinstance(document, dict) else ""
@@ -272,10 +272,7 @@ class Grafana:
         if status == 401 and not self._connection.token:
             return " (give a service account's token with --grafana.token-file)"
         if status == 401:
-            return (
-                " (--grafana.token-file: a token that is not known here, has expired, or is of another "
-                "organization)"
-            )
+            return " (--grafana.token-file: the token is unknown, expired, or of another organization)"
         return ""
 
     def _error(self, message: str, status: int = 0) -> GrafanaError:
@@ -301,5 +298,5 @@ def _describe(error: BaseException) -> str:
             return "nothing listens at the address"
         return f"the address cannot be reached: {error}"
     if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | OSError):
-        return "the connection was closed before the whole answer came"
-    return f"not an HTTP answer: {error}"
+        return "the connection was closed before the response was complete"
+    return f"not an HTTP response: {error}"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _PROGRAM = "vllm-specdec-exporter dashboards"
 
 # Exit codes.
-FINE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 4
+SUCCESS, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 4
 
 #: A Kubernetes namespace: an RFC 1123 label.
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -72,21 +72,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `dashboards` to `parser`."""
     parser.epilog = (
         "Without --out and --push, the dashboards are listed. Exit codes: "
-        f"{FINE} fine; {REFUSED} Grafana refused something, which is named; {USAGE} bad usage, or a file "
-        f"cannot be written; {UNREACHABLE} Grafana cannot be reached, or does not know the token."
+        f"{SUCCESS} success; {REFUSED} Grafana refused a dashboard or folder; {USAGE} bad usage, or a file "
+        f"cannot be written; {UNREACHABLE} Grafana cannot be reached, or the token is invalid."
     )
     group = parser.add_argument_group("which dashboards")
     group.add_argument(
-        "--select", action="append", default=[], metavar="NAMES", help="Only these, such as payoff,cost."
+        "--select", action="append", default=[], metavar="NAMES", help="Names, such as payoff,cost."
     )
+    group.add_argument("--datasource", metavar="UID", help="Initial data source. Default: Grafana's default.")
+    group.add_argument("--runbooks", metavar="URL", help="Address of your runbooks, for the links in alerts.")
     group.add_argument(
-        "--datasource", metavar="UID", help="Data source to show at first. Default: that of Grafana."
-    )
-    group.add_argument(
-        "--runbooks", metavar="URL", help="Where your runbooks are served, for the links of alerts."
-    )
-    group.add_argument(
-        "--from", dest="source", type=Path, metavar="DIR", help="Take them from a folder of your own."
+        "--from", dest="source", type=Path, metavar="DIR", help="Folder with your own dashboards."
     )
     group.add_argument(
         "--folder", default=FOLDER, metavar="NAME", help=f"Folder in Grafana. Default: {FOLDER}."
@@ -94,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--home",
         action="store_true",
-        help=f"Make {HOME} the home of the organization; with --out, say how.",
+        help=f"Make {HOME} the home of the organization; with --out, print how to do that.",
     )
     group = parser.add_argument_group("as files")
     group.add_argument("--out", type=Path, metavar="DIR", help="Write JSON files to a folder.")
@@ -102,17 +98,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--provisioning",
         type=Path,
         metavar="FILE",
-        help="Write a dashboard provider as well, for Grafana's folder provisioning/dashboards.",
+        help="Also write a dashboard provider, for Grafana's folder provisioning/dashboards.",
     )
     group.add_argument(
-        "--path", metavar="PATH", help="The folder of --out as Grafana sees it, for --provisioning."
+        "--path", metavar="PATH", help="Path of the --out folder for Grafana, for --provisioning."
     )
     group.add_argument(
         "--configmaps",
         metavar="NAMESPACE",
         help="Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm chart.",
     )
-    group.add_argument("--force", action="store_true", help="Overwrite files that are not ours.")
+    group.add_argument("--force", action="store_true", help="Overwrite other files.")
     group = parser.add_argument_group("into a Grafana")
     group.add_argument("--push", metavar="URL", help="Save them in the Grafana at this address.")
     group.add_argument("--dry-run", action="store_true", help="Only print what --push would do.")
@@ -135,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     if args.push is not None:
         return _push(dashboards, args)
     _list(dashboards)
-    return FINE
+    return SUCCESS
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -160,7 +156,7 @@ def _check(args: argparse.Namespace) -> None:
         ("--configmaps", "--provisioning", args.configmaps is not None and args.provisioning is not None),
     ):
         if both:
-            raise ConfigError(f"{one} and {other}: give one of them")
+            raise ConfigError(f"{one} and {other} exclude each other")
     for flag, text, form, allowed in (
         ("--configmaps", args.configmaps, _NAMESPACE, "a namespace of Kubernetes: a-z, 0-9 and -"),
         ("--datasource", args.datasource, _DATASOURCE, "the uid of a data source, which is in its address"),
@@ -170,7 +166,7 @@ def _check(args: argparse.Namespace) -> None:
             raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}")
     if not args.folder.strip() or not args.folder.isprintable() or "/" in args.folder:
         raise ConfigError(
-            f"--folder {json.dumps(args.folder)}: allowed: the title of a folder at the top, without a slash"
+            f"--folder {json.dumps(args.folder)}: allowed: the title of a top-level folder, without a slash"
         )
 
 
@@ -201,13 +197,13 @@ def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
         print(f"{result:<9}  {written.path}")
     _hint_runbooks(dashboards)
     if args.configmaps is not None:
-        _hint(f"next: kubectl apply --server-side -f {out} (only ConfigMaps may be in there)")
+        _hint(f"next: kubectl apply --server-side -f {out} (the folder must contain only ConfigMaps)")
     elif args.provisioning is not None:
-        _hint("next: restart Grafana, which reads a new provider only then")
+        _hint("next: restart Grafana, which reads providers only at its start")
     if args.home:
         variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
         print(f"for the home, start Grafana with {variable}={Path(seen_at) / HOME}.json")
-    return FINE
+    return SUCCESS
 
 
 def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
@@ -216,7 +212,7 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     progress = PushProgress([dashboard.uid for dashboard in dashboards])
     _hint_runbooks(dashboards)
     if connection.token and connection.url.startswith("http:") and not _is_local(connection.url):
-        _hint(f"{_PROGRAM}: warning: the token goes over http, unencrypted")
+        _hint(f"{_PROGRAM}: warning: the token is sent unencrypted, over http")
     try:
         grafana = Grafana(connection)
     except ValueError as error:
@@ -228,16 +224,16 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
 
     dry = "dry run, nothing was saved: " if options.dry_run else ""
     try:
-        fine = asyncio.run(work())
+        accepted = asyncio.run(work())
     except (GrafanaError, FolderError) as error:
         print(f"{_PROGRAM}: error: {connection.url}: {printable(str(error))}", file=sys.stderr)
-        print(f"{_PROGRAM}: {dry}{progress.words}", file=sys.stderr)
+        print(f"{_PROGRAM}: {dry}{progress.summary}", file=sys.stderr)
         return UNREACHABLE if isinstance(error, GrafanaError) else REFUSED
     except (KeyboardInterrupt, BrokenPipeError):
-        print(f"{_PROGRAM}: interrupted\n{_PROGRAM}: {dry}{progress.words}", file=sys.stderr)
+        print(f"{_PROGRAM}: interrupted\n{_PROGRAM}: {dry}{progress.summary}", file=sys.stderr)
         raise
-    print(f"{dry}{progress.words}", file=sys.stdout if fine else sys.stderr)
-    return FINE if fine else REFUSED
+    print(f"{dry}{progress.summary}", file=sys.stdout if accepted else sys.stderr)
+    return SUCCESS if accepted else REFUSED
 
 
 def _hint(text: str) -> None:
@@ -248,7 +244,7 @@ def _hint(text: str) -> None:
 def _hint_runbooks(dashboards: tuple[Dashboard, ...]) -> None:
     """Print a hint if the runbook links are still the default."""
     if any(RUNBOOKS.encode() in dashboard.body for dashboard in dashboards):
-        _hint(f"alerts link to {RUNBOOKS}; --runbooks URL makes that yours")
+        _hint(f"alerts link to {RUNBOOKS}; change that with --runbooks URL")
 
 
 def _is_local(url: str) -> bool:

@@ -1,4 +1,4 @@
-"""The dashboards, and the files that they are written to: JSON, a Grafana provider, ConfigMaps."""
+"""The dashboards, and files for them: JSON, a Grafana provider, ConfigMaps."""
 
 from __future__ import annotations
 
@@ -35,14 +35,9 @@ _UID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One dashboard.
+    """One dashboard: Grafana's model, and the content of its file.
 
-    Attributes:
-        uid: its identifier in every Grafana.
-        title: its title in the list of dashboards.
-        question: the first sentence of its description.
-        document: Grafana's dashboard model.
-        body: the content of its file.
+    `question` is the first sentence of the description.
     """
 
     uid: str
@@ -63,10 +58,10 @@ class Dashboard:
 
 
 def load(folder: Path | None = None) -> tuple[Dashboard, ...]:
-    """Return the dashboards in a folder, or without one those of this package; the main one first.
+    """Return the dashboards in a folder, by default those of this package; the main one first.
 
     Raises:
-        ConfigError: there are none, or a file is not a dashboard.
+        ConfigError: the folder contains none, or a file is not a dashboard.
     """
     found = folder or next((candidate for candidate in _FOLDERS if candidate.is_dir()), _FOLDERS[0])
     dashboards = [_read(path) for path in sorted(found.glob("*.json"))]
@@ -86,9 +81,7 @@ def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashb
     for name in names:
         if not any(name in (dashboard.name, dashboard.uid) for dashboard in dashboards):
             known = ", ".join(dashboard.name for dashboard in dashboards)
-            raise ConfigError(
-                f"no dashboard is called {json.dumps(name, ensure_ascii=False)}; known: {known}"
-            )
+            raise ConfigError(f"unknown dashboard {json.dumps(name, ensure_ascii=False)}; known: {known}")
     return tuple(d for d in dashboards if not names or d.name in names or d.uid in names)
 
 
@@ -105,7 +98,7 @@ def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
         if variable.get("type") == "datasource" and variable.get("name") == "datasource"
     ]
     if not variables:
-        raise ConfigError(f"{dashboard.uid} has no variable datasource, so none can be picked")
+        raise ConfigError(f"{dashboard.uid} has no variable datasource")
     variables[0]["current"] = {"text": uid, "value": uid}
     body = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     return replace(dashboard, document=document, body=body.encode())
@@ -128,7 +121,7 @@ def _read(path: Path) -> Dashboard:
     uid, title = (document.get(key) if isinstance(document, dict) else None for key in ("uid", "title"))
     if not (isinstance(uid, str) and _UID.fullmatch(uid) and isinstance(title, str) and title):
         raise ConfigError(
-            f"{path} is no dashboard: it needs a title, and a uid of at most 40 letters, digits, - and _"
+            f"{path} is not a dashboard: it needs a title, and a uid of at most 40 letters, digits, - and _"
         )
     return Dashboard(uid, title, _first_sentence(str(document.get("description") or "")), document, body)
 
@@ -201,7 +194,7 @@ def config_maps(
     found = []
     for dashboard in dashboards:
         if len(dashboard.body) > _LARGEST - _MARGIN:
-            raise ConfigError(f"{dashboard.uid}: {len(dashboard.body):,} bytes are too many for a ConfigMap")
+            raise ConfigError(f"{dashboard.uid}: too large for a ConfigMap ({len(dashboard.body):,} bytes)")
         name = dashboard.uid.lower().replace("_", "-").strip("-")
         document = {
             "apiVersion": "v1",
@@ -242,15 +235,15 @@ def write(wanted: list[OutputFile], *, force: bool) -> list[tuple[OutputFile, st
 
 def _verdict(file: OutputFile, *, force: bool) -> str:
     try:
-        there = file.path.read_bytes()
+        existing = file.path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return "written"
     except OSError as error:
-        raise ConfigError(f"{file.path} is in the way: {error.strerror}") from error
-    if there == file.body:
+        raise ConfigError(f"{file.path} cannot be read: {error.strerror}") from error
+    if existing == file.body:
         return "unchanged"
-    if not force and _mark(there, yaml_like=file.path.suffix != ".json") != file.mark:
-        raise ConfigError(f"{file.path} is there already and is not ours; move it, or give --force")
+    if not force and _mark(existing, yaml_like=file.path.suffix != ".json") != file.mark:
+        raise ConfigError(f"{file.path} exists and is another file; move it, or give --force")
     return "replaced"
 
 

@@ -20,7 +20,7 @@ _EDITOR = " (the service account needs the role Editor, or Edit on the folder)"
 
 
 #: The results of a dashboard.
-WORDS = NEW, CHANGED, UNCHANGED, REFUSED = "new", "changed", "unchanged", "refused"
+RESULTS = NEW, CHANGED, UNCHANGED, REFUSED = "new", "changed", "unchanged", "refused"
 
 
 class FolderError(Exception):
@@ -29,14 +29,7 @@ class FolderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """The options of a push.
-
-    Attributes:
-        url: Grafana's address, for messages.
-        folder: title of the folder.
-        home: whether to make the main dashboard the organization's home.
-        dry_run: whether nothing is changed.
-    """
+    """The options of a push; `home` makes the main dashboard the organization's home."""
 
     url: str
     folder: str = FOLDER
@@ -49,21 +42,21 @@ class PushProgress:
     """The progress of a push.
 
     Attributes:
-        waiting: uids without a result yet.
-        underway: the one that is being saved; after an interruption its result is unknown.
-        done: the other uids by result.
+        waiting: uids without a result.
+        underway: the uid that is being saved; after an interruption its result is unknown.
+        done: uids by result.
     """
 
     waiting: list[str]
     underway: str = ""
-    done: dict[str, list[str]] = field(default_factory=lambda: {word: [] for word in WORDS})
+    done: dict[str, list[str]] = field(default_factory=lambda: {result: [] for result in RESULTS})
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """The progress in one line."""
-        found = [f"{len(uids)} {word}" for word, uids in self.done.items() if uids]
+        found = [f"{len(uids)} {result}" for result, uids in self.done.items() if uids]
         if self.underway:
-            found.append(f"not known whether saved: {self.underway}")
+            found.append(f"possibly saved: {self.underway}")
         left = [uid for uid in self.waiting if uid != self.underway]
         if left:
             found.append(f"not pushed: {', '.join(left)}")
@@ -95,15 +88,15 @@ async def push(
     folder = await _folder(grafana, options, log)
     for dashboard in dashboards:
         try:
-            word, detail = await _push_one(grafana, dashboard, folder, options, progress)
+            result, detail = await _push_one(grafana, dashboard, folder, options, progress)
         except GrafanaError as error:
             if error.fatal:
                 raise
-            word, detail = REFUSED, _why(error)
+            result, detail = REFUSED, _reason(error)
         progress.underway = ""
         progress.waiting.remove(dashboard.uid)
-        progress.done[word].append(dashboard.uid)
-        log(f"  {word:<9}  {dashboard.uid}{detail and f': {detail}'}")
+        progress.done[result].append(dashboard.uid)
+        log(f"  {result:<9}  {dashboard.uid}{detail and f': {detail}'}")
     home_set = not options.home or await _set_home(grafana, options, progress, log)
     return home_set and not progress.done[REFUSED]
 
@@ -128,16 +121,16 @@ async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], N
             if len(named) > 1:
                 uids = ", ".join(folder.uid for folder in named)
                 raise FolderError(
-                    f"several folders are called {quoted} ({uids}); rename one, or give --folder"
+                    f"several folders have the title {quoted} ({uids}); rename one, or give --folder"
                 )
             found = named[0] if named else None
         if found is not None:
             log(f"folder {quoted} ({found.uid})")
             if not found.writable:
-                raise FolderError(f"the token may not save in the folder {quoted}{_EDITOR}")
+                raise FolderError(f"no permission to save in the folder {quoted}{_EDITOR}")
             return found
         if options.dry_run:
-            log(f"folder {quoted} would be made")
+            log(f"folder {quoted} would be created")
             return None
         made = await grafana.create_folder(options.folder, FOLDER_UID if usual else "")
     except GrafanaError as error:
@@ -145,9 +138,9 @@ async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], N
             raise
         hint = _EDITOR if error.status == 403 else ""
         if error.status in (409, 412):
-            hint = " (a folder that the token may not see? it needs Edit on it)"
+            hint = " (possibly an existing folder that the token cannot see: it needs Edit on that)"
         raise FolderError(f"the folder {quoted} cannot be used: {error}{hint}") from error
-    log(f"folder {quoted} ({made.uid}), made")
+    log(f"folder {quoted} ({made.uid}), created")
     return made
 
 
@@ -160,7 +153,7 @@ async def _push_one(
 ) -> tuple[str, str]:
     """Push one dashboard; return its result and details."""
     folder_uid = folder.uid if folder else ""
-    word = CHANGED
+    result = CHANGED
     try:
         stored = await grafana.dashboard(dashboard.uid)
     except GrafanaError as error:
@@ -170,39 +163,37 @@ async def _push_one(
             raise
     else:
         if stored is None:
-            word = NEW
+            result = NEW
         elif stored.provisioned and differs(stored, dashboard, stored.folder_uid):
             return REFUSED, _FROM_FILE
         elif stored.provisioned or not differs(stored, dashboard, folder_uid):
             return UNCHANGED, ""
     if options.dry_run:
-        return word, ""
+        return result, ""
     progress.underway = dashboard.uid
     # Before 11.2, overwrite=True for a new dashboard would overwrite another one with its title.
     uid = await grafana.save(
-        dashboard.document, folder_uid, f"vllm-specdec-exporter {__version__}", overwrite=word != NEW
+        dashboard.document, folder_uid, f"vllm-specdec-exporter {__version__}", overwrite=result != NEW
     )
     if uid != dashboard.uid:
         return REFUSED, (
-            f"Grafana saved it over another dashboard of this title, whose uid {uid!r} it keeps; restore "
-            "that one's last version, rename it, and push again"
+            f"Grafana overwrote another dashboard with this title and kept its uid {uid!r}; restore the last "
+            "version of that dashboard, rename it, and push again"
         )
-    return word, f"{options.url}/d/{dashboard.uid}"
+    return result, f"{options.url}/d/{dashboard.uid}"
 
 
-_FROM_FILE = (
-    "Grafana has it from a file (provisioning) and does not save it: change the file, or take it out of there"
-)
+_FROM_FILE = "Grafana loads it from a file (provisioning) and cannot save it: change or remove the file"
 
 
-def _why(error: GrafanaError) -> str:
-    words = str(error).lower()
-    if "provisioned" in words:
+def _reason(error: GrafanaError) -> str:
+    text = str(error).lower()
+    if "provisioned" in text:
         return f"{error}; {_FROM_FILE}"
     if error.status == 403:
         return f"{error}{_EDITOR}"
-    if error.status == 412 and "same name" in words:
-        return f"{error}; rename or delete the other dashboard of this title in the folder, and push again"
+    if error.status == 412 and "same name" in text:
+        return f"{error}; rename or delete the other dashboard with this title in the folder, and push again"
     return str(error)
 
 

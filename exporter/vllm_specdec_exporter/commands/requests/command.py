@@ -15,7 +15,7 @@ from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
 from ...economics.profiles import deployed
 from ...judgement.findings import Finding, Severity
-from ...measures.window import Window
+from ...measures.history import Window
 from ...observe.result import ExporterResult
 from ...publish import snapshot
 from ...publish import terminal_report as report

@@ -1,9 +1,9 @@
-"""One simulated engine: steps of a batch, and the measurements that vLLM takes of them."""
+"""One simulated engine: the steps of its batch, and the values that servers publish about them."""
 
 import math
 from random import Random
 
-from .measurements import Measurements, V0Sampler, show_llamacpp, show_lmdeploy
+from .families import Measurements
 from .scheduler import Scheduler, SimulatedRequest
 from .speculation import Conditions, EngineConfig, Totals, sample_drafts
 
@@ -16,7 +16,6 @@ class Engine:
     """The state of one engine since its server started.
 
     Attributes:
-        config: Its fixed properties.
         num_speculative_tokens: K, or None without speculation.
         measurements: The published values.
         totals: The exact totals.
@@ -35,30 +34,30 @@ class Engine:
         self._scheduler = Scheduler(config, rng)
         self._until = 0.0
         self._thinking_since = 0.0
-        self._v0 = V0Sampler(num_speculative_tokens or 0)
+        self._v0 = _V0Sampler(num_speculative_tokens or 0)
         self.measurements.set("engine_sleep_state", 1, "awake")
 
     def advance(self, seconds: float, conditions: Conditions) -> None:
-        """Simulate seconds. Only whole steps are carried out; the rest counts for the next call."""
+        """Simulate seconds. Only whole steps are executed; the rest counts for the next call."""
         self._until += seconds
         while self._until - self.now > _RESOLUTION:
             if not self._advance_once(conditions):
                 break
             self._v0.observe(self.now, self.totals, self.measurements)
-        self._show_load()
-        show_lmdeploy(self.measurements, self.totals)
+        self._set_load_gauges()
+        _set_lmdeploy_values(self.measurements, self.totals)
 
     def _advance_once(self, conditions: Conditions) -> bool:
-        """Carry out one group of steps, or skip idle time; return False if the time is too short."""
+        """Execute one group of steps, or skip idle time; return False if the time is too short."""
         step = self._step_seconds(conditions)
         scheduler = self._scheduler
         if not scheduler.running and not scheduler.waiting:
             available = self._until - self.now
-            moment = available if conditions.traffic.clients <= 0 else min(available, step)
-            self.now += moment
+            skipped = available if conditions.traffic.clients <= 0 else min(available, step)
+            self.now += skipped
         elif step > self._until - self.now + _RESOLUTION:
             return False
-        self._receive(conditions, step)
+        self._add_arrivals(conditions, step)
         admitted = scheduler.admit()
         if admitted:
             self._prefill(admitted, conditions)
@@ -71,7 +70,7 @@ class Engine:
             self._decode(steps, conditions)
         return True
 
-    def _receive(self, conditions: Conditions, step: float) -> None:
+    def _add_arrivals(self, conditions: Conditions, step: float) -> None:
         """Add the requests that arrived since the last group of steps."""
         elapsed = self.now - self._thinking_since
         self._thinking_since = self.now
@@ -87,19 +86,19 @@ class Engine:
         )
 
     def _prefill(self, admitted: list[SimulatedRequest], conditions: Conditions) -> None:
-        """Carry out one step that prefills admitted requests and decodes the others."""
+        """Execute one step that prefills admitted requests and decodes the others."""
         computed = sum(request.prefill_tokens for request in admitted)
         seconds = self._step_seconds(conditions, computed)
         decoding = len(self._scheduler.running) - len(admitted)
         started_at = self.now
-        self._pass(seconds)
+        self._advance_clock(seconds)
         tokens = self._generate(decoding, 1, seconds, conditions)
         for request in admitted:
-            self._begin(request, started_at)
+            self._finish_prefill(request, started_at)
         self._iteration(computed + tokens + len(admitted), 1)
-        self._settle()
+        self._finish_requests()
 
-    def _begin(self, request: SimulatedRequest, started_at: float) -> None:
+    def _finish_prefill(self, request: SimulatedRequest, started_at: float) -> None:
         """Count the prefill of a request and its first token."""
         counts = self.measurements
         request.generated += 1
@@ -123,18 +122,18 @@ class Engine:
         counts.observe("time_to_first_token_seconds", self.now - request.arrived_at)
 
     def _decode(self, steps: int, conditions: Conditions) -> None:
-        """Carry out steps without prefill."""
+        """Execute steps without prefill."""
         step = self._step_seconds(conditions)
         running = len(self._scheduler.running)
-        self._pass(steps * step)
+        self._advance_clock(steps * step)
         tokens = self._generate(running, steps, step, conditions)
         # The tokens of a group are spread over its steps, and the remainder over the last ones.
         each, extra = divmod(tokens, steps)
         self._iteration(each, steps - extra)
         self._iteration(each + 1, extra)
-        self._settle()
+        self._finish_requests()
 
-    def _pass(self, seconds: float) -> None:
+    def _advance_clock(self, seconds: float) -> None:
         self.now += seconds
         self.busy_seconds += seconds
 
@@ -178,13 +177,13 @@ class Engine:
     def _iteration(self, tokens: int, steps: int) -> None:
         self.measurements.observe("iteration_tokens_total", tokens, steps)
 
-    def _settle(self) -> None:
+    def _finish_requests(self) -> None:
         """Finish complete answers and free KV cache."""
         finished = self._scheduler.take_finished()
         for request in finished:
             self._finish(request)
         if finished:
-            show_llamacpp(self.measurements, self.totals)
+            _set_llamacpp_values(self.measurements, self.totals)
         self.measurements.add("num_preemptions", self._scheduler.preempt(self.now))
 
     def _finish(self, request: SimulatedRequest) -> None:
@@ -216,10 +215,10 @@ class Engine:
             counts.observe(name, value)
         counts.set("longest", max(counts.get("longest"), request.kv_tokens))
         counts.add("http_requests", 1)
-        # A request body holds some 4 characters per prompt token, and its parameters.
+        # A request body has about 4 characters per prompt token, and its parameters.
         counts.add("http_request_size_bytes", 200 + 4 * request.prompt_tokens)
 
-    def _show_load(self) -> None:
+    def _set_load_gauges(self) -> None:
         """Set the gauges of load."""
         counts = self.measurements
         waiting = len(self._scheduler.waiting)
@@ -227,3 +226,75 @@ class Engine:
         counts.set("num_requests_waiting", waiting)
         counts.set("num_requests_waiting_by_reason", waiting, "capacity")
         counts.set("kv_cache_usage_perc", self._scheduler.kv_usage)
+
+
+_V0_INTERVAL_SECONDS = 5.0
+
+
+class _V0Sampler:
+    """Samples the totals every 5 s, as vLLM's V0 engine did.
+
+    Each sample added the totals since the start to the counters, so their rate is meaningless; the two gauges
+    are means since the start.
+    """
+
+    def __init__(self, num_speculative_tokens: int) -> None:
+        self._num_speculative_tokens = num_speculative_tokens
+        self._samples = 0
+
+    def observe(self, now: float, totals: Totals, measurements: Measurements) -> None:
+        """Take the samples that are due by now."""
+        due = math.floor(now / _V0_INTERVAL_SECONDS)
+        times, self._samples = due - self._samples, due
+        if times <= 0 or totals.draft_tokens == 0:
+            return
+        emitted = totals.accepted_tokens + totals.drafts
+        possible = totals.drafts * (self._num_speculative_tokens + 1)
+        measurements.set("v0_draft_acceptance_rate", totals.accepted_anywhere / totals.draft_tokens)
+        measurements.set("v0_efficiency", emitted / possible)
+        measurements.add("v0_num_accepted_tokens", totals.accepted_anywhere * times)
+        measurements.add("v0_num_draft_tokens", totals.draft_tokens * times)
+        measurements.add("v0_num_emitted_tokens", emitted * times)
+        measurements.add("v0_samples", times)
+
+
+def _set_lmdeploy_values(counts: Measurements, totals: Totals) -> None:
+    """Set LMDeploy's own values: means and totals since the start."""
+    if totals.draft_tokens:
+        counts.set("spec_decode_mean_accept_rate", totals.accepted_tokens / totals.draft_tokens)
+        counts.set("spec_decode_mean_accept_length", 1 + totals.accepted_tokens / totals.drafts)
+    if totals.drafts:
+        for position, accepted in enumerate(totals.accepted_per_position):
+            counts.set("spec_decode_per_position_accept_rate", accepted / totals.drafts, str(position))
+    queries = counts.get("prefix_cache_queries")
+    if queries:
+        counts.set("prefix_cache_hit_rate", counts.get("prefix_cache_hits") / queries)
+    counts.set("lmdeploy_request_success", counts.get("http_requests"), "ResponseType.FINISH")
+
+
+def _set_llamacpp_values(counts: Measurements, totals: Totals) -> None:
+    """Set llama.cpp's values, which change only when a request is complete."""
+
+    def put(name: str, value: float, variant: str = "") -> None:
+        counts.set(f"llamacpp_{name}", value, variant)
+
+    computed = counts.get("prompt_tokens_by_source", "local_compute")
+    generated = counts.get("generation_tokens")
+    prefill, decode = counts.get("prefill_seconds"), counts.get("decode_seconds")
+    steps = counts.histograms["iteration_tokens_total"].count
+    put("prompt_tokens", computed)
+    put("prompt_tokens_cached", counts.get("prompt_tokens_cached"))
+    put("prompt_seconds", prefill)
+    put("tokens_predicted", generated)
+    put("tokens_predicted_seconds", decode)
+    put("n_decode", steps)
+    put("n_tokens_max", counts.get("longest"))
+    put("prompt_tokens_seconds", computed / prefill if prefill else 0.0)
+    put("predicted_tokens_seconds", generated / decode if decode else 0.0)
+    put("n_busy_slots_per_decode", counts.get("busy_slots") / steps if steps else 0.0)
+    put("spec_decode_num_drafts", totals.drafts)
+    put("spec_decode_num_draft_tokens", totals.draft_tokens)
+    put("spec_decode_num_accepted_tokens", totals.accepted_tokens)
+    if totals.drafts:
+        for position, accepted in enumerate(totals.accepted_per_position):
+            put("spec_decode_num_accepted_tokens_per_pos", accepted, str(position))

@@ -1,21 +1,23 @@
-"""The metric families that a server publishes, from the package's data files, and the dialects.
+"""The metric families and dialects of servers, and the values that one simulated engine publishes.
 
-A data file contains names, HELP and TYPE, labels and bucket bounds. The key of a sample's value in the
-simulation is the family's `source`.
+A data file of the package contains names, HELP and TYPE, labels and bucket bounds of the families. The key of
+a sample's value in the simulation is the family's `source`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 #: The data files.
 SERVERS = ("vllm", "vllm-rust", "vllm-v0", "lmdeploy", "llamacpp")
@@ -39,7 +41,6 @@ class FamilySpec(msgspec.Struct, frozen=True):
     Attributes:
         name: Family name; for a counter without `_total`.
         type: counter, gauge, histogram or summary.
-        help: The HELP text.
         scope: `engine` (a sample per engine), `model` (one per model) or `server` (one).
         source: Key of the values in the simulation; empty for the name without its prefix.
         variant: Label of several samples with the same owner, if any.
@@ -116,6 +117,94 @@ def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
             if family.type == "histogram":
                 bounds.setdefault(family.key, set()).update(family.bounds(max_model_len))
     return {source: tuple(sorted(limits)) for source, limits in bounds.items()}
+
+
+class HistogramCounts:
+    """A histogram.
+
+    Args:
+        bounds: The finite upper bounds, inclusive and ascending; the last bucket is +Inf.
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.count = 0
+        self.sum = 0.0
+        self._counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Add a number of observations of a value."""
+        if times <= 0:
+            return
+        self._counts[bisect_left(self.bounds, value)] += times
+        self.count += times
+        self.sum += value * times
+
+    def cumulative(self, bounds: Sequence[float]) -> list[int]:
+        """Return the number of observations up to each bound, which must be a bound of the histogram."""
+        totals = dict(zip(self.bounds, accumulate(self._counts), strict=False))
+        return [totals[bound] for bound in bounds]
+
+    def merge(self, other: HistogramCounts) -> None:
+        """Add the observations of a histogram with the same bounds."""
+        self._counts = [a + b for a, b in zip(self._counts, other._counts, strict=True)]
+        self.count += other.count
+        self.sum += other.sum
+
+
+class Measurements:
+    """Counters, gauges and histograms of one engine.
+
+    The key of a value is the family's name in vLLM 0.32 without its prefix, such as `generation_tokens`, and
+    a variant such as a finish reason, empty if the family has none.
+    """
+
+    def __init__(self, max_model_len: int) -> None:
+        self._values: dict[tuple[str, str], float] = {}
+        self.histograms = {
+            source: HistogramCounts(bounds) for source, bounds in histogram_bounds(max_model_len).items()
+        }
+
+    def add(self, name: str, amount: float, variant: str = "") -> None:
+        """Raise a counter."""
+        key = (name, variant)
+        self._values[key] = self._values.get(key, 0) + amount
+
+    def set(self, name: str, value: float, variant: str = "") -> None:
+        """Set a gauge."""
+        self._values[(name, variant)] = value
+
+    def get(self, name: str, variant: str = "") -> float:
+        """Return a counter or gauge; 0 if it was never set."""
+        return self._values.get((name, variant), 0)
+
+    def has(self, name: str, variant: str = "") -> bool:
+        """Whether a counter or gauge was ever set."""
+        return (name, variant) in self._values
+
+    def observe(self, name: str, value: float, times: int = 1) -> None:
+        """Add a number of observations of a value to a histogram."""
+        self.histograms[name].observe(value, times)
+
+
+def combined(parts: Sequence[Measurements], name: str, variant: str, how: str) -> float:
+    """Return the sum, the mean or the maximum of a value over several engines."""
+    values = [part.get(name, variant) for part in parts]
+    if not values:
+        return 0.0
+    if how == "max":
+        return max(values)
+    return sum(values) / len(values) if how == "mean" else sum(values)
+
+
+def combined_histogram(parts: Sequence[Measurements], name: str) -> HistogramCounts:
+    """Return the sum of a histogram over several engines."""
+    if len(parts) == 1:
+        return parts[0].histograms[name]
+    result = HistogramCounts(parts[0].histograms[name].bounds)
+    for part in parts:
+        result.merge(part.histograms[name])
+    return result
 
 
 _CLASSIC = "text/plain; version=1.0.0; charset=utf-8"

@@ -110,7 +110,7 @@ _COMMON: Mapping[str, Parameter] = MappingProxyType(
         ),
         "clients": Parameter("count", _TRAFFIC.clients, "clients per engine", maximum=10_000),
         "think_seconds": Parameter(
-            "seconds", _TRAFFIC.think_seconds, "mean time from an answer to the next request"
+            "seconds", _TRAFFIC.think_seconds, "mean time between an answer and the next request"
         ),
         "prompt_tokens": Parameter(
             "tokens", _TRAFFIC.prompt_tokens, "mean prompt length in tokens", minimum=1
@@ -122,23 +122,23 @@ _COMMON: Mapping[str, Parameter] = MappingProxyType(
             "probability", _TRAFFIC.prefix_hit_ratio, "mean share of a prompt in the prefix cache"
         ),
         "repetition_ratio": Parameter(
-            "probability", 0.0, "share of the answers that end because they repeat themselves"
+            "probability", 0.0, "share of the answers that end by repetition detection"
         ),
     }
 )
 
 _RESTART: Mapping[str, Parameter] = MappingProxyType(
     {
-        "downtime_seconds": Parameter("seconds", 8.0, "how long the server does not answer"),
+        "downtime_seconds": Parameter("seconds", 8.0, "how long the server is down"),
         "unavailable": Parameter(
             "choice",
             "refused",
-            "how it does not answer: the port refuses connections, or HTTP status 503",
+            "response while it is down: connection refused, or HTTP status 503",
             choices=("refused", "503"),
         ),
     }
 )
-_K = Parameter("count", 2, "K from now on; 0: the K the server had at the very start", maximum=64)
+_K = Parameter("count", 2, "new K; 0: the initial K", maximum=64)
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ class PhaseKind:
     """A kind of phase.
 
     Attributes:
-        name: Name in scenarios and in the HTTP interface.
-        help: What happens in it.
-        parameters: Its parameters by name.
-        restarts: Whether the server restarts when the phase begins.
+        name: Name in scenarios and in the HTTP API.
+        help: Description.
+        parameters: Parameters by name.
+        restarts: Whether the server restarts at the start of the phase.
         speculates: Whether the server speculates.
         ramps: Whether acceptance changes from `acceptance` to `end_acceptance` over the phase.
     """
@@ -181,13 +181,7 @@ class PhaseKind:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a scenario.
-
-    Attributes:
-        kind: What happens.
-        parameters: The values of its parameters.
-        seconds: Its length in simulated time; None without end.
-    """
+    """One phase of a scenario, of a length in simulated seconds; None without end."""
 
     kind: PhaseKind
     parameters: Mapping[str, Any]
@@ -269,16 +263,16 @@ _KINDS = (
     PhaseKind("healthy", "normal traffic, good acceptance", _parameters()),
     PhaseKind(
         "slow_decay",
-        "acceptance falls steadily over the phase",
+        "acceptance falls linearly over the phase",
         _parameters(
             {
                 "end_acceptance": Parameter(
-                    "probabilities", 0.35, "acceptance at the end, written like acceptance"
+                    "probabilities", 0.35, "acceptance at the end, in the form of acceptance"
                 ),
                 "over_seconds": Parameter(
                     "seconds",
                     None,
-                    "how long the fall takes; default: the whole phase, 120 s if it has no end",
+                    "duration of the fall; default: the whole phase, or 120 s if it has no end",
                 ),
             }
         ),
@@ -286,14 +280,14 @@ _KINDS = (
     ),
     PhaseKind(
         "collapse",
-        "almost nothing is accepted, all of a sudden",
+        "acceptance falls at once to almost nothing",
         _parameters(acceptance=0.08, position_decay=0.5),
     ),
     PhaseKind("idle", "no new requests", _parameters(clients=0)),
     PhaseKind("bypass", "tokens without drafts", _parameters(draft_probability=0.0)),
     PhaseKind(
         "restart",
-        "the server restarts: all counters begin anew",
+        "the server restarts: all counters are reset",
         _parameters(_RESTART),
         restarts=True,
     ),
@@ -305,17 +299,17 @@ _KINDS = (
     ),
     PhaseKind(
         "saturation",
-        "more requests than the engine can hold: they wait, and some are preempted",
+        "more requests than fit into the engine: they wait, and some are preempted",
         _parameters(clients=200, think_seconds=0.1, output_tokens=400.0),
     ),
     PhaseKind(
         "variable_drafts",
-        "drafts of different lengths, and some steps without any, as with n-gram lookup",
+        "drafts of different lengths, and steps without drafts, as with n-gram lookup",
         _parameters(acceptance=0.88, draft_probability=0.7, draft_length_weights=(0.2, 0.2, 0.25, 0.35)),
     ),
     PhaseKind(
         "repetition",
-        "answers that repeat themselves: acceptance is abnormally high",
+        "repetitive answers: acceptance is abnormally high",
         _parameters(acceptance=0.995, position_decay=1.0, repetition_ratio=0.6, output_tokens=400.0),
     ),
     PhaseKind(

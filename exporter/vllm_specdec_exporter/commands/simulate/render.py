@@ -5,8 +5,16 @@ from dataclasses import dataclass
 from itertools import chain
 
 from .engine import Engine
-from .families import DIALECTS, FamilySpec, SimulatedDialect, format_python
-from .measurements import HistogramCounts, Measurements, combined, combined_histogram
+from .families import (
+    DIALECTS,
+    FamilySpec,
+    HistogramCounts,
+    Measurements,
+    SimulatedDialect,
+    combined,
+    combined_histogram,
+    format_python,
+)
 
 # The process starts this long before its counters: it loads the model first.
 _PROCESS_LEAD_SECONDS = 2.0

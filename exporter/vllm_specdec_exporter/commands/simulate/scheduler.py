@@ -17,20 +17,16 @@ _MAX_TOKENS_CHOICES = (128, 256, 512, 1024)
 
 @dataclass(slots=True)
 class SimulatedRequest:
-    """One request in an engine. Times are seconds of simulated time.
+    """One request in an engine. Times are simulated seconds.
 
     Attributes:
-        arrived_at: When the request arrived.
-        prompt_tokens: Length of the prompt.
         cached_tokens: Tokens of the prompt in the prefix cache.
         target_tokens: Length at which the answer ends.
-        max_tokens: The limit that the client set.
+        max_tokens: The client's limit.
         repeats: Whether the answer ends by repetition detection.
-        scheduled_at: When it first ran.
-        first_token_at: When its first token was generated.
+        scheduled_at: Start of its first step.
         generated: Tokens of the answer so far.
-        preemptions: How often it was preempted.
-        preempted_at: When it was last preempted.
+        preempted_at: Time of the last preemption.
     """
 
     arrived_at: float

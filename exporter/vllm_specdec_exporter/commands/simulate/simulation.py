@@ -1,4 +1,4 @@
-"""A simulated server: its engines, its scenario and its restarts. No clock, no I/O."""
+"""Scenarios, and the simulated server that plays one: its engines and its restarts. No clock."""
 
 from __future__ import annotations
 
@@ -6,16 +6,148 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
 from random import Random
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from ...config.files import YAMLFileError, read_yaml
 from .engine import Engine
-from .phases import Phase, make_phase
+from .phases import Phase, ScenarioError, make_phase
 from .render import render
-from .scenario import SCENARIOS, Scenario
 from .speculation import EngineConfig, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_SCENARIO_KEYS = ("name", "loop", "phases")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A script of at least one phase. It starts again with `loop`; otherwise the last phase continues."""
+
+    name: str
+    phases: tuple[Phase, ...]
+    loop: bool = True
+
+
+def parse_scenario(document: object, default_name: str) -> Scenario:
+    """Return the scenario of a YAML document.
+
+    Raises:
+        ScenarioError: The document is not a valid scenario.
+    """
+    if not isinstance(document, dict):
+        raise ScenarioError(f"a scenario is a mapping with {', '.join(_SCENARIO_KEYS)}")
+    for key in document:
+        if key not in _SCENARIO_KEYS:
+            raise ScenarioError(f"unknown key {key!r}; a scenario has {', '.join(_SCENARIO_KEYS)}")
+    name = document.get("name", default_name)
+    if not isinstance(name, str):
+        raise ScenarioError(f"name must be a text, not {name!r}")
+    loop = document.get("loop", True)
+    if not isinstance(loop, bool):
+        raise ScenarioError(f"loop must be true or false, not {loop!r}")
+    entries = document.get("phases")
+    if not isinstance(entries, list) or not entries:
+        raise ScenarioError("phases must be a list of at least one phase")
+    phases = tuple(_parse_phase(number, entry) for number, entry in enumerate(entries, 1))
+    return Scenario(name, phases, loop)
+
+
+def _parse_phase(number: int, entry: object) -> Phase:
+    if not isinstance(entry, dict) or "phase" not in entry:
+        raise ScenarioError(
+            f"phase {number} must be a mapping with phase, seconds and parameters, not {entry!r}"
+        )
+    given: dict[str, Any] = {str(key): value for key, value in entry.items()}
+    name = given.pop("phase")
+    if "seconds" not in given:
+        raise ScenarioError(f"phase {number} ({name}) lacks seconds")
+    seconds = given.pop("seconds")
+    try:
+        if seconds is None:
+            raise ScenarioError("seconds must be a number above 0, not None")
+        return make_phase(name, given, seconds)
+    except ScenarioError as error:
+        raise ScenarioError(f"phase {number}: {error}") from None
+
+
+def find_scenario(name: str) -> Scenario:
+    """Return a built-in scenario; raises ScenarioError."""
+    if name not in SCENARIOS:
+        raise ScenarioError(f"unknown scenario {name!r}; the scenarios are {', '.join(SCENARIOS)}")
+    return SCENARIOS[name]
+
+
+_MAX_FILE_BYTES = 1_000_000
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario from a YAML file.
+
+    Raises:
+        ScenarioError: The file cannot be read, or is not a valid scenario.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_FILE_BYTES + 1)
+        if len(text) > _MAX_FILE_BYTES:
+            raise ScenarioError(f"larger than {_MAX_FILE_BYTES} bytes")
+        return parse_scenario(read_yaml(text), path.stem)
+    except OSError as error:
+        reason = error.strerror
+    except YAMLFileError as error:
+        reason = f"not valid YAML: {error}"
+    except ScenarioError as error:
+        reason = str(error)
+    raise ScenarioError(f"{path}: {reason}")
+
+
+def _built_in(name: str, *phases: tuple[str, float, dict[str, object]]) -> Scenario:
+    return Scenario(name, tuple(make_phase(kind, given, s) for kind, s, given in phases))
+
+
+#: The built-in scenarios by name.
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
+    {
+        scenario.name: scenario
+        for scenario in (
+            _built_in(
+                "tour",
+                ("healthy", 120, {}),
+                ("slow_decay", 180, {}),
+                ("collapse", 90, {}),
+                ("healthy", 60, {}),
+                ("idle", 60, {}),
+                ("bypass", 60, {}),
+                ("variable_drafts", 90, {}),
+                ("saturation", 120, {}),
+                ("repetition", 60, {}),
+                ("restart", 60, {}),
+                ("k_change", 90, {"num_speculative_tokens": 8}),
+                ("off", 60, {}),
+                ("k_change", 30, {"num_speculative_tokens": 0}),
+            ),
+            _built_in("healthy", ("healthy", 3600, {})),
+            _built_in("slow_decay", ("healthy", 60, {}), ("slow_decay", 300, {})),
+            _built_in("collapse", ("healthy", 120, {}), ("collapse", 180, {})),
+            _built_in("idle", ("healthy", 60, {}), ("idle", 120, {})),
+            _built_in("bypass", ("healthy", 60, {}), ("bypass", 120, {})),
+            _built_in("restart", ("healthy", 60, {}), ("restart", 60, {})),
+            _built_in(
+                "k_change",
+                ("k_change", 90, {"num_speculative_tokens": 2}),
+                ("k_change", 90, {"num_speculative_tokens": 8}),
+            ),
+            _built_in("saturation", ("healthy", 60, {}), ("saturation", 180, {})),
+            _built_in("variable_drafts", ("variable_drafts", 3600, {})),
+            _built_in("repetition", ("healthy", 60, {}), ("repetition", 120, {})),
+            _built_in("off", ("off", 3600, {"downtime_seconds": 0})),
+        )
+    }
+)
+
 
 # How often acceptance is updated in a phase in which it changes.
 _RAMP_SECONDS = 0.5
@@ -48,18 +180,17 @@ class SimulationConfig:
 
 
 class ServerDownError(RuntimeError):
-    """The simulated server does not answer."""
+    """The simulated server is down."""
 
 
 class Simulation:
     """A simulated server. Its time passes only in `advance`.
 
     Attributes:
-        config: What is simulated.
         elapsed: Simulated seconds.
         restarts: Number of restarts.
         num_speculative_tokens: K of the running server, or None without speculation.
-        unavailable: How a server that is down responds: `refused` or `503`.
+        unavailable: The response while the server is down: `refused` or `503`.
     """
 
     def __init__(self, config: SimulationConfig | None = None, seed: int | None = None) -> None:
@@ -96,7 +227,7 @@ class Simulation:
 
     @property
     def serving(self) -> bool:
-        """Whether the server answers."""
+        """Whether the server is up."""
         return self.elapsed >= self._down_until - _RESOLUTION
 
     @property
@@ -127,32 +258,25 @@ class Simulation:
             if remaining is not None and remaining - step <= _RESOLUTION:
                 self._next_phase()
 
-    def set_phase(
-        self,
-        name: str,
-        seconds: float | None = None,
-        parameters: Mapping[str, object] | None = None,
-        **more: object,
-    ) -> None:
+    def set_phase(self, name: str, /, *, seconds: float | None = None, **parameters: object) -> None:
         """Begin a phase in place of that of the scenario.
 
         Args:
             name: A name from `PHASES`.
-            seconds: Length; then the interrupted phase begins again. None without end.
+            seconds: Length, after which the interrupted phase begins again; None without end.
             parameters: Parameters of the phase.
-            more: Further parameters of the phase.
 
         Raises:
             ScenarioError: The phase or a parameter is not allowed.
         """
-        self._manual = make_phase(name, {**(parameters or {}), **more}, seconds)
+        self._manual = make_phase(name, parameters, seconds)
         self._begin_phase()
 
     def render(self, dialect: str = "vllm") -> bytes:
         """Return the response to GET /metrics in a dialect, a name from `DIALECTS`.
 
         Raises:
-            ServerDownError: The server does not answer.
+            ServerDownError: The server is down.
         """
         if not self.serving:
             raise ServerDownError("the simulated server is restarting")
@@ -160,15 +284,12 @@ class Simulation:
 
     def _phase_remaining(self) -> float | None:
         """Return the seconds to the end of the phase; None if it has no end."""
-        if self.phase.seconds is None or (self._manual is None and self._at_last_end()):
-            return None
-        return max(0.0, self.phase.seconds - self.phase_elapsed)
-
-    def _at_last_end(self) -> bool:
-        """Whether the present phase is the last one of the scenario and has no end."""
         scenario = self.config.scenario
         loop = scenario.loop if self.config.loop is None else self.config.loop
-        return not loop and self._index == len(scenario.phases) - 1
+        last = not loop and self._manual is None and self._index == len(scenario.phases) - 1
+        if self.phase.seconds is None or last:
+            return None
+        return max(0.0, self.phase.seconds - self.phase_elapsed)
 
     def _next_phase(self) -> None:
         if self._manual is None:

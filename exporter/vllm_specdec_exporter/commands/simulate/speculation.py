@@ -17,13 +17,10 @@ _COUNTING_LIMIT = 10.0
 def binomial(rng: Random, trials: int, probability: float) -> int:
     """Draw the number of successes among independent trials.
 
-    The result follows the binomial distribution exactly for every `trials`; no normal
-    approximation is used. The cost does not grow with `trials`.
+    The distribution is exact, without a normal approximation, at a cost that does not grow with `trials`.
 
-    Args:
-        rng: Source of randomness.
-        trials: Number of trials, at least 0.
-        probability: Chance of success of each trial, from 0 to 1.
+    Raises:
+        ValueError: `trials` is negative, or `probability` is not from 0 to 1.
     """
     if trials < 0 or not 0.0 <= probability <= 1.0:
         raise ValueError(f"no binomial distribution has {trials} trials at {probability}")
@@ -79,13 +76,7 @@ def _transformed_rejection(rng: Random, trials: int, probability: float) -> int:
 
 
 def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]:
-    """Split trials at random over categories in proportion to their weights.
-
-    Args:
-        rng: Source of randomness.
-        trials: Number of trials to split.
-        weights: One weight of at least 0 per category, not all of them 0.
-    """
+    """Split trials at random over categories with these weights, which must not be negative or all 0."""
     remaining_weight = math.fsum(weights)
     if remaining_weight <= 0.0:
         raise ValueError("a multinomial distribution needs a positive weight")
@@ -201,7 +192,7 @@ def sample_drafts(rng: Random, request_steps: int, model: DraftModel, num_specul
         rng: Source of randomness.
         request_steps: Requests in the batch times steps.
         model: The distribution of drafts and acceptance.
-        num_speculative_tokens: K, the maximum length of a draft; 0 for none.
+        num_speculative_tokens: K; 0 without speculation.
     """
     totals = Totals.empty(num_speculative_tokens)
     if num_speculative_tokens <= 0:
@@ -234,11 +225,11 @@ def _sample_group(rng: Random, totals: Totals, model: DraftModel, length: int, d
 
 @dataclass(frozen=True)
 class StepCost:
-    """How long a step of the engine takes.
+    """The duration of a step of the engine.
 
-    A step reads all weights once for any batch; every computed token adds a little, also drafted ones; and
+    A step reads all weights once for any batch; every computed token takes time, draft tokens included; and
     the drafter proposes its tokens one after another. So the time per output token falls as more draft tokens
-    are accepted, and at large batches rejected ones cost more than speculation gains.
+    are accepted, and at large batches rejected tokens cost more than speculation gains.
 
     Attributes:
         base_seconds: Time for reading the weights.
@@ -255,14 +246,7 @@ class StepCost:
     def step_seconds(
         self, running: int, mean_draft_tokens: float, positions: float, prefill_tokens: int = 0
     ) -> float:
-        """Return the duration of one step.
-
-        Args:
-            running: Requests in the batch.
-            mean_draft_tokens: Mean number of draft tokens per request.
-            positions: Positions that the drafter proposes.
-            prefill_tokens: Prompt tokens computed in the same step.
-        """
+        """Return the duration of a step with `running` requests, for `positions` tokens per draft at most."""
         return (
             self.base_seconds
             + self.token_seconds * running * (1.0 + mean_draft_tokens)
@@ -276,12 +260,9 @@ class EngineConfig:
     """The fixed properties of an engine.
 
     Attributes:
-        max_num_seqs: Maximum number of running requests.
         max_num_batched_tokens: Prompt tokens after which a step admits no further prompt.
-        kv_cache_tokens: Capacity of the KV cache in tokens.
-        block_size: Tokens per block of the KV cache.
+        kv_cache_tokens: Capacity of the KV cache.
         max_model_len: Maximum sequence length in tokens; bucket bounds depend on it.
-        step_cost: How long a step takes.
     """
 
     max_num_seqs: int = 256

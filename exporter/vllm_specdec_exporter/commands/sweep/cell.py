@@ -15,7 +15,7 @@ from .statistics import acceptance_interval, distribution, draft_interval, poole
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...measures.window import Delta
+    from ...measures.history import Delta
     from .client import Client, Sampling
     from .counters import CounterSample
     from .grid import Cell, Prompt

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from ... import engines as dialects
 from ...engines.reading import sum_known
 from ...exposition.text import MalformedExposition
-from ...measures.history import Sample, started_anew
-from ...measures.window import Delta, delta
+from ...measures.history import Delta, Sample, counters_reset, delta
 from ...serve.upstream import PollError
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def restarted(first: CounterSample, last: CounterSample) -> bool:
     """Tell whether any engine began anew, or went away, between two observations."""
     before, after = first.samples(), last.samples()
     return any(
-        key not in after or started_anew(sample.counters, after[key].counters)
+        key not in after or counters_reset(sample.counters, after[key].counters)
         for key, sample in before.items()
     )
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from ...config.addresses import parse_target
 from ...config.options import ConfigError
+from ...config.values import parse_target
 from ...serve.settings import UpstreamConfig
 from .client import EndpointError, Sampling, ServedModel
 from .counters import CountersError
 from .record import ServerIdentity
 
 if TYPE_CHECKING:
-    from ...config.addresses import Target
+    from ...config.values import Target
     from ...serve.upstream import Upstream
     from .client import Client
     from .counters import CounterReader, CounterSample

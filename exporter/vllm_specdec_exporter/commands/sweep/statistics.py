@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...economics.choice import CLUSTERING
-from ...measures.window import Delta
+from ...measures.history import Delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from aiohappyeyeballs import start_connection
 
-from ...config.addresses import format_address
 from ...config.options import ConfigError
+from ...config.values import format_address
 from ...publish.events import Event
 from ...requests.grouping import Classification
 from ...requests.result import TapResult

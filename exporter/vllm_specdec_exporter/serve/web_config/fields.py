@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from ...config.files import WholeTexts, reason
+from ...config.files import StrictCharacters, reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
@@ -119,7 +119,7 @@ def quote(text: str) -> str:
 _NULLS = frozenset({"~", "null", "Null", "NULL"})
 
 
-class _Loader(WholeTexts, yaml.BaseLoader):
+class _Loader(StrictCharacters, yaml.BaseLoader):
     """Knows no types, and takes no key twice. A null is the same as nothing written, an empty text."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
