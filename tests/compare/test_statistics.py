@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.commands.compare.statistics import (
+from vllm_specdec_exporter.economics.statistics import (
+    CLUSTERING,
     MINIMUM_REQUESTS,
     Acceptance,
     Interval,
@@ -20,7 +21,6 @@ from vllm_specdec_exporter.commands.compare.statistics import (
     difference_of_ratios,
     ratio_of_means,
 )
-from vllm_specdec_exporter.economics.choice import CLUSTERING
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.measures.history import Latency, summarise

@@ -285,7 +285,7 @@ class TestOverTime:
     ) -> None:
         """Over days of traffic that never changes, advice changes at most once after the first.
 
-        Even where two K are equally good, and where drafts of one request are alike (`choice.CLUSTERING`).
+        Even where two K are equally good, and where drafts of one request are alike (`CLUSTERING`).
         """
         name, _, batch, conditional = BOUNDARIES[boundary]
         polls = int(days * 86_400 / WINDOW)

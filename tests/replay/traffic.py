@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.economics.choice import CLUSTERING
+from vllm_specdec_exporter.economics.statistics import CLUSTERING
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.commands.sweep import (
     CellResult,
-    Interval,
+    ClusterInterval,
     ServerIdentity,
     Setup,
     Status,
@@ -72,7 +72,9 @@ def result(
         tpot=TimeSummary(16, slow, slow, slow * 1.2, slow * 1.5),
         latency=TimeSummary(16, 1.2, 1.1, 2.0, 2.2),
         acceptance_ratio=ratio,
-        acceptance_interval=None if ratio is None else Interval(ratio - reach, ratio + reach, unit, 16),
+        acceptance_interval=None
+        if ratio is None
+        else ClusterInterval(ratio - reach, ratio + reach, unit, 16),
         mean_acceptance_length=None if ratio is None else 1 + 3 * ratio,
         counters=found,
         records=found if unit != "draft" else None,

@@ -9,18 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.commands.sweep.statistics import (
+from vllm_specdec_exporter.commands.sweep.cell import acceptance_interval, draft_interval, pooled
+from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer, StreamedDrafts
+from vllm_specdec_exporter.economics.statistics import (
+    CLUSTERING,
     TimeSummary,
-    acceptance_interval,
     cluster_interval,
     distribution,
-    draft_interval,
     percentile,
-    pooled,
     t_quantile,
 )
-from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer, StreamedDrafts
-from vllm_specdec_exporter.economics.choice import CLUSTERING
 from vllm_specdec_exporter.measures.history import Delta
 
 TIMES = st.lists(st.floats(0, 1e3), min_size=1, max_size=50)

@@ -4,7 +4,7 @@
 * `profiles`: named cost profiles, shipped as data with their provenance, or from the operator's file.
 * `speedup`: the published theory, the speedup of a measured acceptance under a cost profile, break-even, and
   the published return on speculation.
-* `choice`: the speedup of every K, with its confidence.
+* `choice`: the speedup of every K. `statistics`: its confidence, and the intervals of all commands.
 * `speculative_config`: vLLM's ``--speculative-config``, and the K schedule by batch size.
 * `baseline`, `baseline_match`: speed without speculation, and the comparison with it.
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .choice import Z
+from .statistics import Z
 
 if TYPE_CHECKING:
     from .baseline import Baseline, LoadBucket

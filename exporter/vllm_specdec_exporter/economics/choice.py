@@ -14,18 +14,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from .statistics import CLUSTERING, AcceptanceSample, Z
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-#: Standard deviations to either side that hold 95 % of a normal distribution.
-Z = 1.96
-
-#: Design effect: variance of a mean over drafts, relative to independent drafts. From the per-request records
-#: of a real server (`tests/data/captures`).
-CLUSTERING = 4.3
 
 #: Standard error of the decline, in standard errors of a conditional ratio: it is a ratio of two.
 _DECLINE = 1.5
@@ -113,47 +108,6 @@ class Choice:
             first.extrapolation_error / first.step_cost - second.extrapolation_error / second.step_cost,
         )
         return first.speedup - second.speedup > self.sureness * error
-
-
-class AcceptanceSample:
-    """The distribution of accepted tokens per draft, from the acceptance ratio of each position.
-
-    With A accepted tokens, a smaller K would have accepted min(A, K). Sums over positions give its moments:
-    E[min(A, K)] = S_1 + ... + S_K, and E[min(A, K)^2] = 1 S_1 + 3 S_2 + ... + (2K - 1) S_K.
-
-    Args:
-        survival: at index i, the share of drafts in which position i was accepted.
-        drafts: how many drafts, above 0.
-    """
-
-    __slots__ = ("_drafts", "_first", "_second", "survival")
-
-    def __init__(self, survival: Sequence[float], drafts: float) -> None:
-        self.survival = tuple(survival)
-        self._drafts = drafts
-        self._first = (0.0, *accumulate(self.survival))
-        self._second = (0.0, *accumulate((2 * i + 1) * ratio for i, ratio in enumerate(self.survival)))
-
-    def error_of_length(self, k: int) -> float:
-        """Return the standard error of the mean acceptance length at `k`."""
-        return self.error_of_difference((k, 1.0), (0, 1.0))
-
-    def error_of_difference(self, one: tuple[int, float], other: tuple[int, float]) -> float:
-        """Return the standard error of the difference of two speedups over the same drafts.
-
-        Each is given as a K, at most the present one, and the cost of its step.
-        """
-        (k, cost), (m, other_cost) = sorted((one, other), reverse=True)
-        most = len(self.survival)
-        k, m = min(k, most), min(m, most)
-        first, second = self._first, self._second
-        both = second[m] + m * (first[k] - first[m])
-        variance = (
-            (second[k] - first[k] ** 2) / cost**2
-            + (second[m] - first[m] ** 2) / other_cost**2
-            - 2 * (both - first[k] * first[m]) / (cost * other_cost)
-        )
-        return math.sqrt(CLUSTERING * max(0.0, variance) / self._drafts)
 
 
 def choose(

@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
-from ..economics.choice import CandidateK, Choice, Z
+from ..economics.choice import CandidateK, Choice
 from ..economics.speculative_config import ScheduleRow
 from ..economics.speedup import of_drafts
+from ..economics.statistics import Z
 from .activity import ActivityState
 from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
 from .payoff import Rule, apply_rules

@@ -16,11 +16,7 @@ by `watch`; `compare` puts any number of them beside the first::
 * `sources`: where sides come from: servers and files.
 """
 
-from .comparison import FORMAT, Comparison, LatencyComparison, Pair, compare
-from .report import render
-from .side import Side, SideError, side_of
-from .sources import ResultSource, parse_source, parse_sources, read, watch
-from .statistics import (
+from ...economics.statistics import (
     Acceptance,
     Interval,
     SampleMean,
@@ -29,6 +25,10 @@ from .statistics import (
     difference_of_ratios,
     ratio_of_means,
 )
+from .comparison import FORMAT, Comparison, LatencyComparison, Pair, compare
+from .report import render
+from .side import Side, SideError, side_of
+from .sources import ResultSource, parse_source, parse_sources, read, watch
 from .verdict import (
     Claim,
     ClaimOutcome,

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from .statistics import (
+from ...economics.statistics import (
     Interval,
     difference_of_lengths,
     difference_of_means,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...economics.statistics import Interval
 from ...publish import plots
 from ...publish.markup import Section, bullets, data_table, figure, note, page, side_by_side
 from ...publish.wording import wrap
 from .rows import LATENCIES, describe, legend, tables, time
 from .side import PER_TOKEN
-from .statistics import Interval
 from .verdict import SpeedComparison
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from .verdict import times
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ...economics.statistics import Interval
     from .comparison import Comparison, LatencyComparison, Pair
     from .side import Side
-    from .statistics import Interval
 
 #: Latencies in the order of the table, and what they are called.
 LATENCIES = {

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ...config.options import ConfigError
 from ...config.thresholds import Thresholds
+from ...economics.statistics import Acceptance, Interval, SampleMean
 from ...engines.reading import sum_known
 from ...judgement.activity import ActivityState
 from ...measures.measures import LIFETIME, Measures
 from .pooling import pool
-from .statistics import Acceptance, Interval, SampleMean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ...economics.speedup import of_all
+from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
 from .side import PER_TOKEN
-from .statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
 
 if TYPE_CHECKING:
     from .side import Side

@@ -12,6 +12,7 @@ server's side, `cell` one measurement, `runner` all of them, `record` the file, 
 what follows, `report` and `page` what people see.
 """
 
+from ...economics.statistics import ClusterInterval, TimeSummary
 from .endpoint import Endpoint, Unreachable, endpoint
 from .grid import Cell, Message, Prompt, PromptSet, SweepPlan, Zone, Zones
 from .grid import load as load_prompts
@@ -20,13 +21,12 @@ from .record import CellResult, ServerIdentity, Setup, Status, SweepRecord
 from .record import load as load_record
 from .report import conclusions
 from .runner import OtherTraffic, SweepOutcome, run_sweep
-from .statistics import Interval, TimeSummary
 
 __all__ = [
     "Cell",
     "CellResult",
+    "ClusterInterval",
     "Endpoint",
-    "Interval",
     "Message",
     "OtherTraffic",
     "Prompt",

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ...economics.statistics import (
+    CLUSTERING,
+    Z_EXACT,
+    ClusterInterval,
+    cluster_interval,
+    distribution,
+    wilson,
+)
+from ...measures.history import Delta
 from ...measures.measures import derive
 from .counters import between
 from .record import CellAcceptance, CellResult, Status
-from .statistics import acceptance_interval, distribution, draft_interval, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...measures.history import Delta
     from .client import Client, Sampling
     from .counters import CounterSample
     from .grid import Cell, Prompt
-    from .stream import StreamedAnswer
+    from .stream import StreamedAnswer, StreamedDrafts
 
 #: By how much the counters may differ from the answers, as a share, before the cell counts as disturbed.
 TOLERANCE = 0.02
@@ -182,3 +191,63 @@ def failed(
         answers=tuple(answers),
         attempts=attempts,
     )
+
+
+def pooled(records: Sequence[StreamedDrafts], generation_tokens: float, span: float) -> Delta:
+    """Return the requests' own records added up, in the form of a window's increase."""
+    depth = max((len(record.histogram) for record in records), default=0)
+    histogram = [sum(r.histogram[j] for r in records if j < len(r.histogram)) for j in range(depth)]
+    return Delta(
+        span=span,
+        drafts=sum(record.drafts for record in records),
+        draft_tokens=sum(record.draft_tokens for record in records),
+        accepted_tokens=sum(record.accepted_tokens for record in records),
+        accepted_tokens_per_position=tuple(float(sum(histogram[j:])) for j in range(1, depth)),
+        generation_tokens=generation_tokens,
+    )
+
+
+def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | None:
+    """Return the interval of the acceptance ratio from the requests' own records.
+
+    ``None`` where there are fewer than two units, or no drafts. Where nothing or everything was accepted, the
+    clusters do not vary, which is no certainty: then it is Wilson's interval by drafts.
+    """
+    prompts = {answer.prompt for answer in answers}
+    recur = 1 < len(prompts) < len(answers)
+    clusters: dict[int, list[int]] = {}
+    for answer in answers:
+        if answer.drafts is not None and answer.drafts.draft_tokens:
+            cluster = clusters.setdefault(answer.prompt if recur else answer.request, [0, 0])
+            cluster[0] += answer.drafts.accepted_tokens
+            cluster[1] += answer.drafts.draft_tokens
+    found = cluster_interval([(a, d) for a, d in clusters.values()], "prompt" if recur else "request")
+    drafts = sum(answer.drafts.drafts for answer in answers if answer.drafts is not None)
+    accepted, drafted = (
+        (sum(column) for column in zip(*clusters.values(), strict=True)) if clusters else (0, 0)
+    )
+    if found is not None and accepted in (0, drafted):
+        low, high = wilson(accepted / drafted, drafts)
+        return ClusterInterval(low, high, found.unit, found.units)
+    return found
+
+
+def draft_interval(delta: Delta) -> ClusterInterval | None:
+    """Return the interval of the acceptance ratio from the counters alone.
+
+    The position counters are the distribution of accepted tokens per draft, which gives their variance.
+    Drafts of one request resemble each other, so it is widened by `CLUSTERING`.
+    """
+    drafts, drafted = delta.drafts or 0.0, delta.draft_tokens or 0.0
+    positions = delta.accepted_tokens_per_position
+    if drafts < 2 or drafted <= 0 or not positions:
+        return None
+    exactly = [max(0.0, here - deeper) for here, deeper in pairwise((drafts, *positions, 0.0))]
+    mean = math.fsum(j * n for j, n in enumerate(exactly)) / drafts
+    variance = math.fsum(n * (j - mean) ** 2 for j, n in enumerate(exactly)) / (drafts - 1)
+    length = drafted / drafts
+    ratio = min(1.0, mean / length)
+    if ratio in (0.0, 1.0):
+        return ClusterInterval(*wilson(ratio, drafts / CLUSTERING), "draft", round(drafts))
+    reach = Z_EXACT * math.sqrt(CLUSTERING * variance / drafts) / length
+    return ClusterInterval(max(0.0, ratio - reach), min(1.0, ratio + reach), "draft", round(drafts))

@@ -15,8 +15,8 @@ import msgspec
 from ... import __version__
 from ...config import files
 from ...config.options import ConfigError
+from ...economics.statistics import ClusterInterval, TimeSummary
 from .grid import Cell, SweepPlan
-from .statistics import Interval, TimeSummary
 from .stream import StreamedAnswer  # noqa: TC001 - read at run time, to decode
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class CellResult:
     tpot: TimeSummary = TimeSummary()
     latency: TimeSummary = TimeSummary()
     acceptance_ratio: float | None = None
-    acceptance_interval: Interval | None = None
+    acceptance_interval: ClusterInterval | None = None
     mean_acceptance_length: float | None = None
     counters: CellAcceptance | None = None
     records: CellAcceptance | None = None

@@ -18,9 +18,9 @@ from .record import Status
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ...economics.statistics import TimeSummary
     from .grid import Zones
     from .record import CellResult, SweepRecord
-    from .statistics import TimeSummary
 
 
 @dataclass(frozen=True, slots=True)
