@@ -15,14 +15,14 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..requests.exchange import UsageEventFilter
 from ..requests.openai_api import with_include_usage
 from .watch import RequestWatcher, harmless
 
 if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
+    from types import ModuleType
     from typing import Self, TypeVar, Unpack
 
     from .reporter import Reporter
@@ -81,15 +81,8 @@ def observe(
     return http_client
 
 
-class ObservingTransport(Transport):  # type: ignore[misc]
-    """A transport that observes the requests of another one.
-
-    Args:
-        reporter: receives the observations.
-        transport: the other one; by default a plain `HTTPTransport`.
-        ask_for_usage: as in `observe`.
-        labels: how requests are classified, see `Labels`.
-    """
+class _ObservingTransport(Transport):  # type: ignore[misc]
+    _is_async: ClassVar[bool]
 
     def __init__(
         self,
@@ -99,9 +92,22 @@ class ObservingTransport(Transport):  # type: ignore[misc]
         ask_for_usage: bool = False,
         **labels: Unpack[Labels],
     ) -> None:
-        self._observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage, is_async=False)
+        self._observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage, is_async=self._is_async)
         self._transport = transport
         self._lock = threading.Lock()
+
+
+class ObservingTransport(_ObservingTransport):
+    """A transport that observes the requests of another one.
+
+    Args:
+        reporter: receives the observations.
+        transport: the other one; by default a plain `HTTPTransport`.
+        ask_for_usage: as in `observe`.
+        labels: how requests are classified, see `Labels`.
+    """
+
+    _is_async = False
 
     def handle_request(self, request: Any) -> Any:
         """Send a request, and return the response."""
@@ -123,29 +129,15 @@ class ObservingTransport(Transport):  # type: ignore[misc]
             self._transport.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._transport is not None:
-            self._transport.__exit__(kind, error, trace)
+            self._transport.__exit__(*error)
 
 
-class AsyncObservingTransport(Transport):  # type: ignore[misc]
+class AsyncObservingTransport(_ObservingTransport):
     """The same for an `AsyncClient`; by default it wraps a plain `AsyncHTTPTransport`."""
 
-    def __init__(
-        self,
-        reporter: Reporter,
-        transport: Any = None,
-        *,
-        ask_for_usage: bool = False,
-        **labels: Unpack[Labels],
-    ) -> None:
-        self._observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage, is_async=True)
-        self._transport = transport
+    _is_async = True
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request, and return the response."""
@@ -166,14 +158,9 @@ class AsyncObservingTransport(Transport):  # type: ignore[misc]
             await self._transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         if self._transport is not None:
-            await self._transport.__aexit__(kind, error, trace)
+            await self._transport.__aexit__(*error)
 
 
 class _Observer:

@@ -16,7 +16,6 @@ from .delivery import Address, DeliveryOutcome
 
 if TYPE_CHECKING:
     import ssl
-    from types import TracebackType
     from typing import Self
 
     from ..requests.observation import Observation
@@ -148,9 +147,7 @@ class Reporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _start(self) -> None:

@@ -66,12 +66,8 @@ def parse_record(document: object) -> DraftRecord:
     drafts = _count(document, "num_spec_steps")
     draft_tokens = _count(document, "num_draft_tokens")
     accepted = _count(document, "num_accepted_draft_tokens")
-    if accepted > draft_tokens:
-        msg = "the record has more tokens accepted than drafted"
-        raise RecordError(msg)
-    if draft_tokens and not drafts:
-        msg = "the record has drafted tokens, but no step that drafted them"
-        raise RecordError(msg)
+    _check(accepted <= draft_tokens, "the record has more tokens accepted than drafted")
+    _check(drafts or not draft_tokens, "the record has drafted tokens, but no step that drafted them")
     return DraftRecord(
         drafts,
         draft_tokens,
@@ -81,14 +77,17 @@ def parse_record(document: object) -> DraftRecord:
     )
 
 
+def _check(holds: object, message: str) -> None:
+    if not holds:
+        raise RecordError(message)
+
+
 def _histogram(document: dict[str, Any], drafts: int, accepted: int) -> tuple[int, ...]:
     histogram = _counts(document, "acceptance_histogram")
-    if histogram and sum(histogram) != drafts:
-        msg = "the record's acceptance_histogram does not add up to num_spec_steps"
-        raise RecordError(msg)
-    if histogram and sum(map(mul, count(), histogram)) != accepted:
-        msg = "the record's acceptance_histogram does not add up to num_accepted_draft_tokens"
-        raise RecordError(msg)
+    if histogram:
+        sums = "the record's acceptance_histogram does not add up to"
+        _check(sum(histogram) == drafts, f"{sums} num_spec_steps")
+        _check(sum(map(mul, count(), histogram)) == accepted, f"{sums} num_accepted_draft_tokens")
     return histogram
 
 
@@ -100,18 +99,14 @@ def _steps(
     of_drafted, of_accepted = _counts(document, "per_step_drafted"), _counts(document, "per_step_accepted")
     if not of_drafted and not of_accepted:
         return {}
-    if len(of_drafted) != len(of_accepted):
-        msg = "the record's per_step_drafted and per_step_accepted differ in length"
-        raise RecordError(msg)
-    if len(of_drafted) != drafts or sum(of_drafted) != draft_tokens or sum(of_accepted) != accepted:
-        msg = "the record's steps do not add up to its totals"
-        raise RecordError(msg)
-    if any(map(gt, of_accepted, of_drafted)):
-        msg = "a step of the record has more tokens accepted than drafted"
-        raise RecordError(msg)
-    if max(of_drafted) > _MOST_DRAFTED:
-        msg = f"a step of the record has more than {_MOST_DRAFTED} drafted tokens"
-        raise RecordError(msg)
+    same_length = len(of_drafted) == len(of_accepted)
+    _check(same_length, "the record's per_step_drafted and per_step_accepted differ in length")
+    totals = (len(of_drafted), sum(of_drafted), sum(of_accepted))
+    _check(totals == (drafts, draft_tokens, accepted), "the record's steps do not add up to its totals")
+    too_many = any(map(gt, of_accepted, of_drafted))
+    _check(not too_many, "a step of the record has more tokens accepted than drafted")
+    limit = f"a step of the record has more than {_MOST_DRAFTED} drafted tokens"
+    _check(max(of_drafted) <= _MOST_DRAFTED, limit)
     return dict(Counter(zip(of_drafted, of_accepted, strict=True)))
 
 
