@@ -22,8 +22,7 @@ from client.collector import arrived
 from support.fake_vllm import MODEL, RECORD, events, whole
 from support.programs import eventually
 from vllm_specdec_exporter.client import Reporter
-from vllm_specdec_exporter.client.asgi import RequestObservation, VLLMRequestObservation
-from vllm_specdec_exporter.client.watch import VARIABLES
+from vllm_specdec_exporter.client.asgi import VARIABLES, RequestObservation, VLLMRequestObservation
 from vllm_specdec_exporter.requests.observation import parse_record
 
 if TYPE_CHECKING:
@@ -241,7 +240,14 @@ class TestMessages:
         def broken(*_: object) -> None:
             raise RuntimeError
 
-        for name in ("begin", "request_data", "request_end", "answer_head", "answer_data", "answer_end"):
+        for name in (
+            "begin",
+            "request_data",
+            "request_end",
+            "response_head",
+            "response_data",
+            "response_end",
+        ):
             where = "RequestWatcher" if name == "begin" else "RequestWatch"
             with monkeypatch.context() as patch, Kept() as reporter:
                 patch.setattr(f"vllm_specdec_exporter.client.watch.{where}.{name}", broken)
@@ -301,7 +307,7 @@ class TestVLLM:
             ("SPECDEC_PUSH_URL", "", "SPECDEC_PUSH_URL is needed"),
             ("SPECDEC_PUSH_TOKEN_FILE", "", "SPECDEC_PUSH_TOKEN_FILE is needed"),
             ("SPECDEC_PUSH_URL", "localhost:9850", "SPECDEC_PUSH_URL: url: allowed"),
-            ("SPECDEC_PUSH_CA_FILE", "/nowhere.pem", "SPECDEC_PUSH_CA_FILE: /nowhere.pem cannot be used"),
+            ("SPECDEC_PUSH_CA_FILE", "/nowhere.pem", "SPECDEC_PUSH_CA_FILE: /nowhere.pem cannot be loaded"),
             ("SPECDEC_PUSH_TYPES", "nonsense", "allowed: NAME=WHERE:PATTERN"),
         ],
     )

@@ -22,7 +22,8 @@ from support.exporter import running_exporter
 from support.fake_vllm import CANARIES, MODEL, RECORD, whole
 from support.programs import clean_environment
 from vllm_specdec_exporter.client import asgi
-from vllm_specdec_exporter.client.watch import VARIABLES, Labels
+from vllm_specdec_exporter.client.asgi import VARIABLES
+from vllm_specdec_exporter.client.watch import Labels
 from vllm_specdec_exporter.requests.observation import parse_record
 from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS
 

@@ -390,7 +390,7 @@ class TestOwnHooksAndTransports:
         def broken(*_: object) -> None:
             raise RuntimeError
 
-        for name in ("request_end", "answer_head", "answer_data", "finish", "concerns"):
+        for name in ("request_end", "response_head", "response_data", "finish", "is_observable"):
             with monkeypatch.context() as patch, httpx2.Client() as client:
                 patch.setattr(f"vllm_specdec_exporter.requests.exchange.Exchange.{name}", broken)
                 observe(client, reporter)

@@ -187,7 +187,7 @@ class TestHttpClients:
         own = make()
         own.headers["X-Own"] = "1"
         with openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="x", http_client=own) as plain:
-            with pytest.raises(ValueError, match="has an http_client of its own: pass it as http_client"):
+            with pytest.raises(ValueError, match="was created with an http_client: pass it as http_client"):
                 observed(plain, reporter)
             observed(plain, reporter, http_client=own).chat.completions.create(**ASKED)
         assert vllm.asked[0].headers["x-own"] == "1"
@@ -195,7 +195,7 @@ class TestHttpClients:
 
     def test_observed_twice(self, client: openai.OpenAI, reporter: Reporter) -> None:
         """A client that is observed already is not observed once more."""
-        with pytest.raises(ValueError, match="has an http_client of its own"):
+        with pytest.raises(ValueError, match="was created with an http_client"):
             observed(client, reporter)
 
     def test_observed_before(self, vllm: FakeVLLM, reporter: Reporter, collector: Collector) -> None:

@@ -19,7 +19,7 @@ from vllm_specdec_exporter.engines.reading import EngineReading, Load, Reading
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import observe
-from vllm_specdec_exporter.requests.tally import Positions
+from vllm_specdec_exporter.requests.recent_window import Positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.lint.known import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
-from vllm_specdec_exporter.client.watch import VARIABLES
+from vllm_specdec_exporter.client.asgi import VARIABLES
 from vllm_specdec_exporter.commands.act.command import BUILD, EVENTS
 from vllm_specdec_exporter.commands.dashboards.command import OPTIONS as GRAFANA_OPTIONS
 from vllm_specdec_exporter.publish.metrics import METRICS

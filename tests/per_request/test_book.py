@@ -22,11 +22,10 @@ from vllm_specdec_exporter.requests.grouping import (
     Temperatures,
     parse_rule,
 )
-from vllm_specdec_exporter.requests.judgement import BatchCost, RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost, Bounds, RequestSettings
 from vllm_specdec_exporter.requests.observation import DraftRecord, RecordState, Source
 from vllm_specdec_exporter.requests.openai_api import ROUTES
 from vllm_specdec_exporter.requests.result import ObservationCount, TapResult
-from vllm_specdec_exporter.requests.tally import Bounds
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.requests.observation import Observation

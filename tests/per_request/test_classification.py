@@ -17,7 +17,7 @@ from vllm_specdec_exporter.requests.grouping import (
     clean_type,
     parse_rule,
 )
-from vllm_specdec_exporter.requests.openai_api import ROUTES, Asked
+from vllm_specdec_exporter.requests.openai_api import ROUTES, RequestFields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +27,9 @@ NAME = set(string.ascii_letters + string.digits + "_.:/-")
 
 
 def fits(
-    rule: str, path: str = CHAT, headers: Mapping[str, str] | None = None, asked: Asked | None = None
+    rule: str, path: str = CHAT, headers: Mapping[str, str] | None = None, asked: RequestFields | None = None
 ) -> bool:
-    return parse_rule(rule).fits(path, headers or {}, asked or Asked())
+    return parse_rule(rule).matches(path, headers or {}, asked or RequestFields())
 
 
 class TestRules:
@@ -74,7 +74,7 @@ class TestRules:
             ("m?", "m", False),
             ("*", "", True),
         ):
-            assert fits(f"x=model:{pattern}", asked=Asked(model_name=model)) is fitting
+            assert fits(f"x=model:{pattern}", asked=RequestFields(model_name=model)) is fitting
 
     def test_by_path(self) -> None:
         """Without its query."""
@@ -89,7 +89,7 @@ class TestRules:
 
     def test_by_field(self) -> None:
         """A field that the request has, with something in it."""
-        asked = Asked(fields=frozenset({"tools", "messages"}))
+        asked = RequestFields(fields=frozenset({"tools", "messages"}))
 
         assert fits("x=field:tools", asked=asked)
         assert fits("x=field:t*", asked=asked)
@@ -102,16 +102,16 @@ class TestType:
     @pytest.mark.parametrize(
         ("headers", "asked", "expected"),
         [
-            ({"x-type": "rag"}, Asked("coder"), "rag"),
-            ({"x-type": " rag "}, Asked("coder"), "rag"),
-            ({"x-type": "  "}, Asked("coder"), "code"),
-            ({}, Asked("coder", fields=frozenset({"tools"})), "code"),
-            ({}, Asked("llama", fields=frozenset({"tools"})), "agent"),
-            ({}, Asked("llama"), "late"),
-            ({"x-type": "my name is Ada"}, Asked("coder"), OTHER),
+            ({"x-type": "rag"}, RequestFields("coder"), "rag"),
+            ({"x-type": " rag "}, RequestFields("coder"), "rag"),
+            ({"x-type": "  "}, RequestFields("coder"), "code"),
+            ({}, RequestFields("coder", fields=frozenset({"tools"})), "code"),
+            ({}, RequestFields("llama", fields=frozenset({"tools"})), "agent"),
+            ({}, RequestFields("llama"), "late"),
+            ({"x-type": "my name is Ada"}, RequestFields("coder"), OTHER),
         ],
     )
-    def test_who_says(self, headers: dict[str, str], asked: Asked, expected: str) -> None:
+    def test_who_says(self, headers: dict[str, str], asked: RequestFields, expected: str) -> None:
         """The header, else the first rule that fits; a header that holds no name is not made into one."""
         found = Classification(type_header="x-type", rules=self.RULES).type_of(CHAT, headers, asked)
 
@@ -120,7 +120,7 @@ class TestType:
     @pytest.mark.parametrize(("path", "kind"), [*ROUTES.items(), ("/v1/embeddings", OTHER)])
     def test_by_route(self, path: str, kind: str) -> None:
         """Where no rule fits, the route is the type."""
-        assert Classification().type_of(f"/prefix{path}?x=1", {"": "rag"}, Asked()) == kind
+        assert Classification().type_of(f"/prefix{path}?x=1", {"": "rag"}, RequestFields()) == kind
 
     @given(st.text(max_size=80))
     def test_a_type_from_outside(self, text: str) -> None:

@@ -126,10 +126,9 @@ class TestCrowded:
 
         assert finding.severity is Severity.HINT
         assert finding.text == (
-            "10 of 100 requests in the last 30m count as type other, for want of room for the name of their "
-            "type"
+            "10 of 100 requests in the last 30m count as type other, because the limit of types is reached"
         )
-        assert finding.action.startswith("There is room for 20 types that only clients name, in 100 groups.")
+        assert finding.action.startswith("The limit is 20 types that only clients name, in 100 groups.")
         assert found.result(WINDOW, {}).findings == ()
 
     def test_models(self) -> None:
@@ -141,8 +140,8 @@ class TestCrowded:
             )
         assert crowded == ("model", "type")
         assert [finding.text for finding in found.result(0.0, {}).findings] == [
-            f"1 of {MOST_MODELS + 1} requests in the last 30m count as {what} other, for want of room for "
-            f"the name of their {what}"
+            f"1 of {MOST_MODELS + 1} requests in the last 30m count as {what} other, because the limit of "
+            f"{what}s is reached"
             for what in ("type", "model")
         ]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.requests.grouping import OTHER, UNSET, Admission, Temperatures
+from vllm_specdec_exporter.requests.grouping import OTHER, UNSET, LabelLimiter, Temperatures
 
 #: Any bounds that the options let through, also such as differ only in their last digit.
 BOUNDS = st.lists(
@@ -76,17 +76,17 @@ class TestTemperatures:
             assert (places[0] != places[1]) is between
 
 
-class TestAdmission:
+class TestLabelLimiter:
     def test_who_has_a_name(self) -> None:
         """Those that came first keep their name for good, all later ones share one.
 
         That one takes no place; neither do those that the operator or the API gave, whom nobody keeps out.
         """
         for admission, names, shown in (
-            (Admission(2), "abcabd", ["a", "b", OTHER, "a", "b", OTHER]),
-            (Admission(1), (OTHER, "a", OTHER, "b"), [OTHER, "a", OTHER, OTHER]),
+            (LabelLimiter(2), "abcabd", ["a", "b", OTHER, "a", "b", OTHER]),
+            (LabelLimiter(1), (OTHER, "a", OTHER, "b"), [OTHER, "a", OTHER, OTHER]),
             (
-                Admission(1, frozenset({"chat", "rag"})),
+                LabelLimiter(1, frozenset({"chat", "rag"})),
                 ("chat", "a", "b", "rag", "a"),
                 ["chat", "a", OTHER, "rag", "a"],
             ),
@@ -95,17 +95,17 @@ class TestAdmission:
 
     def test_who_follows_another(self) -> None:
         """Names that were told apart before still are, and as many in all."""
-        before, after = Admission(2), Admission(2)
+        before, after = LabelLimiter(2), LabelLimiter(2)
         for name in "abc":
             before.admit(name)
-        after.follow(before)
+        after.adopt(before)
 
         assert [after.admit(name) for name in "cba"] == [OTHER, "b", "a"]
 
     @given(st.lists(st.text(max_size=3)), st.integers(0, 5))
     def test_never_more(self, names: list[str], most: int) -> None:
         """However many values come, there are at most so many and one; each stays what it first was."""
-        admission = Admission(most)
+        admission = LabelLimiter(most)
         first = {name: admission.admit(name) for name in names}
 
         assert len(set(first.values()) - {OTHER}) <= most

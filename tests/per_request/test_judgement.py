@@ -136,8 +136,8 @@ class TestEnough:
         assert some.findings == (
             Finding(
                 Severity.HINT,
-                "20 of 100 requests in the last 30m (20%) had no record of speculation: what is said is of "
-                "the others",
+                "20 of 100 requests in the last 30m (20%) had no record of speculation: the results cover "
+                "only the others",
                 action,
             ),
         )
@@ -180,9 +180,8 @@ def test_requests_without_a_type() -> None:
     A type that loses beside them is routed away, and so is a temperature at which they lose.
     """
     action = (
-        "Nothing tells them apart, so nobody can route them by type. Name their types: in the header of "
-        "requests.type-header, by rules of requests.type, or as request_type in a push; a name has up to 64 "
-        "letters, digits and _.:/-."
+        "They cannot be routed by type. Name their types: in the header of requests.type-header, by rules of "
+        "requests.type, or as request_type in a push; a name has up to 64 letters, digits and _.:/-."
     )
     untyped = "requests without a type of their own (type other) lose: 25% of the requests"
 
@@ -194,7 +193,7 @@ def test_requests_without_a_type() -> None:
     first, second = hints(alike(100, 82), alike(50, 38, "rag"), alike(50, 38, OTHER))
     assert first[0].startswith("requests of type rag lose: 25% of the requests, ")
     assert second[0] == untyped
-    for temperature, kind, named in ((1.5, OTHER, "1+"), (None, "chat", "unset (that name none)")):
+    for temperature, kind, named in ((1.5, OTHER, "1+"), (None, "chat", "unset (not in the request)")):
         some = [replace(one, temperature=temperature) for one in alike(50, 38, kind)]
         ((text, _),) = hints(alike(100, 82, kind), some)
         assert text.startswith(f"requests at temperature {named} lose: 33% of the requests, ")

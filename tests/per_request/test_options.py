@@ -11,7 +11,7 @@ import yaml
 from per_request.exact import request
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.requests.observation import Source
-from vllm_specdec_exporter.requests.openai_api import Asked
+from vllm_specdec_exporter.requests.openai_api import RequestFields
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.request_intake import RequestIntake
 
@@ -43,7 +43,7 @@ def test_no_type_header(tmp_path: Path) -> None:
     """
 
     def kind(found: ServeConfig) -> str:
-        return found.requests.classification.type_of(CHATS, {"x-request-type": "ada"}, Asked())
+        return found.requests.classification.type_of(CHATS, {"x-request-type": "ada"}, RequestFields())
 
     named = {"requests.type-header": "X-Request-Type"}
     assert kind(load()) == "ada"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from per_request.exact import Step, record, steps
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.requests.tally import Positions
+from vllm_specdec_exporter.requests.recent_window import Positions
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.requests.observation import DraftRecord

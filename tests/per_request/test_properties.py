@@ -28,11 +28,10 @@ from vllm_specdec_exporter.requests.grouping import (
     GroupKey,
     Temperatures,
 )
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.judgement import Bounds, RequestSettings
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.openai_api import ROUTES
 from vllm_specdec_exporter.requests.recent_window import MOST_WORST, SLICES
-from vllm_specdec_exporter.requests.tally import Bounds
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.requests.result import RequestsResult
@@ -136,7 +135,7 @@ class Reloading(RuleBasedStateMachine):
         if "temperature" not in labels:
             return False
         key = GroupKey(labels.get("model_name", ""), labels["temperature"], labels["request_type"])
-        return key not in self.book._totals and not self.book._room.has(key)
+        return key not in self.book._totals and not self.book._limiter.has(key)
 
     @invariant()
     def counters_never_fall(self) -> None:
@@ -155,7 +154,7 @@ class Reloading(RuleBasedStateMachine):
         models = {model.model_name for model in found.models} | {group.model_name for group in found.groups}
         types = {group.request_type for group in found.groups}
         rooms = [GroupKey(g.model_name, g.temperature, g.request_type) for g in found.groups]
-        now = [key for key in rooms if self.book._room.has(key)]
+        now = [key for key in rooms if self.book._limiter.has(key)]
         own = {OTHER, *ROUTES.values()}
 
         assert len(models - {OTHER}) <= MOST_MODELS
@@ -188,7 +187,7 @@ def sizes(book: RequestAggregator) -> dict[str, int]:
         "groups": len(book._totals),
         "tenants": len(book._tenants),
         "models": len(book._windows),
-        "native buckets": sum(len(t.acceptance_ratio._native) for t in book._totals.values()),
+        "native buckets": sum(len(t.histograms["acceptance_ratio"]._native) for t in book._totals.values()),
         "steps": sum(len(positions.steps) for positions in book._positions.values()),
         "slices": len(windows),
         "groups of slices": sum(len(part.groups) for part in windows),

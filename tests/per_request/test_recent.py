@@ -18,7 +18,7 @@ from vllm_specdec_exporter.requests.recent_window import (
     SLICES,
     RecentWindow,
     Slice,
-    badness,
+    worst_first,
 )
 from vllm_specdec_exporter.requests.result import outcome_of
 
@@ -37,7 +37,7 @@ def add(
     outcome = outcome_of(observation.record.acceptance_ratio, Thresholds())
     assert outcome is not None
     if isinstance(window, Slice):
-        window.add(key, observation, outcome)
+        window.add(key, observation, observation.record, outcome)
     else:
         window.add(key, observation, outcome, time)
 
@@ -151,4 +151,4 @@ class TestWorst:
         now = max((slice_ for *_, slice_ in requests), default=0)
         alive = [(a / d, -d) for a, d, slice_ in requests if slice_ > now - SLICES and a / d < 0.5]
 
-        assert sorted(map(badness, window.whole(now * SLICE).worst)) == sorted(alive)[:MOST_WORST]
+        assert sorted(map(worst_first, window.whole(now * SLICE).worst)) == sorted(alive)[:MOST_WORST]

@@ -18,9 +18,11 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.exposition.histogram import ZERO_THRESHOLD
+from vllm_specdec_exporter.requests.aggregation import GroupTotal, HistogramAccumulator
+from vllm_specdec_exporter.requests.judgement import Bounds
 from vllm_specdec_exporter.requests.observation import DraftRecord
+from vllm_specdec_exporter.requests.recent_window import RESOLUTION, GroupStats
 from vllm_specdec_exporter.requests.result import Observed, Outcome, outcome_of
-from vllm_specdec_exporter.requests.tally import RESOLUTION, Bounds, Counted, Recent, Total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,15 +35,15 @@ TOKENS = st.integers(1, 3000).flatmap(lambda drafted: st.tuples(st.integers(0, d
 
 
 def counted(values: Iterable[float | None], bounds: tuple[float, ...]) -> Observed | None:
-    found = Counted(bounds)
+    found = HistogramAccumulator(bounds)
     for value in values:
         found.add(value)
     return found.observed()
 
 
-def recent(requests: Iterable[tuple[int, int]]) -> Recent:
+def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
     """The tally of requests by their accepted and drafted tokens."""
-    found = Recent()
+    found = GroupStats()
     for accepted, drafted in requests:
         record = DraftRecord(drafted, drafted, accepted)
         outcome = outcome_of(record.acceptance_ratio, THRESHOLDS)
@@ -73,7 +75,7 @@ class TestHistograms:
 
     def test_what_cannot_be_is_not_counted_by_halves(self) -> None:
         """A value without a bucket is refused before anything is counted."""
-        found = Counted((1.0,))
+        found = HistogramAccumulator((1.0,))
         for value in (-0.1, math.nan, math.inf):
             with pytest.raises(ValueError, match="has no bucket"):
                 found.add(value)
@@ -91,22 +93,23 @@ class TestHistograms:
         assert found.classic.count - break_even == recent(requests).requests[Outcome.GAINS]
 
 
-class TestTotal:
+class TestGroupTotal:
     def test_a_request_with_a_record(self) -> None:
         """Everything that is told of it is counted once."""
-        total = Total(Bounds())
+        total = GroupTotal(Bounds())
         total.add(request(82, completion_tokens=102, ttft_seconds=0.2, tpot_seconds=0.01), Outcome.GAINS)
 
-        assert (total.drafts, total.draft_tokens, total.accepted_tokens) == (20, 100, 82)
-        assert total.outcomes == {Outcome.LOSES: 0, Outcome.BREAK_EVEN: 0, Outcome.GAINS: 1}
-        assert total.tokens == {Outcome.LOSES: 0, Outcome.BREAK_EVEN: 0, Outcome.GAINS: 102}
+        counts = total.counts
+        assert (counts.drafts, counts.draft_tokens, counts.accepted_tokens) == (20, 100, 82)
+        assert counts.outcomes == {Outcome.LOSES: 0, Outcome.BREAK_EVEN: 0, Outcome.GAINS: 1}
+        assert counts.tokens == {Outcome.LOSES: 0, Outcome.BREAK_EVEN: 0, Outcome.GAINS: 102}
         for name, value in (
             ("acceptance_ratio", 0.82),
             ("accepted_tokens_per_draft", 4.1),
             ("time_to_first_token", 0.2),
             ("time_per_output_token", 0.01),
         ):
-            found = getattr(total, name).observed()
+            found = total.histograms[name].observed()
             assert (found.classic.count, found.classic.sum) == (1, value)
 
 
@@ -163,7 +166,7 @@ class TestParts:
 
     def test_tokens_nobody_told_of(self) -> None:
         """Without counts of tokens there is no share of them."""
-        found = Recent()
+        found = GroupStats()
         found.add(totals(82), Outcome.GAINS, 0)
 
         assert found.token_share(Outcome.GAINS) is None

@@ -8,7 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.requests.stream_usage import UsageEventFilter, ask
+from vllm_specdec_exporter.requests.exchange import UsageEventFilter
+from vllm_specdec_exporter.requests.openai_api import with_include_usage
 
 CHAT = "/v1/chat/completions"
 
@@ -17,12 +18,12 @@ def test_a_stream_is_asked() -> None:
     """The question is added, and nothing else of the request changes; other routes do not know it."""
     body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
     for path in ("/v1/chat/completions", "/v1/completions", "/prefix/v1/chat/completions?x=1"):
-        found = ask(path, json.dumps(body).encode())
+        found = with_include_usage(path, json.dumps(body).encode())
         assert found is not None
         assert json.loads(found) == {**body, "stream_options": {"include_usage": True}}
     for path in ("/v1/embeddings", "/inference/v1/generate", "/invocations"):
-        assert ask(path, json.dumps(body).encode()) is None
-    assert ask("/v1/completions", b'{"stream": false}') is None
+        assert with_include_usage(path, json.dumps(body).encode()) is None
+    assert with_include_usage("/v1/completions", b'{"stream": false}') is None
 
 
 _ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
@@ -58,4 +59,4 @@ def test_nothing_else_is_hidden(stream: tuple[bytes, bytes, list[int]]) -> None:
     edges = [0, *cuts, len(whole)]
     passed = [hider.feed(whole[a:b]) for a, b in pairwise(edges)]
 
-    assert b"".join([*passed, hider.rest()]) == without
+    assert b"".join([*passed, hider.end()]) == without

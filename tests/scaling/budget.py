@@ -15,9 +15,9 @@ from vllm_specdec_exporter.observe.result import REASONS
 from vllm_specdec_exporter.publish.metrics import METRICS, SCHEDULED_BATCHES
 from vllm_specdec_exporter.publish.metrics.metric import Kind, Metric, Scope
 from vllm_specdec_exporter.requests.judgement import QUANTILES as REQUEST_QUANTILES
+from vllm_specdec_exporter.requests.judgement import Bounds
 from vllm_specdec_exporter.requests.observation import RecordState
 from vllm_specdec_exporter.requests.result import Outcome
-from vllm_specdec_exporter.requests.tally import Bounds
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
 

@@ -95,7 +95,7 @@ class Running:
 
 def passes(tap: Tap, **headers: str) -> None:
     """Let a chat pass the tap."""
-    observer = Observer(tap._watch)
+    observer = Observer(tap._context)
     observer.from_client(streams.request(streams.chat_request(), **headers))
     observer.from_server(streams.answer(streams.chat_answer()))
 

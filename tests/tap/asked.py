@@ -16,7 +16,7 @@ from tap.streams import (
     split,
     usage_chunk,
 )
-from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
+from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,14 +31,14 @@ WITHOUT = events([*DOCUMENTS, DONE])
 WITH = events([*DOCUMENTS, usage_chunk(record=RECORD), DONE])
 
 
-def requests(asking: UsageRequests, parts: Iterable[bytes], *, alone: bool = True) -> bytes:
+def requests(asking: UsageRewriter, parts: Iterable[bytes], *, alone: bool = True) -> bytes:
     """What the server gets."""
     return b"".join(asking.request(part, alone=alone) for part in parts)
 
 
-def answers(asking: UsageRequests, parts: Iterable[bytes]) -> bytes:
+def answers(asking: UsageRewriter, parts: Iterable[bytes]) -> bytes:
     """What the client gets."""
-    return b"".join(asking.answer(part) for part in parts)
+    return b"".join(asking.response(part) for part in parts)
 
 
 def with_question(sent: bytes) -> bytes:
@@ -52,9 +52,9 @@ def with_question(sent: bytes) -> bytes:
     return first + body.replace(b"{", b"{" + ADDED, 1)
 
 
-def after_asking() -> UsageRequests:
+def after_asking() -> UsageRewriter:
     """One that has just asked."""
-    asking = UsageRequests()
+    asking = UsageRewriter()
     assert asking.request(STREAM) == with_question(STREAM)
     return asking
 

@@ -179,7 +179,7 @@ class Relay:
     @property
     def held(self) -> int:
         """Bytes that it keeps."""
-        return self.tap._watch.held
+        return self.tap._context.held
 
     async def becomes_quiet(self) -> None:
         """Wait until nobody is connected."""

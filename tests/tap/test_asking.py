@@ -1,4 +1,4 @@
-"""UsageRequests: streams are asked for their usage, and no other byte of what clients send changes."""
+"""UsageRewriter: streams are asked for their usage, and no other byte of what clients send changes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tap.streams import (
     streamed,
     unchunk,
 )
-from vllm_specdec_exporter.serve.tap import usage_request as question
+from vllm_specdec_exporter.serve.tap import usage as question
 from vllm_specdec_exporter.serve.tap.http_framing import MAX_HEAD
-from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
+from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
 
 
 def test_a_stream_is_asked_whatever_the_pieces() -> None:
@@ -44,7 +44,7 @@ def test_a_stream_is_asked_whatever_the_pieces() -> None:
         **chat_request(stream=True),
     }
     for parts in cuts(STREAM):
-        assert requests(UsageRequests(), parts) == expected, parts[0]
+        assert requests(UsageRewriter(), parts) == expected, parts[0]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_stream_is_asked_whatever_the_pieces() -> None:
 )
 def test_what_is_asked(sent: bytes) -> None:
     """Whatever the route, the white space and the other headers are."""
-    assert requests(UsageRequests(), [sent]) == with_question(sent)
+    assert requests(UsageRewriter(), [sent]) == with_question(sent)
 
 
 _BODY = dump(chat_request(stream=True)).encode()
@@ -127,10 +127,10 @@ def test_what_is_not_asked_passes_byte_for_byte(name: str) -> None:
     sent = _NOT_ASKED[name]
     all_cuts = cuts(sent) if len(sent) < 5000 else [[sent], cut_at(sent, range(0, len(sent), 997))]
     for parts in all_cuts:
-        asking = UsageRequests()
+        asking = UsageRewriter()
         assert requests(asking, parts) == sent, parts[0]
         assert answers(asking, [streamed(WITH)]) == streamed(WITH)
-    asking = UsageRequests()
+    asking = UsageRewriter()
     requests(asking, [sent])
     assert requests(asking, [request(method="GET")]) == request(method="GET")
 
@@ -141,7 +141,7 @@ _AT_ONCE = [name for name in _NOT_ASKED if not _NOT_ASKED[name].startswith(b"POS
 @pytest.mark.parametrize("name", [*_AT_ONCE, "lines ended by LF", "one line ended by LF"])
 def test_what_cannot_be_asked_does_not_wait(name: str) -> None:
     """Whoever waits for its answer would wait in vain: each byte passes as it comes."""
-    asking, sent = UsageRequests(), _NOT_ASKED[name]
+    asking, sent = UsageRewriter(), _NOT_ASKED[name]
     begin = 0
     if name == "lines ended by LF":
         begin = sent.index(b"\n") + 1
@@ -158,10 +158,10 @@ def test_what_cannot_be_asked_does_not_wait(name: str) -> None:
 def test_a_large_request_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It passes as it comes."""
     head, body = split(STREAM)
-    monkeypatch.setattr(question, "MAX_ASKED", len(body))
-    assert requests(UsageRequests(), [STREAM]) == with_question(STREAM)
-    monkeypatch.setattr(question, "MAX_ASKED", len(body) - 1)
-    asking = UsageRequests()
+    monkeypatch.setattr(question, "MAX_HELD_BODY", len(body))
+    assert requests(UsageRewriter(), [STREAM]) == with_question(STREAM)
+    monkeypatch.setattr(question, "MAX_HELD_BODY", len(body) - 1)
+    asking = UsageRewriter()
     assert asking.request(head + body[:3]) == head + body[:3]
     assert asking.request(body[3:]) == body[3:]
 
@@ -170,11 +170,11 @@ def test_what_is_held_back_can_be_released() -> None:
     """What came of the request passes without a question. After a whole head, the next request is asked."""
     head = len(split(STREAM)[0])
     for place in range(1, len(STREAM)):
-        asking = UsageRequests()
+        asking = UsageRewriter()
         out = asking.request(STREAM[:place])
-        assert (asking.held, asking.waits) == (max(place - head, 0), place >= head)
+        assert (asking.held, asking.is_holding) == (max(place - head, 0), place >= head)
         assert out + asking.release() == STREAM[:place]
-        assert (asking.held, asking.waits) == (0, False)
+        assert (asking.held, asking.is_holding) == (0, False)
         assert asking.request(STREAM[place:]) == STREAM[place:]
         assert answers(asking, [streamed(WITH)]) == streamed(WITH)
         assert asking.request(STREAM) == (with_question(STREAM) if place >= head else STREAM)
@@ -188,19 +188,19 @@ _CHUNKED = request(b"", Transfer_Encoding="chunked") + chunks(
 def test_the_request_after_one_in_chunks_is_asked_whatever_the_pieces() -> None:
     """Only the one in chunks passes as it is: where it ends is known."""
     for parts in cuts(_CHUNKED):
-        asking = UsageRequests()
+        asking = UsageRewriter()
         for _ in range(2):
             assert requests(asking, parts) == _CHUNKED, parts[0]
-            assert asking.answer(streamed(WITH)) == streamed(WITH)
+            assert asking.response(streamed(WITH)) == streamed(WITH)
         assert requests(asking, [STREAM]) == with_question(STREAM), parts[0]
-        assert unchunk(split(asking.answer(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
+        assert unchunk(split(asking.response(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
 
 
 @pytest.mark.parametrize("sent", [_CHUNKED, request({"input": "x" * 100}, "/v1/embeddings")])
 def test_bodies_that_are_not_asked_do_not_wait(sent: bytes) -> None:
     """Their bytes pass as they come."""
     head, body = split(sent)
-    asking = UsageRequests()
+    asking = UsageRewriter()
     assert asking.request(head) == head
     for byte in body:
         assert asking.request(bytes((byte,))) == bytes((byte,))
@@ -227,7 +227,7 @@ def test_after_chunks_that_leave_room_for_doubt_nothing_is_asked(name: str) -> N
     sent = request(b"", Transfer_Encoding="chunked") + _DOUBTFUL[name] + STREAM
     all_cuts = cuts(sent) if len(sent) < 3000 else [[sent], cut_at(sent, range(0, len(sent), 997))]
     for parts in all_cuts:
-        asking = UsageRequests()
+        asking = UsageRewriter()
         assert requests(asking, parts) == sent, parts[0]
         assert asking.request(STREAM) == STREAM
 
@@ -237,7 +237,7 @@ def test_after_chunks_that_leave_room_for_doubt_nothing_is_asked(name: str) -> N
     ["chunks twice", "chunks of another coding", "chunks, and another length", "two lengths", "HTTP/1.0"],
 )
 def test_after_a_head_that_leaves_room_for_doubt_nothing_is_asked(name: str) -> None:
-    asking = UsageRequests()
+    asking = UsageRewriter()
     assert asking.request(_NOT_ASKED[name]) == _NOT_ASKED[name]
     assert asking.request(STREAM) == STREAM
 
@@ -252,7 +252,7 @@ def test_any_body_in_chunks_passes_and_the_next_request_is_asked(
 ) -> None:
     """Also one that holds requests and ends of chunks."""
     sent = request(b"", Transfer_Encoding="Chunked") + chunks(cut_at(body, sizes))
-    asking = UsageRequests()
+    asking = UsageRewriter()
     assert requests(asking, cut_at(sent, places)) == sent
     assert asking.request(STREAM) == with_question(STREAM)
 
@@ -277,7 +277,7 @@ def test_any_body_in_chunks_passes_and_the_next_request_is_asked(
 def test_options_that_are_null_are_none(body: bytes, asked: bytes) -> None:
     """They give way to the question, in their place: a second field of that name might not be read."""
     for parts in cuts(request(body)):
-        assert requests(UsageRequests(), parts) == request(asked), parts[0]
+        assert requests(UsageRewriter(), parts) == request(asked), parts[0]
 
 
 def test_an_asked_request_asks_for_no_compressed_answer() -> None:
@@ -286,9 +286,9 @@ def test_an_asked_request_asks_for_no_compressed_answer() -> None:
     sent = request(chat_request(stream=True), **codings)
     plain = sent.replace(b"gzip, deflate", b"identity").replace(b"br;q=0.5", b"identity")
     for parts in cuts(sent):
-        assert requests(UsageRequests(), parts) == with_question(plain), parts[0]
+        assert requests(UsageRewriter(), parts) == with_question(plain), parts[0]
     other = request(chat_request(), **codings)
-    assert UsageRequests().request(other) == other
+    assert UsageRewriter().request(other) == other
 
 
 @pytest.mark.parametrize("first", [request(method="GET"), request(chat_request()), STREAM])
@@ -297,7 +297,7 @@ def test_a_request_before_the_last_answer_is_not_asked(first: bytes) -> None:
     before = with_question(first) if first is STREAM else first
     together = first + STREAM
     for parts in ([together], [first, STREAM], [bytes((byte,)) for byte in together]):
-        asking, out, sent = UsageRequests(), b"", b""
+        asking, out, sent = UsageRewriter(), b"", b""
         for part in parts:
             out += asking.request(part, alone=len(sent) < len(first))
             sent += part
@@ -308,27 +308,27 @@ def test_no_request_is_asked_while_an_asked_stream_goes_on() -> None:
     """Whatever the caller thinks of who is alone."""
     asking = after_asking()
     assert asking.request(STREAM) == STREAM
-    assert unchunk(split(asking.answer(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
-    assert asking.answer(streamed(WITH)) == streamed(WITH)
+    assert unchunk(split(asking.response(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
+    assert asking.response(streamed(WITH)) == streamed(WITH)
 
 
 def test_many_streams_on_one_connection() -> None:
     """Each is asked once its predecessor is answered, and what is between passes."""
-    asking = UsageRequests()
+    asking = UsageRewriter()
     between = request(method="GET", path="/health")
     for number in range(5):
         sent = request(chat_request(stream=True, user=str(number)))
         assert asking.request(sent) == with_question(sent)
-        assert unchunk(split(asking.answer(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
+        assert unchunk(split(asking.response(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
         assert asking.request(between) == between
-        assert asking.answer(answer(b"")) == answer(b"")
+        assert asking.response(answer(b"")) == answer(b"")
         refused = answer({"error": {}}, "429 Too Many Requests")
         assert asking.request(sent) == with_question(sent)
-        assert asking.answer(refused) == refused
+        assert asking.response(refused) == refused
 
 
 @given(BYTES, st.lists(st.integers(0, 300), max_size=10))
 def test_any_bytes_without_a_stream_pass(data: bytes, places: list[int]) -> None:
     """Every byte in order, in whatever pieces, once the client is at its end."""
-    asking = UsageRequests()
+    asking = UsageRewriter()
     assert requests(asking, cut_at(data, places)) + asking.release() == data

@@ -29,13 +29,13 @@ class _NoParser:
 #: What fails, by what it is there for.
 _PLACES: dict[str, list[tuple[Any, str, Any]]] = {
     "the request": [(exchange, "read_request", _fails)],
-    "the answer": [(exchange, "read_answer", _fails)],
+    "the answer": [(exchange, "read_response", _fails)],
     "an event": [(exchange, "data_of", _fails)],
     "splitting events": [(EventSplitter, "feed", _fails)],
     "an exchange": [(Exchange, "__init__", _fails)],
     "bytes of a request": [(Exchange, "request_data", _fails)],
-    "the head of an answer": [(Exchange, "answer_head", _fails)],
-    "bytes of an answer": [(Exchange, "answer_data", _fails)],
+    "the head of an answer": [(Exchange, "response_head", _fails)],
+    "bytes of an answer": [(Exchange, "response_data", _fails)],
     "the end of an answer": [(Exchange, "finish", _fails)],
     "an observation": [(exchange, "Observation", _fails)],
     "what is held": [(Exchange, "held", property(_fails))],
@@ -97,7 +97,7 @@ def test_a_defect_is_said_once(
     said: set[str] = set()
     for _ in range(2):
         watched = Watched()
-        watched.watch.said = said
+        watched.watch.logged = said
         watched.client(ASKED)
         watched.server(STREAMED)
         assert (watched.told, watched.unobserved) == ([], {"internal": 1})

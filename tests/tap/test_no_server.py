@@ -168,7 +168,7 @@ async def test_a_server_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) ->
         client = await connect(relay.port)
         monkeypatch.setattr(tap_module, "start_connection", lambda *_, **__: asyncio.Event().wait())
         await client.send(_GET)
-        assert b"no connection within the time" in (await client.rest())[0]
+        assert b"no connection within" in (await client.rest())[0]
         await client.close()
         assert relay.errors == {"timeout": 1}
 

@@ -30,9 +30,9 @@ from tap.streams import (
     unchunk,
     usage_chunk,
 )
-from vllm_specdec_exporter.requests import stream_usage as usage
+from vllm_specdec_exporter.requests import exchange, openai_api
 from vllm_specdec_exporter.serve.tap.http_framing import MAX_HEAD
-from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
+from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
 
 _STREAMS = {
     "as vLLM writes": streamed(WITH),
@@ -131,7 +131,7 @@ def test_other_answers_pass_byte_for_byte(name: str) -> None:
     )
     for parts in all_cuts:
         asking = after_asking()
-        assert answers(asking, parts) + asking.end_of_answers() == answered, parts[0]
+        assert answers(asking, parts) + asking.end_of_responses() == answered, parts[0]
 
 
 @pytest.mark.parametrize("wrong", [b"zz", b"\n", b"\r\r", b"x\r\n"])
@@ -159,7 +159,7 @@ def test_the_extra_event_of_a_stream_until_the_connection_ends(name: str) -> Non
     head = _UNTIL_THE_END[name]
     for parts in cuts(head + b"".join(WITH)):
         asking = after_asking()
-        assert answers(asking, parts) + asking.end_of_answers() == head + b"".join(WITHOUT), parts[0]
+        assert answers(asking, parts) + asking.end_of_responses() == head + b"".join(WITHOUT), parts[0]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -167,13 +167,13 @@ def test_the_extra_event_of_a_stream_until_the_connection_ends(name: str) -> Non
 def test_events_are_not_delayed(end: str, chunked: bool) -> None:
     """Each is passed on with its last byte, before the next one comes."""
     asking, head = after_asking(), stream_head() if chunked else _UNTIL_THE_END["as most write"]
-    assert asking.answer(head) == head
+    assert asking.response(head) == head
     extra = events([usage_chunk()], end)[0]
     for event in events([*DOCUMENTS, usage_chunk(), DONE], end):
         block = b"%x\r\n%s\r\n" % (len(event), event) if chunked else event
-        assert asking.answer(block[:-3]) == b""
-        assert asking.answer(block[-3:]) == (b"" if event == extra else block)
-    assert asking.answer(b"0\r\n\r\n") + asking.end_of_answers() == b"0\r\n\r\n"
+        assert asking.response(block[:-3]) == b""
+        assert asking.response(block[-3:]) == (b"" if event == extra else block)
+    assert asking.response(b"0\r\n\r\n") + asking.end_of_responses() == b"0\r\n\r\n"
 
 
 def _without(data: bytes) -> bytes:
@@ -218,7 +218,7 @@ def test_a_stream_that_breaks_off(answered: bytes) -> None:
     head = len(split(answered)[0])
     for place in range(1, len(answered)):
         asking, sent = after_asking(), answered[:place]
-        out = asking.answer(sent) + asking.end_of_answers()
+        out = asking.response(sent) + asking.end_of_responses()
         if place < head:
             assert out == sent
         else:
@@ -244,7 +244,7 @@ def test_a_large_event_ends_the_removing_and_loses_nothing(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those events that came with it."""
-    monkeypatch.setattr(usage, "MAX_EVENT", limit)
+    monkeypatch.setattr(exchange, "MAX_EVENT", limit)
     small = [b": 1\n\n", b"data: 2\n\n"]
     large = events([chunk({"content": "x" * limit}), usage_chunk(), DONE])
     for parts in cuts(streamed([b"".join([*small, *large])])):
@@ -260,19 +260,19 @@ def _fails(*_: object) -> bool:
 def test_a_defect_in_the_reading_passes_traffic_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were nothing to ask, and nothing to remove."""
     asking = after_asking()
-    monkeypatch.setattr(usage, "read_answer", _fails)
-    out = asking.answer(streamed(WITH))
+    monkeypatch.setattr(exchange, "read_response", _fails)
+    out = asking.response(streamed(WITH))
     assert unchunk(split(out)[1])[0] == b"".join(WITH)
-    monkeypatch.setattr(usage, "_wishes", _fails)
-    assert UsageRequests().request(STREAM) == STREAM
+    monkeypatch.setattr(openai_api, "_stream_fields", _fails)
+    assert UsageRewriter().request(STREAM) == STREAM
 
 
 @given(BYTES, st.lists(st.integers(0, 300), max_size=10))
 def test_any_answer_in_any_pieces_is_the_same(data: bytes, places: list[int]) -> None:
     """What a client makes of it does not hang on the pieces that it came in."""
     whole, cut = after_asking(), after_asking()
-    assert _plain(answers(cut, cut_at(data, places)) + cut.end_of_answers()) == _plain(
-        whole.answer(data) + whole.end_of_answers()
+    assert _plain(answers(cut, cut_at(data, places)) + cut.end_of_responses()) == _plain(
+        whole.response(data) + whole.end_of_responses()
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.serve.tap.observer import ObservationContext, Observer, look
+from vllm_specdec_exporter.serve.tap.observer import ObservationContext, Observer, call_safely
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,16 +35,16 @@ class Watched:
     def client(self, *parts: bytes) -> None:
         """Take what the client sends."""
         for part in parts:
-            look(self.observer, self.observer.from_client, part)
+            call_safely(self.observer, self.observer.from_client, part)
 
     def server(self, *parts: bytes) -> None:
         """Take what the server sends."""
         for part in parts:
-            look(self.observer, self.observer.from_server, part)
+            call_safely(self.observer, self.observer.from_server, part)
 
     def server_ends(self) -> None:
         """End what the server sends."""
-        look(self.observer, self.observer.server_ended)
+        call_safely(self.observer, self.observer.server_ended)
 
     def close(self) -> None:
         """End the connection."""

@@ -1,15 +1,14 @@
-"""The library for other programs: the snapshot of an exporter, and a reporter of requests.
+"""The library for other programs: reads the snapshot of an exporter, and pushes observed requests to it.
 
 ::
 
     api              `get_metrics`: the snapshot of a running exporter
-    reporter         queues observations, and pushes them from its own thread
-    httpx_transport  observes a client of httpx, or wraps one of its transports
-    openai           observes a client of openai
-    asgi             observes a server: a gateway, or vLLM itself
+    reporter         queues observations and pushes them from a background thread
+    httpx_transport  observes the requests of an httpx client or transport
+    openai           observes the requests of an openai client
+    asgi             observes the requests of a server, such as a gateway or vLLM
 
-Of the exporter's dependencies it needs only `msgspec`. It sends counts, times and names. No prompt and no
-answer enters an observation.
+It needs only `msgspec`, and sends counts, times and names, never prompts or texts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The snapshot for Python programs: `get_metrics()` asks a running exporter and returns typed objects."""
+"""`get_metrics()`: the snapshot of a running exporter as typed objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotError(Exception):
-    """No snapshot could be had. The message says why."""
+    """The snapshot could not be read. The message has the reason."""
 
 
 def get_metrics(
@@ -40,13 +40,13 @@ def get_metrics(
         model_name: only engines with this label.
         engine: only engines with this label.
         window: only the window of this name, such as ``5m``.
-        metric: only these metrics, with or without the prefix; other fields have their defaults.
-        timeout: seconds to wait for an answer.
-        headers: further request headers, such as an Authorization.
+        metric: only these metrics, with or without their prefix; other fields have their defaults.
+        timeout: of the request, in seconds.
+        headers: further request headers, such as Authorization.
         tls: TLS settings for an https address.
 
     Raises:
-        SnapshotError: the exporter cannot be reached, refuses a filter, or its answer is no snapshot.
+        SnapshotError: the exporter cannot be reached, rejects a filter, or returns no snapshot.
     """
     query = [
         (name, value)
@@ -58,7 +58,7 @@ def get_metrics(
     if not address.startswith(("http://", "https://")):
         msg = f"{url!r} is not an http or https address"
         raise SnapshotError(msg)
-    # The exporter is near: no proxy of the environment stands between.
+    # Without the proxy of the environment: the exporter is usually in the same network.
     handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
     try:
         request = urllib.request.Request(address, headers=dict(headers or {}))  # noqa: S310 - checked above

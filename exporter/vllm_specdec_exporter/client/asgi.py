@@ -1,27 +1,28 @@
-"""ASGI: observes what passes through a server, such as a gateway in Python or vLLM itself.
+"""ASGI middleware that observes the requests of a server, such as a gateway or vLLM.
 
 ::
 
     app.add_middleware(RequestObservation, reporter=Reporter(...))          # FastAPI, Starlette
     vllm serve ... --middleware vllm_specdec_exporter.client.asgi.VLLMRequestObservation
 
-Every message passes as it came, and before it is looked at. WebSockets and everything else that is not a
-request for text is none of its business.
+Every message is passed on unchanged before it is parsed. WebSockets and other requests are ignored.
 """
 
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from .watch import RequestWatcher, harmless, labels_from, reporter_from
+from .reporter import Reporter
+from .watch import Labels, RequestWatcher, harmless
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Unpack
 
-    from .reporter import Reporter
-    from .watch import Labels, RequestWatch
+    from .watch import RequestWatch
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -33,12 +34,12 @@ class RequestObservation:
     """An ASGI middleware that reports requests.
 
     Args:
-        app: the application behind it.
-        reporter: what observations go to.
+        app: the wrapped application.
+        reporter: receives the observations.
         labels: how requests are classified, see `.watch.Labels`.
 
     Raises:
-        ValueError: no such rule.
+        ValueError: an invalid rule.
     """
 
     def __init__(self, app: App, reporter: Reporter, **labels: Unpack[Labels]) -> None:
@@ -46,23 +47,23 @@ class RequestObservation:
         self._watcher = RequestWatcher(reporter, labels)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass a request on, and look at it."""
+        """Handle a request, and observe it."""
         watch = self._begin(scope)
         if watch is None:
             await self._app(scope, receive, send)
             return
 
-        async def receiving() -> Message:
+        async def observed_receive() -> Message:
             message = await receive()
-            _see_request(watch, message)
+            _observe_request(watch, message)
             return message
 
-        async def sending(message: Message) -> None:
+        async def observed_send(message: Message) -> None:
             await send(message)
-            _see_answer(watch, message)
+            _observe_response(watch, message)
 
         try:
-            await self._app(scope, receiving, sending)
+            await self._app(scope, observed_receive, observed_send)
         finally:
             watch.stop()
 
@@ -74,25 +75,25 @@ class RequestObservation:
 
 
 class VLLMRequestObservation(RequestObservation):
-    """The same for ``vllm serve --middleware``, set up by environment variables, see `.environment`.
+    """The same for ``vllm serve --middleware``, configured by the environment variables in `VARIABLES`.
 
     Raises:
-        ValueError: a variable is missing, or means nothing.
+        ValueError: a variable is missing or invalid.
     """
 
     def __init__(self, app: App) -> None:
-        super().__init__(app, reporter_from(os.environ), **labels_from(os.environ))
+        super().__init__(app, _reporter_from(os.environ), **_labels_from(os.environ))
 
 
-def _headers(thing: Message) -> dict[str, str]:
+def _headers(scope: Message) -> dict[str, str]:
     return {
         bytes(name).decode("latin-1").lower(): bytes(value).decode("latin-1")
-        for name, value in thing.get("headers", ())
+        for name, value in scope.get("headers", ())
     }
 
 
 @harmless
-def _see_request(watch: RequestWatch, message: Message) -> None:
+def _observe_request(watch: RequestWatch, message: Message) -> None:
     if message["type"] != "http.request":
         return
     watch.request_data(message.get("body", b""))
@@ -101,10 +102,55 @@ def _see_request(watch: RequestWatch, message: Message) -> None:
 
 
 @harmless
-def _see_answer(watch: RequestWatch, message: Message) -> None:
+def _observe_response(watch: RequestWatch, message: Message) -> None:
     if message["type"] == "http.response.start":
-        watch.answer_head(message["status"], _headers(message))
+        watch.response_head(message["status"], _headers(message))
     elif message["type"] == "http.response.body":
-        watch.answer_data(message.get("body", b""))
+        watch.response_data(message.get("body", b""))
         if not message.get("more_body", False):
-            watch.answer_end()
+            watch.response_end()
+
+
+#: The environment variables of `VLLMRequestObservation`, with their descriptions.
+VARIABLES = {
+    "SPECDEC_PUSH_URL": "address of the exporter, such as `http://127.0.0.1:9850`; needed",
+    "SPECDEC_PUSH_TOKEN_FILE": "file with the bearer token, read for every push; needed",
+    "SPECDEC_PUSH_CA_FILE": "CA certificates for the exporter's, PEM; by default those of the system",
+    "SPECDEC_PUSH_TYPE_HEADER": "request header with the type; by default `X-Request-Type`, empty for none",
+    "SPECDEC_PUSH_TYPES": "rules for requests without that header, one a line, as in `--requests.type`",
+    "SPECDEC_PUSH_TENANT_HEADER": "request header with the tenant",
+    "SPECDEC_PUSH_TENANTS": "tenants that are sent to the exporter, between commas; all others are `other`",
+}
+
+
+def _reporter_from(environ: Mapping[str, str]) -> Reporter:
+    for name in ("SPECDEC_PUSH_URL", "SPECDEC_PUSH_TOKEN_FILE"):
+        if not environ.get(name):
+            msg = f"the environment variable {name} is needed: {VARIABLES[name]}"
+            raise ValueError(msg)
+    tls = None
+    if ca_file := environ.get("SPECDEC_PUSH_CA_FILE"):
+        try:
+            tls = ssl.create_default_context(cafile=ca_file)
+        except OSError as error:
+            msg = f"SPECDEC_PUSH_CA_FILE: {ca_file} cannot be loaded: {error}"
+            raise ValueError(msg) from error
+    url = environ["SPECDEC_PUSH_URL"]
+    try:
+        return Reporter(url, token_file=environ["SPECDEC_PUSH_TOKEN_FILE"], tls=tls)
+    except ValueError as error:
+        msg = f"SPECDEC_PUSH_URL: {error}"
+        raise ValueError(msg) from error
+
+
+def _labels_from(environ: Mapping[str, str]) -> Labels:
+    labels: Labels = {}
+    if (type_header := environ.get("SPECDEC_PUSH_TYPE_HEADER")) is not None:
+        labels["type_header"] = type_header
+    if rules := environ.get("SPECDEC_PUSH_TYPES"):
+        labels["types"] = [line.strip() for line in rules.splitlines() if line.strip()]
+    if header := environ.get("SPECDEC_PUSH_TENANT_HEADER"):
+        labels["tenant_header"] = header
+    if tenants := environ.get("SPECDEC_PUSH_TENANTS"):
+        labels["tenants"] = [name.strip() for name in tenants.split(",") if name.strip()]
+    return labels

@@ -1,4 +1,4 @@
-"""One push over HTTP, and what became of it."""
+"""One push over HTTP, and its outcome."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from urllib.parse import urlsplit
 from .. import __version__
 from ..requests.push_schema import PATH
 
-#: Bytes of an answer that are read; the exporter's have far fewer.
-_MOST_ANSWER = 64 * 1024
-#: Characters of an answer that are passed on.
-_MOST_TOLD = 200
+#: Limit of the bytes that are read of a response.
+_MAX_RESPONSE = 64 * 1024
+#: Limit of the characters of a response in the log.
+_MAX_REASON = 200
 
-#: Statuses after which the same push may do better a little later: a token is being exchanged, too much at
-#: once, or a server that is not well. After others of 5xx nobody knows whether the push arrived.
-_LATER = frozenset({401, 403, 408, 425, 429, 503})
+#: Statuses after which the same push may succeed later: a token rotation, rate limits, an overloaded server.
+#: After other statuses of 5xx, the push may have been counted.
+_RETRIED = frozenset({401, 403, 408, 425, 429, 503})
 
-#: What is said of answers that say nothing themselves.
-_UNTOLD = {
-    200: "not as an exporter does",
-    404: "it takes no pushes (--push.bearer-token-file), or is no exporter",
+#: Reasons for responses without one.
+_REASONS = {
+    200: "not the response of an exporter",
+    404: "pushes are not enabled there (--push.bearer-token-file), or it is no exporter",
 }
 
 
 class DeliveryOutcome(Enum):
-    """What became of a push."""
+    """The outcome of a push."""
 
-    TAKEN = auto()
-    #: Not taken, and it is worth while to try again.
-    LATER = auto()
-    #: Not taken, or nobody knows: it is not sent again, so nothing is counted twice.
+    ACCEPTED = auto()
+    #: Not accepted; a retry may succeed.
+    RETRY = auto()
+    #: Failed, or unknown: it is not sent again, so that no request is counted twice.
     LOST = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of a push.
+    """The result of a push.
 
     Attributes:
-        fate: whether it was taken.
-        rejected: requests in it that the exporter could not use.
-        why: what stood in its way, empty where nothing did.
+        outcome: whether it was accepted.
+        rejected: requests in it that the exporter rejected.
+        reason: why it failed, or why requests were rejected; else empty.
     """
 
-    fate: DeliveryOutcome
+    outcome: DeliveryOutcome
     rejected: int = 0
-    why: str = ""
+    reason: str = ""
 
 
 class Address:
-    """Where pushes go, and with which token.
+    """The push endpoint of an exporter, with its token.
 
     Args:
-        url: of the exporter, such as ``http://127.0.0.1:9850``; a path is that of a proxy before it.
+        url: of the exporter, such as ``http://127.0.0.1:9850``; a path is that of a proxy in front of it.
         token: the bearer token.
-        token_file: file with the bearer token, read anew for every push.
-        tls: TLS settings for https; by default those that verify the certificate.
-        timeout: seconds to wait for the connection, and for each part of the answer.
+        token_file: file with the bearer token, read for every push.
+        tls: TLS settings for https; by default the certificate is verified.
+        timeout: of the connection, and of each part of the response, in seconds.
 
     Raises:
-        ValueError: no such address, or not just one token.
+        ValueError: an invalid address, or not exactly one token.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Address:
             msg = "url: allowed: http://host:port or https://host:port of the exporter"
             raise ValueError(msg)
         if parts.username is not None:
-            msg = "url: a user and a password in it are not used; what is needed is the token"
+            msg = "url: must not have a user and a password; use the token"
             raise ValueError(msg)
         if bool(token) == bool(token_file):
-            msg = "token or token_file is needed, and not both"
+            msg = "either token or token_file is needed"
             raise ValueError(msg)
         self.url = f"{parts.scheme}://{parts.netloc}"
         self._host, self._port = parts.hostname, port
@@ -104,9 +104,9 @@ class Address:
         try:
             token = self._token or Path(self._token_file).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            return Delivered(DeliveryOutcome.LATER, why=f"the token file cannot be read: {error}")
+            return Delivered(DeliveryOutcome.RETRY, reason=f"the token file cannot be read: {error}")
         if not token.isprintable() or not token.isascii() or not token:
-            return Delivered(DeliveryOutcome.LATER, why="the token is empty, or holds what a header cannot")
+            return Delivered(DeliveryOutcome.RETRY, reason="the token is empty, or invalid in a header")
         connection = self._connect()
         try:
             return self._send(connection, body, count, token)
@@ -114,8 +114,8 @@ class Address:
             connection.close()
 
     def _connect(self) -> http.client.HTTPConnection:
-        # The exporter is near: no proxy of the environment stands between. A connection for each push, for
-        # one that is kept open may be closed by the other side just when it is used again.
+        # Without the proxy of the environment: the exporter is usually in the same network. A new connection
+        # for each push: the server may close a kept-alive connection at the moment it is reused.
         if self._tls is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
         return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._tls)
@@ -130,20 +130,20 @@ class Address:
         try:
             connection.request("POST", self._path, body, headers)
         except OSError as error:
-            return Delivered(DeliveryOutcome.LATER, why=f"cannot be reached: {error}")
+            return Delivered(DeliveryOutcome.RETRY, reason=f"cannot be reached: {error}")
         try:
-            answer = connection.getresponse()
-            return _judge(answer.status, answer.read(_MOST_ANSWER), count)
+            response = connection.getresponse()
+            return _delivered(response.status, response.read(_MAX_RESPONSE), count)
         except TimeoutError:
-            return Delivered(DeliveryOutcome.LOST, why="no answer in time")
+            return Delivered(DeliveryOutcome.LOST, reason="no response in time")
         except (OSError, http.client.RemoteDisconnected) as error:
-            # A proxy in between may have ended it after the exporter had counted.
-            return Delivered(DeliveryOutcome.LOST, why=f"the connection ended: {error}")
+            # A proxy may have closed it after the exporter had counted the requests.
+            return Delivered(DeliveryOutcome.LOST, reason=f"the connection was closed: {error}")
         except http.client.HTTPException as error:
-            return Delivered(DeliveryOutcome.LOST, why=f"no answer of HTTP: {error!r}")
+            return Delivered(DeliveryOutcome.LOST, reason=f"invalid HTTP response: {error!r}")
 
 
-def _judge(status: int, body: bytes, count: int) -> Delivered:
+def _delivered(status: int, body: bytes, count: int) -> Delivered:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -152,10 +152,11 @@ def _judge(status: int, body: bytes, count: int) -> Delivered:
     rejected = document.get("rejected")
     if status in (200, 400) and isinstance(rejected, int) and 0 <= rejected <= count:
         errors = document.get("errors")
-        why = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
-        return Delivered(DeliveryOutcome.TAKEN, rejected, why[:_MOST_TOLD])
-    told = str(document.get("error") or _UNTOLD.get(status, ""))[:_MOST_TOLD]
-    why = f"answered {status}{': ' if told else ''}{told}"
+        reason = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
+        return Delivered(DeliveryOutcome.ACCEPTED, rejected, reason[:_MAX_REASON])
+    error = str(document.get("error") or _REASONS.get(status, ""))[:_MAX_REASON]
+    reason = f"status {status}{': ' if error else ''}{error}"
     if status == 400 and "error" in document:
-        return Delivered(DeliveryOutcome.TAKEN, count, why)
-    return Delivered(DeliveryOutcome.LATER if status in _LATER else DeliveryOutcome.LOST, why=why)
+        return Delivered(DeliveryOutcome.ACCEPTED, count, reason)
+    outcome = DeliveryOutcome.RETRY if status in _RETRIED else DeliveryOutcome.LOST
+    return Delivered(outcome, reason=reason)

@@ -1,13 +1,12 @@
-"""httpx: observes what passes through a client, or through one of its transports.
+"""Observes the requests of an httpx client, or of one of its transports.
 
 ::
 
     http_client = observe(httpx.Client(), reporter)
     http_client = httpx.Client(transport=ObservingTransport(reporter))
 
-A client that is observed keeps its proxies, certificates and timeouts. Both work with `httpx` and with its
-successor `httpx2`, whichever the client is of. What passes is passed on as it came: the same chunks, the same
-exceptions, nothing waits.
+An observed client keeps its proxies, certificates and timeouts. Both work with `httpx` and with its successor
+`httpx2`. Chunks and exceptions are passed on unchanged and without delay.
 """
 
 from __future__ import annotations
@@ -16,25 +15,26 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..requests.stream_usage import UsageEventFilter, ask
+from ..requests.exchange import UsageEventFilter
+from ..requests.openai_api import with_include_usage
 from .watch import RequestWatcher, harmless
 
 if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
+    from types import ModuleType
     from typing import Self, TypeVar, Unpack
 
     from .reporter import Reporter
     from .watch import Labels, RequestWatch
 
-    #: A transport, to type checkers, of whichever library.
+    #: To type checkers, a transport of either library.
     Transport: Any
     Client = TypeVar("Client")
 else:
     Transport = object
 
-#: The extension of a request that says what watches it.
+#: Name of the request extension with its watch.
 _EXTENSION = "vllm_specdec_exporter"
 
 _LIBRARIES = ("httpx2", "httpx")
@@ -43,37 +43,37 @@ _LIBRARIES = ("httpx2", "httpx")
 def observe(
     http_client: Client, reporter: Reporter, *, ask_for_usage: bool = False, **labels: Unpack[Labels]
 ) -> Client:
-    """Let a client of httpx, of either kind, report what passes through it; return that client.
+    """Observe a client of httpx, and return it.
 
     Args:
         http_client: an `httpx.Client` or an `httpx.AsyncClient`; it gets two event hooks.
-        reporter: what observations go to.
-        ask_for_usage: whether to ask streams for their usage where they say nothing of it, which vLLM needs
-            to send the record, and to hide the event that comes of it.
+        reporter: receives the observations.
+        ask_for_usage: whether to add ``include_usage`` to streamed requests without stream options, because
+            vLLM sends the record only with the usage, and to remove the additional event.
         labels: how requests are classified, see `Labels`.
 
     Raises:
-        TypeError: no such client.
-        ValueError: no such rule.
+        TypeError: not a client of httpx.
+        ValueError: an invalid rule.
     """
     library = _library_of(http_client)
     if library is None or not isinstance(http_client, (library.Client, library.AsyncClient)):
         msg = f"a Client or an AsyncClient of httpx is expected, not {type(http_client).__name__}"
         raise TypeError(msg)
     is_async = isinstance(http_client, library.AsyncClient)
-    eyes = _Eyes(reporter, labels, ask_for_usage=ask_for_usage, is_async=is_async)
+    observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage, is_async=is_async)
     hooks = http_client.event_hooks
-    before: Any = eyes.request
-    after: Any = eyes.answer
+    before: Any = observer.request
+    after: Any = observer.response
     if is_async:
 
         async def before(request: Any) -> None:
-            eyes.request(request)
+            observer.request(request)
 
         async def after(response: Any) -> None:
-            eyes.answer(response)
+            observer.response(response)
 
-    # The last to see a request as it is sent, and the first to see an answer, before another reads it.
+    # The last hook of a request, for its final form, and the first of a response, before others read it.
     http_client.event_hooks = {
         "request": [*hooks["request"], before],
         "response": [after, *hooks["response"]],
@@ -81,15 +81,8 @@ def observe(
     return http_client
 
 
-class ObservingTransport(Transport):  # type: ignore[misc]
-    """A transport that reports what passes through another.
-
-    Args:
-        reporter: what observations go to.
-        transport: the other; by default a plain `HTTPTransport`.
-        ask_for_usage: as in `observe`.
-        labels: how requests are classified, see `Labels`.
-    """
+class _ObservingTransport(Transport):  # type: ignore[misc]
+    _is_async: ClassVar[bool]
 
     def __init__(
         self,
@@ -99,18 +92,31 @@ class ObservingTransport(Transport):  # type: ignore[misc]
         ask_for_usage: bool = False,
         **labels: Unpack[Labels],
     ) -> None:
-        self._eyes = _Eyes(reporter, labels, ask_for_usage=ask_for_usage, is_async=False)
+        self._observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage, is_async=self._is_async)
         self._transport = transport
         self._lock = threading.Lock()
 
+
+class ObservingTransport(_ObservingTransport):
+    """A transport that observes the requests of another one.
+
+    Args:
+        reporter: receives the observations.
+        transport: the other one; by default a plain `HTTPTransport`.
+        ask_for_usage: as in `observe`.
+        labels: how requests are classified, see `Labels`.
+    """
+
+    _is_async = False
+
     def handle_request(self, request: Any) -> Any:
-        """Send a request, and return the answer."""
+        """Send a request, and return the response."""
         with self._lock:
-            if self._transport is None:  # which library it is of, the first request tells
+            if self._transport is None:  # the first request determines the library
                 self._transport = _library(request).HTTPTransport()
-        self._eyes.request(request)
+        self._observer.request(request)
         response = self._transport.handle_request(request)
-        self._eyes.answer(response, request)
+        self._observer.response(response, request)
         return response
 
     def close(self) -> None:
@@ -123,37 +129,23 @@ class ObservingTransport(Transport):  # type: ignore[misc]
             self._transport.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._transport is not None:
-            self._transport.__exit__(kind, error, trace)
+            self._transport.__exit__(*error)
 
 
-class AsyncObservingTransport(Transport):  # type: ignore[misc]
-    """The same for an `AsyncClient`; the default is a plain `AsyncHTTPTransport`."""
+class AsyncObservingTransport(_ObservingTransport):
+    """The same for an `AsyncClient`; by default it wraps a plain `AsyncHTTPTransport`."""
 
-    def __init__(
-        self,
-        reporter: Reporter,
-        transport: Any = None,
-        *,
-        ask_for_usage: bool = False,
-        **labels: Unpack[Labels],
-    ) -> None:
-        self._eyes = _Eyes(reporter, labels, ask_for_usage=ask_for_usage, is_async=True)
-        self._transport = transport
+    _is_async = True
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request, and return the answer."""
+        """Send a request, and return the response."""
         if self._transport is None:
             self._transport = _library(request).AsyncHTTPTransport()
-        self._eyes.request(request)
+        self._observer.request(request)
         response = await self._transport.handle_async_request(request)
-        self._eyes.answer(response, request)
+        self._observer.response(response, request)
         return response
 
     async def aclose(self) -> None:
@@ -166,27 +158,22 @@ class AsyncObservingTransport(Transport):  # type: ignore[misc]
             await self._transport.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         if self._transport is not None:
-            await self._transport.__aexit__(kind, error, trace)
+            await self._transport.__aexit__(*error)
 
 
-class _Eyes:
-    """What is looked at of a request, and of its answer."""
+class _Observer:
+    """Observes requests of httpx and their responses."""
 
     def __init__(self, reporter: Reporter, labels: Labels, *, ask_for_usage: bool, is_async: bool) -> None:
         self._watcher = RequestWatcher(reporter, labels)
-        self._asks = ask_for_usage
+        self._ask_for_usage = ask_for_usage
         self._is_async = is_async
 
     @harmless
     def request(self, request: Any) -> None:
-        """Look at a request that is about to be sent."""
+        """Observe a request before it is sent."""
         request.extensions = {name: value for name, value in request.extensions.items() if name != _EXTENSION}
         path = request.url.raw_path.decode("ascii", "replace")
         watch = self._watcher.begin(request.method, path, dict(request.headers.items()))
@@ -195,42 +182,42 @@ class _Eyes:
         library = _library(request)
         try:
             body = request.content
-        except library.RequestNotRead:  # it is sent as it is made, and read by nobody before
+        except library.RequestNotRead:  # a streamed request body
             return
-        hider = None
-        if self._asks and (asked := ask(path, body)) is not None:
-            request.stream = library.ByteStream(asked)
-            request.headers["Content-Length"] = str(len(asked))
+        usage_filter = None
+        if self._ask_for_usage and (changed := with_include_usage(path, body)) is not None:
+            request.stream = library.ByteStream(changed)
+            request.headers["Content-Length"] = str(len(changed))
             request.headers["Accept-Encoding"] = "identity"
-            hider = UsageEventFilter()
+            usage_filter = UsageEventFilter()
         watch.request_data(body)
         watch.request_end()
-        request.extensions = {**request.extensions, _EXTENSION: (watch, hider)}
+        request.extensions = {**request.extensions, _EXTENSION: (watch, usage_filter)}
 
     @harmless
-    def answer(self, response: Any, request: Any = None) -> None:
-        """Look at an answer whose body is still to be read."""
-        watch, hider = (request or response.request).extensions.get(_EXTENSION, (None, None))
+    def response(self, response: Any, request: Any = None) -> None:
+        """Observe a response before its body is read."""
+        watch, usage_filter = (request or response.request).extensions.get(_EXTENSION, (None, None))
         if watch is None:
             return
         headers = dict(response.headers.items())
-        if response.is_closed:  # it never came over a network, and has been read
+        if response.is_closed:  # of a mock transport: already read
             headers.pop("content-encoding", None)
-            watch.answer_head(response.status_code, headers)
-            watch.answer_data(response.content)
-            watch.answer_end()
+            watch.response_head(response.status_code, headers)
+            watch.response_data(response.content)
+            watch.response_end()
             return
-        watch.answer_head(response.status_code, headers)
+        watch.response_head(response.status_code, headers)
         streams = headers.get("content-type", "").lower().startswith("text/event-stream")
         if not streams or "content-encoding" in headers:
-            hider = None
+            usage_filter = None
         of_sync, of_async = _bodies(_library(response))
         kind = of_async if self._is_async else of_sync
-        response.stream = kind(response.stream, watch, hider)
+        response.stream = kind(response.stream, watch, usage_filter)
 
 
 def _library_of(thing: object) -> ModuleType | None:
-    """Return the library, `httpx` or `httpx2`, that a thing is of."""
+    """Return the module `httpx` or `httpx2` that an object belongs to."""
     roots = (cls.__module__.partition(".")[0] for cls in type(thing).__mro__)
     return next((sys.modules[root] for root in roots if root in _LIBRARIES), None)
 
@@ -240,23 +227,23 @@ def _library(thing: object) -> Any:
 
 
 class _Watched:
-    """The body of an answer that is looked at while it is read."""
+    """The body of a response, observed while it is read."""
 
-    def __init__(self, stream: Any, watch: RequestWatch, hider: UsageEventFilter | None) -> None:
+    def __init__(self, stream: Any, watch: RequestWatch, usage_filter: UsageEventFilter | None) -> None:
         self._stream = stream
         self._watch = watch
-        self._hider = hider
+        self._filter = usage_filter
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)  # such as the time it took
+        return getattr(self._stream, name)  # such as the elapsed time
 
     def _passed(self, chunk: bytes) -> bytes:
-        self._watch.answer_data(chunk)
-        return chunk if self._hider is None else self._hider.feed(chunk)
+        self._watch.response_data(chunk)
+        return chunk if self._filter is None else self._filter.feed(chunk)
 
     def _rest(self) -> bytes:
-        self._watch.answer_end()
-        return b"" if self._hider is None else self._hider.rest()
+        self._watch.response_end()
+        return b"" if self._filter is None else self._filter.end()
 
 
 class _WatchedSync(_Watched):
@@ -296,6 +283,6 @@ class _WatchedAsync(_Watched):
 
 @cache
 def _bodies(library: Any) -> tuple[Any, Any]:
-    """Return the kinds of bodies, for a `Client` and an `AsyncClient`: a library insists on its own."""
+    """Return the body classes for `Client` and `AsyncClient`: a library checks for its own base class."""
     of_sync = type("WatchedSync", (_WatchedSync, library.SyncByteStream), {})
     return of_sync, type("WatchedAsync", (_WatchedAsync, library.AsyncByteStream), {})

@@ -1,10 +1,10 @@
-"""openai: observes what a client of the `openai` package asks, and what it is answered.
+"""Observes the requests of a client of the `openai` package.
 
 ::
 
     client = observed(OpenAI(base_url="http://vllm:8000/v1"), reporter, request_type="code")
 
-What a call sends as ``X-Request-Type`` (``extra_headers``) is its type, before any other.
+The header ``X-Request-Type`` of a call (``extra_headers``) takes precedence over `request_type`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,21 @@ def observed(
     ask_for_usage: bool = False,
     **labels: Unpack[Labels],
 ) -> Client:
-    """Return a client like `client`, with all its settings, that reports what passes through it.
+    """Return a copy of `client`, with all its settings, whose requests are reported.
 
-    Close it as you would close the other, whose connections are its own.
+    The copy has its own connections; close it like `client`.
 
     Args:
-        client: an `OpenAI`, an `AsyncOpenAI` or one of their kind, such as `AzureOpenAI`.
-        reporter: what observations go to.
-        http_client: the client of httpx to use, which is observed from now on; by default one like that
-            which `openai` makes itself.
-        ask_for_usage: whether to ask streams for their usage where they say nothing of it, which vLLM needs
-            to send the record, and to hide the event that comes of it.
+        client: an `OpenAI`, an `AsyncOpenAI` or a subclass, such as `AzureOpenAI`.
+        reporter: receives the observations.
+        http_client: the httpx client to use and observe; by default one like that of `openai`.
+        ask_for_usage: as in `.httpx_transport.observe`.
         labels: how requests are classified, see `Labels`.
 
     Raises:
         ImportError: `openai` is not installed.
-        TypeError: no client of `openai`.
-        ValueError: no such rule, or a client whose own ``http_client`` would be lost.
+        TypeError: not a client of `openai`.
+        ValueError: an invalid rule, or `client` was created with its own ``http_client``.
     """
     try:
         import openai
@@ -67,16 +65,16 @@ def observed(
 
 
 def _refuse_custom(openai: Any, client: Any) -> None:
-    """Refuse a client that was given an ``http_client``: no proxy and no certificate is lost in silence.
+    """Refuse a client with its own ``http_client``, whose proxies and certificates would be lost silently.
 
-    `openai` tells nobody what it was given. Should the attribute have another name one day, none is refused.
+    `openai` has no public attribute for it. If the private one is renamed, every client is accepted.
     """
     given = getattr(client, "_client", None)
     public = (openai.DefaultHttpxClient, openai.DefaultAsyncHttpxClient)
     if given is None or (type(given) not in public and type(given).__module__.startswith("openai.")):
         return
     msg = (
-        "this client has an http_client of its own: pass it as http_client, or observe it before: "
+        "this client was created with an http_client: pass it as http_client, or observe it before: "
         "OpenAI(http_client=observe(http_client, reporter))"
     )
     raise ValueError(msg)

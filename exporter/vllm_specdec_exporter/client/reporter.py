@@ -1,4 +1,4 @@
-"""The reporter: takes observations at once, and pushes them to the exporter from a thread of its own."""
+"""The reporter: queues observations, and pushes them to the exporter from a background thread."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from ..requests.push_schema import MAX_PUSH, MOST_REQUESTS, encode, join
-from .delivery import Address, Delivered, DeliveryOutcome
+from .delivery import Address, DeliveryOutcome
 
 if TYPE_CHECKING:
     import ssl
-    from types import TracebackType
     from typing import Self
 
     from ..requests.observation import Observation
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__package__)
 
-#: Seconds from one try at a push to the next: twice as long each time.
+#: Pause between two attempts of a push, in seconds: it doubles each time, up to the limit.
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
@@ -32,30 +31,30 @@ _LONGEST_PAUSE = 30.0
 class Reporter:
     """Pushes observations to an exporter.
 
-    Whoever reports never waits and never sees an error. What cannot be pushed is counted, and its reason
-    logged once (logger ``vllm_specdec_exporter.client``). May be used from any thread. After a fork, the
-    child begins with an empty queue and counts of 0, and the parent pushes what was queued before.
+    `report` never blocks and never raises. Failures are counted, and their reason is logged once (logger
+    ``vllm_specdec_exporter.client``). Thread-safe. After a fork, the child starts with an empty queue and
+    counts of 0, and the parent pushes what was queued before.
 
     Args:
         url: of the exporter, such as ``http://127.0.0.1:9850``.
         token: the bearer token of ``--push.bearer-token-file``.
-        token_file: a file that holds it, read anew for every push; instead of `token`.
-        tls: TLS settings for https; by default those that verify the certificate.
+        token_file: a file with the token, read for every push; instead of `token`.
+        tls: TLS settings for https; by default the certificate is verified.
         batch: requests in one push, 1 to 1000.
-        interval: seconds that a request waits for others to be pushed with it.
-        queue: requests that may wait; the oldest give way to new ones.
-        timeout: seconds to wait for the connection, and for an answer.
-        patience: seconds over which a push is tried again while the exporter cannot be reached.
+        interval: maximum age of a request in an incomplete batch, in seconds.
+        queue: limit of queued requests; beyond it, the oldest are dropped.
+        timeout: of the connection and of the response, in seconds.
+        patience: how long a push is retried while the exporter cannot be reached, in seconds.
 
     Attributes:
-        sent: requests that the exporter took.
-        rejected: requests that it could not use.
-        failed: requests that could not be pushed, or of which nobody knows whether they were.
-        dropped: requests that gave way to newer ones, or came after the end.
+        sent: requests that the exporter accepted.
+        rejected: requests that it rejected.
+        failed: requests whose push failed or has an unknown outcome.
+        dropped: requests dropped from a full queue, or reported after `close`.
         unobserved: requests that passed without an observation, by reason.
 
     Raises:
-        ValueError: an argument that makes no sense; the message says which.
+        ValueError: an invalid argument; the message names it.
     """
 
     def __init__(
@@ -81,35 +80,35 @@ class Reporter:
                 raise ValueError(msg)
         self._address = Address(url, token, os.fspath(token_file), tls, timeout)
         self._batch, self._interval, self._patience = batch, interval, patience
-        self._most = queue
+        self._queue_limit = queue
         self._deadline: float | None = None
-        self._begin()
+        self._reset()
         _REPORTERS.add(self)
 
-    def _begin(self) -> None:
-        """Begin with nothing: now, and after a fork, whose child has neither the thread nor its locks."""
-        # Reentrant: the collection of garbage may close a stream, and report it, within any line here.
+    def _reset(self) -> None:
+        """Initialize the state; also in the child of a fork, which lacks the thread."""
+        # Reentrant: garbage collection may close a stream, and report it, in any line here.
         self._changed = threading.Condition(threading.RLock())
         self._queue: deque[tuple[float, Observation | PushedRequest]] = deque()
         self._thread: threading.Thread | None = None
-        self._under_way = 0
-        self._hurry = False
-        self._said = ""
+        self._in_progress = 0
+        self._flushing = False
+        self._last_reason = ""
         self.sent = self.rejected = self.failed = self.dropped = 0
         self.unobserved: Counter[str] = Counter()
 
     @property
     def waiting(self) -> int:
-        """Requests that wait to be pushed, or are being pushed."""
-        return len(self._queue) + self._under_way
+        """Requests that are queued or being pushed."""
+        return len(self._queue) + self._in_progress
 
     def report(self, item: Observation | PushedRequest) -> None:
-        """Push an observation, or a request that something else observed, with the next batch."""
+        """Queue an observation, or a request that other code observed, for the next push."""
         with self._changed:
             if self._deadline is not None:
                 self.dropped += 1
                 return
-            if len(self._queue) >= self._most:
+            if len(self._queue) >= self._queue_limit:
                 self._queue.popleft()
                 self.dropped += 1
             self._queue.append((time.monotonic(), item))
@@ -124,16 +123,16 @@ class Reporter:
             self.unobserved[reason] += 1
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Push what waits, for `timeout` seconds at most; return whether nothing waits any more."""
+        """Push queued requests within `timeout` seconds; return whether the queue is empty."""
         with self._changed:
-            self._hurry = True
+            self._flushing = True
             self._changed.notify_all()
             done = self._changed.wait_for(lambda: not self.waiting, timeout)
-            self._hurry = False
+            self._flushing = False
             return done
 
     def close(self, timeout: float = 2.0) -> None:
-        """Push what waits, once and for `timeout` seconds at most, and end. Whatever is left has failed."""
+        """Push queued requests once within `timeout` seconds, and stop. The rest counts as failed."""
         with self._changed:
             if self._deadline is None:
                 self._deadline = time.monotonic() + timeout
@@ -148,16 +147,14 @@ class Reporter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="vllm-specdec-exporter reporter", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no thread may begin any more: the interpreter ends, or there are too many
+        except RuntimeError:  # the interpreter shuts down, or there are too many threads
             self.dropped += len(self._queue)
             self._queue.clear()
         else:
@@ -169,13 +166,13 @@ class Reporter:
         while items := self._next():
             try:
                 self._push(items)
-            except Exception:  # noqa: BLE001 - the program goes on, and so do the next pushes
+            except Exception:  # noqa: BLE001 - the next pushes may succeed
                 _LOG.exception("a push failed")
-                self._count(failed=self._under_way)
-            items.clear()  # nothing is kept while it waits
+                self._count(failed=self._in_progress)
+            items.clear()  # frees them while the thread waits
 
     def _next(self) -> list[tuple[float, Observation | PushedRequest]]:
-        """Wait for the next batch; nothing means the end."""
+        """Return the next batch when it is due; empty after `close`."""
         with self._changed:
             while not self._is_due():
                 if self._deadline is not None:
@@ -184,13 +181,13 @@ class Reporter:
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 return []
             count = min(self._batch, len(self._queue))
-            self._under_way = count
+            self._in_progress = count
             return [self._queue.popleft() for _ in range(count)]
 
     def _is_due(self) -> bool:
         if not self._queue:
             return False
-        urgent = self._hurry or self._deadline is not None or len(self._queue) >= self._batch
+        urgent = self._flushing or self._deadline is not None or len(self._queue) >= self._batch
         return urgent or time.monotonic() >= self._queue[0][0] + self._interval
 
     def _pause(self) -> float | None:
@@ -205,7 +202,7 @@ class Reporter:
             try:
                 requests.append(encode(item))
             except ValueError as error:
-                self._say(str(error))
+                self._log(str(error))
                 self._count(failed=1)
         while requests:
             size, count = 0, 0
@@ -218,23 +215,20 @@ class Reporter:
             del requests[:count]
 
     def _deliver(self, requests: list[bytes], until: float) -> None:
-        """Push these requests, again and again until they are taken or it is too late."""
+        """Push these requests, with retries until `until`."""
         body, count, pause = join(requests), len(requests), _FIRST_PAUSE
         while True:
             done = self._address.push(body, count)
-            if done.fate is not DeliveryOutcome.LATER or self._deadline is not None:
+            if done.outcome is not DeliveryOutcome.RETRY or self._deadline is not None:
                 break
             if time.monotonic() + pause > until:
                 break
-            self._say(done.why)
+            self._log(done.reason)
             with self._changed:
                 self._changed.wait_for(lambda: self._deadline is not None, pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-        self._settle(done, count)
-
-    def _settle(self, done: Delivered, count: int) -> None:
-        self._say(done.why)
-        if done.fate is DeliveryOutcome.TAKEN:
+        self._log(done.reason)
+        if done.outcome is DeliveryOutcome.ACCEPTED:
             self._count(sent=count - done.rejected, rejected=done.rejected)
         else:
             self._count(failed=count)
@@ -244,18 +238,18 @@ class Reporter:
             self.sent += sent
             self.rejected += rejected
             self.failed += failed
-            self._under_way -= sent + rejected + failed
+            self._in_progress -= sent + rejected + failed
             self._changed.notify_all()
 
-    def _say(self, why: str) -> None:
-        """Log what stands in the way when it is something else than before."""
-        if why == self._said:
+    def _log(self, reason: str) -> None:
+        """Log the reason of a failure if it has changed; an empty one means success."""
+        if reason == self._last_reason:
             return
-        if why:
-            _LOG.warning("cannot push to %s: %s", self._address.url, why)
+        if reason:
+            _LOG.warning("cannot push to %s: %s", self._address.url, reason)
         else:
             _LOG.info("pushing to %s again", self._address.url)
-        self._said = why
+        self._last_reason = reason
 
 
 _REPORTERS: weakref.WeakSet[Reporter] = weakref.WeakSet()
@@ -268,7 +262,7 @@ def _close_all() -> None:
 
 def _after_fork() -> None:
     for reporter in list(_REPORTERS):
-        reporter._begin()
+        reporter._reset()
 
 
 atexit.register(_close_all)

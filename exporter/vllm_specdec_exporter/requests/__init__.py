@@ -1,11 +1,11 @@
-"""Single requests: drafts, acceptance and latency by request, type, temperature and tenant.
+"""Acceptance of single requests: drafted and accepted tokens, latencies, and which requests lose.
 
-vLLM's `/metrics` adds all requests up, and an average hides a losing minority. Since 0.29 vLLM can put a
-record of speculation into each answer (``--per-request-spec-decode-metrics``). One walk from there::
+vLLM's `/metrics` has only sums over all requests, and an average hides a losing minority. Since 0.29 vLLM can
+add a record of speculation to each response (``--per-request-spec-decode-metrics``). The data flow::
 
-    bytes of a request and its answer -> Exchange -> Observation -> RequestAggregator (groups, windows)
+    bytes of a request and its response -> Exchange -> Observation -> RequestAggregator (groups, windows)
           -> judgement -> RequestsResult -> publish
 
-Observations come from the tap, from pushes, and from files of recorded answers. No prompt, no answer, no key
-and no user's name enters one.
+Observations come from the tap, from pushes, and from files of recorded responses. They never contain prompts,
+texts, keys or user names.
 """

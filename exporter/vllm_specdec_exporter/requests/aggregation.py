@@ -1,28 +1,31 @@
-"""The book: every observed request, counted by group since the beginning, and by slices for the window."""
+"""The request aggregator: counts observed requests by group, in total and within the judged window."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
+from ..exposition.histogram import Histogram, index_of
 from .findings import Coverage
 from .grouping import GroupLimiter
-from .judgement import judge
+from .judgement import Bounds, judge
 from .observation import RecordState
-from .recent_window import RecentWindow
+from .recent_window import Positions, RecentWindow
 from .result import (
     GroupResult,
     ModelRequests,
     ObservationCount,
+    Observed,
     Outcome,
     RequestsResult,
     TapResult,
     TenantResult,
     outcome_of,
 )
-from .tally import Positions, Total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,31 +34,151 @@ if TYPE_CHECKING:
     from ..measures.measures import DraftShape
     from .grouping import GroupKey, GroupOverflow
     from .judgement import BatchCost, RequestSettings
-    from .observation import Observation, Source
+    from .observation import DraftRecord, Observation, Source
 
-#: How long a judgement is served before it is drawn anew, in seconds: it takes longer than all else here.
-_FRESH = 1.0
+#: Lifetime of a cached judgement, in seconds: judging is the slowest part of a result.
+_CACHE_SECONDS = 1.0
 
-#: How long a group that no request falls into after a reload is still told of, in seconds from its last one:
-#: if the settings are taken back, its counters go on where they were.
+#: How long the counters of a group are kept that no request falls into after a reload, in seconds since its
+#: last request: if the settings are reverted, the counters continue.
 LINGER = 3600.0
 
 
+class HistogramAccumulator:
+    """Values counted for both forms of histogram.
+
+    Args:
+        bounds: finite upper bounds, ascending.
+    """
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        self._zero = 0
+        self._native: Counter[int] = Counter()
+
+    def add(self, value: float | None) -> None:
+        """Count a value of at least 0; ``None`` is ignored."""
+        if value is None:
+            return
+        index = index_of(value)
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+        if index is None:
+            self._zero += 1
+        else:
+            self._native[index] += 1
+
+    def observed(self) -> Observed | None:
+        """Return the histogram, ``None`` if it is empty, such as the times of a group that never streams."""
+        if not any(self._counts):
+            return None
+        counts = tuple(map(float, accumulate(self._counts)))
+        return Observed(
+            Histogram(self._bounds, counts[:-1], counts[-1], self._sum),
+            self._zero,
+            tuple(sorted(self._native.items())),
+        )
+
+
+def _by_outcome() -> Counter[Outcome]:
+    return Counter(dict.fromkeys(Outcome, 0))
+
+
 @dataclass(slots=True)
-class _Tenant:
-    outcomes: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(Outcome, 0)))
-    tokens: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(Outcome, 0)))
+class _Counts:
+    """Cumulative counts of requests for which something was drafted."""
+
+    outcomes: Counter[Outcome] = field(default_factory=_by_outcome)
+    tokens: Counter[Outcome] = field(default_factory=_by_outcome)
+    drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
 
+    def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
+        self.outcomes[outcome] += 1
+        self.tokens[outcome] += tokens
+        self.drafts += record.drafts
+        self.draft_tokens += record.draft_tokens
+        self.accepted_tokens += record.accepted_tokens
+
+
+class GroupTotal:
+    """The cumulative counts of a group, and one histogram for each field of `Bounds`.
+
+    Attributes:
+        counts: its counts.
+        histograms: its histograms by the names of `Bounds`.
+        last: when its last request ended, in seconds of the aggregator's clock.
+    """
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.counts = _Counts()
+        self.histograms = {
+            item.name: HistogramAccumulator(getattr(bounds, item.name)) for item in fields(Bounds)
+        }
+        self.last = 0.0
+
+    def change_bounds(self, bounds: Bounds) -> None:
+        """Reset the histograms whose bounds have changed."""
+        for name in self.histograms:
+            if getattr(bounds, name) != getattr(self._bounds, name):
+                self.histograms[name] = HistogramAccumulator(getattr(bounds, name))
+        self._bounds = bounds
+
+    def add(self, observation: Observation, outcome: Outcome | None) -> None:
+        """Count a request; the outcome is ``None`` if nothing was drafted for it."""
+        histograms, record = self.histograms, observation.record
+        histograms["time_to_first_token"].add(observation.ttft_seconds)
+        histograms["time_per_output_token"].add(observation.tpot_seconds)
+        if record is not None and outcome is not None:
+            histograms["acceptance_ratio"].add(record.acceptance_ratio)
+            histograms["accepted_tokens_per_draft"].add(record.accepted_per_draft)
+            self.counts.add(record, outcome, observation.completion_tokens or 0)
+
+    def result(self, key: GroupKey) -> GroupResult:
+        """Return the counts and histograms."""
+        histograms, counts = self.histograms, self.counts
+        return GroupResult(
+            model_name=key.model_name,
+            temperature=key.temperature,
+            request_type=key.request_type,
+            acceptance_ratio=histograms["acceptance_ratio"].observed(),
+            accepted_tokens_per_draft=histograms["accepted_tokens_per_draft"].observed(),
+            time_to_first_token_seconds=histograms["time_to_first_token"].observed(),
+            time_per_output_token_seconds=histograms["time_per_output_token"].observed(),
+            outcomes=_by_name(counts.outcomes),
+            generation_tokens=_by_name(counts.tokens),
+            drafts=counts.drafts,
+            draft_tokens=counts.draft_tokens,
+            accepted_tokens=counts.accepted_tokens,
+        )
+
+
+def _tenant_result(model: str, name: str, counts: _Counts) -> TenantResult:
+    return TenantResult(
+        model_name=model,
+        tenant=name,
+        outcomes=_by_name(counts.outcomes),
+        generation_tokens=_by_name(counts.tokens),
+        draft_tokens=counts.draft_tokens,
+        accepted_tokens=counts.accepted_tokens,
+    )
+
+
+def _by_name(counts: Counter[Outcome]) -> dict[str, int]:
+    return {str(name): count for name, count in counts.items()}
+
 
 class RequestAggregator:
-    """Counts requests. What it holds is bounded by the groups there can be, not by requests.
+    """Counts requests. Its memory is bounded by the number of groups, not by the number of requests.
 
     Args:
         settings: how requests are grouped and judged.
-        thresholds: the thresholds in force.
-        sources: who may tell of requests; what they told is counted from 0 on.
+        thresholds: the current thresholds.
+        sources: sources whose counts are exposed from 0 on.
     """
 
     def __init__(
@@ -64,11 +187,11 @@ class RequestAggregator:
         self.settings = settings
         self.thresholds = thresholds
         self.push_rejected_total = 0
-        self._room = GroupLimiter(settings.classification, settings.temperatures)
+        self._limiter = GroupLimiter(settings.classification, settings.temperatures)
         self._coverage = Coverage(settings.window_seconds)
-        self._totals: dict[GroupKey, Total] = {}
-        self._past: set[GroupKey] = set()  # groups of earlier settings, that no request falls into
-        self._tenants: dict[tuple[str, str], _Tenant] = {}
+        self._totals: dict[GroupKey, GroupTotal] = {}
+        self._retired: set[GroupKey] = set()  # groups of earlier settings that no request falls into
+        self._tenants: dict[tuple[str, str], _Counts] = {}
         self._positions: dict[str, Positions] = {}
         self._windows: dict[str, RecentWindow] = {}
         self._observations = Counter(
@@ -78,69 +201,71 @@ class RequestAggregator:
         self._judged_at: float | None = None
 
     def adopt(self, other: RequestAggregator) -> None:
-        """Go on from what `other`, the book before a reload, counted.
+        """Continue the counts of `other`, the aggregator before a reload.
 
-        Counters go on, for a counter that falls is a restart to Prometheus; those of groups that there are no
-        more end `LINGER` after their last request. Histograms whose bounds changed begin anew, and so does
-        the window where requests are grouped or judged otherwise.
+        Counters continue, because Prometheus reads a decrease as a restart; those of removed groups end
+        `LINGER` after their last request. Histograms with changed bounds are reset, and so is the window if
+        requests are grouped or judged differently.
         """
         self.push_rejected_total = other.push_rejected_total
         self._tenants, self._positions = other._tenants, other._positions
         self._observations.update(other._observations)
         self._totals = other._totals
         for total in self._totals.values():
-            total.rebound(self.settings.bounds)
-        self._room.follow(other._room, self._totals)
-        self._past = {key for key in self._totals if not self._room.has(key)}
+            total.change_bounds(self.settings.bounds)
+        self._limiter.adopt(other._limiter, self._totals)
+        self._retired = {key for key in self._totals if not self._limiter.has(key)}
         self._windows = other._windows
-        otherwise = self._judges_by() != other._judges_by()
-        self._coverage.follow(other._coverage, anew=otherwise)
-        if otherwise:
+        changed = self._judgement_settings() != other._judgement_settings()
+        self._coverage.adopt(other._coverage, reset=changed)
+        if changed:
             self._windows = {model: RecentWindow(self.settings.window_seconds) for model in other._windows}
 
-    def _judges_by(self) -> tuple[object, ...]:
-        settings, types, zones = self.settings, self.settings.classification, self.thresholds
+    def _judgement_settings(self) -> tuple[object, ...]:
+        settings, types, thresholds = self.settings, self.settings.classification, self.thresholds
         return (
             settings.window_seconds,
             settings.temperatures,
             types.type_header,
             types.rules,
-            zones.disable_acceptance_ratio,
-            zones.break_even_acceptance_ratio,
+            thresholds.disable_acceptance_ratio,
+            thresholds.break_even_acceptance_ratio,
         )
 
     def add(self, observation: Observation, source: Source, time: float) -> tuple[GroupOverflow, ...]:
-        """Count a request that ended at `time`, in seconds of a clock that never goes back.
+        """Count a request that ended at `time`, in seconds of a monotonic clock.
 
         Returns:
-            What of its names had to become `other`, because there was no room for one more.
+            Labels that became `other` because a limit is reached.
         """
         self._observations[(source.value, observation.state.value)] += 1
-        key, crowded = self._room.place(observation)
-        self._coverage.see(source, crowded, time)
+        key, overflow = self._limiter.place(observation)
+        self._coverage.add_observed(source, overflow, time)
         record = observation.record
         outcome = outcome_of(record.acceptance_ratio, self.thresholds) if record else None
         if key not in self._totals:
-            self._totals[key] = Total(self.settings.bounds)
-        self._past.discard(key)
-        self._totals[key].add(observation, outcome)
-        self._totals[key].last = time
-        self._count_lately(key, observation, outcome, time)
-        return crowded
+            self._totals[key] = GroupTotal(self.settings.bounds)
+        total = self._totals[key]
+        self._retired.discard(key)
+        total.add(observation, outcome)
+        total.last = time
+        self._add_recent(key, observation, outcome, time)
+        return overflow
 
-    def _count_lately(
+    def _add_recent(
         self, key: GroupKey, observation: Observation, outcome: Outcome | None, time: float
     ) -> None:
-        record = observation.record
+        model, record = key.model_name, observation.record
         if record is None:
-            self._window(key.model_name).add_unrecorded(time)
+            self._window(model).add_unrecorded(time)
         if record is None or outcome is None:
             return
         tenant = self.settings.classification.known_tenant(observation.tenant)
         if tenant:
-            self._add_tenant(key.model_name, tenant, observation, outcome)
-        self._positions.setdefault(key.model_name, Positions()).add(record.steps)
-        self._window(key.model_name).add(key, observation, outcome, time)
+            counts = self._tenants.setdefault((model, tenant), _Counts())
+            counts.add(record, outcome, observation.completion_tokens or 0)
+        self._positions.setdefault(model, Positions()).add(record.steps)
+        self._window(model).add(key, observation, outcome, time)
 
     def _window(self, model: str) -> RecentWindow:
         if model not in self._windows:
@@ -148,23 +273,25 @@ class RequestAggregator:
         return self._windows[model]
 
     def shapes(self, time: float) -> dict[str, DraftShape]:
-        """Return how long the drafts of each model are, in the window at `time`."""
+        """Return the lengths of each model's drafts in the window at `time`."""
         return {model: window.shape(time) for model, window in self._windows.items()}
 
     def result(
         self, time: float, loads: Mapping[str, BatchCost], tap: TapResult | None = None
     ) -> RequestsResult:
-        """Return all that is known at `time`.
+        """Return the result at `time`.
 
         Args:
             time: in seconds of the clock of `add`.
-            loads: what is known of how busy each model is.
-            tap: the tap, where there is one.
+            loads: batch size and cost profile by model, where known.
+            tap: the counts of the tap, if configured.
         """
-        self._end_past(time)
+        for key in [key for key in self._retired if time - self._totals[key].last >= LINGER]:
+            self._retired.discard(key)
+            del self._totals[key]
         if tap is not None:
-            self._coverage.hear(tap, time)
-        if self._judged_at is None or not 0 <= time - self._judged_at < _FRESH:
+            self._coverage.add_unobserved(tap, time)
+        if self._judged_at is None or not 0 <= time - self._judged_at < _CACHE_SECONDS:
             self._judged = tuple(self._judge(model, time, loads) for model in sorted(self._windows))
             self._judged_at = time
         return RequestsResult(
@@ -173,24 +300,19 @@ class RequestAggregator:
                 for (source, record), count in sorted(self._observations.items())
             ),
             push_rejected_total=self.push_rejected_total,
-            groups=tuple(_group(key, total) for key, total in sorted(self._totals.items())),
-            tenants=tuple(_tenant(*key, tenant) for key, tenant in sorted(self._tenants.items())),
+            groups=tuple(total.result(key) for key, total in sorted(self._totals.items())),
+            tenants=tuple(_tenant_result(*key, counts) for key, counts in sorted(self._tenants.items())),
             models=self._judged,
             tap=tap,
-            findings=self._coverage.find(self._window_name, self.thresholds, time),
+            findings=self._coverage.findings(self._window_name, self.thresholds, time),
         )
 
     @property
     def _window_name(self) -> str:
         return format_duration(self.settings.window_seconds)
 
-    def _end_past(self, time: float) -> None:
-        for key in [key for key in self._past if time - self._totals[key].last >= LINGER]:
-            self._past.discard(key)
-            del self._totals[key]
-
     def _judge(self, model: str, time: float, loads: Mapping[str, BatchCost]) -> ModelRequests:
-        # A model by another name, such as an adapter, is served by the only engine there is.
+        # A model under another name, such as an adapter, belongs to the engine if there is only one.
         load = loads.get(model) or (next(iter(loads.values())) if len(loads) == 1 else None)
         return judge(
             model,
@@ -200,45 +322,3 @@ class RequestAggregator:
             self.thresholds,
             load,
         )
-
-    def _add_tenant(self, model: str, tenant: str, observation: Observation, outcome: Outcome) -> None:
-        record = observation.record
-        if record is None:
-            return
-        found = self._tenants.setdefault((model, tenant), _Tenant())
-        found.outcomes[outcome] += 1
-        found.tokens[outcome] += observation.completion_tokens or 0
-        found.draft_tokens += record.draft_tokens
-        found.accepted_tokens += record.accepted_tokens
-
-
-def _group(key: GroupKey, total: Total) -> GroupResult:
-    return GroupResult(
-        model_name=key.model_name,
-        temperature=key.temperature,
-        request_type=key.request_type,
-        acceptance_ratio=total.acceptance_ratio.observed(),
-        accepted_tokens_per_draft=total.accepted_tokens_per_draft.observed(),
-        time_to_first_token_seconds=total.time_to_first_token.observed(),
-        time_per_output_token_seconds=total.time_per_output_token.observed(),
-        outcomes=_by_name(total.outcomes),
-        generation_tokens=_by_name(total.tokens),
-        drafts=total.drafts,
-        draft_tokens=total.draft_tokens,
-        accepted_tokens=total.accepted_tokens,
-    )
-
-
-def _tenant(model: str, name: str, tenant: _Tenant) -> TenantResult:
-    return TenantResult(
-        model_name=model,
-        tenant=name,
-        outcomes=_by_name(tenant.outcomes),
-        generation_tokens=_by_name(tenant.tokens),
-        draft_tokens=tenant.draft_tokens,
-        accepted_tokens=tenant.accepted_tokens,
-    )
-
-
-def _by_name(counts: Counter[str]) -> dict[str, int]:
-    return {str(name): count for name, count in counts.items()}

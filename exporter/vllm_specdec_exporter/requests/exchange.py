@@ -1,7 +1,6 @@
-"""Server-sent events: a stream of bytes split into events, wherever its chunks are cut.
+"""One observed request and its response, and the server-sent events of a streamed response.
 
-An event ends with an empty line; lines end with LF, CR LF or CR (WHATWG HTML, 9.2.5). The bytes of all events
-together are the bytes of the stream: nothing is changed on the way.
+An event ends with an empty line; lines end with LF, CR LF or CR (WHATWG HTML, 9.2.5).
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from .observation import Observation
 from .openai_api import (
-    AnswerFields,
-    Asked,
+    RequestFields,
+    ResponseFields,
     UnreadableError,
     brings_only_tokens,
-    read_answer,
     read_request,
+    read_response,
     route_of,
 )
 
@@ -25,21 +24,25 @@ if TYPE_CHECKING:
 
     from .grouping import Classification
 
+#: Limit of the buffered bytes of a request or a response; larger ones are not observed.
+MAX_BODY = 8 * 1024 * 1024
+#: The same for one event of a stream. With `detailed`, the last event lists every step of the response.
+MAX_EVENT = 4 * 1024 * 1024
 
-#: Two line ends in a row. Atomic, so that one CR LF is never taken for two line ends.
+#: Two line ends in a row. Atomic groups, so that one CR LF is never matched as two line ends.
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
 _ONE_LINE = re.compile(rb"data: ([^\r\n]*)\n\n")
 
-#: Bytes that the end of an event may reach back into what was searched already.
+#: Bytes of the end of an event that may have been searched already.
 _OVERLAP = 3
 
 
 class EventTooLargeError(ValueError):
-    """An event is larger than what is kept of one.
+    """An event is larger than the limit.
 
     Attributes:
-        before: the events before it that came with it.
+        before: the complete events before it.
     """
 
     def __init__(self, limit: int, before: list[bytes]) -> None:
@@ -48,10 +51,10 @@ class EventTooLargeError(ValueError):
 
 
 class EventSplitter:
-    """Splits a stream into events.
+    """Splits a stream into events, however it is chunked. The joined events are the bytes of the stream.
 
     Args:
-        limit: bytes that an event may have, the empty line that ends it included.
+        limit: bytes that an event may have, including the empty line at its end.
     """
 
     def __init__(self, limit: int) -> None:
@@ -61,15 +64,15 @@ class EventSplitter:
 
     @property
     def rest(self) -> bytes:
-        """What was fed and is not yet a whole event."""
+        """The bytes after the last complete event."""
         return self._rest
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the events that `data` completes, with the empty lines that end them.
+        """Return the events that `data` completes, including the empty lines at their ends.
 
         Raises:
-            EventTooLargeError: an event is larger than the limit, whole or not. It has the events before it;
-                the large one and all that follows are in `rest`.
+            EventTooLargeError: an event, complete or not, is larger than the limit. The exception has the
+                events before it; `rest` has the large one and everything after it.
         """
         data = self._rest + data if self._rest else data
         events: list[bytes] = []
@@ -88,32 +91,60 @@ class EventSplitter:
 
 
 def _end_of_event(data: bytes, position: int, *, plain: bool) -> int:
-    """Return where the event around `position` ends, 0 where it does not yet."""
-    if plain:  # as servers write: several times faster than the expression
+    """Return the end of the event at `position`, 0 if it is incomplete."""
+    if plain:  # what servers write; several times faster than the expression
         found = data.find(b"\n\n", position)
         return found + 2 if found >= 0 else 0
     match = _END.search(data, position)
     if match is None or (match.end() == len(data) and data.endswith(b"\r")):
-        return 0  # the LF of this CR may be on its way
+        return 0  # the LF of this CR may follow
     return match.end()
 
 
 def data_of(event: bytes) -> bytes:
-    """Return the value of an event's ``data`` lines, empty where it has none."""
-    if (only := _ONE_LINE.fullmatch(event)) is not None:  # nearly every event: several times faster
+    """Return the value of an event's ``data`` lines, empty if there are none."""
+    if (only := _ONE_LINE.fullmatch(event)) is not None:  # nearly every event; several times faster
         return only[1]
     values = (line.removeprefix(b"data:") for line in _LINE.split(event) if line.startswith(b"data:"))
     return b"\n".join(value.removeprefix(b" ") for value in values)
 
 
-#: Bytes of a request or of an answer that are kept until they are read; larger ones are not observed.
-MAX_BODY = 8 * 1024 * 1024
-#: The same for one event of a stream. The last one lists every step of a long answer, with `detailed`.
-MAX_EVENT = 4 * 1024 * 1024
+class UsageEventFilter:
+    """Removes the event that has only usage from a stream. Other events pass as soon as they are complete."""
+
+    def __init__(self) -> None:
+        self._events: EventSplitter | None = EventSplitter(MAX_EVENT)
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes that pass: of `data`, and of what was held back before."""
+        if self._events is None:
+            return data
+        try:
+            events, rest = self._events.feed(data), b""
+        except EventTooLargeError as error:
+            # Later bytes may begin in the middle of an event, so everything passes from here on.
+            events, rest, self._events = error.before, self._events.rest, None
+        return b"".join([*(event for event in events if not _has_only_usage(event)), rest])
+
+    def end(self) -> bytes:
+        """Return the bytes that are held back at the end of the stream, except a usage event."""
+        rest, self._events = self._events.rest if self._events else b"", None
+        return b"" if _has_only_usage(rest) else rest
+
+
+def _has_only_usage(event: bytes) -> bool:
+    if b'"usage"' not in event:
+        return False
+    try:
+        return read_response(data_of(event)).only_usage
+    except UnreadableError:
+        return False
+    except Exception:  # noqa: BLE001 - traffic must not fail; the observer runs into the same defect and logs it
+        return False
 
 
 class Exchange:
-    """One request that may be observed.
+    """One request that may be observed, and its response.
 
     Args:
         path: of the request, with or without its query.
@@ -125,59 +156,60 @@ class Exchange:
         self._path = path
         self._headers = headers
         self._classification = classification
-        self._request = bytearray()
-        self._answer = bytearray()
+        self._request_body = bytearray()
+        self._response_body = bytearray()
         self._events: EventSplitter | None = None
-        self._asked: Asked | None = None
+        self._request: RequestFields | None = None
+        self._response = ResponseFields()
         self._type = ""
         self._tenant = ""
-        self._named = False
+        self._has_client_id = False
         self._sent: float | None = None
         self._first: float | None = None
         self._last: float | None = None
-        self._told = AnswerFields()
         #: Why it cannot be observed; empty while it can.
         self.unobserved = ""
 
     @staticmethod
-    def concerns(method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """Tell whether a request is one whose answer may have a record."""
+    def is_observable(method: str, path: str, headers: Mapping[str, str]) -> bool:
+        """Return whether the response to a request may have a record."""
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         plain = headers.get("content-encoding", "identity").lower() == "identity"
         return method == "POST" and bool(route_of(path)) and kind.endswith("json") and plain
 
     @property
     def held(self) -> int:
-        """Bytes that it holds now."""
-        return len(self._request) + len(self._answer) + (len(self._events.rest) if self._events else 0)
+        """Bytes that are buffered now."""
+        events = len(self._events.rest) if self._events else 0
+        return len(self._request_body) + len(self._response_body) + events
 
     def request_data(self, data: bytes) -> None:
-        """Take bytes of the request's body."""
+        """Process bytes of the request's body."""
         if self.unobserved:
             return
-        self._request += data
-        if len(self._request) > MAX_BODY:
+        self._request_body += data
+        if len(self._request_body) > MAX_BODY:
             self.give_up("too_large")
 
     def request_end(self, time: float) -> None:
-        """Take note that the request was sent at `time`, in seconds of any clock that never goes back."""
+        """Process the end of the request at `time`, in seconds of any monotonic clock."""
         self._sent = time
         if self.unobserved:
             return
         try:
-            self._asked = read_request(self._request)
+            self._request = read_request(self._request_body)
         except UnreadableError:
             self.give_up("malformed")
             return
-        self._type = self._classification.type_of(self._path, self._headers, self._asked)
+        self._type = self._classification.type_of(self._path, self._headers, self._request)
         self._tenant = self._classification.tenant_of(self._headers)
-        # vLLM makes its identifier of the client's, who may have put a user's into it.
-        self._named = "x-request-id" in self._headers or "request_id" in self._asked.fields
-        self._request = bytearray()
+        # vLLM derives its identifier from the client's, which may name a user.
+        self._has_client_id = "x-request-id" in self._headers or "request_id" in self._request.fields
+        self._request_body = bytearray()
         self._headers = {}
 
-    def answer_head(self, status: int, headers: Mapping[str, str]) -> None:
-        """Take the status and the headers (names in lower case) of the answer."""
+    def response_head(self, status: int, headers: Mapping[str, str]) -> None:
+        """Process the status and the headers (names in lower case) of the response."""
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if not 200 <= status < 300:
             self.give_up("refused")
@@ -188,13 +220,13 @@ class Exchange:
         elif not kind.endswith("json"):
             self.give_up("malformed")
 
-    def answer_data(self, data: bytes, time: float) -> None:
-        """Take bytes of the answer's body, that came at `time`."""
+    def response_data(self, data: bytes, time: float) -> None:
+        """Process bytes of the response's body that were received at `time`."""
         if self.unobserved:
             return
         if self._events is None:
-            self._answer += data
-            if len(self._answer) > MAX_BODY:
+            self._response_body += data
+            if len(self._response_body) > MAX_BODY:
                 self.give_up("too_large")
             return
         try:
@@ -206,90 +238,85 @@ class Exchange:
     def _event(self, data: bytes, time: float) -> None:
         if not data:
             return
-        if self._first is not None and self._told.model_name and brings_only_tokens(data):
+        if self._first is not None and self._response.model_name and brings_only_tokens(data):
             self._last = time
             return
         try:
-            told = read_answer(data)
+            response = read_response(data)
         except UnreadableError:
-            return  # an event of another kind; what matters is in others
-        if told.failed:
+            return  # an event of another kind
+        if response.failed:
             self.give_up("refused")
             return
-        if told.tokens and not (self._first is None and told.opens):
+        if response.tokens and not (self._first is None and response.only_role):
             self._first = time if self._first is None else self._first
             self._last = time
-        self._told = _together(self._told, told)
+        self._response = _merged(self._response, response)
 
     def finish(self, wall: float) -> Observation | None:
-        """Return what is to be observed after the whole answer came, ``None`` where nothing can be.
+        """Return the observation after the complete response, ``None`` if there is none.
 
         Args:
             wall: Unix time in seconds.
         """
-        if not self.unobserved and self._asked is None:
-            self.give_up("malformed")  # an answer before the end of its request
+        if not self.unobserved and self._request is None:
+            self.give_up("malformed")  # a response before the end of its request
         if not self.unobserved and self._events is None:
             try:
-                self._told = read_answer(self._answer)
+                self._response = read_response(self._response_body)
             except UnreadableError:
                 self.give_up("malformed")
-            if self._told.failed:
+            if self._response.failed:
                 self.give_up("refused")
-        if self.unobserved or self._asked is None:
+        if self.unobserved or self._request is None:
             return None
-        told, asked = self._told, self._asked
-        tpot = told.tpot_seconds
-        if self._events is not None:
-            tpot = self._tpot()
+        response, request, streams = self._response, self._request, self._events is not None
         observation = Observation(
             time=wall,
-            model_name=told.model_name or asked.model_name,
-            temperature=asked.temperature,
+            model_name=response.model_name or request.model_name,
+            temperature=request.temperature,
             request_type=self._type,
             tenant=self._tenant,
-            stream=self._events is not None,
-            request_id="" if self._named else told.request_id,
-            completion_tokens=told.completion_tokens,
-            record=told.record,
-            malformed=told.malformed,
-            ttft_seconds=told.ttft_seconds if self._events is None else self._ttft(),
-            tpot_seconds=tpot,
+            stream=streams,
+            request_id="" if self._has_client_id else response.request_id,
+            completion_tokens=response.completion_tokens,
+            record=response.record,
+            malformed=response.malformed,
+            ttft_seconds=self._ttft() if streams else response.ttft_seconds,
+            tpot_seconds=self._tpot(request) if streams else response.tpot_seconds,
         )
         self._drop()
         return observation
 
     def give_up(self, reason: str) -> None:
-        """Observe no more of it, for `reason`, and drop what is held."""
+        """Stop observing the request for `reason`, and drop its buffers."""
         self.unobserved = self.unobserved or reason
         self._drop()
 
     def _drop(self) -> None:
-        self._request, self._answer, self._events, self._headers = bytearray(), bytearray(), None, {}
+        self._request_body, self._response_body = bytearray(), bytearray()
+        self._events, self._headers = None, {}
 
     def _ttft(self) -> float | None:
         if self._first is None or self._sent is None:
             return None
         return max(0.0, self._first - self._sent)
 
-    def _tpot(self) -> float | None:
-        """Return the time per output token, where there is one answer and its tokens are counted."""
-        tokens, asked = self._told.completion_tokens, self._asked
-        if self._first is None or self._last is None or not tokens or tokens < 2:
-            return None
-        if asked is None or asked.choices != 1:
+    def _tpot(self, request: RequestFields) -> float | None:
+        """Return the time per output token; ``None`` with several choices or without a token count."""
+        tokens = self._response.completion_tokens
+        if self._first is None or self._last is None or not tokens or tokens < 2 or request.choices != 1:
             return None
         return (self._last - self._first) / (tokens - 1)
 
 
-def _together(before: AnswerFields, now: AnswerFields) -> AnswerFields:
-    """Return what two events of a stream tell together; the later one knows better."""
-    return AnswerFields(
+def _merged(before: ResponseFields, now: ResponseFields) -> ResponseFields:
+    """Return the fields of two events of a stream; counts and record of the later one take precedence."""
+    tokens = before.completion_tokens if now.completion_tokens is None else now.completion_tokens
+    return ResponseFields(
         request_id=before.request_id or now.request_id,
         model_name=before.model_name or now.model_name,
-        completion_tokens=before.completion_tokens
-        if now.completion_tokens is None
-        else now.completion_tokens,
+        completion_tokens=tokens,
         record=now.record or before.record,
         malformed=before.malformed or now.malformed,
     )

@@ -1,11 +1,11 @@
-"""Classification: which type of request one is, and whose.
+"""Groups of requests: type, tenant and temperature bucket of a request, and limits on the number of groups.
 
-A type comes from a header where one is configured and sent, else from the first rule that fits, else from the
-route. Rules read as ``NAME=WHERE:PATTERN``, the pattern as in a shell (``*``, ``?``, ``[ab]``)::
+A type comes from the configured header, else from the first matching rule, else from the route. A rule is
+``NAME=WHERE:PATTERN`` with a shell pattern (``*``, ``?``, ``[ab]``)::
 
-    code=model:*coder*          the model asked for
+    code=model:*coder*          the requested model
     batch=header.x-queue:bulk*  a request header
-    tools=field:tools           the request has this field, and something in it
+    tools=field:tools           the request has this field, and it is not empty
     rag=path:/rag/*             the path
 """
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from .observation import Observation
-    from .openai_api import Asked
+    from .openai_api import RequestFields
 
 
-#: What a type may look like. A client's header may say anything, and labels are not for texts.
+#: A valid type. Headers of clients are not trusted, and labels are not for free text.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
-#: Characters that a model's name may have: it may be a path.
+#: Limit of a model's name, which may be a path, in characters.
 _LONGEST_MODEL = 256
 _WHERE = re.compile(r"model|path|field|header\.[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
-#: What clients may call the type of a request in.
+#: Default header with the type of a request.
 TYPE_HEADER = "X-Request-Type"
 
-#: The group of everything that has no place of its own.
+#: The label value for everything beyond a limit, and for invalid names.
 OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRule:
-    """One rule: a request is of type `name` where `where` fits `pattern`."""
+    """A request has the type `name` if the value at `where` matches `pattern`."""
 
     name: str
     where: str
     pattern: str
 
-    def fits(self, path: str, headers: Mapping[str, str], asked: Asked) -> bool:
-        """Tell whether a request is of this type."""
+    def matches(self, path: str, headers: Mapping[str, str], request: RequestFields) -> bool:
+        """Return whether a request has this type."""
         if self.where == "field":
-            return any(fnmatchcase(name, self.pattern) for name in asked.fields)
+            return any(fnmatchcase(name, self.pattern) for name in request.fields)
         if self.where == "model":
-            return fnmatchcase(asked.model_name, self.pattern)
+            return fnmatchcase(request.model_name, self.pattern)
         if self.where == "path":
             return fnmatchcase(path.partition("?")[0], self.pattern)
         value = headers.get(self.where.removeprefix("header."))
@@ -61,10 +61,10 @@ class TypeRule:
 
 
 def parse_rule(text: str) -> TypeRule:
-    """Return the rule that `text` says.
+    """Return the rule in `text`.
 
     Raises:
-        ValueError: no rule; the message says what is allowed.
+        ValueError: an invalid rule; the message has the allowed syntax.
     """
     name, equals, rest = text.partition("=")
     where, colon, pattern = rest.partition(":")
@@ -90,10 +90,10 @@ class Classification:
 
     Attributes:
         type_header: request header (lower case) that names the type, empty for none.
-        rules: asked in order where that header is absent.
+        rules: used in order if that header is absent.
         tenant_header: request header (lower case) that names the tenant, empty for none.
-        tenants: the tenants that are told apart; every other is `OTHER`, so that no name of a user is kept
-            that the operator did not write down.
+        tenants: the configured tenants; every other becomes `OTHER`, so that no name of a user is stored
+            unless the operator has configured it.
     """
 
     type_header: str = TYPE_HEADER.lower()
@@ -101,52 +101,52 @@ class Classification:
     tenant_header: str = ""
     tenants: frozenset[str] = frozenset()
 
-    def type_of(self, path: str, headers: Mapping[str, str], asked: Asked) -> str:
+    def type_of(self, path: str, headers: Mapping[str, str], request: RequestFields) -> str:
         """Return a request's type.
 
         Args:
             path: its path.
             headers: its headers, names in lower case.
-            asked: what was read of its body.
+            request: the fields of its body.
         """
         named = headers.get(self.type_header, "").strip() if self.type_header else ""
         if named:
             return clean_type(named)
-        ruled = next((rule.name for rule in self.rules if rule.fits(path, headers, asked)), "")
-        return ruled or route_of(path) or OTHER
+        by_rule = next((rule.name for rule in self.rules if rule.matches(path, headers, request)), "")
+        return by_rule or route_of(path) or OTHER
 
     def tenant_of(self, headers: Mapping[str, str]) -> str:
-        """Return a request's tenant, empty where tenants are not told apart or it names none."""
+        """Return a request's tenant, empty if no header is configured or sent."""
         return self.known_tenant(headers.get(self.tenant_header, "")) if self.tenant_header else ""
 
     def known_tenant(self, name: str) -> str:
-        """Return a tenant as it may be shown: itself if it is known, else `OTHER`; empty stays empty."""
+        """Return `name` if it is configured, else `OTHER`; empty stays empty."""
         name = name.strip()
         return name if name in self.tenants or not name else OTHER
 
 
 def clean_type(text: str) -> str:
-    """Return a type that came from outside: itself where it looks like one, else `OTHER`."""
+    """Return a type from a client: unchanged if it is valid, else `OTHER`."""
     return text if _NAME.fullmatch(text) else OTHER
 
 
 def clean_model(name: str) -> str:
-    """Return a model's name that came from outside: itself where a label may hold it, else `OTHER`."""
+    """Return a model's name from a client: unchanged if it is valid as a label, else `OTHER`."""
     return name if len(name) <= _LONGEST_MODEL and name.isprintable() else OTHER
 
 
-#: Temperature of requests that name none, where the server's default is not known.
+#: Bucket of requests without a temperature, if the server's default is not configured.
 UNSET = "unset"
 
-#: By default: greedy; what a draft model likes; warm; up to vLLM's own default; hot.
+#: The default buckets: greedy; low; medium; up to vLLM's default of 1; above.
 TEMPERATURE_BOUNDS = (0.0, 0.5, 0.7, 1.0)
 
 MOST_MODELS = 20
 MOST_TYPES = 20
-#: Groups of types that are neither the operator's nor a route, of all models together.
+#: Limit of groups with types that only clients name (no rule, no route), of all models together.
 MOST_GROUPS = 100
-#: Groups of all other types, of all models that have a name of their own: as many have one as find room for
-#: all of theirs, so that none of these groups can be crowded out.
+#: Limit of groups of all other types: it bounds the number of models, so that each model has room for all of
+#: these groups.
 MOST_OWN_GROUPS = 600
 
 
@@ -163,8 +163,8 @@ class Temperatures:
     """Buckets of temperature.
 
     Attributes:
-        bounds: upper bounds, rising; each belongs to its bucket.
-        default: temperature of requests that name none, ``None`` where it is not known.
+        bounds: inclusive upper bounds, ascending.
+        default: temperature of requests without one, ``None`` if not known.
     """
 
     bounds: tuple[float, ...] = TEMPERATURE_BOUNDS
@@ -184,78 +184,78 @@ class Temperatures:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every bucket, the coolest first."""
+        """Every bucket, ascending."""
         return (*map(self.bucket, (*self.bounds, math.inf)), UNSET)
 
 
 def _text(bound: float) -> str:
-    # With all its digits: two bounds must not have the same name.
+    # All digits: two bounds must not have the same name.
     return repr(abs(bound)).removesuffix(".0")
 
 
 @dataclass(slots=True)
-class Admission:
-    """The first values of a label to come; all later ones are `OTHER`.
+class LabelLimiter:
+    """Admits the first values of a label; all later ones become `OTHER`.
 
     Attributes:
-        most: how many are told apart.
-        always: values that have a place of their own whoever comes first.
+        limit: how many values are admitted.
+        always: values that are admitted in any case and do not count.
     """
 
-    most: int
+    limit: int
     always: frozenset[str] = frozenset()
     _known: set[str] = field(default_factory=set)
 
     def admit(self, value: str) -> str:
-        """Return the value, or `OTHER` where there are too many already."""
-        if self.knows(value):
+        """Return the value, or `OTHER` if the limit is reached."""
+        if self.is_admitted(value):
             return value
-        if len(self._known) >= self.most:
+        if len(self._known) >= self.limit:
             return OTHER
         self._known.add(value)
         return value
 
-    def knows(self, value: str) -> bool:
-        """Tell whether a value has a name of its own already, or is the one of all others."""
+    def is_admitted(self, value: str) -> bool:
+        """Return whether a value was admitted before, or is `OTHER`."""
         return value in self._known or value in self.always or value == OTHER
 
-    def follow(self, earlier: Admission) -> None:
-        """Tell apart what `earlier` told apart too."""
+    def adopt(self, earlier: LabelLimiter) -> None:
+        """Admit the values that `earlier` has admitted."""
         self._known |= earlier._known
 
 
 class GroupOverflow(StrEnum):
-    """What there was no room for."""
+    """A label that became `OTHER` because a limit is reached."""
 
     MODEL = "model"
     TYPE = "type"
 
 
 class GroupPlacement(NamedTuple):
-    """Where a request is counted.
+    """The group of a request.
 
     Attributes:
         key: the group.
-        crowded: what became `OTHER` in it for want of room.
+        overflow: labels that became `OTHER` because a limit is reached.
     """
 
     key: GroupKey
-    crowded: tuple[GroupOverflow, ...] = ()
+    overflow: tuple[GroupOverflow, ...] = ()
 
 
 def own_types(classification: Classification) -> frozenset[str]:
-    """Return the types that have their groups in any case."""
+    """Return the types that need no admission: those of rules and routes."""
     return frozenset({*(rule.name for rule in classification.rules), *ROUTES.values(), OTHER})
 
 
 def most_models(classification: Classification, temperatures: Temperatures) -> int:
-    """Return how many models are told apart; 0 where not even the groups of one find room."""
+    """Return the limit of models; 0 if the groups of one model exceed `MOST_OWN_GROUPS`."""
     own = len(own_types(classification)) * len(temperatures.names)
     return min(MOST_MODELS, MOST_OWN_GROUPS // own)
 
 
 class GroupLimiter:
-    """Gives every request its group.
+    """Assigns every request to a group, within the limits.
 
     Args:
         classification: how requests are classified.
@@ -266,27 +266,27 @@ class GroupLimiter:
         self._own = own_types(classification)
         self._temperatures = temperatures
         self._buckets = frozenset(temperatures.names)
-        self._models = Admission(most_models(classification, temperatures))
-        self._types = Admission(MOST_TYPES, self._own)
-        self._named: set[GroupKey] = set()  # groups of types that are not its own
+        self._models = LabelLimiter(most_models(classification, temperatures))
+        self._types = LabelLimiter(MOST_TYPES, self._own)
+        self._named: set[GroupKey] = set()  # groups of types that only clients name
 
-    def follow(self, earlier: GroupLimiter, groups: Iterable[GroupKey]) -> None:
-        """Tell apart what `earlier` told apart too; `groups` are counted already."""
-        self._models.follow(earlier._models)
-        self._types.follow(earlier._types)
+    def adopt(self, earlier: GroupLimiter, groups: Iterable[GroupKey]) -> None:
+        """Admit the labels that `earlier` has admitted; `groups` are those with counts."""
+        self._models.adopt(earlier._models)
+        self._types.adopt(earlier._types)
         self._named = {key for key in groups if key.request_type not in self._own and self.has(key)}
 
     def has(self, key: GroupKey) -> bool:
-        """Tell whether a request may still be counted in this group."""
-        return key.temperature in self._buckets and self._types.knows(key.request_type)
+        """Return whether requests may still fall into this group."""
+        return key.temperature in self._buckets and self._types.is_admitted(key.request_type)
 
     def place(self, observation: Observation) -> GroupPlacement:
-        """Return where to count a request."""
-        crowded = []
+        """Return the group of a request."""
+        overflow = []
         named, kind = clean_model(observation.model_name), clean_type(observation.request_type)
         model, shown = self._models.admit(named), self._types.admit(kind)
         if model != named:
-            crowded.append(GroupOverflow.MODEL)
+            overflow.append(GroupOverflow.MODEL)
         key = GroupKey(model, self._temperatures.bucket(observation.temperature), shown)
         if shown not in self._own and key not in self._named:
             if len(self._named) < MOST_GROUPS:
@@ -294,5 +294,5 @@ class GroupLimiter:
             else:
                 key = key._replace(request_type=OTHER)
         if key.request_type != kind:
-            crowded.append(GroupOverflow.TYPE)
-        return GroupPlacement(key, tuple(crowded))
+            overflow.append(GroupOverflow.TYPE)
+        return GroupPlacement(key, tuple(overflow))

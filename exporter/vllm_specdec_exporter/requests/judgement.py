@@ -1,26 +1,48 @@
-"""Settings of how requests are grouped and judged."""
+"""Judges the requests of one model within the window, and the settings for that."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from ..economics.choice import choose
 from ..economics.speedup import estimate
-from .findings import find, route
+from .findings import route, with_findings
 from .grouping import Classification, Temperatures
-from .recent_window import badness
+from .recent_window import GroupStats, worst_first
 from .result import GroupWindow, ModelRequests, Outcome, outcome_of
-from .tally import Bounds, Recent
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
     from ..economics.choice import Choice
     from ..economics.cost import CostProfile
     from .grouping import GroupKey
-    from .recent_window import Slice
-    from .tally import Positions
+    from .recent_window import Positions, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Upper bounds of the classic histograms.
+
+    Attributes:
+        acceptance_ratio: 0 to 1, including the published thresholds.
+        accepted_tokens_per_draft: tokens.
+        time_to_first_token: seconds.
+        time_per_output_token: seconds.
+    """
+
+    acceptance_ratio: tuple[float, ...] = (
+        *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0),
+    )
+    accepted_tokens_per_draft: tuple[float, ...] = (0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16)
+    time_to_first_token: tuple[float, ...] = (
+        *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160),
+    )
+    time_per_output_token: tuple[float, ...] = (
+        *(0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +50,10 @@ class RequestSettings:
     """How requests are grouped and judged.
 
     Attributes:
-        classification: which type a request is of, and whose.
+        classification: how types and tenants are assigned.
         temperatures: buckets of temperature.
         bounds: upper bounds of histograms.
-        window_seconds: length of the window that judgement looks at.
+        window_seconds: length of the judged window.
     """
 
     classification: Classification = Classification()
@@ -40,20 +62,20 @@ class RequestSettings:
     window_seconds: float = 1800.0
 
 
-#: The quantiles that are published.
+#: The published quantiles of the acceptance ratio.
 QUANTILES = (0.1, 0.5, 0.9)
 
-#: A group needs fewer requests than a model to be judged, for there are many groups.
+#: Share of `minimum_requests` that a group needs to be judged.
 _GROUP_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """How busy a model's server is, and what a step costs it.
+    """The load of a model's server.
 
     Attributes:
         batch_size: requests in the batch.
-        profile: what steps cost.
+        profile: the cost of a step.
     """
 
     batch_size: float
@@ -68,17 +90,17 @@ def judge(
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> ModelRequests:
-    """Return what is to be said of the requests of a model.
+    """Return the judged requests of a model.
 
     Args:
         model: its name.
         window: the name of the window.
-        recent: all that the window holds.
-        positions: steps since the beginning.
-        thresholds: the thresholds in force.
-        load: how busy the server is, where that is known.
+        recent: the sum of the window.
+        positions: all steps, cumulative.
+        thresholds: the current thresholds.
+        load: the load of the server, if known.
     """
-    whole = Recent()
+    whole = GroupStats()
     for group in recent.groups.values():
         whole.merge(group)
     groups = tuple(
@@ -106,14 +128,14 @@ def judge(
         drafted_per_position=positions.drafted,
         accepted_per_position=positions.accepted,
         groups=groups,
-        worst=tuple(sorted(recent.worst, key=badness)),
+        worst=tuple(sorted(recent.worst, key=worst_first)),
     )
-    routing = route(recent.groups, whole, groups, thresholds, _Speedup(load))
-    return find(found, routing, thresholds)
+    routing = route(recent.groups, whole, groups, thresholds, partial(_speedup, load))
+    return with_findings(found, routing, thresholds)
 
 
 def _group(
-    key: GroupKey, group: Recent, whole: Recent, thresholds: Thresholds, load: BatchCost | None
+    key: GroupKey, group: GroupStats, whole: GroupStats, thresholds: Thresholds, load: BatchCost | None
 ) -> GroupWindow:
     ratio, tokens = group.acceptance_ratio, whole.tokens.total()
     rejected = whole.draft_tokens - whole.accepted_tokens
@@ -130,32 +152,27 @@ def _group(
         outcome=outcome_of(ratio, thresholds),
         losing_requests_ratio=group.share(Outcome.LOSES),
         rejected_ratio=(group.draft_tokens - group.accepted_tokens) / rejected if rejected else None,
-        estimated_speedup=_Speedup(load)(group),
+        estimated_speedup=_speedup(load, group),
         judged=group.count >= _GROUP_SHARE * thresholds.minimum_requests,
     )
 
 
-class _Speedup:
-    """Estimates the speedup of the requests of a group at the present load."""
-
-    def __init__(self, load: BatchCost | None) -> None:
-        self._load = load
-
-    def __call__(self, group: Recent) -> float | None:
-        if self._load is None or not group.drafts:
-            return None
-        length = 1 + group.accepted_tokens / group.drafts
-        drafted = group.draft_tokens / group.drafts
-        return estimate(length, drafted, self._load.batch_size, self._load.profile).speedup
+def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
+    """Return the estimated speedup of the requests of a group at the current load."""
+    if load is None or not group.drafts:
+        return None
+    length = 1 + group.accepted_tokens / group.drafts
+    drafted = group.draft_tokens / group.drafts
+    return estimate(length, drafted, load.batch_size, load.profile).speedup
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How often a position is accepted, counted in two ways.
+    """The acceptance of a position, by two denominators.
 
     Attributes:
-        where_drafted: of the drafts that had it drafted, 0 to 1.
-        of_all_drafts: of all drafts, as `/metrics` has it, 0 to 1.
+        where_drafted: over the drafts that had it drafted, 0 to 1.
+        of_all_drafts: over all drafts, as in vLLM's `/metrics`, 0 to 1.
     """
 
     where_drafted: float
@@ -163,18 +180,18 @@ class Position:
 
     @property
     def bias(self) -> float:
-        """How much counting over all drafts adds, -1 to 0: it understates what is not always drafted."""
+        """The difference, -1 to 0: over all drafts, a position that is not always drafted looks worse."""
         return self.of_all_drafts - self.where_drafted
 
 
 @dataclass(frozen=True, slots=True)
 class SmallerK:
-    """What a K gives, up to the present one.
+    """Lengths with a K up to the current one.
 
     Attributes:
         num_speculative_tokens: the K.
-        draft_length: tokens that a draft holds with it.
-        acceptance_length: tokens a draft, 1 to 1 + K.
+        draft_length: mean drafted tokens per draft.
+        acceptance_length: mean tokens per draft, 1 to 1 + K.
     """
 
     num_speculative_tokens: int
@@ -192,7 +209,7 @@ def positions(found: ModelRequests) -> tuple[Position, ...]:
 
 
 def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
-    """Return what every K up to the present one gives; empty without detailed records."""
+    """Return the lengths for every K up to the current one; empty without detailed records."""
     lengths = accumulate((position.of_all_drafts for position in positions(found)), initial=1.0)
     return tuple(
         SmallerK(k, drafted, length)
@@ -203,11 +220,11 @@ def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
 
 
 def choice_at(found: ModelRequests, profile: CostProfile, batch: float) -> Choice | None:
-    """Return the speedup of every K up to the present one, ``None`` without detailed records.
+    """Return the speedup of every K up to the current one, ``None`` without detailed records.
 
     Args:
-        found: the requests of a model, all that were counted.
-        profile: what steps cost.
+        found: the requests of a model.
+        profile: the cost of a step.
         batch: requests in the batch, at least 1.
     """
     survival = [position.of_all_drafts for position in positions(found)]

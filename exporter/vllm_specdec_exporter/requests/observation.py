@@ -1,7 +1,7 @@
-"""The record of speculation that vLLM puts into an answer (``--per-request-spec-decode-metrics``, 0.29+).
+"""Observations of single requests, and vLLM's record of speculation (``--per-request-spec-decode-metrics``).
 
-With ``summary`` it has totals and the distribution of accepted tokens; with ``detailed`` also what each step
-drafted and had accepted, which tells how often a position was accepted *where it was drafted*.
+With ``summary`` the record has totals and the distribution of accepted tokens; with ``detailed`` also the
+drafted and accepted tokens of each step, and so the acceptance of a position *where it was drafted*.
 """
 
 from __future__ import annotations
@@ -13,27 +13,26 @@ from itertools import count
 from operator import gt, mul
 from typing import Any
 
-#: Steps that are read of a record, more than requests have: traffic waits meanwhile, for about 15 ms.
+#: Limit of the steps that are read of a record, above what requests have: reading blocks traffic, ~15 ms.
 _MOST_STEPS = 65_536
-#: Drafted tokens that one step may have; vLLM's largest K is far below.
+#: Limit of drafted tokens in one step; vLLM's largest K is far below.
 _MOST_DRAFTED = 128
 
 
 class RecordError(ValueError):
-    """A record that contradicts itself, or holds something else than counts."""
+    """A record contradicts itself or has invalid counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRecord:
-    """What one request drafted, by vLLM's own account.
+    """vLLM's record of the speculation of one request.
 
     Attributes:
-        drafts: steps that had drafted tokens to verify, or had until a grammar struck them all out.
+        drafts: steps with drafted tokens, including those of which a grammar rejected every token.
         draft_tokens: drafted tokens.
         accepted_tokens: drafted tokens that were accepted.
         histogram: at index j, the steps in which j tokens were accepted.
-        steps: how many steps drafted so many tokens and had so many accepted, by (drafted, accepted); empty
-            without the details, and where there are too many to be read.
+        steps: steps by (drafted, accepted) tokens; empty without details or with too many steps.
     """
 
     drafts: int
@@ -44,22 +43,22 @@ class DraftRecord:
 
     @property
     def acceptance_ratio(self) -> float | None:
-        """Accepted over drafted tokens, 0 to 1; ``None`` where nothing was drafted."""
+        """Accepted over drafted tokens, 0 to 1; ``None`` if nothing was drafted."""
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
 
     @property
     def accepted_per_draft(self) -> float | None:
-        """Accepted tokens a draft, 0 to K; ``None`` where nothing was drafted."""
+        """Accepted tokens per draft, 0 to K; ``None`` if nothing was drafted."""
         return self.accepted_tokens / self.drafts if self.drafts else None
 
 
 def parse_record(document: object) -> DraftRecord:
     """Return the record in `document`, the value of vLLM's ``metrics.speculative_decoding``.
 
-    Means in it are not read: they follow from the counts.
+    Its means are not read: they follow from the counts.
 
     Raises:
-        RecordError: no counts, or counts that contradict each other.
+        RecordError: invalid counts, or counts that contradict each other.
     """
     if not isinstance(document, dict):
         msg = "the record is not an object"
@@ -67,12 +66,8 @@ def parse_record(document: object) -> DraftRecord:
     drafts = _count(document, "num_spec_steps")
     draft_tokens = _count(document, "num_draft_tokens")
     accepted = _count(document, "num_accepted_draft_tokens")
-    if accepted > draft_tokens:
-        msg = "the record has more tokens accepted than drafted"
-        raise RecordError(msg)
-    if draft_tokens and not drafts:
-        msg = "the record has drafted tokens, but no step that drafted them"
-        raise RecordError(msg)
+    _check(accepted <= draft_tokens, "the record has more tokens accepted than drafted")
+    _check(drafts or not draft_tokens, "the record has drafted tokens, but no step that drafted them")
     return DraftRecord(
         drafts,
         draft_tokens,
@@ -82,14 +77,17 @@ def parse_record(document: object) -> DraftRecord:
     )
 
 
+def _check(holds: object, message: str) -> None:
+    if not holds:
+        raise RecordError(message)
+
+
 def _histogram(document: dict[str, Any], drafts: int, accepted: int) -> tuple[int, ...]:
     histogram = _counts(document, "acceptance_histogram")
-    if histogram and sum(histogram) != drafts:
-        msg = "the record's acceptance_histogram does not add up to num_spec_steps"
-        raise RecordError(msg)
-    if histogram and sum(map(mul, count(), histogram)) != accepted:
-        msg = "the record's acceptance_histogram does not add up to num_accepted_draft_tokens"
-        raise RecordError(msg)
+    if histogram:
+        sums = "the record's acceptance_histogram does not add up to"
+        _check(sum(histogram) == drafts, f"{sums} num_spec_steps")
+        _check(sum(map(mul, count(), histogram)) == accepted, f"{sums} num_accepted_draft_tokens")
     return histogram
 
 
@@ -101,18 +99,14 @@ def _steps(
     of_drafted, of_accepted = _counts(document, "per_step_drafted"), _counts(document, "per_step_accepted")
     if not of_drafted and not of_accepted:
         return {}
-    if len(of_drafted) != len(of_accepted):
-        msg = "the record's per_step_drafted and per_step_accepted differ in length"
-        raise RecordError(msg)
-    if len(of_drafted) != drafts or sum(of_drafted) != draft_tokens or sum(of_accepted) != accepted:
-        msg = "the record's steps do not add up to its totals"
-        raise RecordError(msg)
-    if any(map(gt, of_accepted, of_drafted)):
-        msg = "a step of the record has more tokens accepted than drafted"
-        raise RecordError(msg)
-    if max(of_drafted) > _MOST_DRAFTED:
-        msg = f"a step of the record has more than {_MOST_DRAFTED} drafted tokens"
-        raise RecordError(msg)
+    same_length = len(of_drafted) == len(of_accepted)
+    _check(same_length, "the record's per_step_drafted and per_step_accepted differ in length")
+    totals = (len(of_drafted), sum(of_drafted), sum(of_accepted))
+    _check(totals == (drafts, draft_tokens, accepted), "the record's steps do not add up to its totals")
+    too_many = any(map(gt, of_accepted, of_drafted))
+    _check(not too_many, "a step of the record has more tokens accepted than drafted")
+    limit = f"a step of the record has more than {_MOST_DRAFTED} drafted tokens"
+    _check(max(of_drafted) <= _MOST_DRAFTED, limit)
     return dict(Counter(zip(of_drafted, of_accepted, strict=True)))
 
 
@@ -139,12 +133,12 @@ def _counts(document: dict[str, Any], name: str) -> tuple[int, ...]:
 
 
 def _are_counts(values: list[Any]) -> bool:
-    # A long answer has thousands of steps, and traffic waits meanwhile: no step in Python for each.
+    # Without a Python loop: a long response has thousands of steps, and this blocks traffic.
     return not values or (set(map(type, values)) == {int} and min(values) >= 0 and max(values) < 2**53)
 
 
 class Source(StrEnum):
-    """Who saw the request: values of the label `source`."""
+    """Where an observation comes from: values of the label `source`."""
 
     TAP = "tap"
     PUSH = "push"
@@ -152,7 +146,7 @@ class Source(StrEnum):
 
 
 class RecordState(StrEnum):
-    """What the answer told of speculation: values of the label `record`."""
+    """The record of a response: values of the label `record`."""
 
     DETAILED = "detailed"
     SUMMARY = "summary"
@@ -161,13 +155,13 @@ class RecordState(StrEnum):
     MALFORMED = "malformed"
 
 
-#: What each state means, for the documentation.
+#: Descriptions for the documentation.
 RECORD_STATES = {
-    RecordState.DETAILED: "a record with what each step drafted",
+    RecordState.DETAILED: "a record with the drafted and accepted tokens of each step",
     RecordState.SUMMARY: "a record with totals only",
-    RecordState.NOT_DRAFTED: "a record that says that nothing was drafted for the request",
-    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request asked for "
-    "several answers, or it streamed without include_usage",
+    RecordState.NOT_DRAFTED: "a record, but nothing was drafted for the request",
+    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request wanted "
+    "several choices, or it streamed without include_usage",
     RecordState.MALFORMED: "a record that contradicts itself",
 }
 
@@ -178,17 +172,17 @@ class Observation:
 
     Attributes:
         time: Unix time of its end, in seconds.
-        model_name: the model that the answer names, empty where it names none.
-        temperature: as the request had it, ``None`` where it had none.
-        request_type: by the rules of classification, empty where none applies.
+        model_name: the model in the response, empty if absent.
+        temperature: the temperature in the request, ``None`` if absent.
+        request_type: by the rules of classification, empty if none applies.
         tenant: by the configured header, empty without one.
-        stream: whether the answer came as a stream of events.
-        request_id: the server's own identifier, where it is one made by the server.
-        completion_tokens: generated tokens, where the answer tells.
-        record: what speculation did, where the answer tells.
-        malformed: whether the answer had a record that contradicts itself.
-        ttft_seconds: from the request to its first token; streams only.
-        tpot_seconds: from the first token to the last, for each token after the first; streams only.
+        stream: whether the response was streamed.
+        request_id: the server's identifier, if the server generated it.
+        completion_tokens: generated tokens, if known.
+        record: the record of speculation, if present.
+        malformed: whether the response had a record that contradicts itself.
+        ttft_seconds: time to first token; streams only.
+        tpot_seconds: time per output token, without the first; streams only.
     """
 
     time: float
@@ -206,7 +200,7 @@ class Observation:
 
     @property
     def state(self) -> RecordState:
-        """What the answer told of speculation."""
+        """What kind of record the response had."""
         if self.malformed:
             return RecordState.MALFORMED
         if self.record is None:

@@ -1,12 +1,11 @@
-"""Pushed observations: what a gateway or a client saw, as the JSON of ``POST /api/v1/requests``.
+"""The JSON of ``POST /api/v1/requests``: observations that gateways and clients push to the exporter.
 
 ::
 
     {"requests": [{"model": "llama", "temperature": 0.7, "request_type": "code", "completion_tokens": 212,
                    "speculative_decoding": {...}}]}
 
-where ``speculative_decoding`` is vLLM's own record, as it stood in the answer. Fields that are not known here
-are left alone, and nothing is kept of them.
+where ``speculative_decoding`` is vLLM's record, copied from the response. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .observation import DraftRecord, Observation, RecordError, parse_record
-from .openai_api import LONGEST
+from .openai_api import MAX_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-#: Where an exporter takes pushes.
+#: Path of the endpoint.
 PATH = "/api/v1/requests"
 
-#: Temperatures above it are a mistake.
-_HOTTEST = 1000.0
+#: Limit of plausible temperatures.
+_MAX_TEMPERATURE = 1000.0
 
-#: Observations in one push.
+#: Limit of observations in one push.
 MOST_REQUESTS = 1000
 
 
 class PushError(ValueError):
-    """A push that cannot be used at all. The message says what is allowed.
+    """An invalid push. The message has what is allowed.
 
     Attributes:
-        count: requests in it; 1 where it cannot be told.
+        count: requests in it; 1 if unknown.
     """
 
     def __init__(self, message: str, count: int = 1) -> None:
@@ -49,16 +48,15 @@ class PushedRequest(msgspec.Struct, kw_only=True):
     """One observed request.
 
     Attributes:
-        model: the model that answered.
-        temperature: as the request had it; absent where it named none.
+        model: the model in the response.
+        temperature: the temperature in the request; absent if it had none.
         request_type: the type of request.
-        tenant: the tenant; only those that the exporter was told of are told apart.
-        stream: whether the answer streamed.
-        completion_tokens: generated tokens, of the answer's usage.
+        tenant: the tenant; those that the exporter is not configured with count as `other`.
+        stream: whether the response was streamed.
+        completion_tokens: generated tokens, from the usage in the response.
         time_to_first_token_seconds: from the end of the request to the first token.
         time_per_output_token_seconds: from the first token to the last, over the tokens after the first.
-        speculative_decoding: vLLM's record, `metrics.speculative_decoding` of the answer; absent where it
-            had none.
+        speculative_decoding: vLLM's record, `metrics.speculative_decoding` of the response, if present.
     """
 
     model: str = ""
@@ -78,12 +76,12 @@ class _Push(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push holds.
+    """The contents of a push.
 
     Attributes:
-        observations: what can be used.
-        errors: what cannot: place in the push, and why.
-        warnings: what is doubtful about those that are counted: place in the push, and why.
+        observations: the valid requests.
+        errors: index and error of each invalid request.
+        warnings: index and warning of valid requests with a defect.
     """
 
     observations: tuple[Observation, ...]
@@ -96,14 +94,14 @@ _REQUEST = msgspec.json.Decoder(PushedRequest)
 
 
 def read_push(body: bytes, wall: float) -> Pushed:
-    """Return what a push holds.
+    """Return the contents of a push.
 
     Args:
         body: the JSON.
-        wall: Unix time in seconds, at which the requests are taken to have ended.
+        wall: Unix time in seconds, used as the end of the requests.
 
     Raises:
-        PushError: not such a JSON, or too many requests.
+        PushError: invalid JSON, or too many requests.
     """
     try:
         items = _PUSH.decode(body).requests
@@ -116,39 +114,41 @@ def read_push(body: bytes, wall: float) -> Pushed:
     observations, errors, warnings = [], [], []
     for place, item in enumerate(items):
         try:
-            observation, doubt = _observation(_REQUEST.decode(item), wall)
+            observation, warning = _observation(_REQUEST.decode(item), wall)
             observations.append(observation)
-            if doubt:
-                warnings.append((place, doubt))
+            if warning:
+                warnings.append((place, warning))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
             errors.append((place, str(error)))
     return Pushed(tuple(observations), tuple(errors), tuple(warnings))
 
 
 def _observation(item: PushedRequest, wall: float) -> tuple[Observation, str]:
-    """Return the observation, and what is doubtful about it; empty where nothing is."""
-    record, malformed, doubt = None, False, ""
+    """Return the observation, and a warning, which may be empty."""
+    record, malformed, warning = None, False, ""
     if not item.model:
-        doubt = "model is missing: the name by which vLLM serves it ties the request to its engine"
+        warning = "model is missing: its served name is needed to match the request with its engine"
     if item.speculative_decoding is not None:
         try:
             record = parse_record(item.speculative_decoding)
         except RecordError as error:
-            malformed, doubt = True, str(error)  # counted as malformed, for vLLM wrote it
+            malformed, warning = True, str(error)  # not rejected: the record is vLLM's
     observation = Observation(
         time=wall,
         model_name=item.model,
-        temperature=_number(item.temperature, "temperature", _HOTTEST),
+        temperature=_number(item.temperature, "temperature", _MAX_TEMPERATURE),
         request_type=item.request_type,
         tenant=item.tenant,
         stream=item.stream,
         completion_tokens=_tokens(item.completion_tokens),
         record=record,
         malformed=malformed,
-        ttft_seconds=_number(item.time_to_first_token_seconds, "time_to_first_token_seconds", LONGEST),
-        tpot_seconds=_number(item.time_per_output_token_seconds, "time_per_output_token_seconds", LONGEST),
+        ttft_seconds=_number(item.time_to_first_token_seconds, "time_to_first_token_seconds", MAX_SECONDS),
+        tpot_seconds=_number(
+            item.time_per_output_token_seconds, "time_per_output_token_seconds", MAX_SECONDS
+        ),
     )
-    return observation, doubt
+    return observation, warning
 
 
 def _number(value: float | None, name: str, most: float) -> float | None:
@@ -165,28 +165,28 @@ def _tokens(value: int | None) -> int | None:
     return value
 
 
-#: Bytes of one request in a push. A longer answer goes without its steps.
+#: Limit of one request in a push, in bytes. Larger ones are sent without their steps.
 MAX_REQUEST = 256 * 1024
-#: Bytes of a push: below what the exporter takes, and below the megabyte that most proxies take.
+#: Limit of a push, in bytes: below the limits of the exporter and of most proxies (1 MB).
 MAX_PUSH = 768 * 1024
 
-#: What is sent for a record that contradicts itself: nothing of it, so that it is counted as one.
+#: Sent for a record that contradicts itself, so that the exporter counts it as malformed.
 _MALFORMED: dict[str, Any] = {}
 
 
 def encode(item: Observation | PushedRequest) -> bytes:
     """Return the JSON of one request.
 
-    Of a record only its counts are sent, whatever else an answer had in it.
+    Only the counts of a record are sent.
 
     Raises:
-        ValueError: values that are none, or more than one request may have.
+        ValueError: invalid values, or the request is too large.
     """
-    request = of_observation(item) if isinstance(item, Observation) else _cleaned(item)
+    request = _of_observation(item) if isinstance(item, Observation) else _cleaned(item)
     try:
         text = _encode(request)
     except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
-        msg = f"no request that can be pushed: {error}"
+        msg = f"invalid request: {error}"
         raise ValueError(msg) from error
     if len(text) > MAX_REQUEST and request.speculative_decoding:
         kept = request.speculative_decoding.items()
@@ -199,12 +199,12 @@ def encode(item: Observation | PushedRequest) -> bytes:
 
 
 def join(requests: Iterable[bytes]) -> bytes:
-    """Return the push that holds these requests."""
+    """Return the push with these requests."""
     return b'{"requests":[' + b",".join(requests) + b"]}"
 
 
-def of_observation(observation: Observation) -> PushedRequest:
-    """Return what is pushed of an observation: all but when it ended and the server's identifier."""
+def _of_observation(observation: Observation) -> PushedRequest:
+    """Return an observation for a push, without its time and the server's identifier."""
     record: dict[str, Any] | None = None
     if observation.malformed:
         record = _MALFORMED
@@ -224,7 +224,7 @@ def of_observation(observation: Observation) -> PushedRequest:
 
 
 def of_record(record: DraftRecord) -> dict[str, Any]:
-    """Return a record in vLLM's own form. The order of its steps is not kept, and matters to nothing."""
+    """Return a record in vLLM's format. The order of its steps is not kept."""
     document: dict[str, Any] = {
         "num_spec_steps": record.drafts,
         "num_draft_tokens": record.draft_tokens,

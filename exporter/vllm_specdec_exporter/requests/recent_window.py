@@ -1,123 +1,257 @@
-"""The recent past of one model's requests: slices of the window, the oldest of which falls off."""
+"""The requests of the judged window, in slices: the oldest slices are dropped as time goes by."""
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeVar
 
+from ..measures.measures import DraftShape
 from .result import Outcome, WorstRequest
-from .tally import Positions, Recent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ..measures.measures import DraftShape
     from .grouping import GroupKey
-    from .observation import Observation
+    from .observation import DraftRecord, Observation
 
+T = TypeVar("T")
 
-#: Slices that a window is made of: its edge is as sharp as one of them.
+#: Slices of a window: its resolution in time.
 SLICES = 60
 
-#: Losing requests that are kept, those with the lowest acceptance.
+#: Limit of losing requests that are listed, those with the lowest acceptance.
 MOST_WORST = 10
 
-#: Drafts below which a low acceptance ratio says little of a request.
+#: With fewer drafts, a low acceptance ratio says little about a request.
 LEAST_DRAFTS = 5
+
+#: Acceptance ratios are kept in steps of 1 / `RESOLUTION`, rounded down: so a quantile is below a threshold
+#: of three digits if and only if its request is.
+RESOLUTION = 1000
+
+
+def _subtract(counts: Counter[T], others: Mapping[T, int]) -> None:
+    """Subtract `others`, and delete what becomes 0."""
+    counts.subtract(others)
+    for name in others:
+        if not counts[name]:
+            del counts[name]
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """Requests of a group within a part of the window for which something was drafted.
+
+    Attributes:
+        requests: requests by outcome.
+        tokens: their generated tokens by outcome.
+        ratios: requests by acceptance ratio, in steps of 1 / `RESOLUTION`, rounded down.
+        drafts: drafts of all requests.
+        draft_tokens: drafted tokens of all requests.
+        accepted_tokens: accepted tokens of all requests.
+    """
+
+    requests: Counter[Outcome] = field(default_factory=Counter)
+    tokens: Counter[Outcome] = field(default_factory=Counter)
+    ratios: Counter[int] = field(default_factory=Counter)
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+
+    def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
+        """Count a request."""
+        self.requests[outcome] += 1
+        self.tokens[outcome] += tokens
+        self.ratios[record.accepted_tokens * RESOLUTION // record.draft_tokens] += 1
+        self.drafts += record.drafts
+        self.draft_tokens += record.draft_tokens
+        self.accepted_tokens += record.accepted_tokens
+
+    def merge(self, other: GroupStats) -> None:
+        """Add the counts of `other`."""
+        self.requests.update(other.requests)
+        self.tokens.update(other.tokens)
+        self.ratios.update(other.ratios)
+        self.drafts += other.drafts
+        self.draft_tokens += other.draft_tokens
+        self.accepted_tokens += other.accepted_tokens
+
+    def subtract(self, other: GroupStats) -> None:
+        """Subtract the counts of `other`, all of which were added before."""
+        _subtract(self.requests, other.requests)
+        _subtract(self.tokens, other.tokens)
+        _subtract(self.ratios, other.ratios)
+        self.drafts -= other.drafts
+        self.draft_tokens -= other.draft_tokens
+        self.accepted_tokens -= other.accepted_tokens
+
+    @property
+    def count(self) -> int:
+        """Number of requests."""
+        return self.requests.total()
+
+    @property
+    def acceptance_ratio(self) -> float | None:
+        """Accepted over drafted tokens of all requests together, 0 to 1."""
+        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
+
+    def share(self, outcome: Outcome) -> float | None:
+        """Return the share of requests with this outcome, 0 to 1."""
+        return self.requests[outcome] / self.count if self.count else None
+
+    def token_share(self, outcome: Outcome) -> float | None:
+        """Return the share of generated tokens of requests with this outcome, 0 to 1."""
+        total = self.tokens.total()
+        return self.tokens[outcome] / total if total else None
+
+    def quantile(self, q: float) -> float | None:
+        """Return the smallest acceptance ratio that a share `q` (0 to 1) of requests does not exceed."""
+        if not self.count:
+            return None
+        ratios = sorted(self.ratios)
+        up_to = list(accumulate(map(self.ratios.__getitem__, ratios)))
+        return ratios[bisect_left(up_to, q * up_to[-1] - 1e-9)] / RESOLUTION
+
+
+@dataclass(slots=True)
+class Positions:
+    """Steps counted by (drafted, accepted) tokens."""
+
+    steps: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def add(self, steps: Mapping[tuple[int, int], int]) -> None:
+        """Add these steps."""
+        self.steps.update(steps)
+
+    def subtract(self, steps: Mapping[tuple[int, int], int]) -> None:
+        """Subtract these steps, which were added before."""
+        _subtract(self.steps, steps)
+
+    @property
+    def drafts(self) -> int:
+        """All steps, including those of which a grammar rejected every token, as vLLM counts them."""
+        return self.steps.total()
+
+    @property
+    def shape(self) -> DraftShape:
+        """The lengths of the drafts."""
+        return DraftShape(self.drafts, self.mean_lengths)
+
+    @property
+    def drafted(self) -> tuple[int, ...]:
+        """At index i, the drafts that had position i drafted."""
+        return self._reaching(0)
+
+    @property
+    def accepted(self) -> tuple[int, ...]:
+        """At index i, the drafts that had position i accepted."""
+        found = self._reaching(1)
+        return found + (0,) * (len(self.drafted) - len(found))
+
+    @property
+    def ratios(self) -> tuple[float | None, ...]:
+        """At index i, accepted over drafted tokens of position i, 0 to 1."""
+        return tuple(a / d if d else None for a, d in zip(self.accepted, self.drafted, strict=True))
+
+    @property
+    def mean_lengths(self) -> tuple[float, ...]:
+        """At index i, the mean tokens per draft with K = i + 1."""
+        drafts = self.drafts
+        return tuple(total / drafts for total in accumulate(self.drafted))
+
+    def _reaching(self, which: int) -> tuple[int, ...]:
+        most = max((step[which] for step in self.steps), default=0)
+        counts = [0] * (most + 1)
+        for step, count in self.steps.items():
+            counts[step[which]] += count
+        return tuple(accumulate(counts[:0:-1]))[::-1]
 
 
 @dataclass(slots=True)
 class Slice:
-    """What happened within a part of the window, or within all of it.
+    """The requests of one model within a part of the window, or within all of it.
 
     Attributes:
         groups: requests by group.
-        positions: what their steps drafted.
-        worst: losing requests with the lowest acceptance, in no order.
-        unrecorded: requests whose answers told nothing of speculation.
+        positions: their steps.
+        worst: losing requests with the lowest acceptance, unordered.
+        unrecorded: requests whose responses had no record.
     """
 
-    groups: dict[GroupKey, Recent] = field(default_factory=dict)
+    groups: dict[GroupKey, GroupStats] = field(default_factory=dict)
     positions: Positions = field(default_factory=Positions)
     worst: list[WorstRequest] = field(default_factory=list)
     unrecorded: int = 0
 
-    def add(self, key: GroupKey, observation: Observation, outcome: Outcome) -> None:
+    def add(self, key: GroupKey, observation: Observation, record: DraftRecord, outcome: Outcome) -> None:
         """Count a request for which something was drafted."""
-        record = observation.record
-        if record is None or record.acceptance_ratio is None:
-            return
-        group = self.groups.setdefault(key, Recent())
-        group.add(record, outcome, observation.completion_tokens or 0)
+        self.groups.setdefault(key, GroupStats()).add(record, outcome, observation.completion_tokens or 0)
         self.positions.add(record.steps)
         if record.drafts >= LEAST_DRAFTS and outcome is Outcome.LOSES:
-            self._keep_worst(
-                WorstRequest(
-                    time=observation.time,
-                    request_id=observation.request_id,
-                    temperature=key.temperature,
-                    request_type=key.request_type,
-                    stream=observation.stream,
-                    acceptance_ratio=record.acceptance_ratio,
-                    drafts=record.drafts,
-                    draft_tokens=record.draft_tokens,
-                    completion_tokens=observation.completion_tokens,
-                    tpot_seconds=observation.tpot_seconds,
-                )
+            request = WorstRequest(
+                time=observation.time,
+                request_id=observation.request_id,
+                temperature=key.temperature,
+                request_type=key.request_type,
+                stream=observation.stream,
+                acceptance_ratio=record.accepted_tokens / record.draft_tokens,
+                drafts=record.drafts,
+                draft_tokens=record.draft_tokens,
+                completion_tokens=observation.completion_tokens,
+                tpot_seconds=observation.tpot_seconds,
             )
-
-    def _keep_worst(self, request: WorstRequest) -> None:
-        self.worst = _worst_of([*self.worst, request])
+            self.worst = _worst_of([*self.worst, request])
 
 
 def _worst_of(requests: Iterable[WorstRequest]) -> list[WorstRequest]:
-    return heapq.nsmallest(MOST_WORST, requests, key=badness)
+    return heapq.nsmallest(MOST_WORST, requests, key=worst_first)
 
 
-def badness(request: WorstRequest) -> tuple[float, int]:
-    """Return what requests are sorted by, the worst first: of equals the one that drafted most."""
+def worst_first(request: WorstRequest) -> tuple[float, int]:
+    """Return the sort key of losing requests: by acceptance, then by most drafted tokens."""
     return request.acceptance_ratio, -request.draft_tokens
 
 
 class RecentWindow:
     """The last `seconds` of one model's requests.
 
-    What all slices hold together is kept too, and what falls off is taken from it again: to add them all up
-    would take long, again and again, and traffic waits meanwhile.
+    The sum of all slices is maintained incrementally: adding them up for each result would block traffic.
     """
 
     def __init__(self, seconds: float) -> None:
         self._length = seconds / SLICES
         self._slices: deque[tuple[int, Slice]] = deque()
-        self._groups: dict[GroupKey, Recent] = {}
+        self._groups: dict[GroupKey, GroupStats] = {}
         self._positions = Positions()
 
     def add(self, key: GroupKey, observation: Observation, outcome: Outcome, time: float) -> None:
-        """Count a request that ended at `time`, in seconds of a clock that never goes back."""
+        """Count a request that ended at `time`, in seconds of a monotonic clock."""
         record = observation.record
-        if record is None or record.acceptance_ratio is None:
+        if record is None or not record.draft_tokens:
             return
-        self._now(time).add(key, observation, outcome)
+        self._current(time).add(key, observation, record, outcome)
         tokens = observation.completion_tokens or 0
-        self._groups.setdefault(key, Recent()).add(record, outcome, tokens)
+        self._groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
         self._positions.add(record.steps)
 
     def add_unrecorded(self, time: float) -> None:
-        """Count a request, that ended at `time`, of which its answer told nothing."""
-        self._now(time).unrecorded += 1
+        """Count a request without a record that ended at `time`."""
+        self._current(time).unrecorded += 1
 
-    def _now(self, time: float) -> Slice:
+    def _current(self, time: float) -> Slice:
         number = int(time // self._length)
         if not self._slices or self._slices[-1][0] < number:
-            self._forget(number)
+            self._expire(number)
             self._slices.append((number, Slice()))
         return self._slices[-1][1]
 
     def whole(self, time: float) -> Slice:
-        """Return all that the window holds at `time`. It goes on changing, and is not to be changed."""
-        self._forget(int(time // self._length))
+        """Return the sum of the window at `time`. Later requests change it; callers must not."""
+        self._expire(int(time // self._length))
         parts = [part for _, part in self._slices]
         return Slice(
             self._groups,
@@ -127,44 +261,44 @@ class RecentWindow:
         )
 
     def shape(self, time: float) -> DraftShape:
-        """Return how long its drafts are at `time`."""
-        self._forget(int(time // self._length))
+        """Return the lengths of the drafts in the window at `time`."""
+        self._expire(int(time // self._length))
         return self._positions.shape
 
-    def _forget(self, number: int) -> None:
+    def _expire(self, number: int) -> None:
         while self._slices and self._slices[0][0] <= number - SLICES:
-            _, gone = self._slices.popleft()
-            for key, group in gone.groups.items():
-                self._groups[key].take(group)
+            _, old = self._slices.popleft()
+            for key, group in old.groups.items():
+                self._groups[key].subtract(group)
                 if not self._groups[key].count:
                     del self._groups[key]
-            self._positions.take(gone.positions.steps)
+            self._positions.subtract(old.positions.steps)
 
 
 class RecentCounts:
-    """What was counted within the last `seconds`, by name. Names are few: all are kept."""
+    """Counts by name within the last `seconds`. Names are few: all are kept."""
 
     def __init__(self, seconds: float) -> None:
         self._length = seconds / SLICES
         self._slices: deque[tuple[int, Counter[str]]] = deque()
 
     def add(self, name: str, time: float, count: int = 1) -> None:
-        """Count `count` more at `time`, in seconds of a clock that never goes back."""
+        """Add `count` at `time`, in seconds of a monotonic clock."""
         number = int(time // self._length)
         if not self._slices or self._slices[-1][0] < number:
-            self._forget(number)
+            self._expire(number)
             self._slices.append((number, Counter()))
         self._slices[-1][1][name] += count
 
     def counts(self, time: float) -> Counter[str]:
-        """Return what the window holds at `time`."""
-        self._forget(int(time // self._length))
+        """Return the counts of the window at `time`."""
+        self._expire(int(time // self._length))
         found: Counter[str] = Counter()
         for _, part in self._slices:
             found.update(part)
         return found
 
-    def _forget(self, number: int) -> None:
+    def _expire(self, number: int) -> None:
         while self._slices and self._slices[0][0] <= number - SLICES:
             self._slices.popleft()
 

@@ -1,6 +1,6 @@
-"""Results of requests: what the exporter knows of single requests, grouped. Immutable, as `..result` is.
+"""Results of single requests, by group and by model. Immutable, and part of the snapshot.
 
-They leave the process in the snapshot. ``None`` stands for what does not exist or cannot be known.
+``None`` means that a value does not exist or is not known.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+# Imported at run time: msgspec reads the annotations.
 from ..exposition.histogram import Histogram
 from ..judgement.findings import Finding, Severity
 
@@ -18,11 +19,8 @@ if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
 
 
-# These stand in annotations that are read at run time, to decode and to describe the JSON.
-
-
 class Outcome(StrEnum):
-    """What speculation does to a request, by its acceptance ratio: values of the label `outcome`."""
+    """The effect of speculation on a request, by its acceptance ratio: values of the label `outcome`."""
 
     LOSES = "loses"
     BREAK_EVEN = "break_even"
@@ -31,12 +29,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Values of requests as a histogram, in both of Prometheus' forms.
+    """A histogram over requests, in both of Prometheus' forms.
 
     Attributes:
         classic: counts under the configured bounds.
         zero: values of at most `native.ZERO_THRESHOLD`.
-        native: number of values by index of a bucket: index i holds those above 2^((i-1)/8), up to 2^(i/8).
+        native: values by bucket index; index i has those above 2^((i-1)/8), up to 2^(i/8).
     """
 
     classic: Histogram
@@ -53,9 +51,9 @@ class GroupResult:
         temperature: the bucket of temperature, such as ``0.5-0.7``.
         request_type: the type of request.
         acceptance_ratio: accepted over drafted tokens of each request, 0 to 1.
-        accepted_tokens_per_draft: accepted tokens a draft of each request, 0 to K.
+        accepted_tokens_per_draft: accepted tokens per draft of each request, 0 to K.
         time_to_first_token_seconds: of streamed requests.
-        time_per_output_token_seconds: of streamed requests, after the first token.
+        time_per_output_token_seconds: of streamed requests, without the first token.
         outcomes: requests by `Outcome`.
         generation_tokens: generated tokens of requests by their `Outcome`.
         drafts: drafts of all its requests.
@@ -98,16 +96,16 @@ class GroupWindow:
         request_type: the type of request.
         requests: requests for which something was drafted.
         requests_ratio: share of the model's requests.
-        tokens_ratio: share of the model's generated tokens, ``None`` where none were told.
+        tokens_ratio: share of the model's generated tokens, ``None`` if not known.
         acceptance_ratio: accepted over drafted tokens of all its requests together.
         p10: acceptance ratio that nine of ten requests reach.
         p50: acceptance ratio that half of the requests reach.
-        mean_acceptance_length: tokens a draft, 1 to 1 + K.
+        mean_acceptance_length: tokens per draft, 1 to 1 + K.
         outcome: by the acceptance ratio of all its requests together.
         losing_requests_ratio: share of its requests that lose.
         rejected_ratio: its share of the model's drafted tokens that were rejected.
-        estimated_speedup: at the present batch, by the cost profile; ``None`` where the batch is not known.
-        judged: whether it holds enough requests to be judged.
+        estimated_speedup: at the current batch, by the cost profile; ``None`` if the batch is not known.
+        judged: whether it has enough requests to be judged.
     """
 
     temperature: str
@@ -128,16 +126,16 @@ class GroupWindow:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Which requests to send to a server without speculation, and what that would save.
+    """Which requests to send to a server without speculation, and the effect.
 
     Attributes:
-        request_types: types of which every judged group loses; never `other`, which nobody could route by.
-        temperatures: buckets of temperature of which every judged group loses, where no type does.
+        request_types: types of which every judged group loses; never `other`.
+        temperatures: temperature buckets of which every judged group loses; empty if there are types.
         requests_ratio: share of the model's requests.
-        rejected_ratio: share of the rejected drafted tokens that would go: of verification for nothing.
+        rejected_ratio: their share of the model's rejected drafted tokens.
         acceptance_before: accepted over drafted tokens of all requests now.
-        acceptance_after: the same of those that stay.
-        speedup: of those requests now, at the present batch, by the cost profile; ``None`` if not known.
+        acceptance_after: the same without the routed requests.
+        speedup: of the routed requests at the current batch, by the cost profile; ``None`` if not known.
     """
 
     request_types: tuple[str, ...] = ()
@@ -151,19 +149,19 @@ class Routing:
 
 @dataclass(frozen=True, slots=True)
 class WorstRequest:
-    """One of the losing requests with the lowest acceptance ratio; without anything of what it said.
+    """One of the losing requests with the lowest acceptance ratio; without its content.
 
     Attributes:
         time: Unix time of its end, in seconds.
-        request_id: the server's identifier, for its logs; empty where it is not one made by the server.
+        request_id: the server's identifier, for its logs; empty if the server did not generate it.
         temperature: the bucket of temperature.
         request_type: the type of request.
-        stream: whether it streamed.
+        stream: whether the response was streamed.
         acceptance_ratio: accepted over drafted tokens.
         drafts: its drafts.
         draft_tokens: its drafted tokens.
-        completion_tokens: generated tokens, where known.
-        tpot_seconds: time per output token, where known.
+        completion_tokens: generated tokens, if known.
+        tpot_seconds: time per output token, if known.
     """
 
     time: float
@@ -186,23 +184,23 @@ class ModelRequests:
         model_name: the model.
         window: the name of the judged window, such as ``30m``.
         window_requests: requests in it for which something was drafted.
-        window_unrecorded_requests: requests in it whose answers told nothing of speculation.
+        window_unrecorded_requests: requests in it whose responses had no record.
         acceptance_quantiles: acceptance ratio by request, rounded down to a thousandth, by quantile (``0.1``,
             ``0.5``, ``0.9``); empty without requests.
-        acceptance_ratio: accepted over drafted tokens of all requests together: what `/metrics` shows.
+        acceptance_ratio: accepted over drafted tokens of all requests together, as in `/metrics`.
         losing_requests_ratio: share of the requests that lose.
-        losing_tokens_ratio: share of the generated tokens that were generated for requests that lose.
+        losing_tokens_ratio: share of the generated tokens of requests that lose.
         gaining_requests_ratio: share of the requests that gain.
-        mixed: whether some gain and some lose, so that no mean describes them; ``None`` with too few.
+        mixed: whether many gain and many lose, so that no mean describes them; ``None`` with too few.
         position_acceptance_ratio: at index i, the share of the drafts that had position i drafted in which it
             was accepted; from detailed records only.
-        mean_draft_length_at: at index i, the tokens that a draft would hold with K = i + 1; the same.
+        mean_draft_length_at: at index i, the mean tokens per draft with K = i + 1; the same.
         drafted_per_position: cumulative: at index i, drafts that had position i drafted.
         accepted_per_position: cumulative: at index i, drafts that had position i accepted.
         groups: within the window, those with most requests first.
         findings: what is wrong and what to do about it.
-        routing: which requests to send elsewhere, where any lose.
-        worst: the requests of the window that lose, those with the lowest acceptance, the worst first.
+        routing: which requests to send elsewhere, if any.
+        worst: the losing requests of the window with the lowest acceptance, the worst first.
     """
 
     model_name: str
@@ -227,15 +225,15 @@ class ModelRequests:
 
 @dataclass(frozen=True, slots=True)
 class TapResult:
-    """The tap. Counts are cumulative.
+    """The state of the tap. Counts are cumulative.
 
     Attributes:
         address: where it listens.
-        upstream: the server that it stands before, without secrets.
+        upstream: the server behind it, without secrets.
         listening: whether clients can connect.
-        connections: connections that are open now.
-        connections_total: connections that were opened.
-        requests_total: requests that passed while their connection could be followed.
+        connections: open connections.
+        connections_total: opened connections.
+        requests_total: requests on connections that could be followed.
         upstream_errors_total: connections to the server that failed, by reason.
         unobserved_total: requests for text that passed without an observation, by reason.
     """
@@ -252,7 +250,7 @@ class TapResult:
 
 @dataclass(frozen=True, slots=True)
 class ObservationCount:
-    """How many requests a source observed, by what their answers told of speculation. Cumulative."""
+    """Observed requests of a source, by the record of their responses. Cumulative."""
 
     source: str
     record: str
@@ -261,16 +259,16 @@ class ObservationCount:
 
 @dataclass(frozen=True, slots=True)
 class RequestsResult:
-    """All that is known of single requests.
+    """The results of single requests.
 
     Attributes:
-        observations: requests observed, by source and by what their answers told.
-        push_rejected_total: observations pushed to the exporter that it could not use. Cumulative.
+        observations: observed requests by source and record.
+        push_rejected_total: invalid observations in pushes. Cumulative.
         groups: requests by model, temperature and type. Cumulative.
         tenants: requests by tenant. Cumulative.
         models: requests by model, judged.
-        tap: the tap, where there is one.
-        findings: what limits all that is said of requests, and what to do about it.
+        tap: the tap, if configured.
+        findings: gaps in what is observed, and what to do about them.
     """
 
     observations: tuple[ObservationCount, ...] = ()
@@ -293,12 +291,12 @@ def outcome_of(acceptance_ratio: float | None, thresholds: Thresholds) -> Outcom
     return Outcome.GAINS
 
 
-#: Share of the requests that speaks for all of them.
-_MOST = 0.5
+#: Share of requests that determines the verdict.
+_MAJORITY = 0.5
 
 
 class RequestsVerdict(StrEnum):
-    """How the requests of a model stand."""
+    """The verdict on the requests of a model."""
 
     MIXED = "mixed"
     LOSING = "losing"
@@ -309,18 +307,20 @@ class RequestsVerdict(StrEnum):
 
 
 def requests_verdict(found: ModelRequests) -> RequestsVerdict:
-    """Return how the requests of a model stand; unknown with too few of them."""
+    """Return the verdict on the requests of a model; unknown with too few of them."""
     if found.mixed is None or found.losing_requests_ratio is None or found.gaining_requests_ratio is None:
         return RequestsVerdict.UNKNOWN
     if found.mixed:
         return RequestsVerdict.MIXED
-    if found.losing_requests_ratio >= _MOST:
+    if found.losing_requests_ratio >= _MAJORITY:
         return RequestsVerdict.LOSING
     if is_problem((found,)):
         return RequestsVerdict.PARTLY_LOSING
-    return RequestsVerdict.GAINING if found.gaining_requests_ratio >= _MOST else RequestsVerdict.BREAK_EVEN
+    return (
+        RequestsVerdict.GAINING if found.gaining_requests_ratio >= _MAJORITY else RequestsVerdict.BREAK_EVEN
+    )
 
 
 def is_problem(models: Iterable[ModelRequests]) -> bool:
-    """Tell whether there is a problem with the requests of any of these models."""
+    """Return whether any of these models has a problem among its findings."""
     return any(finding.severity is Severity.PROBLEM for found in models for finding in found.findings)

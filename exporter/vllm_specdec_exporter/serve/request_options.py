@@ -29,8 +29,7 @@ from ..requests.grouping import (
     own_types,
     parse_rule,
 )
-from ..requests.judgement import RequestSettings
-from ..requests.tally import Bounds
+from ..requests.judgement import Bounds, RequestSettings
 from .settings import TapConfig
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ promised:
   the limit.
 - `UsageEventRemover`: to a client, the answer is the same whatever the pieces.
 - `UsageEventFilter`: likewise, of the events alone.
-- `UsageRequests`: what is sent is what came, but for the question, its length, and compression.
+- `UsageRewriter`: what is sent is what came, but for the question, its length, and compression.
 - `Observer`: no exception, the same observations and counts whatever the pieces, and nothing held at the end.
 """
 
@@ -35,13 +35,12 @@ from vllm_specdec_exporter.requests.exchange import (
     MAX_EVENT,
     EventSplitter,
     EventTooLargeError,
+    UsageEventFilter,
     data_of,
 )
 from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.stream_usage import UsageEventFilter
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED, ObservationContext, Observer
-from vllm_specdec_exporter.serve.tap.usage_removal import UsageEventRemover
-from vllm_specdec_exporter.serve.tap.usage_request import UsageRequests
+from vllm_specdec_exporter.serve.tap.usage import UsageEventRemover, UsageRewriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,15 +52,9 @@ INSTRUMENTED = (
     "vllm_specdec_exporter.requests.openai_api",
     "vllm_specdec_exporter.requests.exchange",
     "vllm_specdec_exporter.requests.observation",
-    "vllm_specdec_exporter.requests.exchange",
-    "vllm_specdec_exporter.requests.stream_usage",
-    "vllm_specdec_exporter.serve.tap.usage_request",
-    "vllm_specdec_exporter.serve.tap.http_framing",
+    "vllm_specdec_exporter.serve.tap.usage",
     "vllm_specdec_exporter.serve.tap.http_framing",
     "vllm_specdec_exporter.serve.tap.observer",
-    "vllm_specdec_exporter.serve.tap.observer",
-    "vllm_specdec_exporter.serve.tap.usage_request",
-    "vllm_specdec_exporter.serve.tap.usage_removal",
 )
 
 #: Between what the client sends and what the server sends.
@@ -209,7 +202,7 @@ def _as_read(data: bytes) -> bytes:
 def _check_asking(data: bytes, way: int) -> None:
     if _WANTED in data:
         return
-    asking = UsageRequests()
+    asking = UsageRewriter()
     sent = b"".join(asking.request(piece, alone=way < 128) for piece in pieces(data, way)) + asking.release()
     if _WANTED not in sent:
         assert sent == data, f"{sent!r} instead of {data!r}"
@@ -268,8 +261,8 @@ def _watch(data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool) -> t
 
 def _check_hider(data: bytes, way: int) -> None:
     whole, cut = UsageEventFilter(), UsageEventFilter()
-    at_once = whole.feed(data) + whole.rest()
-    in_pieces = b"".join(map(cut.feed, pieces(data, way))) + cut.rest()
+    at_once = whole.feed(data) + whole.end()
+    in_pieces = b"".join(map(cut.feed, pieces(data, way))) + cut.end()
     assert at_once == in_pieces, f"{at_once!r} or {in_pieces!r}"
     if b"usage" not in data:
         assert at_once == data, f"{at_once!r} of {data!r}"

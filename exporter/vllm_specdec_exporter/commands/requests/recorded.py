@@ -183,8 +183,8 @@ class EntryReader:
         failed = not _OK <= answer.status < 300 or _has_failed(first)
         if not failed and "choices" not in _fields_of(first):
             raise EntryError(_UNKNOWN)
-        asked.answer_head(_FAILED if failed else _OK, {"content-type": _STREAM if streamed else _JSON})
-        asked.answer_data(answer.body + (b"\n\n" if streamed else b""), 0.0)
+        asked.response_head(_FAILED if failed else _OK, {"content-type": _STREAM if streamed else _JSON})
+        asked.response_data(answer.body + (b"\n\n" if streamed else b""), 0.0)
         observation = asked.finish(_created(first))
         if observation is None:
             raise EntryError(_UNOBSERVED.get(asked.unobserved, _UNOBSERVED["malformed"]))

@@ -1,13 +1,12 @@
-"""The tap: a relay before vLLM's API that passes every byte on unchanged, and observes what passes.
+"""The tap: a relay in front of vLLM's API that passes every byte on unchanged and observes the traffic.
 
-One connection of a client is one connection to the server, so keep-alive, WebSockets, trailers, half-closed
-and broken connections behave as without it. Bytes are passed on first and parsed after. Where parsing fails,
-observation ends and the connection goes on.
+One client connection maps to one server connection, so keep-alive, WebSockets, trailers, half-closed and
+broken connections behave as without the tap. Bytes are passed on first and parsed after. If parsing fails,
+observation ends and the connection continues.
 
-    tap            its listener, sockets and certificates, and its shutdown
-    relay          the two ends of a connection
-    observer       from the bytes that pass to requests and answers
-    usage_request  asks streams for their usage (with tap.ask-for-usage only)
-    usage_removal  takes the extra event that this brings out of the answer
-    http_framing   heads and chunked bodies, for these two
+    tap           its listener, sockets, certificates and shutdown
+    relay         the two ends of a connection
+    observer      parses the bytes into requests and responses
+    usage         requests the usage of streams (only with tap.ask-for-usage)
+    http_framing  HTTP heads and chunked bodies, for `usage`
 """

@@ -1,6 +1,6 @@
-"""Heads of requests and answers, read as strictly as it takes to change something behind them.
+"""HTTP heads and chunked bodies, parsed strictly enough to change the body that follows a head.
 
-What leaves room for doubt is not read at all: two readers of one message must not come to two results.
+Ambiguous messages are rejected, because another parser could read them differently (request smuggling).
 """
 
 from __future__ import annotations
@@ -9,28 +9,27 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-#: Bytes that a head may have.
+#: Limit of a head, in bytes.
 MAX_HEAD = 64 * 1024
 
 END_OF_HEAD = b"\r\n\r\n"
-#: A line end of another kind than those of HTTP; with it, where the head ends is a matter of opinion.
+#: A line end that is not HTTP's; with it, the end of the head is ambiguous.
 LONE_LF = re.compile(rb"(?<!\r)\n")
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
-#: Digits of a length; more are no length of anything.
 _LENGTH = re.compile(r"[0-9]{1,15}")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """The head of a request of whose body it is told where it ends.
+    """The head of a request whose body has a known end.
 
     Attributes:
-        method: as it was sent.
-        path: likewise.
-        headers: names in lower case; of several with one name, the values with commas between them.
-        length: bytes of the body; ``None`` where it comes in chunks.
+        method: as sent.
+        path: as sent.
+        headers: names in lower case; values of repeated headers are joined with commas.
+        length: bytes of the body; ``None`` if it is chunked.
     """
 
     method: str
@@ -40,7 +39,7 @@ class RequestHead:
 
 
 def parse_request(head: bytes) -> RequestHead | None:
-    """Return the head of a plain HTTP/1.1 request; ``None`` where it leaves room for doubt."""
+    """Return the head of a plain HTTP/1.1 request; ``None`` if it is ambiguous."""
     found = _parse(head)
     if found is None:
         return None
@@ -58,12 +57,12 @@ def parse_request(head: bytes) -> RequestHead | None:
 
 
 def read_length(text: str) -> int | None:
-    """Return the length of a body; ``None`` for what is none."""
+    """Return the length of a body; ``None`` if it is invalid."""
     return int(text) if _LENGTH.fullmatch(text) else None
 
 
-def parse_answer(head: bytes) -> tuple[str, dict[str, str]] | None:
-    """Return status and headers (names in lower case) of an answer; ``None`` where it is none of HTTP/1."""
+def parse_response(head: bytes) -> tuple[str, dict[str, str]] | None:
+    """Return status and headers (names in lower case) of a response; ``None`` if it is not HTTP/1."""
     found = _parse(head)
     if found is None or not re.match(r"HTTP/1\.[01] [0-9]{3}( |$)", found[0]):
         return None
@@ -71,7 +70,6 @@ def parse_answer(head: bytes) -> tuple[str, dict[str, str]] | None:
 
 
 def _parse(head: bytes) -> tuple[str, dict[str, str]] | None:
-    """Return the first line and the headers."""
     if len(head) > MAX_HEAD or LONE_LF.search(head) or _LONE_CR.search(head):
         return None
     first, *lines = head.removesuffix(END_OF_HEAD).decode("latin-1").split("\r\n")
@@ -86,7 +84,7 @@ def _parse(head: bytes) -> tuple[str, dict[str, str]] | None:
     return first, headers
 
 
-#: Bytes of the line that has the size of a chunk.
+#: Limit of the line with the size of a chunk, in bytes.
 MAX_SIZE_LINE = 4096
 
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
@@ -95,26 +93,26 @@ _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n]*\r\n")
 
 
 class AmbiguousFramingError(ValueError):
-    """Where the body ends is a matter of opinion."""
+    """The end of a body is ambiguous."""
 
 
 def read_size(line: bytes) -> int | None:
-    """Return the size of a chunk from its line without the end of it; ``None`` where it has none."""
+    """Return the size of a chunk from its line without the line end; ``None`` if it is invalid."""
     size = line.partition(b";")[0].strip()
     return int(size, 16) if _SIZE.fullmatch(size) else None
 
 
 class _Next(Enum):
     SIZE = auto()
-    AFTER = auto()  # the line end behind a chunk
+    AFTER = auto()  # the line end after a chunk
     TRAILER = auto()
 
 
 class ChunkedEnd:
-    """Finds the end of one body in chunks.
+    """Finds the end of one chunked body.
 
     Attributes:
-        done: whether it has come.
+        done: whether the end was found.
     """
 
     def __init__(self) -> None:
@@ -125,10 +123,10 @@ class ChunkedEnd:
         self.done = False
 
     def feed(self, data: bytes) -> int:
-        """Return how many bytes of `data` belong to the body: all, unless its end is in them.
+        """Return how many bytes of `data` belong to the body.
 
         Raises:
-            AmbiguousFramingError: readers of these bytes may disagree on where the body ends.
+            AmbiguousFramingError: parsers may disagree on where the body ends.
         """
         at = 0
         while at < len(data) and not self.done:
@@ -141,7 +139,7 @@ class ChunkedEnd:
             self._line += data[at : end or len(data)]
             at = end or len(data)
             if len(self._line) > MAX_SIZE_LINE:
-                msg = "a long line"
+                msg = "line too long"
                 raise AmbiguousFramingError(msg)
             if end:
                 line, self._line = bytes(self._line), bytearray()
@@ -159,5 +157,5 @@ class ChunkedEnd:
         elif self._next is _Next.TRAILER and _TRAILER.fullmatch(line) and self._trailers <= MAX_HEAD:
             self._trailers += len(line)
         else:
-            msg = "not the chunked encoding"
+            msg = "invalid chunked encoding"
             raise AmbiguousFramingError(msg)

@@ -1,11 +1,9 @@
-"""The observer of one connection: from the bytes that pass to requests, answers and observations.
+"""The observer of one connection: parses the bytes that pass into requests, responses and observations.
 
-It never touches traffic. What it cannot follow, such as a WebSocket or requests sent before the last answer
-came, it stops to look at.
+It never changes traffic. It stops observing what it cannot follow, such as WebSockets or pipelined requests.
 
-A stream is whole once it has said ``[DONE]``. Clients that have read it leave, often before the last chunk,
-which brings nothing, has come; and of a stream that ends with its connection it is all that tells it from a
-broken one.
+A stream is complete with ``data: [DONE]``. Clients often close the connection right after it, before the last
+chunk; in a stream that ends with its connection, only ``[DONE]`` tells a complete response from a broken one.
 """
 
 from __future__ import annotations
@@ -32,300 +30,271 @@ if TYPE_CHECKING:
     from ...requests.observation import Observation
 
 
-#: Bytes of bodies that all connections together keep to look at.
+#: Bytes of bodies that all connections together may buffer.
 MAX_HELD = 32 * 1024 * 1024
 
-#: The last word of a stream, and bytes that are enough for it and what may be around it.
+#: The end of a complete stream, and how many of its last bytes are kept to find it.
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]\s*\Z")
 _TAIL = 32
 
-#: Defects that the log tells of, at most.
-_MOST_SAID = 100
+#: Limit of different defects in the log.
+_MAX_LOGGED = 100
 
-#: Statuses whose answers have no body, and need not say so.
+#: Statuses whose responses have no body.
 _BODILESS = (204, 304)
 
 #: Why a request for text may pass without an observation: values of the label `reason`.
 UNOBSERVED = {
-    "aborted": "the client or the server ended the connection before the answer was whole",
-    "busy": "too many bodies were being looked at already",
+    "aborted": "the client or the server closed the connection before the response was complete",
+    "busy": "the limit of buffered bodies was reached",
     "connection": "the connection cannot be followed: pipelined requests, or no HTTP/1.1",
-    "encoded": "the answer is compressed",
-    "internal": "a defect of the tap; its log says where",
-    "malformed": "the request or the answer is not the JSON that it should be",
-    "refused": "the server answered with an error: it refused the request, or it failed",
-    "too_large": "the request or the answer is too large to be kept",
+    "encoded": "the response is compressed",
+    "internal": "a defect of the tap; see its log",
+    "malformed": "the request or the response is not the expected JSON",
+    "refused": "the server returned an error",
+    "too_large": "the request or the response is too large to buffer",
 }
 
 
 @dataclass(slots=True)
 class ObservationContext:
-    """What all observers of a tap share.
+    """Shared state of all observers of a tap.
 
     Attributes:
-        tell: takes observations.
+        report: receives observations.
         classification: how requests are classified.
-        clock: a clock that never goes back, in seconds.
+        clock: a monotonic clock, in seconds.
         wall: Unix time in seconds.
         requests: requests that passed.
         unobserved: requests for text that passed without an observation, by reason.
-        held: bytes that are kept to be looked at.
-        said: where defects were met that the log has told of.
+        held: buffered bytes.
+        logged: where the defects in the log occurred.
     """
 
-    tell: Callable[[Observation], None]
+    report: Callable[[Observation], None]
     classification: Classification
     clock: Callable[[], float]
     wall: Callable[[], float]
     requests: int = 0
     unobserved: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(UNOBSERVED, 0)))
     held: int = 0
-    said: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
 
 
 class Observer:
-    """Looks at one connection.
+    """Observes one connection.
 
     Attributes:
-        blind: whether it has stopped to look.
+        blind: whether it has stopped observing.
     """
 
-    def __init__(self, watch: ObservationContext) -> None:
-        self._watch = watch
-        self._requests = httptools.HttpRequestParser(RequestReader(self))
-        self._answers: httptools.HttpResponseParser | None = None
+    def __init__(self, context: ObservationContext) -> None:
+        self._context = context
+        self._requests = httptools.HttpRequestParser(_RequestCallbacks(self))
+        self._responses: httptools.HttpResponseParser | None = None
         self._exchange: Exchange | None = None
         self._held = 0
         self._head_only = False
-        self._asks = False  # a request has begun, and is not whole
-        self._waits = False  # its answer is not whole
-        self._until_end = False  # it is as soon as the connection ends
+        self._in_request = False  # a request has begun and is not complete
+        self._awaits_response = False  # its response is not complete
+        self._until_end = False  # the response ends with the connection
         self._streams = False
-        self._tail = b""  # what it ended with up to now
+        self._tail = b""  # the last bytes of the response
         self.blind = False
 
     @property
     def busy(self) -> bool:
-        """Whether a request is under way, as far as it can tell."""
-        return self._asks or self._waits
+        """Whether a request is known to be in progress."""
+        return self._in_request or self._awaits_response
 
     def from_client(self, data: bytes) -> None:
-        """Look at bytes that the client sent."""
-        if self.blind:
-            return
-        self._feed(self._requests, data)
+        """Parse bytes that the client sent."""
+        if not self.blind:
+            self._feed(self._requests, data)
 
     def from_server(self, data: bytes) -> None:
-        """Look at bytes that the server sent."""
-        if self.blind or self._answers is None:
-            return
-        self._feed(self._answers, data)
+        """Parse bytes that the server sent."""
+        if not self.blind and self._responses is not None:
+            self._feed(self._responses, data)
 
     def _feed(self, parser: httptools.HttpRequestParser | httptools.HttpResponseParser, data: bytes) -> None:
         try:
             parser.feed_data(data)
         except httptools.HttpParserCallbackError:
-            raise  # what was told of here went wrong, not what passed
+            raise  # a defect of the callbacks, not of the traffic
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.stop()
-        self._weigh()
+        self._update_held()
 
     def stop(self, reason: str = "connection") -> None:
-        """Look no more: at this request for `reason`, and at none that may follow."""
+        """Stop observing this connection; the current request counts as unobserved for `reason`."""
         self.blind = True
         self._end(reason)
 
     def failed(self, error: BaseException) -> None:
-        """Take note of a defect. The log tells of each once, and never what an error says: it may quote."""
+        """Log a defect once, without the text of the exception: it may quote a request."""
         self.stop("internal")
         cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
         frames = traceback.extract_tb((cause or error).__traceback__)
         places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[::-1])
         where = f"{type(cause or error).__name__} at {places}"
-        if where not in self._watch.said and len(self._watch.said) < _MOST_SAID:
-            self._watch.said.add(where)
+        if where not in self._context.logged and len(self._context.logged) < _MAX_LOGGED:
+            self._context.logged.add(where)
             logs.write([Event(logging.ERROR, "a request could not be observed", {"error": where})])
 
     def closed(self) -> None:
-        """Take note that the connection has ended."""
+        """End with the connection."""
         self._end("aborted")
         self.blind = True
 
     def server_ended(self) -> None:
-        """Take note that the server sends no more: the end of an answer that is told by nothing else."""
-        if self._until_end and self._waits and not self._asks and (not self._streams or self._done):
-            self._answer_is_whole()
-            self._weigh()
+        """Handle the end of the server's bytes, which may be the end of a response."""
+        complete = not self._streams or self._is_done
+        if self._until_end and self._awaits_response and not self._in_request and complete:
+            self._finish()
+            self._update_held()
 
-    # --- what the parsers tell
+    # --- called by the parsers
 
-    def request_begins(self, method: str, path: str, headers: dict[str, str], *, upgrades: bool) -> None:
-        """Take the head of a request; with another protocol behind it where it `upgrades`."""
+    def begin_request(self, method: str, path: str, headers: dict[str, str], *, upgrades: bool) -> None:
+        """Process the head of a request; with `upgrades`, another protocol may follow."""
         if self.blind:
-            return  # in the same bytes as what made it so
-        self._watch.requests += 1
-        concerned = Exchange.concerns(method, path, headers)
+            return  # stopped by earlier bytes of the same call
+        self._context.requests += 1
+        observable = Exchange.is_observable(method, path, headers)
         if self.busy or upgrades:
-            self._watch.unobserved["connection"] += concerned
+            self._context.unobserved["connection"] += observable
             self.stop()
             return
-        self._asks = self._waits = True
+        self._in_request = self._awaits_response = True
         self._head_only = method == "HEAD"
         self._until_end = self._streams = False
         self._tail = b"\n"
-        self._answers = httptools.HttpResponseParser(ResponseReader(self))
-        if concerned:
-            self._exchange = Exchange(path, headers, self._watch.classification)
+        self._responses = httptools.HttpResponseParser(_ResponseCallbacks(self))
+        if observable:
+            self._exchange = Exchange(path, headers, self._context.classification)
 
     def request_data(self, data: bytes) -> None:
-        """Take bytes of its body."""
+        """Process bytes of a request's body."""
         if self._exchange is not None:
             self._exchange.request_data(data)
 
-    def request_ends(self) -> None:
-        """Take note of its end."""
-        self._asks = False
+    def end_request(self) -> None:
+        """Process the end of a request."""
+        self._in_request = False
         if self._exchange is not None:
-            self._exchange.request_end(self._watch.clock())
+            self._exchange.request_end(self._context.clock())
 
-    def answer_begins(self, status: int, headers: dict[str, str]) -> None:
-        """Take the head of an answer."""
+    def begin_response(self, status: int, headers: dict[str, str]) -> None:
+        """Process the head of a response."""
         if status < 200:
             return
         if self._exchange is not None:
-            self._exchange.answer_head(status, headers)
+            self._exchange.response_head(status, headers)
             self._streams = headers.get("content-type", "").lower().startswith("text/event-stream")
-        told = headers.keys() & {"content-length", "transfer-encoding"}
-        self._until_end = not told and status not in _BODILESS
+        framed = headers.keys() & {"content-length", "transfer-encoding"}
+        self._until_end = not framed and status not in _BODILESS
         if self._head_only:
-            self._waits = False  # its body is announced, but does not come
+            self._awaits_response = False  # the announced body is not sent
 
-    def answer_data(self, data: bytes) -> None:
-        """Take bytes of its body."""
+    def response_data(self, data: bytes) -> None:
+        """Process bytes of a response's body."""
         if self._exchange is not None:
-            self._exchange.answer_data(data, self._watch.clock())
+            self._exchange.response_data(data, self._context.clock())
             self._tail = (self._tail + data[-_TAIL:])[-_TAIL:]
 
-    def answer_ends(self, status: int) -> None:
-        """Take note of its end; an interim answer is none."""
+    def end_response(self, status: int) -> None:
+        """Process the end of a response, unless it is an interim one."""
         if status >= 200:
-            self._answer_is_whole()
+            self._finish()
 
     @property
-    def _done(self) -> bool:
+    def _is_done(self) -> bool:
         return self._streams and _DONE.search(self._tail) is not None
 
-    def _answer_is_whole(self) -> None:
-        self._waits = False
+    def _finish(self) -> None:
+        self._awaits_response = False
         exchange = self._exchange
         if exchange is None:
             return
-        observation = exchange.finish(self._watch.wall())
+        observation = exchange.finish(self._context.wall())
         if observation is None:
-            self._watch.unobserved[exchange.unobserved] += 1
+            self._context.unobserved[exchange.unobserved] += 1
         else:
-            self._watch.tell(observation)
-        self._exchange = None  # only now: what goes wrong before is counted
-
-    # --- what is kept
+            self._context.report(observation)
+        self._exchange = None  # last: a defect above is still counted as unobserved
 
     def _end(self, reason: str) -> None:
-        if reason != "internal" and self._done and not self._asks:
-            self._answer_is_whole()
+        if reason != "internal" and self._is_done and not self._in_request:
+            self._finish()
         exchange, self._exchange = self._exchange, None
-        self._answers, self._asks, self._waits = None, False, False
+        self._responses, self._in_request, self._awaits_response = None, False, False
         if exchange is not None:
             exchange.give_up(reason)
-            self._watch.unobserved[exchange.unobserved] += 1
-        self._weigh()
+            self._context.unobserved[exchange.unobserved] += 1
+        self._update_held()
 
-    def _weigh(self) -> None:
+    def _update_held(self) -> None:
         held = self._exchange.held if self._exchange is not None else 0
         if held != self._held:
-            self._watch.held += held - self._held
+            self._context.held += held - self._held
             self._held = held
-            if self._watch.held > MAX_HELD and self._exchange is not None:
+            if self._context.held > MAX_HELD and self._exchange is not None:
                 self._exchange.give_up("busy")
-                self._watch.held -= held
+                self._context.held -= held
                 self._held = 0
 
 
-def look(observer: Observer, how: Callable[..., None], *data: bytes) -> None:
-    """Look at what passed. Whatever goes wrong ends the looking, never the connection."""
+def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -> None:
+    """Call a method of `observer`. An exception ends observation, never the connection."""
     try:
-        how(*data)
-    except Exception as error:  # noqa: BLE001 - traffic must go on
+        method(*data)
+    except Exception as error:  # noqa: BLE001 - traffic must not fail
         with contextlib.suppress(Exception):
             observer.failed(error)
 
 
-class _Head:
-    """Collects a head."""
+class _Callbacks:
+    """Callbacks of httptools that both parsers use."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._headers: dict[str, str] = {}
+        self._path = b""
+        self._status = 0
 
     def on_message_begin(self) -> None:
-        """Begin anew."""
         self._headers = {}
+        self._path = b""
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
 
-class RequestReader(_Head):
-    """Tells the observer of requests."""
-
-    def __init__(self, observer: Observer) -> None:
-        super().__init__(observer)
-        self._path = b""
-
-    def on_message_begin(self) -> None:
-        """Begin anew."""
-        super().on_message_begin()
-        self._path = b""
-
+class _RequestCallbacks(_Callbacks):
     def on_url(self, url: bytes) -> None:
-        """Take a part of the path."""
         self._path += url
 
     def on_headers_complete(self) -> None:
-        """Take note of the end of the head."""
         parser = self._observer._requests
         method, upgrades = parser.get_method().decode("latin-1"), parser.should_upgrade()
-        self._observer.request_begins(method, self._path.decode("latin-1"), self._headers, upgrades=upgrades)
+        self._observer.begin_request(method, self._path.decode("latin-1"), self._headers, upgrades=upgrades)
 
     def on_body(self, data: bytes) -> None:
-        """Take bytes of the body."""
         self._observer.request_data(data)
 
     def on_message_complete(self) -> None:
-        """Take note of the end."""
-        self._observer.request_ends()
+        self._observer.end_request()
 
 
-class ResponseReader(_Head):
-    """Tells the observer of answers."""
-
-    def __init__(self, observer: Observer) -> None:
-        super().__init__(observer)
-        self._status = 0
-
-    def on_status(self, _reason: bytes) -> None:
-        """Pass over what the status is called."""
-
+class _ResponseCallbacks(_Callbacks):
     def on_headers_complete(self) -> None:
-        """Take note of the end of the head."""
-        parser = self._observer._answers
+        parser = self._observer._responses
         self._status = parser.get_status_code() if parser is not None else 0
-        self._observer.answer_begins(self._status, self._headers)
+        self._observer.begin_response(self._status, self._headers)
 
     def on_body(self, data: bytes) -> None:
-        """Take bytes of the body."""
-        self._observer.answer_data(data)
+        self._observer.response_data(data)
 
     def on_message_complete(self) -> None:
-        """Take note of the end."""
-        self._observer.answer_ends(self._status)
+        self._observer.end_response(self._status)

@@ -1,4 +1,4 @@
-"""One end of a connection: what that towards the client and that towards the server have in common."""
+"""The two ends of a relayed connection: one to the client, one to the server."""
 
 from __future__ import annotations
 
@@ -11,77 +11,77 @@ import ssl
 import struct
 from typing import TYPE_CHECKING, Any, cast
 
-from .observer import MAX_HELD, Observer, look
+from .observer import MAX_HELD, Observer, call_safely
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .observer import ObservationContext
-    from .usage_request import UsageRequests
+    from .usage import UsageRewriter
 
     Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 
 
 class RelayEnd(asyncio.Protocol):
-    """What both ends have in common."""
+    """Base class of both ends."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.peer: RelayEnd | None = None
-        self.ended = False  # it sends no more
-        self.full = False  # it takes no more for now
+        self.ended = False  # the remote side has sent its last byte
+        self.full = False  # its write buffer is full
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
+        """Store the transport."""
         self.transport = cast("asyncio.Transport", transport)
 
     def pause_writing(self) -> None:
-        """Read no more from the other end: this one does not take it."""
+        """Stop reading from the other end, because the write buffer of this one is full."""
         self.full = True
         if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read from the other end again."""
+        """Resume reading from the other end."""
         self.full = False
         if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.resume_reading()
 
     def end(self, error: BaseException | None) -> None:
-        """End this connection as the other one ended: in order, after what is still to be sent, or broken."""
+        """Close this connection like the other one: flushed and closed, or reset after an error."""
         if self.transport is None:
             return
         if error is None:
             self.transport.close()
         else:
-            break_off(self.transport)
+            _reset(self.transport)
 
 
-def break_off(transport: asyncio.Transport) -> None:
-    """End a connection with a reset, where there is such a thing: in order, it might look complete."""
+def _reset(transport: asyncio.Transport) -> None:
+    """Close a connection with a TCP reset, so that a broken response does not look complete."""
     with contextlib.suppress(OSError):
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
 
 
-#: Why the server could not be connected to: values of the label `reason`.
+#: Why connecting to the server failed: values of the label `reason`.
 ERRORS = {
-    "refused": "nothing listens at the address: usual while a model loads",
+    "refused": "nothing listens on the address; usual while a model loads",
     "unreachable": "the address cannot be resolved or reached",
-    "reset": "the connection was closed before it was made",
-    "tls": "no trusted TLS connection",
-    "timeout": "no connection within the time for one",
+    "reset": "the connection was closed while it was established",
+    "tls": "the TLS handshake failed",
+    "timeout": "no connection within 10 seconds",
 }
 
-#: Time that a client has to send what it is at, after it was told that nothing more comes, in seconds.
+#: Time between the end of the responses and closing, for a client that is still sending, in seconds.
 LINGER_SECONDS = 5.0
 
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"
 
 
 class UpstreamError(Exception):
-    """The server could not be connected to, for `reason` of `ERRORS`."""
+    """Connecting to the server failed; `reason` is a key of `ERRORS`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(ERRORS[reason])
@@ -93,58 +93,54 @@ class ClientSide(RelayEnd):
 
     Args:
         connect: connects a `ServerSide` to the server; raises `UpstreamError`.
-        watch: what observers share.
-        asking: asks streams for usage; ``None`` to leave every byte as it is.
-        count_error: takes the reason of a connection to the server that failed.
-        enter: called when the connection has begun, with TLS after its handshake.
-        leave: called when it has ended.
+        context: shared state of the observers.
+        usage: requests the usage of streams; ``None`` to leave every byte unchanged.
+        count_error: receives the reason of a failed connection to the server.
+        opened: called when the connection is established, with TLS after the handshake.
+        closed: called when it has ended.
     """
 
     def __init__(
         self,
         connect: Connect,
-        watch: ObservationContext,
-        asking: UsageRequests | None,
+        context: ObservationContext,
+        usage: UsageRewriter | None,
         count_error: Callable[[str], None],
-        enter: Callable[[ClientSide], None],
-        leave: Callable[[ClientSide], None],
+        opened: Callable[[ClientSide], None],
+        closed: Callable[[ClientSide], None],
     ) -> None:
         super().__init__()
         self._connect = connect
-        self._watch = watch
+        self._context = context
         self._count_error = count_error
-        self._enter = enter
-        self._leave = leave
-        self._waiting: list[bytes] = []
+        self._opened = opened
+        self._closed = closed
+        self._pending: list[bytes] = []
         self._refused = False
         self._connecting: asyncio.Task[None] | None = None
         self._lingering: asyncio.TimerHandle | None = None
-        self._asking = asking
+        self._usage = usage
         self._held = 0
-        self.observer = Observer(watch)
+        self.observer = Observer(context)
 
     @property
     def idle(self) -> bool:
-        """Whether no request is under way, as far as can be told."""
-        waits = self._connecting is not None or (self._asking is not None and self._asking.waits)
-        return not self.observer.busy and not self.observer.blind and not waits
+        """Whether it is certain that no request is in progress."""
+        holds = self._connecting is not None or (self._usage is not None and self._usage.is_holding)
+        return not self.observer.busy and not self.observer.blind and not holds
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
+        """Store the transport and register the connection."""
         super().connection_made(transport)
-        self._enter(self)
-
-    def leave(self) -> None:
-        """End the connection after what is still to be sent."""
-        self.end(None)
+        self._opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what the client sends."""
+        """Pass bytes of the client on to the server; the first ones open the connection to it."""
         if self._refused:
             return
         if self.peer is None:
-            # The first bytes make the connection: a probe that only knocks costs the server nothing.
-            self._waiting.append(data)
+            # Not opened earlier: a probe that only connects costs the server nothing.
+            self._pending.append(data)
             if self._connecting is None and self.transport is not None:
                 self.transport.pause_reading()
                 self._connecting = asyncio.create_task(self._open(), name="tap connects")
@@ -152,32 +148,32 @@ class ClientSide(RelayEnd):
         self._pass_on(data)
 
     def _pass_on(self, data: bytes) -> None:
-        if self._asking is not None:
+        if self._usage is not None:
             alone = not self.observer.busy and not self.observer.blind
-            data = self._asking.request(data, alone=alone)
-            if self._weigh() > MAX_HELD and self._asking.waits:
-                data += self._asking.release()
-                self._weigh()
+            data = self._usage.request(data, alone=alone)
+            if self._update_held() > MAX_HELD and self._usage.is_holding:
+                data += self._usage.release()
+                self._update_held()
         self._send(data)
 
     def _send(self, data: bytes) -> None:
         if data and self.peer is not None and self.peer.transport is not None:
             self.peer.transport.write(data)
-            look(self.observer, self.observer.from_client, data)
+            call_safely(self.observer, self.observer.from_client, data)
 
-    def _weigh(self) -> int:
-        """Count what is held back of a request; return what all connections hold."""
-        held = self._asking.held if self._asking is not None else 0
-        self._watch.held += held - self._held
+    def _update_held(self) -> int:
+        """Account for the held-back bytes of a request; return the buffered bytes of all connections."""
+        held = self._usage.held if self._usage is not None else 0
+        self._context.held += held - self._held
         self._held = held
-        return self._watch.held
+        return self._context.held
 
-    def answer(self, data: bytes) -> None:
-        """Pass on what the server sends."""
-        out = data if self._asking is None else self._asking.answer(data)
+    def response(self, data: bytes) -> None:
+        """Pass bytes of the server on to the client."""
+        out = data if self._usage is None else self._usage.response(data)
         if out and self.transport is not None:
             self.transport.write(out)
-        look(self.observer, self.observer.from_server, data)
+        call_safely(self.observer, self.observer.from_server, data)
 
     async def _open(self) -> None:
         server = ServerSide(self)
@@ -190,11 +186,11 @@ class ClientSide(RelayEnd):
         finally:
             self._connecting = None
         if self.transport is None or self.transport.is_closing():
-            server.end(None)  # the client left meanwhile
+            server.end(None)  # the client disconnected meanwhile
             return
         self.peer = server
-        waiting, self._waiting = self._waiting, []
-        for data in waiting:
+        pending, self._pending = self._pending, []
+        for data in pending:
             self._pass_on(data)
         if self.ended and not self._end_of_requests():
             self.end(None)
@@ -202,12 +198,12 @@ class ClientSide(RelayEnd):
             self.transport.resume_reading()
 
     def _refuse(self, error: UpstreamError) -> None:
-        """Say in HTTP that there is no server."""
+        """Send status 502."""
         if self.transport is None:
             return
-        begun = b"".join(self._waiting).lstrip(b"\r\n")
+        begun = b"".join(self._pending).lstrip(b"\r\n")
         self._refused = True
-        self._waiting.clear()
+        self._pending.clear()
         self.transport.write(_refusal(error, begun))
         if self._linger():
             self.transport.resume_reading()
@@ -215,10 +211,10 @@ class ClientSide(RelayEnd):
             self.transport.close()
 
     def _linger(self) -> bool:
-        """Tell the client that nothing more comes, and give it time; return whether that can be.
+        """Half-close the connection and close it after `LINGER_SECONDS`; return whether that is possible.
 
-        Whoever closes with bytes unread resets the connection, and a client that is still sending would not
-        get to read what it was answered.
+        Closing a socket with unread bytes resets the connection, and a client that is still sending could not
+        read its response.
         """
         transport = self.transport
         if transport is None or transport.is_closing() or self.ended or not transport.can_write_eof():
@@ -230,19 +226,19 @@ class ClientSide(RelayEnd):
         return True
 
     def eof_received(self) -> bool:
-        """Pass on that the client sends no more; it may still read."""
+        """Half-close the server's connection too; the client may still read."""
         if self.transport is None or self.transport.get_extra_info("sslcontext") is not None:
-            return False  # TLS knows no half-closed connection
+            return False  # TLS has no half-closed connections
         if self.peer is None and self._connecting is None:
             return False
         self.ended = True
         return self.peer is None or self._end_of_requests()
 
     def _end_of_requests(self) -> bool:
-        """Pass on that the client sends no more; tell whether the connection goes on."""
-        if self._asking is not None:
-            self._send(self._asking.release())
-            self._weigh()
+        """Half-close the server's connection; return whether the client's stays open."""
+        if self._usage is not None:
+            self._send(self._usage.release())
+            self._update_held()
         server = self.peer
         if server is None or server.ended or server.transport is None or server.transport.is_closing():
             return False
@@ -251,16 +247,16 @@ class ClientSide(RelayEnd):
         server.transport.write_eof()
         return True
 
-    def end_of_answers(self) -> bool:
-        """Pass on that the server sends no more; tell whether its connection goes on."""
-        out = self._asking.end_of_answers() if self._asking is not None else b""
+    def end_of_responses(self) -> bool:
+        """Half-close the client's connection; return whether the server's stays open."""
+        out = self._usage.end_of_responses() if self._usage is not None else b""
         if out and self.transport is not None:
             self.transport.write(out)
-        look(self.observer, self.observer.server_ended)
+        call_safely(self.observer, self.observer.server_ended)
         return not self.idle and self._linger()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the server's connection as this one ended."""
+        """Close the server's connection in the same way."""
         self.transport = None
         if self._connecting is not None:
             self._connecting.cancel()
@@ -268,10 +264,10 @@ class ClientSide(RelayEnd):
             self._lingering.cancel()
         if self.peer is not None:
             self.peer.end(error)
-        look(self.observer, self.observer.closed)
-        self._asking = None
-        self._weigh()
-        self._leave(self)
+        call_safely(self.observer, self.observer.closed)
+        self._usage = None
+        self._update_held()
+        self._closed(self)
 
 
 class ServerSide(RelayEnd):
@@ -283,29 +279,29 @@ class ServerSide(RelayEnd):
         self.peer = client
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what the server sends."""
-        self._client.answer(data)
+        """Pass bytes of the server on to the client."""
+        self._client.response(data)
 
     def eof_received(self) -> bool:
-        """Pass on that the server sends no more; it may still take what the client is sending."""
+        """Half-close the client's connection too; the server may still read."""
         self.ended = True
-        goes_on = self._client.end_of_answers()
-        return goes_on and self.transport is not None and self.transport.can_write_eof()
+        stays_open = self._client.end_of_responses()
+        return stays_open and self.transport is not None and self.transport.can_write_eof()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the client's connection as this one ended."""
+        """Close the client's connection in the same way."""
         self.transport = None
-        look(self._client.observer, self._client.observer.closed)
+        call_safely(self._client.observer, self._client.observer.closed)
         self._client.end(error)
 
 
 def translate(error: BaseException) -> UpstreamError:
-    """Return why the server could not be connected to."""
+    """Return the reason of a failed connection to the server."""
     if isinstance(error, ssl.SSLError):
         return UpstreamError("tls")
     if isinstance(error, TimeoutError):
         return UpstreamError("timeout")
-    # Of several addresses of a host, asyncio has the errors as text only.
+    # For a host with several addresses, asyncio has the errors only as text.
     if isinstance(error, ConnectionRefusedError | FileNotFoundError) or _REFUSED in str(error):
         return UpstreamError("refused")
     if isinstance(error, ConnectionError):
@@ -314,7 +310,7 @@ def translate(error: BaseException) -> UpstreamError:
 
 
 def _refusal(error: UpstreamError, request: bytes) -> bytes:
-    """Return the answer to a request, as far as it came, in the form in which the API has errors."""
+    """Return the response with status 502, in the error format of the API."""
     what = {"message": f"the server cannot be reached: {error}", "type": "bad_gateway", "code": 502}
     body = json.dumps({"error": what}).encode() + b"\n"
     head = (

@@ -1,4 +1,4 @@
-"""The tap: it listens, knows who is connected, and ends without cutting anybody off."""
+"""The tap: its connections, its listener, its certificates, and a shutdown that lets requests finish."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..resolver import Resolver
 from ..tls import CertificateFiles, UpstreamTLS, show
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
-from .usage_request import UsageRequests
+from .usage import UsageRewriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from ..settings import TapConfig, UpstreamConfig
 
 
-#: Time to connect to the server in, in seconds.
+#: Timeout of a connection to the server, in seconds.
 CONNECT_SECONDS = 10.0
-#: Time for one of several addresses before the next one is tried too, in seconds.
+#: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
 _NEXT_ADDRESS_SECONDS = 0.25
 
-#: How often the end of connections is looked for while the tap ends, in seconds.
-_LOOK_SECONDS = 0.05
+#: Interval at which a shutdown checks the open connections, in seconds.
+_POLL_SECONDS = 0.05
 
 
 class Tap:
     """Relays connections to one server.
 
     Args:
-        config: where to listen, and whom to relay to.
-        tls: gives the TLS settings towards the server before each connection; ``None`` for plain HTTP.
-        before: called before each connection of a client is begun with.
+        config: the tap's settings.
+        tls: returns the TLS settings for a new connection to the server; ``None`` for plain HTTP.
+        before_accept: called for each new client connection.
 
     Attributes:
         listening: whether clients can connect.
@@ -58,17 +58,19 @@ class Tap:
         self,
         config: TapConfig,
         tls: Callable[[], ssl.SSLContext] | None = None,
-        before: Callable[[], None] | None = None,
+        before_accept: Callable[[], None] | None = None,
     ) -> None:
         self.config = config
         self._tls = tls
-        self._before = before
+        self._before_accept = before_accept
         self._resolver = Resolver()
-        self._watch = ObservationContext(_nobody, Classification(), time.monotonic, time.time)
+        self._context = ObservationContext(
+            lambda _observation: None, Classification(), time.monotonic, time.time
+        )
         self._clients: set[ClientSide] = set()
         self._connections_total = 0
         self._errors: Counter[str] = Counter(dict.fromkeys(ERRORS, 0))
-        self._said = ""
+        self._last_error = ""
         self._cut = False
         self.listening = False
 
@@ -77,70 +79,70 @@ class Tap:
         """The server's address, without secrets."""
         return self.config.upstream.name
 
-    def use(self, classification: Classification, tell: Callable[[Observation], None]) -> None:
-        """Classify requests like this from now on, and tell of them there; until then nobody is told."""
-        self._watch.classification = classification
-        self._watch.tell = tell
+    def use(self, classification: Classification, report: Callable[[Observation], None]) -> None:
+        """Set how requests are classified and where observations go; before that they are dropped."""
+        self._context.classification = classification
+        self._context.report = report
 
     def serve(self, listener: Listener, context: ssl.SSLContext | None = None) -> None:
-        """Relay what comes in at `listener`, over TLS with a `context`.
+        """Relay the connections of `listener`, with TLS if there is a `context`.
 
         Raises:
-            OSError: it cannot be.
+            OSError: the listener failed.
         """
         listener.serve(self._accept, context)
 
     def result(self) -> TapResult:
-        """Return what is known now."""
+        """Return the current counts."""
         return TapResult(
             address=format_address(*self.config.listen),
             upstream=self.upstream_name,
             listening=self.listening,
             connections=len(self._clients),
             connections_total=self._connections_total,
-            requests_total=self._watch.requests,
+            requests_total=self._context.requests,
             upstream_errors_total=dict(self._errors),
-            unobserved_total=dict(self._watch.unobserved),
+            unobserved_total=dict(self._context.unobserved),
         )
 
     async def drain(self) -> None:
-        """End all connections: idle ones at once, the others with their request, or when time is up."""
+        """Close all connections: idle ones at once, others after their request or after `drain_seconds`."""
         deadline = time.monotonic() + self.config.drain_seconds
         while self._clients:
             late = self._cut or time.monotonic() >= deadline
             for client in tuple(self._clients):
                 if client.idle:
-                    client.leave()
+                    client.end(None)
                 elif late:
-                    client.end(ConnectionAbortedError())  # in order, a cut answer might look whole
+                    client.end(ConnectionAbortedError())  # a reset, or a cut response might look complete
             if late:
                 break
-            await asyncio.sleep(_LOOK_SECONDS)
-        # Closed connections still send what is in their buffers, and tell that they are closed.
+            await asyncio.sleep(_POLL_SECONDS)
+        # Closed connections still flush their buffers.
         for _ in range(20):
             if not self._clients:
                 return
-            await asyncio.sleep(_LOOK_SECONDS / 2)
+            await asyncio.sleep(_POLL_SECONDS / 2)
         for client in tuple(self._clients):
             client.end(ConnectionAbortedError())
 
     def cut(self) -> None:
-        """Wait no longer for requests under way."""
+        """Close connections without waiting for requests in progress."""
         self._cut = True
 
     def _accept(self) -> ClientSide:
-        if self._before is not None:
-            self._before()
+        if self._before_accept is not None:
+            self._before_accept()
         return ClientSide(
             self._connect,
-            self._watch,
-            UsageRequests() if self.config.ask_for_usage else None,
+            self._context,
+            UsageRewriter() if self.config.ask_for_usage else None,
             self._count_error,
-            self._enter,
+            self._opened,
             self._clients.discard,
         )
 
-    def _enter(self, client: ClientSide) -> None:
+    def _opened(self, client: ClientSide) -> None:
         self._clients.add(client)
         self._connections_total += 1
 
@@ -162,14 +164,14 @@ class Tap:
                     await loop.create_connection(
                         lambda: server, sock=connected, ssl=context, server_hostname=name
                     )
-        except Exception as error:  # whatever it is, the client is to get an answer
+        except Exception as error:  # the client gets a response in any case
             raise translate(error) from error
-        self._said = ""
+        self._last_error = ""
 
     def _count_error(self, reason: str) -> None:
         self._errors[reason] += 1
-        if reason != self._said:
-            self._said = reason
+        if reason != self._last_error:
+            self._last_error = reason
             fields: dict[str, object] = {
                 "server": self.upstream_name,
                 "reason": reason,
@@ -178,14 +180,10 @@ class Tap:
             logs.write([Event(logging.WARNING, "tap cannot reach the server", fields)])
 
 
-def _nobody(_observation: Observation) -> None:
-    """Take an observation that nobody waits for."""
-
-
 #: Time between two attempts to listen, in seconds.
 RETRY_SECONDS = 2.0
 
-#: Connections that may wait to be accepted; as vLLM's own server has it.
+#: Listen backlog, the same as that of vLLM's server.
 _BACKLOG = 2048
 
 
@@ -193,11 +191,11 @@ class TapService:
     """One tap, from its listener to its last connection.
 
     Args:
-        config: what the tap was told.
-        upstream: whom to trust, and who to be, towards a server with TLS.
+        config: the tap's settings.
+        upstream: certificates for a server with TLS.
 
     Raises:
-        ConfigError: certificates that cannot be used.
+        ConfigError: a certificate or key cannot be loaded.
     """
 
     def __init__(self, config: TapConfig, upstream: UpstreamConfig) -> None:
@@ -214,16 +212,16 @@ class TapService:
         self._opening: asyncio.Task[None] | None = None
 
     def means(self, config: TapConfig, upstream: UpstreamConfig) -> bool:
-        """Tell whether it does what these settings say."""
+        """Return whether it runs with these settings."""
         return self.config == config and self._trust == _trust(upstream)
 
     async def open(self) -> None:
         """Listen.
 
         Raises:
-            OSError: it cannot be.
+            OSError: the address cannot be listened on.
         """
-        _take_descriptors()
+        _raise_descriptor_limit()
         host, port = self.config.listen
         try:
             listener = await Listener.open(host, port, _BACKLOG)
@@ -244,27 +242,27 @@ class TapService:
         logs.write([Event(logging.INFO, "tap listening", fields)])
 
     def keep_trying(self) -> None:
-        """Listen as soon as it can be."""
+        """Retry in the background until the address can be listened on."""
         if self._listener is None and self._opening is None:
-            self._opening = asyncio.create_task(self._open_at_last(), name="tap listens")
+            self._opening = asyncio.create_task(self._retry(), name="tap listens")
 
-    async def _open_at_last(self) -> None:
-        said = ""
+    async def _retry(self) -> None:
+        last_error = ""
         while True:
             try:
                 await self.open()
             except OSError as error:
-                if str(error) != said:
-                    said = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     where = format_address(*self.config.listen)
-                    fields: dict[str, object] = {"address": where, "error": said}
+                    fields: dict[str, object] = {"address": where, "error": last_error}
                     logs.write([Event(logging.ERROR, "tap cannot listen", fields)])
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
 
     async def stop(self) -> None:
-        """Accept no more, and wait for the requests under way."""
+        """Close the listener, and let requests in progress finish."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
@@ -274,47 +272,47 @@ class TapService:
         await self.tap.drain()
 
     def cut(self) -> None:
-        """Wait no longer for requests under way."""
+        """Close connections without waiting for requests in progress."""
         self.tap.cut()
 
 
-def _take_descriptors() -> None:
-    """Take as many file descriptors as may be had: one of a client is two with that to the server."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+def _raise_descriptor_limit() -> None:
+    """Raise the limit of file descriptors to its maximum: a client connection needs two of them."""
+    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
 
 
 def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
-    """Return what of these settings a tap goes by."""
+    """Return the settings of upstream TLS that a tap uses."""
     return upstream.ca_file, upstream.cert_file, upstream.key_file, upstream.insecure_skip_verify
 
 
 class ClientTLS:
-    """The certificate towards clients, as its files have it now.
+    """The certificate towards clients, reloaded when its files change.
 
     Attributes:
-        context: the settings; new connections get what was loaded last.
+        context: the TLS settings; new connections use the certificate that was loaded last.
 
     Raises:
-        ValueError: files that hold no certificate with its key.
+        ValueError: the files are not a certificate with its key.
     """
 
     def __init__(self, cert_file: str, key_file: str) -> None:
         self._paths = (cert_file, key_file)
-        self.context = _towards_clients()
+        self.context = _server_context()
         self.context.set_alpn_protocols(["http/1.1"])
         self._files = CertificateFiles(self._paths, self._load)
 
     def refresh(self) -> None:
-        """Load the files anew if they have changed. Files that cannot be used change nothing."""
+        """Reload the files if they have changed; invalid files are ignored."""
         self._files.refresh()
 
     def _load(self) -> None:
-        # A pair that does not fit would leave the old certificate with the new key: try it elsewhere.
-        for context in (_towards_clients(), self.context):
+        # A mismatched pair would leave the old certificate with the new key, so try a new context first.
+        for context in (_server_context(), self.context):
             show(context, self._paths, ("--tap.cert-file", "--tap.key-file"))
 
 
-def _towards_clients() -> ssl.SSLContext:
+def _server_context() -> ssl.SSLContext:
     return ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
