@@ -18,7 +18,7 @@ from support.exporter import request, running_exporter
 from support.programs import eventually
 from vllm_specdec_exporter.serve import connection_limits as module
 from vllm_specdec_exporter.serve.connection_limits import MOST_CONNECTIONS, ConnectionLimiter
-from vllm_specdec_exporter.serve.listener import Listener
+from vllm_specdec_exporter.serve.sockets import Listener
 from webconfig.pki import Pki
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from .configuration import WebConfigFileError
 from .connection_limits import ConnectionLimiter
 from .endpoints import create_app
 from .exporter import Exporter
-from .listener import why_not
 from .option_table import OPTIONS
 from .shutdown import Shutdown
+from .sockets import error_text
 from .web_options import CONFIG_FILE_VARIABLE, add_config_file
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def stand_by(words: Sequence[str]) -> int | None:
     Returns:
         ``None`` where the process is to exit instead.
     """
-    return standby.without_settings(words, os.environ)
+    return standby.stand_by_without_flags(words, os.environ)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         Exporter(load)
         sys.stdout.write("the configuration is valid\n")
         return 0
-    waits = standby.waits(vars(args), os.environ)
+    waits = standby.waits_on_error(vars(args), os.environ)
     return asyncio.run(_start(partial(_prepare, load), vars(args), waits=waits))
 
 
@@ -144,7 +144,7 @@ async def _serve(parts: _Parts, relaying: TapService | None, ending: Shutdown, *
     except OSError as error:
         address = format_address(*exporter.config.tap.listen) if exporter.config.tap else ""
         where = f'--tap.listen-address "{address}"'
-        sys.stderr.write(f"vllm-specdec-exporter: error: {where}: cannot listen: {why_not(error)}\n")
+        sys.stderr.write(f"vllm-specdec-exporter: error: {where}: cannot listen: {error_text(error)}\n")
         return 1
     admission = ConnectionLimiter(exporter.config.max_requests)
     runner = await admission.set_up(create_app(exporter, guard))

@@ -156,7 +156,7 @@ class ConnectionLimiter:
             return web.Response()  # it has gone
         visit = self._visit(request.transport)
         visit.asked = visit.answering = True
-        peer = peer_of(request.remote or "")
+        peer = peer_key(request.remote or "")
         self._under_way += 1
         self._of_peers[peer] += 1
         try:
@@ -194,7 +194,7 @@ class ConnectionLimiter:
         return web.Response(status=503, text=text, headers={"Retry-After": "1"})
 
 
-def peer_of(address: str) -> str:
+def peer_key(address: str) -> str:
     """Return what counts as one peer: an IPv4 address, or the network of one that has 2^64 in IPv6."""
     try:
         found = ipaddress.ip_address(address)

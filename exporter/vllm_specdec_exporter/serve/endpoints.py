@@ -61,10 +61,10 @@ def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool)
             PlatformCollector(registry=collectors)
         return collectors
 
-    return negotiate(registry(native=False), registry(native=True))
+    return make_negotiating_handler(registry(native=False), registry(native=True))
 
 
-def negotiate(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
+def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
     """Return a handler that writes text or protobuf, as the scraper prefers.
 
     Args:

@@ -89,10 +89,10 @@ class RequestIntake:
         if not self._sources:
             return None
         tap = self.tap.result() if self.tap is not None else None
-        return self._book.result(self._clock(), loads_of(targets, self._settings), tap)
+        return self._book.result(self._clock(), batch_costs(targets, self._settings), tap)
 
 
-def loads_of(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
+def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
     """Return how busy the server of each model is; of several engines the first that says so."""
     loads: dict[str, BatchCost] = {}
     for engine in (engine for target in targets for engine in target.engines):

@@ -26,12 +26,12 @@ from . import logs
 from .configuration import build_upstream
 from .connection_limits import HANDSHAKE_SECONDS, MOST_HANDSHAKES, ConnectionLimiter
 from .endpoints import make_handler
-from .listener import Listener, why_not
+from .health import values_of, web_values
 from .option_table import OPTIONS, STARTUP_ON_ERROR
 from .request_options import build_tap
 from .shutdown import Shutdown
+from .sockets import Listener, error_text
 from .web_options import CONFIG_FILE_VARIABLE, MOST_REQUESTS, WEB_OPTIONS
-from .web_values import values_of, web_values
 
 if TYPE_CHECKING:
     import ssl
@@ -50,7 +50,7 @@ _TAP = next(option for option in OPTIONS if option.name == "tap.listen-address")
 _TAP_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith(("vllm.", "tap.")))
 
 
-def waits(flags: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+def waits_on_error(flags: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     """Tell whether to wait where the exporter cannot start; also where it was meant to, by a wrong word."""
     try:
         values, _ = gather((STARTUP_ON_ERROR,), flags, environment, None)
@@ -59,7 +59,7 @@ def waits(flags: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     return bool(values[STARTUP_ON_ERROR.name] == "wait")
 
 
-def without_settings(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
+def stand_by_without_flags(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
     """Stand by until the end where the flags cannot be understood; return the exit code.
 
     Returns:
@@ -71,7 +71,7 @@ def without_settings(words: Sequence[str], environment: Mapping[str, str]) -> in
         flags = vars(parser.parse_known_args(list(words))[0])
     except SystemExit:
         return None
-    if "--config.check" in words or not waits(flags, environment):
+    if "--config.check" in words or not waits_on_error(flags, environment):
         return None
 
     def start() -> None:
@@ -99,7 +99,9 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
         try:
             return await Listener.open(host, port, most_handshakes=MOST_HANDSHAKES)
         except (OSError, UnicodeError) as error:
-            reason = f'--web.listen-address "{format_address(host, port)}": cannot listen: {why_not(error)}'
+            reason = (
+                f'--web.listen-address "{format_address(host, port)}": cannot listen: {error_text(error)}'
+            )
         if stop is None:
             sys.stderr.write(f"vllm-specdec-exporter: error: {reason}\n")
             return None

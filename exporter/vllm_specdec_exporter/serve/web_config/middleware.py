@@ -14,7 +14,7 @@ from ...observe.result import Reload
 from ...publish.events import Event
 from ...requests.push_schema import PATH as PUSH_PATH
 from .. import logs
-from ..connection_limits import HANDSHAKE_SECONDS, PROBES, peer_of
+from ..connection_limits import HANDSHAKE_SECONDS, PROBES, peer_key
 from .basic_auth import Authenticator, BackgroundThread, TooBusyError
 from .fields import WebConfigError
 from .tls import alternative_names
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
     from ..connection_limits import ConnectionLimiter
-    from ..listener import Listener
+    from ..sockets import Listener
     from .document import Contents, Loaded, WebConfigFile
 
 
@@ -254,7 +254,7 @@ class WebConfigMiddleware:
         if is_open or not self._authenticator.needed:
             return await handler(request)
         try:
-            header, peer = request.headers.get("Authorization"), peer_of(request.remote or "")
+            header, peer = request.headers.get("Authorization"), peer_key(request.remote or "")
             if await self._authenticator.allows(header, peer, lambda: request.transport is None):
                 return await handler(request)
         except TooBusyError:
