@@ -77,7 +77,7 @@ class Running:
         """Let the tap, which listens nowhere yet, tell of what passes it."""
         assert self.exporter.config.tap is not None
         tap = Tap(self.exporter.config.tap)
-        self.exporter.requests.listen_to(tap)
+        self.exporter.requests.attach_tap(tap)
         return tap
 
     def observe(self, *accepted: int, **more: Any) -> None:

@@ -39,6 +39,11 @@ class Exporter:
         clock: monotonic time in seconds.
         wall: Unix time in seconds.
 
+    Attributes:
+        config: the current configuration.
+        requests: the aggregation of single requests.
+        reloads_waiting: number of callers that wait for a reload.
+
     Raises:
         ConfigError: the configuration cannot be used.
     """
@@ -62,7 +67,7 @@ class Exporter:
         self._reload = Reload(successful=True, success_timestamp_seconds=wall())
         self._web_config_read = self._reload
         self._stopped = False
-        self._waiting = 0
+        self.reloads_waiting = 0
         self._reloading = asyncio.Lock()
         self._reloaded_at: float | None = None
         self._next_reload: asyncio.Task[None] | None = None
@@ -147,16 +152,11 @@ class Exporter:
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_soon(), name="reload")
             self._next_reload.add_done_callback(_retrieve)
-        self._waiting += 1
+        self.reloads_waiting += 1
         try:
             await asyncio.shield(self._next_reload)  # a cancelled caller must not cancel the others
         finally:
-            self._waiting -= 1
-
-    @property
-    def reloads_waiting(self) -> int:
-        """Number of callers that wait for a reload."""
-        return self._waiting
+            self.reloads_waiting -= 1
 
     async def _reload_soon(self) -> None:
         if self._reloaded_at is not None:
