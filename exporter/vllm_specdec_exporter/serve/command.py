@@ -18,7 +18,6 @@ from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown
 from ..publish.events import Event
 from . import configuration as config
 from . import logs, standby
-from .configuration import WebConfigFileError
 from .connection_limits import ConnectionLimiter
 from .endpoints import create_app
 from .exporter import Exporter
@@ -218,15 +217,9 @@ def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
     if not path:
         return None
     # Imported only if there is such a file.
-    from .web_config.document import WebConfigFile
-    from .web_config.fields import WebConfigError
     from .web_config.middleware import WebConfigMiddleware
 
-    source = WebConfigFile(path)
-    try:
-        return WebConfigMiddleware(source, source.load(), exporter.note_web_config)
-    except WebConfigError as error:  # changed since the settings were checked
-        raise WebConfigFileError(path, str(error)) from error
+    return WebConfigMiddleware(*config.load_web_config(path), exporter.note_web_config)
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
     from ..economics.cost import CostProfile
     from .request_options import TapConfig
+    from .web_config.document import Loaded, WebConfigFile
 
 #: Limit of samples kept per engine, for the longest window.
 MAX_SAMPLES = 20_000
@@ -97,23 +98,21 @@ class WebConfigFileError(ConfigError):
         self.path = path
 
 
-def check_web_config_file(path: str | None) -> str:
-    """Check a web configuration file and return its path, empty for none.
+def load_web_config(path: str) -> tuple[WebConfigFile, Loaded]:
+    """Read and check a web configuration file.
 
     Raises:
         WebConfigFileError: it cannot be used.
     """
-    if not path:
-        return ""
     # Imported only if there is such a file.
     from .web_config.document import WebConfigFile
     from .web_config.fields import WebConfigError
 
+    file = WebConfigFile(path)
     try:
-        WebConfigFile(path).load()
+        return file, file.load()
     except WebConfigError as error:
         raise WebConfigFileError(path, str(error)) from error
-    return path
 
 
 def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig:
@@ -138,6 +137,8 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
         from .tap.tap import TapService
 
         TapService(tap, upstream)  # checks the certificates; does not listen yet
+    if web_config_file := values["web.config.file"] or "":
+        load_web_config(web_config_file)  # checks the file
     return ServeConfig(
         upstream=upstream,
         poll_interval=interval,
@@ -145,7 +146,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
             values, windows, judged=_judged(values["judgement.window"], windows), slack=interval / 2
         ),
         listen=values["web.listen-address"],
-        web_config_file=check_web_config_file(values["web.config.file"]),
+        web_config_file=web_config_file,
         max_requests=values["web.max-requests"],
         process_metrics=not values["web.disable-exporter-metrics"],
         log_format=values["log.format"],

@@ -23,7 +23,7 @@ from ..config.options import ConfigError, Parser, add_flags, gather
 from ..observe.result import ExporterResult, Reload
 from ..publish.events import Event
 from . import logs
-from .configuration import build_upstream
+from .configuration import WebConfigFileError, build_upstream, load_web_config
 from .connection_limits import HANDSHAKE_SECONDS, MOST_HANDSHAKES, ConnectionLimiter
 from .endpoints import make_handler
 from .health import values_of, web_values
@@ -264,12 +264,9 @@ def _tls(path: str) -> ssl.SSLContext | None:
     """Return the TLS context of the web configuration file, ``None`` if the file cannot be used."""
     if not path:
         return None
-    from .web_config.document import WebConfigFile
-    from .web_config.fields import WebConfigError
-
     try:
-        return WebConfigFile(path).load().context
-    except WebConfigError:
+        return load_web_config(path)[1].context
+    except WebConfigFileError:
         return None
 
 
