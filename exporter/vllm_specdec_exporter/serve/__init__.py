@@ -1,1 +1,1 @@
-"""The running exporter: polls servers, serves endpoints, relays requests where it is a tap."""
+"""The running exporter: polls servers, serves endpoints, relays requests as a tap."""
