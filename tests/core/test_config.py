@@ -16,7 +16,7 @@ from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.serve.configuration import ServeConfig, load
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-from vllm_specdec_exporter.serve.settings import UpstreamConfig
+from vllm_specdec_exporter.serve.tls import UpstreamConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,7 +125,7 @@ class TestBadFile:
         )
 
 
-SAMPLES = "at --poll.interval 5s it would take more than 20000 samples; choose a shorter window or a longer"
+SAMPLES = "at --poll.interval 5s it needs more than 20000 samples; choose a shorter window or a longer"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # values
     ({"poll_interval": "5"}, '"5": a duration needs a unit: such as 500ms, 5s, 5m or 1h30m'),
@@ -164,7 +164,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     # values that are fine alone, and contradict each other
     ({"poll_timeout": "2s", "poll_interval": "2s"}, "2s: must be less than --poll.interval 2s"),
-    ({"window": ["4s", "1m"]}, "4s: shorter than --poll.interval 5s, so it would never hold two samples"),
+    ({"window": ["4s", "1m"]}, "4s: shorter than --poll.interval 5s, so it would never contain two samples"),
     ({"window": ["30s", "2d"]}, f"2d: {SAMPLES} interval"),
     ({"judgement_window": "1m"}, "1m: not one of the windows (30s, 5m)"),
     ({"vllm_url": ["http://a", "http://a/metrics"]}, '"http://a": given twice'),

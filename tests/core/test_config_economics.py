@@ -191,7 +191,7 @@ class TestSizes:
         for option in ("cost.draft-memory", "cost.gpu-memory"):
             assert refused({option: "16GB"}) == "--cost.draft-memory and --cost.gpu-memory go together"
         assert refused({"cost.draft-memory": "200GB", "cost.gpu-memory": "160GB"}) == (
-            "--cost.draft-memory: 2e+11 bytes are more than the 1.6e+11 of --cost.gpu-memory"
+            "--cost.draft-memory: 2e+11 bytes exceed the 1.6e+11 of --cost.gpu-memory"
         )
 
 
@@ -239,5 +239,5 @@ def test_the_operators_thresholds_beat_the_methods() -> None:
     assert message == (
         "--threshold: threshold poor_acceptance_ratio (0.35) exceeds "
         f"healthy_acceptance_ratio ({healthy:g}); "
-        "what is not set comes from the break-even of ngram at K=4, one request"
+        "thresholds that are not set come from the break-even of ngram at K=4, one request"
     )

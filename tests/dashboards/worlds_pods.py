@@ -227,7 +227,7 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             patience=TICK + client.timeout + 1.0,
             clock=clock,
             wall=lambda: start + clock.now,
-            tell=lambda _events: None,
+            log=lambda _events: None,
         )
         for target, client in zip(config.upstream.targets, clients, strict=True)
     ]

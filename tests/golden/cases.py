@@ -31,7 +31,7 @@ from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.requests.judgement import RequestSettings
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
-from vllm_specdec_exporter.serve.request_intake import loads_of
+from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
 
@@ -163,7 +163,7 @@ def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> Requests
         upstream_errors_total={**dict.fromkeys(ERRORS, 0), "refused": 1},
         unobserved_total={**dict.fromkeys(UNOBSERVED, 0), "aborted": 4},
     )
-    return book.result(700.0, loads_of(targets, settings), tap)
+    return book.result(700.0, batch_costs(targets, settings), tap)
 
 
 def _target(server: Server, settings: Settings) -> TargetResult:

@@ -155,7 +155,7 @@ USAGE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("-", "--threshold", "x=1"), "unknown threshold 'x'; most like it: "),
     (("-", "--cost.profile", "free"), '--cost.profile "free": no such profile'),
     (("-", "--requests.type", "x"), '--requests.type "x": allowed: NAME=WHERE:PATTERN'),
-    (("-", "--requests.temperature-bound=1", "--requests.temperature-bound=0"), "bounds must rise"),
+    (("-", "--requests.temperature-bound=1", "--requests.temperature-bound=0"), "in ascending order"),
     (("-", "--requests.window", "5m"), "unrecognized arguments: --requests.window 5m"),
     (("-", "--nonsense"), "unrecognized arguments: --nonsense"),
 )

@@ -92,7 +92,7 @@ class TestWithoutEffect:
         with pytest.raises(ConfigError) as error:
             load({"requests.tenant-header": "X-Team"})
         assert str(error.value) == (
-            "--requests.tenant-header needs --requests.tenant: the tenants to tell apart, all others are one"
+            "--requests.tenant-header needs --requests.tenant: the tenants with their own label value"
         )
         assert load({"requests.tenant-header": "X-Team", "requests.tenant": ["a"]}).requests is not None
 
@@ -108,7 +108,7 @@ class TestRoom:
             load({"requests.temperature-bound": bounds, "requests.type": [*rules, "more=model:*"]})
         assert str(error.value) == (
             "--requests.type, --requests.temperature-bound: 16 types, with the routes and `other`, in 40 "
-            "buckets of temperature are 640 groups; allowed: up to 600"
+            "temperature buckets are 640 groups; allowed: up to 600"
         )
 
     def test_several_rules_of_one_name(self) -> None:

@@ -82,7 +82,7 @@ async def published(
         exporter = Exporter(lambda: config.load(given, {}), clock=lambda: now)
         client = await stack.enter_async_context(TestClient(TestServer(create_app(exporter))))
         if exporter.config.tap is not None:
-            exporter.requests.listen_to(Tap(exporter.config.tap))
+            exporter.requests.attach_tap(Tap(exporter.config.tap))
             for seen in observations(kinds):
                 exporter.requests.observe(Source.TAP, seen)
         (poller,) = exporter._pollers

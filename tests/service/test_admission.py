@@ -18,7 +18,7 @@ from support.exporter import request, running_exporter
 from support.programs import eventually
 from vllm_specdec_exporter.serve import connection_limits as module
 from vllm_specdec_exporter.serve.connection_limits import MOST_CONNECTIONS, ConnectionLimiter
-from vllm_specdec_exporter.serve.listener import Listener
+from vllm_specdec_exporter.serve.sockets import Listener
 from webconfig.pki import Pki
 
 if TYPE_CHECKING:
@@ -142,13 +142,13 @@ async def test_an_answer_that_nobody_takes(
     served: tuple[ConnectionLimiter, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection ends, and does not count as being answered any more."""
-    monkeypatch.setattr(module, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(module, "RESPONSE_SECONDS", 1.0)
     admission, port = served
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
     writer.write(REQUEST)
-    await asyncio.to_thread(eventually, lambda: admission._under_way == 1)
+    await asyncio.to_thread(eventually, lambda: admission._active == 1)
     await asyncio.to_thread(eventually, lambda: not admission.server.connections)
-    assert admission._under_way == 0
+    assert admission._active == 0
     writer.close()
     del reader
 
@@ -182,10 +182,10 @@ async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
     busy = [await asyncio.open_connection("127.0.0.1", port, limit=1024) for _ in range(3)]
     for _, writer in busy:
         writer.write(REQUEST)
-    await asyncio.to_thread(eventually, lambda: admission._under_way == 3)
+    await asyncio.to_thread(eventually, lambda: admission._active == 3)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await _ended(reader)
-    assert admission._under_way == 3
+    assert admission._active == 3
     for _, one in (*busy, (reader, writer)):
         one.close()
 
@@ -266,4 +266,4 @@ def test_the_limits_are_told() -> None:
         "IDLE_SECONDS",
     ):
         assert f" {getattr(module, name):g}" in section, name
-    assert f" {module.ANSWER_SECONDS:g} s" in section
+    assert f" {module.RESPONSE_SECONDS:g} s" in section

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from golden.cases import CASES, Case, run
 from golden.test_golden import ACCEPT
 from vllm_specdec_exporter.publish.collector import ResultCollector
-from vllm_specdec_exporter.serve.endpoints import negotiate
+from vllm_specdec_exporter.serve.endpoints import make_negotiating_handler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ async def scraped(
     """What a scrape of this registry gets."""
     headers = {"Accept": accept, "Accept-Encoding": encoding}
     request = make_mocked_request("GET", f"/metrics{query}", headers)
-    return await negotiate(registry, registry)(request)  # type: ignore[return-value]
+    return await make_negotiating_handler(registry, registry)(request)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("accept", ACCEPT.values(), ids=ACCEPT)

@@ -28,7 +28,7 @@ from support.protobuf_families import decode, samples, series
 from vllm_specdec_exporter.exposition.histogram import ZERO_THRESHOLD, index_of
 from vllm_specdec_exporter.measures.measures import Distribution
 from vllm_specdec_exporter.publish import collector
-from vllm_specdec_exporter.serve.endpoints import negotiate
+from vllm_specdec_exporter.serve.endpoints import make_negotiating_handler
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -204,7 +204,7 @@ class Pair:
 def pair(exporter: RunningExporter) -> Iterator[Pair]:
     requests = Requests([0.0, *[0.9] * 9])
     with contextlib.ExitStack() as stack:
-        handler = negotiate(requests.registry(native=False), requests.registry(native=True))
+        handler = make_negotiating_handler(requests.registry(native=False), requests.registry(native=True))
         scrape = {
             "requests": stack.enter_context(serving(handler)),
             "exporter": exporter.url.removeprefix("http://"),

@@ -26,9 +26,8 @@ from vllm_specdec_exporter.requests.observation import RecordState, Source
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-from vllm_specdec_exporter.serve.request_intake import loads_of
-from vllm_specdec_exporter.serve.request_options import MOST_TENANTS, REQUEST_OPTIONS
-from vllm_specdec_exporter.serve.settings import TapConfig
+from vllm_specdec_exporter.serve.request_intake import batch_costs
+from vllm_specdec_exporter.serve.request_options import MOST_TENANTS, REQUEST_OPTIONS, TapConfig
 from vllm_specdec_exporter.serve.tap.observer import Observer
 from vllm_specdec_exporter.serve.tap.tap import Tap
 
@@ -78,7 +77,7 @@ class Running:
         """Let the tap, which listens nowhere yet, tell of what passes it."""
         assert self.exporter.config.tap is not None
         tap = Tap(self.exporter.config.tap)
-        self.exporter.requests.listen_to(tap)
+        self.exporter.requests.attach_tap(tap)
         return tap
 
     def observe(self, *accepted: int, **more: Any) -> None:
@@ -215,7 +214,7 @@ class TestLoads:
     def test_of_each_model(self) -> None:
         """The mean batch of the judged window, and the profile in force."""
         engine = judged(self.SETTINGS, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=8.0)
-        found = loads_of([TargetResult("a", engines=(engine,))], self.SETTINGS)
+        found = batch_costs([TargetResult("a", engines=(engine,))], self.SETTINGS)
 
         assert {model: load.batch_size for model, load in found.items()} == {"m": 8.0}
         assert found["m"].profile == self.SETTINGS.profile
@@ -227,9 +226,9 @@ class TestLoads:
         busier = judged(self.SETTINGS, (3_000.0, 2_000.0, 1_000.0), 4_000.0, batch=64.0)
         targets = [TargetResult("a", engines=(quiet,)), TargetResult("b", engines=(busy, busier))]
 
-        assert loads_of(targets[:1], self.SETTINGS) == {}
-        assert loads_of([TargetResult("down")], self.SETTINGS) == {}
-        assert loads_of(targets, self.SETTINGS)["m"].batch_size == 8.0
+        assert batch_costs(targets[:1], self.SETTINGS) == {}
+        assert batch_costs([TargetResult("down")], self.SETTINGS) == {}
+        assert batch_costs(targets, self.SETTINGS)["m"].batch_size == 8.0
 
 
 class TestAdvice:
@@ -397,7 +396,7 @@ BARE = "allowed: http://host:port, https://host:port or unix:/path/to.sock, with
 UNIT = "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"
 ADDRESS = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
 MISSING = "cannot be read: No such file or directory"
-TENANT = "the name of a tenant is expected, as the header has it"
+TENANT = "the name of a tenant is expected, as in the header"
 UPSTREAM = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
 WRONG: list[tuple[str, list[str], str]] = [
     ("tap.listen-address", ["9852"], ADDRESS),
@@ -423,16 +422,16 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("requests.bounds.output-token", ["-1", "low", "inf"], NUMBER),
 ]
 ITSELF = (
-    "the tap would relay to itself; --vllm.url and --tap.upstream have vLLM's own port, such as "
+    "the tap would relay to itself; --vllm.url and --tap.upstream need vLLM's own port, such as "
     "http://127.0.0.1:8000"
 )
 REPEATABLE = {option.name for option in OPTIONS if option.repeatable}
 
 
-RISE = "bounds must rise, and there must be one"
-TAKEN = "--web.listen-address has this port already"
+RISE = "at least one bound, in ascending order, is required"
+TAKEN = "--web.listen-address uses this port already"
 PAIR = "--tap.cert-file and --tap.key-file go together"
-WHOM = "--tap.upstream is needed where several servers are polled: the tap relays to one of them"
+WHOM = "--tap.upstream is required if several servers are polled: the tap relays to one of them"
 MANY = {"requests.tenant": [f"t{number}" for number in range(MOST_TENANTS + 1)]}
 TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"tap.upstream": "http://ada:secret@a:1"}, f'--tap.upstream "http://<secret>@a:1": {BARE}'),
@@ -444,7 +443,7 @@ TOGETHER: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"requests.tenant": ["acme"]},
-        "--requests.tenant needs --requests.tenant-header: where the tap finds the tenant",
+        "--requests.tenant needs --requests.tenant-header: the header with the tenant",
     ),
     (
         {**MANY, "requests.tenant-header": "X-Tenant"},
@@ -497,7 +496,7 @@ class TestErrors:
         ]
         assert wrong == []
         assert refusal(ConfigError, load, {}, {variable("requests.temperature-bound"): ","}) == (
-            "--requests.temperature-bound []: bounds must rise, and there must be one"
+            "--requests.temperature-bound []: at least one bound, in ascending order, is required"
         )
 
     def test_addresses_that_do_not_meet(self) -> None:

@@ -32,8 +32,7 @@ from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.serve.poller import Poller
-from vllm_specdec_exporter.serve.settings import UpstreamConfig
-from vllm_specdec_exporter.serve.tls import UpstreamTLS
+from vllm_specdec_exporter.serve.tls import UpstreamConfig, UpstreamTLS
 from vllm_specdec_exporter.serve.upstream import MAX_BODY, PollError, Upstream
 
 if TYPE_CHECKING:
@@ -225,7 +224,7 @@ class TestDeadline:
             errors = await asyncio.gather(*(failure(url, deadline=0.4) for url in urls))
         told = {(error.reason, str(error)) for error in errors}
 
-        assert told == {("timeout", "no whole answer within 0.4 s")}
+        assert told == {("timeout", "no complete response within 0.4 s")}
         assert 0.35 < time.monotonic() - begin < 60
 
     async def test_version(self, server: FaultyServer) -> None:

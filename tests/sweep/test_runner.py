@@ -328,7 +328,7 @@ async def test_an_answer_that_hangs_ends_at_the_request_timeout(server: FakeServ
 
     server.on_request = nth(1, hang)
     outcome = await sweep(server, request_timeout=1.5)
-    assert outcome.record.cells[0].reasons == ("1 of 4 requests: no whole answer within 1.5 s",)
+    assert outcome.record.cells[0].reasons == ("1 of 4 requests: no complete response within 1.5 s",)
 
 
 async def test_broken_streams_are_failed_requests(server: FakeServer) -> None:

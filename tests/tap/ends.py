@@ -19,8 +19,8 @@ import pytest
 from support.closing import stop_accepting
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.serve.listener import Listener
-from vllm_specdec_exporter.serve.settings import TapConfig
+from vllm_specdec_exporter.serve.request_options import TapConfig
+from vllm_specdec_exporter.serve.sockets import Listener
 from vllm_specdec_exporter.serve.tap.tap import Tap
 
 if TYPE_CHECKING:

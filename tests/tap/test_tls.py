@@ -28,8 +28,9 @@ from tap.streams import (
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.serve.settings import TapConfig, UpstreamConfig
+from vllm_specdec_exporter.serve.request_options import TapConfig
 from vllm_specdec_exporter.serve.tap.tap import ClientTLS, TapService
+from vllm_specdec_exporter.serve.tls import UpstreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

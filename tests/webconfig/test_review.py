@@ -17,8 +17,8 @@ from aiohttp import web
 
 from support.builders import refusal
 from support.programs import eventually
-from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter, peer_of
-from vllm_specdec_exporter.serve.listener import Listener
+from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter, peer_key
+from vllm_specdec_exporter.serve.sockets import Listener
 from vllm_specdec_exporter.serve.web_config import fields
 from vllm_specdec_exporter.serve.web_config import middleware as guard_module
 from vllm_specdec_exporter.serve.web_config.basic_auth import (
@@ -227,7 +227,7 @@ class TestTurns:
             "fe80::1%eth0": "fe80::/64",
             "": "",
         }
-        assert {address: peer_of(address) for address in peers} == peers
+        assert {address: peer_key(address) for address in peers} == peers
 
 
 class TestFlood:

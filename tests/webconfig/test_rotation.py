@@ -294,13 +294,13 @@ class TestBroken:
                 return Metrics(text).value("config_last_reload_successful")
 
             assert reloaded() == 1
-            emptied = "it has become empty; what was in force stays"
+            emptied = "it is now empty; the old configuration stays"
             for number, (name, broken, message) in enumerate(
                 (
                     ("web.yml", "tls_server_config: {cert_file: a}", "tls_server_config.key_file: missing"),
                     ("web.yml", "", emptied),
                     ("web.yml", None, "cannot be read: No such file or directory"),
-                    ("server.key", "no key", 'server.key": nothing in the PEM format in it'),
+                    ("server.key", "no key", 'server.key": not in the PEM format'),
                     ("clients.pem", None, 'clients.pem": cannot be read: No such file or directory'),
                 )
             ):

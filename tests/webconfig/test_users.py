@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from vllm_specdec_exporter.serve.web_config.basic_auth import (
-    MAX_REMEMBERED,
+    MAX_CACHED,
     MAX_WAITING,
     Authenticator,
     BackgroundThread,
@@ -49,7 +49,7 @@ class TestRequests:
         """Without, nothing is told but what is wanted, not even what exists; a user sees it all."""
         for path in ("/", "/metrics", "/config", "/api/v1/snapshot", *NOTHING_THERE):
             answer = ask(exporter, path)
-            assert (answer.status, answer.text) == (401, "user name and password are needed\n")
+            assert (answer.status, answer.text) == (401, "user name and password are required\n")
             assert answer.headers["www-authenticate"].startswith("Basic realm=")
             assert ask(exporter, path, user=ALICE).status == (404 if path in NOTHING_THERE else 200), path
 
@@ -157,14 +157,14 @@ class TestAuthenticator:
 
     async def test_many_users_are_remembered_within_bounds(self) -> None:
         """However many users there are, the memory of them has an end; all are still let in."""
-        names = [f"user{n}" for n in range(MAX_REMEMBERED + 20)]
+        names = [f"user{n}" for n in range(MAX_CACHED + 20)]
         known = Authenticator(BackgroundThread("test"))
         one = hashed("x")
         known.use([(name, one) for name in names])
         found = [await known.allows(basic(name, "x")) for name in names]
 
         assert set(found) == {True}
-        assert len(known._good) == MAX_REMEMBERED
+        assert len(known._valid) == MAX_CACHED
         assert await known.allows(basic(names[0], "x"))
 
     async def test_the_same_at_once_is_one_hash(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import argparse
 
     from ..observe.state import Settings
-    from ..serve.settings import UpstreamConfig
+    from ..serve.tls import UpstreamConfig
 
 # Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them has.
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
@@ -158,7 +158,7 @@ async def observe(config: CheckConfig) -> ExporterResult:
         patience=float("inf"),
         clock=time.monotonic,
         wall=time.time,
-        tell=lambda _: None,
+        log=lambda _: None,
     )
     try:
         await poller.poll()

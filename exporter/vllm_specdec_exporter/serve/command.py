@@ -1,4 +1,4 @@
-"""`serve`: the process around the exporter, from the flags to the exit code."""
+"""The command `serve`: the process of the exporter, from the flags to the exit code."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from ..config.values import format_address
 from ..publish.events import Event
 from . import configuration as config
 from . import logs, standby
-from .configuration import WebConfigFileError
 from .connection_limits import ConnectionLimiter
 from .endpoints import create_app
 from .exporter import Exporter
-from .listener import why_not
 from .option_table import OPTIONS
 from .shutdown import Shutdown
+from .sockets import error_text
 from .web_options import CONFIG_FILE_VARIABLE, add_config_file
 
 if TYPE_CHECKING:
@@ -37,18 +36,17 @@ if TYPE_CHECKING:
     from .web_config.middleware import WebConfigMiddleware
 
 _EXIT_CODES = (
-    "Exit codes: 0 ended by SIGTERM or SIGINT; 1 it cannot listen; 2 settings that cannot be used (with "
+    "Exit codes: 0 ended by SIGTERM or SIGINT; 1 cannot listen; 2 settings that cannot be used (with "
     "--startup.on-error=wait it stands by instead)."
 )
 
-#: Those of the command `dashboards`, which may share an environment with the exporter.
+#: Prefix of the variables of the command `dashboards`, which may share an environment with the exporter.
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 
-
-#: The flags that matter first.
+#: The most important flags, first in the help.
 _FIRST = ("vllm.url", "spec.config", "baseline.file", "web.listen-address")
 
-#: Groups of the others in the help, by the first part of their names.
+#: Groups of the other flags in the help, by the first part of their names.
 _SUBJECTS = {
     "vllm": "connection to vLLM",
     "poll": "polling and windows",
@@ -57,7 +55,7 @@ _SUBJECTS = {
     "cost": "cost of speculation and thresholds",
     "threshold": "cost of speculation and thresholds",
     "web": "the exporter's own port",
-    "tap": "the tap: a relay that observes single requests",
+    "tap": "the tap: a reverse proxy that observes single requests",
     "push": "single requests",
     "requests": "single requests",
     "startup": "start and log",
@@ -66,26 +64,26 @@ _SUBJECTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `serve`."""
+    """Add the flags of `serve` to `parser`."""
     parser.epilog = f"{parser.epilog or ''} {_EXIT_CODES}".lstrip()
     add_config_file(parser)
     parser.add_argument(
         "--config.check",
         dest="config_check",
         action="store_true",
-        help="Check the configuration, say what is wrong, and exit.",
+        help="Check the configuration, write the first error, and exit.",
     )
     parser.usage = f"{parser.prog} [FLAG ...]"
     add_flags(parser, OPTIONS, _SUBJECTS, _FIRST)
 
 
 def stand_by(words: Sequence[str]) -> int | None:
-    """Stand by where the flags themselves cannot be understood, if they ask for it; return the exit code.
+    """Stand by after invalid flags if --startup.on-error=wait is set.
 
     Returns:
-        ``None`` where the process is to exit instead.
+        The exit code; ``None`` if the process must exit at once.
     """
-    return standby.without_settings(words, os.environ)
+    return standby.stand_by_without_flags(words, os.environ)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,13 +94,13 @@ def run(args: argparse.Namespace) -> int:
         Exporter(load)
         sys.stdout.write("the configuration is valid\n")
         return 0
-    waits = standby.waits(vars(args), os.environ)
-    return asyncio.run(_start(partial(_prepare, load), vars(args), waits=waits))
+    wait = standby.waits_on_error(vars(args), os.environ)
+    return asyncio.run(_start(partial(_prepare, load), vars(args), wait=wait))
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the settings make, and the files that they name: all that can fail for these."""
+    """The parts of the process whose creation can fail because of settings or files."""
 
     exporter: Exporter
     guard: WebConfigMiddleware | None
@@ -110,121 +108,105 @@ class _Parts:
 
 
 def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
-    """Return the parts of the process; nothing listens yet.
+    """Create the parts of the process. Nothing listens yet.
 
     Raises:
-        ConfigError: settings, or files that they name, cannot be used.
+        ConfigError: settings or files cannot be used.
     """
     exporter = Exporter(load)
     return _Parts(exporter, _guard(exporter), _tap(exporter.config))
 
 
-async def _start(start: Callable[[], _Parts], flags: Mapping[str, Any], *, waits: bool) -> int:
-    with Shutdown.on_signals() as ending:
-        relaying = None
-        if waits:
-            started = await standby.wait_for(start, flags, os.environ, ending)
-            if started is None:
+async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wait: bool) -> int:
+    with Shutdown.on_signals() as shutdown:
+        standby_tap = None
+        if wait:
+            prepared = await standby.wait_for(prepare, flags, os.environ, shutdown)
+            if prepared is None:
                 return 0
-            parts, relaying = started
+            parts, standby_tap = prepared
         else:
-            parts = start()
+            parts = prepare()
         exporter = parts.exporter
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         for name in unknown_variables(OPTIONS, os.environ):
             if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
                 logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
-        return await _serve(parts, relaying, ending, waits=waits)
+        return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 
-async def _serve(parts: _Parts, relaying: TapService | None, ending: Shutdown, *, waits: bool) -> int:
+async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdown, *, wait: bool) -> int:
     exporter, guard = parts.exporter, parts.guard
     try:
-        tap = await _relay(exporter, parts.tap, relaying, waits=waits)
+        tap = await _start_tap(exporter, parts.tap, standby_tap, wait=wait)
     except OSError as error:
         address = format_address(*exporter.config.tap.listen) if exporter.config.tap else ""
         where = f'--tap.listen-address "{address}"'
-        sys.stderr.write(f"vllm-specdec-exporter: error: {where}: cannot listen: {why_not(error)}\n")
+        sys.stderr.write(f"vllm-specdec-exporter: error: {where}: cannot listen: {error_text(error)}\n")
         return 1
-    admission = ConnectionLimiter(exporter.config.max_requests)
-    runner = await admission.set_up(create_app(exporter, guard))
+    limiter = ConnectionLimiter(exporter.config.max_requests)
+    runner = await limiter.set_up(create_app(exporter, guard))
     host, port = exporter.config.listen
-    listener = await standby.listen(host, port, ending.stop if waits else None)
+    listener = await standby.listen(host, port, shutdown.stop if wait else None)
     if listener is None:
-        await ending.end_tap(tap)
+        await shutdown.end_tap(tap)
         await runner.cleanup()
-        return 0 if ending.stop.is_set() else 1
+        return 0 if shutdown.stop.is_set() else 1
     if guard is None:
-        listener.serve(admission)
+        listener.serve(limiter)
     else:
-        await guard.start(listener, admission)
+        await guard.start(listener, limiter)
     exporter.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reloader(exporter))
-    targets = [target.name for target in exporter.config.upstream.targets]
-    logs.write(
-        [
-            Event(
-                logging.INFO,
-                "listening",
-                {
-                    "version": __version__,
-                    "address": ",".join(listener.addresses),
-                    "targets": ",".join(targets),
-                },
-            )
-        ]
-    )
-    await ending.stop.wait()
+    fields: dict[str, object] = {
+        "version": __version__,
+        "address": ",".join(listener.addresses),
+        "targets": ",".join(target.name for target in exporter.config.upstream.targets),
+    }
+    logs.write([Event(logging.INFO, "listening", fields)])
+    await shutdown.stop.wait()
     logs.write([Event(logging.INFO, "stopping")])
-    await ending.end_tap(tap)
+    await shutdown.end_tap(tap)
     listener.close()
     await exporter.stop()
     if guard is not None:
         await guard.stop()
     await runner.cleanup()
     if guard is not None and not guard.has_ended():
-        # A thread that comes back from bcrypt into a Python that is being torn down would abort it.
+        # A thread that returns from bcrypt while the interpreter shuts down would abort the process.
         logging.shutdown()
         os._exit(0)
     return 0
 
 
-async def _relay(
-    exporter: Exporter, tap: TapService | None, before: TapService | None, *, waits: bool
+async def _start_tap(
+    exporter: Exporter, tap: TapService | None, standby_tap: TapService | None, *, wait: bool
 ) -> TapService | None:
-    """Let the tap relay; one from before the settings were mended goes on if they mean the same.
-
-    Returns:
-        The one in force.
+    """Start the tap, and return it. The tap of the standby is kept if its settings are the same.
 
     Raises:
-        OSError: it cannot listen, and is not to wait until it can.
+        OSError: it cannot listen, and `wait` is false.
     """
-    if tap is not None and before is not None and before.means(tap.config, exporter.config.upstream):
-        tap = before
-    else:
-        await _replace(before)
+    if standby_tap is not None:
+        if tap is not None and standby_tap.means(tap.config, exporter.config.upstream):
+            tap = standby_tap
+        else:
+            standby_tap.cut()
+            await standby_tap.stop()
     if tap is None:
         return None
-    exporter.requests.listen_to(tap.tap)
-    if waits:
+    exporter.requests.attach_tap(tap.tap)
+    if wait:
         tap.keep_trying()
     else:
         await tap.open()
     return tap
 
 
-async def _replace(tap: TapService | None) -> None:
-    """End a tap whose place another one takes."""
-    if tap is not None:
-        tap.cut()
-        await tap.stop()
-
-
 def _tap(config: ServeConfig) -> TapService | None:
     if config.tap is None:
         return None
-    # Imported here, for whoever has no tap.
+    # Imported only if there is a tap.
     from .tap.tap import TapService
 
     return TapService(config.tap, config.upstream)
@@ -234,29 +216,23 @@ def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
     path = exporter.config.web_config_file
     if not path:
         return None
-    # Imported here, for whoever serves without such a file.
-    from .web_config.document import WebConfigFile
-    from .web_config.fields import WebConfigError
+    # Imported only if there is such a file.
     from .web_config.middleware import WebConfigMiddleware
 
-    source = WebConfigFile(path)
-    try:
-        return WebConfigMiddleware(source, source.load(), exporter.note_web_config)
-    except WebConfigError as error:  # it was right a moment ago, when the settings were read
-        raise WebConfigFileError(path, str(error)) from error
+    return WebConfigMiddleware(*config.load_web_config(path), exporter.note_web_config)
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:
-    """Return what SIGHUP does. The task is kept from the garbage collector while it runs."""
-    running: set[asyncio.Task[None]] = set()
+    """Return the handler of SIGHUP."""
+    running: set[asyncio.Task[None]] = set()  # keeps the tasks from the garbage collector
 
     async def reload() -> None:
-        with contextlib.suppress(ConfigError):  # already logged, and shown as a metric
+        with contextlib.suppress(ConfigError):  # already logged, and exposed as a metric
             await exporter.reload()
 
-    def begin() -> None:
+    def handle() -> None:
         task = asyncio.ensure_future(reload())
         running.add(task)
         task.add_done_callback(running.discard)
 
-    return begin
+    return handle

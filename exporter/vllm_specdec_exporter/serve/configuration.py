@@ -1,4 +1,4 @@
-"""The configuration of `serve`: its options, and the checked values behind them."""
+"""The configuration of `serve`, from the checked values of its options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..observe.state import Settings
 from ..requests.judgement import RequestSettings
 from .option_table import OPTIONS
 from .request_options import build_requests, build_tap
-from .settings import UpstreamConfig
+from .tls import UpstreamConfig
 from .web_options import WEB_CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -28,30 +28,31 @@ if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
     from ..config.values import Target
     from ..economics.cost import CostProfile
-    from .settings import TapConfig
+    from .request_options import TapConfig
+    from .web_config.document import Loaded, WebConfigFile
 
-#: Samples that one engine may need to remember for its longest window.
+#: Limit of samples kept per engine, for the longest window.
 MAX_SAMPLES = 20_000
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """Everything that `serve` was told, checked.
+    """The checked configuration of `serve`.
 
     Attributes:
-        upstream: the servers and how to talk to them.
-        poll_interval: seconds from one poll of a server to the next.
-        settings: what the pipeline needs.
+        upstream: the servers and how to connect to them.
+        poll_interval: seconds between two polls of a server.
+        settings: the settings of the pipeline.
         listen: host and port to serve on; an empty host is every address.
         web_config_file: YAML file with TLS, users and headers for that address; empty for none.
-        max_requests: requests that are answered at a time, 0 for any number.
+        max_requests: limit of concurrent requests, 0 for none.
         process_metrics: whether `/metrics` also has `process_*` and `python_*`.
         log_format: ``logfmt`` or ``json``.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_interval: seconds between two aggregate lines, 0 for none.
-        shown: what may be shown of every setting, by the file's keys.
-        tap: the tap, where there is one.
-        push_token_file: file with the token for pushes; empty where nothing can be pushed.
+        shown: every setting without secrets, by the key in the file.
+        tap: the configuration of the tap, if configured.
+        push_token_file: file with the token for pushes; empty if pushes are rejected.
         requests: how single requests are grouped and judged.
     """
 
@@ -75,12 +76,12 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "
     """Read and check the configuration.
 
     Args:
-        flags: what argparse found, by option name.
+        flags: values of the flags by option name.
         environment: the process environment.
         file: path of the YAML file, empty for none.
 
     Raises:
-        ConfigError: something in it cannot be used.
+        ConfigError: a value cannot be used.
     """
     return build(*gather(OPTIONS, flags, environment, read_file(file), file))
 
@@ -89,7 +90,7 @@ class WebConfigFileError(ConfigError):
     """The web configuration file cannot be used.
 
     Attributes:
-        path: which.
+        path: the file.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -97,27 +98,25 @@ class WebConfigFileError(ConfigError):
         self.path = path
 
 
-def check_web_config_file(path: str | None) -> str:
-    """Return the path of a web configuration file that can be used, empty for none.
+def load_web_config(path: str) -> tuple[WebConfigFile, Loaded]:
+    """Read and check a web configuration file.
 
     Raises:
         WebConfigFileError: it cannot be used.
     """
-    if not path:
-        return ""
-    # Imported here, for whoever serves without such a file.
+    # Imported only if there is such a file.
     from .web_config.document import WebConfigFile
     from .web_config.fields import WebConfigError
 
+    file = WebConfigFile(path)
     try:
-        WebConfigFile(path).load()
+        return file, file.load()
     except WebConfigError as error:
         raise WebConfigFileError(path, str(error)) from error
-    return path
 
 
 def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig:
-    """Put the options' values together, checking what must hold between them.
+    """Return the configuration from the values of the options, checked against each other.
 
     Raises:
         ConfigError: values that contradict each other.
@@ -134,10 +133,12 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     upstream = build_upstream(values, timeout)
     tap = build_tap(values, upstream.targets)
     if tap is not None:
-        # Imported here, for whoever has no tap.
+        # Imported only if there is a tap.
         from .tap.tap import TapService
 
-        TapService(tap, upstream)  # for its certificates; nothing listens yet
+        TapService(tap, upstream)  # checks the certificates; does not listen yet
+    if web_config_file := values["web.config.file"] or "":
+        load_web_config(web_config_file)  # checks the file
     return ServeConfig(
         upstream=upstream,
         poll_interval=interval,
@@ -145,7 +146,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
             values, windows, judged=_judged(values["judgement.window"], windows), slack=interval / 2
         ),
         listen=values["web.listen-address"],
-        web_config_file=check_web_config_file(values["web.config.file"]),
+        web_config_file=web_config_file,
         max_requests=values["web.max-requests"],
         process_metrics=not values["web.disable-exporter-metrics"],
         log_format=values["log.format"],
@@ -159,7 +160,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
 
 
 def build_upstream(values: Mapping[str, Any], timeout: float) -> UpstreamConfig:
-    """Return how to talk to the servers, from the values of the ``vllm.*`` options.
+    """Return how to connect to the servers, from the values of the ``vllm.*`` options.
 
     Raises:
         ConfigError: values that contradict each other.
@@ -175,7 +176,7 @@ def build_upstream(values: Mapping[str, Any], timeout: float) -> UpstreamConfig:
 
 
 def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
-    """Return whom to trust and who to be, and nothing else.
+    """Return the settings of TLS only.
 
     Raises:
         ConfigError: values that contradict each other.
@@ -192,10 +193,10 @@ def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
 def build_settings(
     values: Mapping[str, Any], windows: tuple[Window, ...], *, judged: Window, slack: float
 ) -> Settings:
-    """Return what the pipeline needs, from the options of speculation, cost, baseline and thresholds.
+    """Return the settings of the pipeline from the options of speculation, cost, baseline and thresholds.
 
     Raises:
-        ConfigError: files that hold nothing usable, or values that contradict each other.
+        ConfigError: files that cannot be used, or values that contradict each other.
     """
     speculation: Speculation = values["spec.config"] or Speculation()
     profile = _profile(values, speculation)
@@ -214,7 +215,7 @@ def build_settings(
 
 
 def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile:
-    """Return the profile by name; else the one of the operator's file, or shipped, that the method has."""
+    """Return the profile by name; with `auto`, the one for the method, from the file first."""
     own = _profiles(values["cost.file"])
     name: str = values["cost.profile"]
     known = {**BUILTIN, **own}
@@ -245,7 +246,7 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
     except ValueError as error:
         msg = f"--threshold: {error}"
         if profile.cheap:
-            msg += f"; what is not set comes from the {basis(profile, k)}"
+            msg += f"; thresholds that are not set come from the {basis(profile, k)}"
         raise ConfigError(msg) from error
 
 
@@ -253,7 +254,7 @@ def _memory_ratio(values: Mapping[str, Any]) -> float | None:
     check_both_or_neither(values, "cost.draft-memory", "cost.gpu-memory")
     draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
     if draft is not None and draft > gpus:
-        msg = f"--cost.draft-memory: {draft:g} bytes are more than the {gpus:g} of --cost.gpu-memory"
+        msg = f"--cost.draft-memory: {draft:g} bytes exceed the {gpus:g} of --cost.gpu-memory"
         raise ConfigError(msg)
     return None if draft is None else draft / gpus
 
@@ -288,12 +289,12 @@ def _windows(lengths: tuple[float, ...], interval: float) -> tuple[Window, ...]:
     if windows[0].seconds < interval:
         msg = (
             f"--window {windows[0].name}: shorter than --poll.interval {format_duration(interval)}, "
-            "so it would never hold two samples"
+            "so it would never contain two samples"
         )
         raise ConfigError(msg)
     if windows[-1].seconds / interval > MAX_SAMPLES:
         msg = (
-            f"--window {windows[-1].name}: at --poll.interval {format_duration(interval)} it would take "
+            f"--window {windows[-1].name}: at --poll.interval {format_duration(interval)} it needs "
             f"more than {MAX_SAMPLES} samples; choose a shorter window or a longer interval"
         )
         raise ConfigError(msg)
@@ -314,7 +315,7 @@ def load_baseline(path: str) -> Baseline:
     """Read and check a baseline file.
 
     Raises:
-        BaselineError: it cannot be read, or holds no usable baseline.
+        BaselineError: it cannot be read, or is not a valid baseline.
     """
     try:
         body = Path(path).read_bytes()

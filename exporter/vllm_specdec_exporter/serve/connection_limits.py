@@ -1,7 +1,7 @@
-"""ConnectionLimiter: how many clients are served at a time, and how long each may take.
+"""Limits of connections and concurrent requests, and deadlines for clients.
 
-Whoever reaches the port could otherwise hold connections, descriptors and memory for nothing, and keep out
-the probes of Kubernetes and the scrapes of others. Limits are for everybody alike; nobody needs to be known.
+Without them, any client that reaches the port could exhaust connections, descriptors and memory, and block
+Kubernetes' probes and other scrapes. The limits apply to all clients, authenticated or not.
 """
 
 from __future__ import annotations
@@ -25,81 +25,81 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler
 
-#: Of the requests at a time, the part that one client address may have (in IPv6: one /64 network), and the
-#: least that it may have.
+#: Part of the concurrent requests that one client address (in IPv6: one /64 network) may use, and at least
+#: how many.
 SHARE_OF_ONE_PEER = 0.25
 LEAST_OF_ONE_PEER = 2
 
-#: Connections at a time. One more ends the one that has been idle for longest; where none is, it is refused.
+#: Limit of connections. A new one closes the longest idle one; if none is idle, the new one is refused.
 MOST_CONNECTIONS = 512
 
-#: TLS handshakes at a time. One more ends the oldest.
+#: Limit of concurrent TLS handshakes. A new one ends the oldest.
 MOST_HANDSHAKES = 128
 
-#: Seconds that a client may take for its part of a TLS handshake.
+#: Deadline of a TLS handshake, in seconds.
 HANDSHAKE_SECONDS = 10.0
 
-#: Seconds that a client may take from the connection to the end of its first request's headers.
+#: Deadline from the connection to the end of the headers of its first request, in seconds.
 REQUEST_SECONDS = 10.0
 
-#: Seconds that a connection may be idle between two requests: longer than Prometheus keeps one.
+#: Longest idle time between two requests, in seconds: longer than Prometheus keeps a connection.
 IDLE_SECONDS = 330.0
 
-#: Seconds that a client may take to receive an answer.
-ANSWER_SECONDS = 30.0
+#: Deadline for a client to receive a response, in seconds.
+RESPONSE_SECONDS = 30.0
 
-#: How long open connections may hold up the end of the process, in seconds.
+#: Longest wait for open connections at the end of the process, in seconds.
 SHUTDOWN_SECONDS = 0.5
 
-#: What probes of Kubernetes ask: answered however many others ask.
+#: Paths of Kubernetes' probes, which are exempt from the limit of requests.
 PROBES = frozenset({"/-/healthy", "/-/ready"})
 
-#: Seconds between two log lines about requests that are turned away.
-_QUIET_SECONDS = 60.0
+#: Least time between two log lines about rejected requests, in seconds.
+_LOG_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class _Visit:
-    """A connection: since when it is as it is, whether it was asked, is being answered, or was ended."""
+class _State:
+    """The state of a connection: `since` is the time when it was opened or became idle."""
 
     since: float
-    asked: bool = False
-    answering: bool = False
+    has_requests: bool = False
+    is_busy: bool = False
     aborted: bool = False
 
 
 class ConnectionLimiter:
-    """Makes the protocols of connections, and stands before every request.
+    """Limits connections as their protocol factory, and requests as a middleware.
 
     Args:
-        most_requests: requests that are answered at a time, 0 for any number.
-        clock: a clock that never goes back, in seconds.
+        most_requests: limit of concurrent requests, 0 for none.
+        clock: monotonic time in seconds.
     """
 
     def __init__(self, most_requests: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most_requests = most_requests
         self._clock = clock
-        self._under_way = 0
-        self._of_peers: Counter[str] = Counter()
+        self._active = 0
+        self._active_by_peer: Counter[str] = Counter()
         self._server: web.Server | None = None
-        self._visits: WeakKeyDictionary[asyncio.Transport, _Visit] = WeakKeyDictionary()
-        self._told: float | None = None
+        self._states: WeakKeyDictionary[asyncio.Transport, _State] = WeakKeyDictionary()
+        self._logged_at: float | None = None
 
-    async def set_up(self, app: web.Application, **more: Any) -> web.AppRunner:
-        """Return what runs `app`, set up, behind this.
+    async def set_up(self, app: web.Application, **options: Any) -> web.AppRunner:
+        """Return a runner of `app` with these limits, set up.
 
         Args:
-            app: what answers.
-            more: further settings of aiohttp's server.
+            app: the application.
+            options: further options of aiohttp's server.
         """
-        app.middlewares.insert(0, self._admit)
+        app.middlewares.insert(0, self._limit)
         runner = web.AppRunner(
             app,
             access_log=None,
             shutdown_timeout=SHUTDOWN_SECONDS,
             handle_signals=False,
             keepalive_timeout=IDLE_SECONDS,
-            **more,
+            **options,
         )
         await runner.setup()
         self._server = runner.server
@@ -107,95 +107,97 @@ class ConnectionLimiter:
 
     @property
     def server(self) -> web.Server:
-        """What serves."""
+        """The server that `set_up` has created."""
         assert self._server is not None, "`set_up` comes first"
         return self._server
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
-        return _Entrance(self)
+        return AdmissionProtocol(self.admit, self.server)
 
     # --- connections
 
-    def enters(self, transport: asyncio.Transport) -> bool:
-        """Tell whether a new connection may stay; another may have to go for it."""
-        # What is being ended is still among them for a moment, and many may come in that moment.
+    def admit(self, transport: asyncio.Transport) -> bool:
+        """Return whether a new connection is accepted; the longest idle one may be closed for it."""
+        # Aborted connections remain in the list for a moment, in which many new ones may arrive.
         connections = [
-            one.transport
-            for one in self.server.connections
-            if one.transport is not None and not self._visit(one.transport).aborted
+            each.transport
+            for each in self.server.connections
+            if each.transport is not None and not self._state(each.transport).aborted
         ]
         if len(connections) >= MOST_CONNECTIONS:
-            idle = [one for one in connections if not self.is_answering(one)]
+            idle = [each for each in connections if not self.is_busy(each)]
             if not idle:
                 return False
-            oldest = min(idle, key=lambda one: self._visit(one).since)
-            self._visit(oldest).aborted = True
+            oldest = min(idle, key=lambda each: self._state(each).since)
+            self._state(oldest).aborted = True
             oldest.abort()
-        self._visit(transport)
-        asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._hurry, ref(transport))
+        self._state(transport)
+        asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._abort_unused, ref(transport))
+        # With an empty write buffer, a response has been received by the operating system.
+        transport.set_write_buffer_limits(high=1, low=0)
         return True
 
-    def is_answering(self, transport: asyncio.Transport) -> bool:
-        """Tell whether a request is being answered on a connection."""
-        return self._visit(transport).answering
+    def is_busy(self, transport: asyncio.Transport) -> bool:
+        """Return whether a request on a connection is being processed."""
+        return self._state(transport).is_busy
 
-    def _visit(self, transport: asyncio.Transport) -> _Visit:
-        return self._visits.setdefault(transport, _Visit(self._clock()))
+    def _state(self, transport: asyncio.Transport) -> _State:
+        return self._states.setdefault(transport, _State(self._clock()))
 
-    def _hurry(self, weak: ref[asyncio.Transport]) -> None:
+    def _abort_unused(self, weak: ref[asyncio.Transport]) -> None:
         transport = weak()
-        if transport is not None and not self._visit(transport).asked:
+        if transport is not None and not self._state(transport).has_requests:
             transport.abort()
 
     # --- requests
 
     @web.middleware
-    async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _limit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.transport is None:
-            return web.Response()  # it has gone
-        visit = self._visit(request.transport)
-        visit.asked = visit.answering = True
-        peer = peer_of(request.remote or "")
-        self._under_way += 1
-        self._of_peers[peer] += 1
+            return web.Response()  # the client has disconnected
+        state = self._state(request.transport)
+        state.has_requests = state.is_busy = True
+        peer = peer_key(request.remote or "")
+        self._active += 1
+        self._active_by_peer[peer] += 1
         try:
             if self._is_full(peer) and request.path not in PROBES:
-                response: web.StreamResponse = self._turn_away()
+                response: web.StreamResponse = self._reject()
             else:
                 response = await handler(request)
-            await _deliver(request, response)
+            await _send(request, response)
             return response
         except web.HTTPException as raised:
-            await _deliver(request, raised)
+            await _send(request, raised)
             raise
         finally:
-            self._under_way -= 1
-            self._of_peers[peer] -= 1
-            if not self._of_peers[peer]:
-                del self._of_peers[peer]
-            visit.answering = False
-            visit.since = self._clock()
+            self._active -= 1
+            self._active_by_peer[peer] -= 1
+            if not self._active_by_peer[peer]:
+                del self._active_by_peer[peer]
+            state.is_busy = False
+            state.since = self._clock()
 
     def _is_full(self, peer: str) -> bool:
-        """Tell whether with this one there are more requests than may be, of all clients or of this one."""
+        """Return whether the current request exceeds the limit of all clients or of its own."""
         if not self._most_requests:
             return False
         share = max(LEAST_OF_ONE_PEER, int(self._most_requests * SHARE_OF_ONE_PEER))
-        return self._under_way > self._most_requests or self._of_peers[peer] > share
+        return self._active > self._most_requests or self._active_by_peer[peer] > share
 
-    def _turn_away(self) -> web.Response:
+    def _reject(self) -> web.Response:
         now = self._clock()
-        if self._told is None or now - self._told >= _QUIET_SECONDS:
-            self._told = now
+        if self._logged_at is None or now - self._logged_at >= _LOG_SECONDS:
+            self._logged_at = now
             fields: dict[str, object] = {"web_max_requests": self._most_requests}
             logs.write([Event(logging.WARNING, "too many requests at a time", fields)])
         text = f"too many requests at a time, {self._most_requests} in all (--web.max-requests)\n"
         return web.Response(status=503, text=text, headers={"Retry-After": "1"})
 
 
-def peer_of(address: str) -> str:
-    """Return what counts as one peer: an IPv4 address, or the network of one that has 2^64 in IPv6."""
+def peer_key(address: str) -> str:
+    """Return the key of a client for limits: its IPv4 address, or its /64 network in IPv6."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -207,32 +209,34 @@ def peer_of(address: str) -> str:
     return str(ipaddress.ip_network((int(found), 64), strict=False))
 
 
-async def _deliver(request: web.Request, response: web.StreamResponse) -> None:
-    """Send an answer, and end the connection of a client that does not take it."""
+async def _send(request: web.Request, response: web.StreamResponse) -> None:
+    """Send a response, and abort the connection if the client does not receive it in time."""
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(RESPONSE_SECONDS):
             await response.prepare(request)
             await response.write_eof()
     except ConnectionError:
-        pass  # it has gone, as aiohttp will find too
+        pass  # aiohttp handles it too
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
 
 
-class _Entrance(asyncio.Protocol):
-    """Looks at a connection before anything else does, and shows those the door that are too many."""
+class AdmissionProtocol(asyncio.Protocol):
+    """Aborts a new connection unless `admit` returns true; otherwise passes it to a protocol of `factory`."""
 
-    def __init__(self, admission: ConnectionLimiter) -> None:
-        self._admission = admission
+    def __init__(
+        self, admit: Callable[[asyncio.Transport], bool], factory: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        self._admit = admit
+        self._factory = factory
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Abort the connection, or pass it on."""
         assert isinstance(transport, asyncio.Transport)
-        if not self._admission.enters(transport):
+        if not self._admit(transport):
             transport.abort()
             return
-        protocol = self._admission.server()
+        protocol = self._factory()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        # An answer counts as received when the system has taken all of it.
-        transport.set_write_buffer_limits(high=1, low=0)

@@ -1,4 +1,4 @@
-"""The endpoint `/metrics`: the latest result in the format that a scraper asks for."""
+"""The HTTP endpoints of the exporter."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from .web_config.middleware import WebConfigMiddleware
 
 
-#: What an answer in OpenMetrics ends with.
+#: The last line of a response in OpenMetrics.
 _END = b"# EOF\n"
 
-#: As zlib wants it to be told, and as much work as Prometheus' own library does.
+#: zlib's `wbits` for gzip, and the level of Prometheus' own library.
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
 
-#: How much a coding is wanted.
+#: A quality value (RFC 9110, 12.4.2).
 _WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
 
-#: Seconds of writing after which others have their turn.
-_TURN_SECONDS = 0.0005
+#: Longest time to encode metrics before other tasks run, in seconds.
+_SLICE_SECONDS = 0.0005
 
 
 def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
     """Return the handler of `/metrics`.
 
     Args:
-        latest: returns the result to publish; it never waits.
+        latest: returns the result to publish; must not block.
         process_metrics: whether to publish the metrics of this process too.
     """
 
@@ -61,23 +61,23 @@ def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool)
             PlatformCollector(registry=collectors)
         return collectors
 
-    return negotiate(registry(native=False), registry(native=True))
+    return make_negotiating_handler(registry(native=False), registry(native=True))
 
 
-def negotiate(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
-    """Return a handler that writes text or protobuf, as the scraper prefers.
+def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
+    """Return a handler that responds with text or protobuf, by the header ``Accept``.
 
     Args:
-        text: the metrics as the text formats have them.
-        native: the same, with native buckets.
+        text: the metrics for the text formats.
+        native: the same with native histograms, for protobuf.
     """
 
     async def handler(request: web.Request) -> web.StreamResponse:
         accept = ",".join(request.headers.getall("Accept", ()))
         names = request.query.getall("name[]", ())
-        # `name[]` picks samples, but a message holds whole histograms.
+        # `name[]` selects samples, but a protobuf message contains whole histograms.
         if "protobuf" in accept.lower() and not names:
-            # Few servers ask for it; the others do not pay for it.
+            # Imported only if needed: few servers use protobuf.
             from ..exposition import protobuf as protobuf_exposition
 
             if protobuf_exposition.accepts(accept):
@@ -87,24 +87,24 @@ def negotiate(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
                 return response
         try:
             encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # a version that is no number
+        except (TypeError, ValueError):  # an invalid version
             encode, content_type = choose_encoder("")
-        wanted = text.restricted_registry(names) if names else text
-        packed = _takes_gzip(request)
-        headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if packed else {})
-        return web.Response(body=await _in_pieces(wanted, encode, packed=packed), headers=headers)
+        selected = text.restricted_registry(names) if names else text
+        gzip = _accepts_gzip(request)
+        headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if gzip else {})
+        return web.Response(body=await _encode_in_pieces(selected, encode, gzip=gzip), headers=headers)
 
     return handler
 
 
 def compress(request: web.Request, response: web.Response) -> None:
-    """Send `response` as gzip if who asked for it takes that."""
-    if _takes_gzip(request):
+    """Send `response` as gzip if the client accepts that."""
+    if _accepts_gzip(request):
         response.enable_compression(web.ContentCoding.gzip)
 
 
-def _takes_gzip(request: web.Request) -> bool:
-    """Tell whether an answer may be gzip (RFC 9110, 12.5.3); one that cannot be read asks for nothing."""
+def _accepts_gzip(request: web.Request) -> bool:
+    """Return whether the client accepts gzip (RFC 9110, 12.5.3); an invalid quality value counts as 0."""
     weights: dict[str, float] = {}
     for part in ",".join(request.headers.getall("Accept-Encoding", ())).lower().split(","):
         coding, _, parameter = part.partition(";")
@@ -113,26 +113,25 @@ def _takes_gzip(request: web.Request) -> bool:
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
-async def _in_pieces(registry: Collector, encode: Callable[[Collector], bytes], *, packed: bool) -> bytes:
-    """Return what `encode` makes of a registry, as gzip if `packed`; let others have their turn meanwhile.
-
-    A large answer takes long, and the tap's traffic, polls and probes would wait for all of it.
-    """
-    pack = zlib.compressobj(_LEVEL, wbits=_GZIP) if packed else None
+async def _encode_in_pieces(
+    registry: Collector, encode: Callable[[Collector], bytes], *, gzip: bool
+) -> bytes:
+    """Return the encoded registry, family by family, so that a large one does not block other tasks."""
+    packer = zlib.compressobj(_LEVEL, wbits=_GZIP) if gzip else None
     pieces: list[bytes] = []
-    turn = time.monotonic()
+    start = time.monotonic()
     for family in registry.collect():
-        piece = encode(_One(family)).removesuffix(_END)
-        pieces.append(pack.compress(piece) if pack else piece)
-        if time.monotonic() - turn >= _TURN_SECONDS:
+        piece = encode(_Families(family)).removesuffix(_END)
+        pieces.append(packer.compress(piece) if packer else piece)
+        if time.monotonic() - start >= _SLICE_SECONDS:
             await asyncio.sleep(0)
-            turn = time.monotonic()
-    end = encode(_One())
-    return b"".join([*pieces, pack.compress(end) + pack.flush() if pack else end])
+            start = time.monotonic()
+    end = encode(_Families())
+    return b"".join([*pieces, packer.compress(end) + packer.flush() if packer else end])
 
 
-class _One(Collector):
-    """One family, or none, as a registry."""
+class _Families(Collector):
+    """A registry of given families."""
 
     def __init__(self, *families: Metric) -> None:
         self._families = families
@@ -143,10 +142,10 @@ class _One(Collector):
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
 
-#: Requests that wait for the next reload, which all get together.
+#: Limit of requests that wait for the next reload.
 _MOST_RELOADS = 4
 
-# The page shows labels that come from the server behind: nothing in it may run or load.
+# The page shows labels from the server, so it must not run or load anything.
 _PAGE_HEADERS = {
     "Content-Security-Policy": statuspage.CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -156,7 +155,7 @@ _PAGE_HEADERS = {
 
 
 def create_app(exporter: Exporter, guard: WebConfigMiddleware | None = None) -> web.Application:
-    """Return the application that serves `exporter` to whom `guard` lets in, or to everybody."""
+    """Return the application that serves `exporter`, with the web configuration of `guard` if given."""
     app = web.Application()
     app[EXPORTER] = exporter
     if guard is not None:
@@ -172,7 +171,7 @@ def create_app(exporter: Exporter, guard: WebConfigMiddleware | None = None) -> 
     if not exporter.config.push_token_file:
         app.router.add_post(PUSH_PATH, _no_push)
     else:
-        # Imported here, for whoever takes no pushes.
+        # Imported only if pushes are accepted.
         from .request_intake import add_push
 
         add_push(app, exporter.requests, exporter.config.push_token_file)
@@ -180,7 +179,7 @@ def create_app(exporter: Exporter, guard: WebConfigMiddleware | None = None) -> 
 
 
 async def _no_push(_request: web.Request) -> web.Response:
-    error = "this exporter takes no pushes: start it with --push.bearer-token-file"
+    error = "this exporter accepts no pushes: start it with --push.bearer-token-file"
     return web.json_response({"error": error}, status=404)
 
 
@@ -198,17 +197,17 @@ async def _healthy(request: web.Request) -> web.Response:
 
 
 async def _ready(_request: web.Request) -> web.Response:
-    # Never a matter of the server behind: a pod must not lose its traffic for want of metrics.
+    # Does not depend on the server: a pod must not lose its traffic because metrics are missing.
     return web.Response(text="ready\n")
 
 
 async def _reload(request: web.Request) -> web.Response:
-    if "Origin" in request.headers:  # a web page somewhere must not make somebody's browser ask for it
-        return web.Response(status=403, text="browsers are not served\n")
+    if "Origin" in request.headers:  # protects against cross-site requests
+        return web.Response(status=403, text="requests from web pages are rejected\n")
     exporter = request.app[EXPORTER]
     if exporter.reloads_waiting >= _MOST_RELOADS:
         headers = {"Retry-After": "1"}
-        return web.Response(status=503, text="others wait for a reload already\n", headers=headers)
+        return web.Response(status=503, text="too many requests for a reload\n", headers=headers)
     try:
         await exporter.reload()
     except ConfigError as error:
@@ -222,14 +221,14 @@ async def _config(request: web.Request) -> web.Response:
 
 
 def _nest(texts: Mapping[str, object]) -> dict[str, object]:
-    """Nest the settings as the configuration file would have them."""
+    """Nest the settings as in the configuration file."""
     document: dict[str, object] = {}
     for key, value in texts.items():
         *levels, last = key.split(".")
-        place = document
+        section = document
         for level in levels:
-            place = place.setdefault(level, {})  # type: ignore[assignment]
-        place[last] = value
+            section = section.setdefault(level, {})  # type: ignore[assignment]
+        section[last] = value
     return document
 
 
@@ -237,10 +236,10 @@ async def _snapshot(request: web.Request) -> web.Response:
     exporter = request.app[EXPORTER]
     windows = [window.name for window in exporter.config.settings.windows]
     try:
-        wanted = snapshot.parse_filter(request.query.items(), windows)
+        selection = snapshot.parse_filter(request.query.items(), windows)
     except snapshot.FilterError as error:
         return web.json_response({"error": str(error)}, status=400)
-    body = snapshot.encode(exporter.latest(), wanted)
+    body = snapshot.encode(exporter.latest(), selection)
     response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
     compress(request, response)
     return response

@@ -1,4 +1,4 @@
-"""The exporter: the pollers of all targets, the configuration in force, and the latest result of it all."""
+"""The exporter: the pollers of all targets, the current configuration, and the latest result."""
 
 from __future__ import annotations
 
@@ -24,20 +24,25 @@ if TYPE_CHECKING:
 
     from .configuration import ServeConfig
 
-#: Least time from one reload to the next, in seconds. Whoever asks meanwhile gets the next one together.
+#: Least time between two reloads, in seconds. Requests within it share the next one.
 RELOAD_SECONDS = 1.0
 
-#: How long beyond interval and timeout a poll may be overdue before its result counts as stale, in seconds.
+#: A result is stale after interval, timeout and this time, in seconds.
 GRACE = 1.0
 
 
 class Exporter:
-    """Polls every target of the configuration, and reads the configuration anew on request.
+    """Polls every target of the configuration, and reloads the configuration on request.
 
     Args:
         load: reads and checks the configuration; raises `ConfigError`.
-        clock: a clock that never goes back, in seconds.
+        clock: monotonic time in seconds.
         wall: Unix time in seconds.
+
+    Attributes:
+        config: the current configuration.
+        requests: the aggregation of single requests.
+        reloads_waiting: number of callers that wait for a reload.
 
     Raises:
         ConfigError: the configuration cannot be used.
@@ -62,13 +67,13 @@ class Exporter:
         self._reload = Reload(successful=True, success_timestamp_seconds=wall())
         self._web_config_read = self._reload
         self._stopped = False
-        self._waiting = 0
+        self.reloads_waiting = 0
         self._reloading = asyncio.Lock()
         self._reloaded_at: float | None = None
         self._next_reload: asyncio.Task[None] | None = None
 
     def latest(self) -> ExporterResult:
-        """Return what is known now. It never waits."""
+        """Return the current result without waiting for a poll."""
         now = self._clock()
         targets = tuple(poller.result(now) for poller in self._pollers)
         return ExporterResult(
@@ -81,11 +86,10 @@ class Exporter:
         )
 
     def note_web_config(self, reading: Reload) -> None:
-        """Take down how the last reading of the web configuration file ended."""
+        """Record the last read of the web configuration file."""
         self._web_config_read = reading
 
     def _last_reload(self) -> Reload:
-        """The configuration is the newest if both its files are."""
         both = (self._reload, self._web_config_read)
         return Reload(
             successful=all(part.successful for part in both),
@@ -93,77 +97,71 @@ class Exporter:
         )
 
     def healthy(self) -> bool:
-        """Tell whether every poll loop is alive, whatever the servers do."""
+        """Return whether every poll loop runs, whatever the state of the servers."""
         if self._epoch is None or self._stopped:
             return True
         tasks = [self._polling.get(poller) for poller in self._pollers]
         return not any(task is None or task.done() for task in tasks)
 
     def start(self) -> None:
-        """Begin to poll, the targets spread over the interval, and to log aggregates."""
+        """Start polling, with the targets spread over the interval, and logging aggregates."""
         now = self._clock()
         if self._epoch is None:
             self._epoch = now
         interval = self.config.poll_interval
         for index, poller in enumerate(self._pollers):
             if poller in self._polling:
-                continue  # it was kept, with its beat
-            # Beats have an anchor: otherwise reloads would let them run together.
+                continue  # kept by a reload
+            # Relative to a fixed time: otherwise reloads would move the polls together.
             phase = self._epoch + index * interval / len(self._pollers)
-            beat = phase + max(0, math.ceil((now - phase) / interval)) * interval
-            self._polling[poller] = asyncio.create_task(poller.run(beat), name=f"poll {poller.name}")
+            start = phase + max(0, math.ceil((now - phase) / interval)) * interval
+            self._polling[poller] = asyncio.create_task(poller.run(start), name=f"poll {poller.name}")
         if self.config.log_interval > 0 and self._logging is None:
             self._logging = asyncio.create_task(self._log(), name="aggregate log")
 
     async def stop(self) -> None:
-        """Stop for good: a reload that is under way ends first."""
+        """Stop for good, after a reload that is under way."""
         self._stopped = True
         if self._next_reload is not None:
             self._next_reload.cancel()
         async with self._reloading:
-            self._log_no_more()
-            await self._halt(self._pollers)
+            self._stop_logging()
+            await self._stop_pollers(self._pollers)
 
-    def _log_no_more(self) -> None:
+    def _stop_logging(self) -> None:
         if self._logging is not None:
             self._logging.cancel()
             self._logging = None
 
-    async def _halt(self, pollers: Sequence[Poller]) -> None:
-        """Stop polling with these, and close what they have open."""
-        ending = [self._polling.pop(poller) for poller in pollers if poller in self._polling]
-        for task in ending:
+    async def _stop_pollers(self, pollers: Sequence[Poller]) -> None:
+        tasks = [self._polling.pop(poller) for poller in pollers if poller in self._polling]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for poller in pollers:
             await poller.close()
 
     async def reload(self) -> None:
-        """Read the configuration anew and go on with it; what is known of a target that stays is kept.
+        """Read and apply the configuration; the state of targets that remain is kept.
 
-        It is read after this was called, and not more often than every `RELOAD_SECONDS`.
+        The files are read after this call, and not more often than every `RELOAD_SECONDS`.
 
         Raises:
-            ConfigError: the new configuration cannot be used; the old one stays in force.
+            ConfigError: the new configuration cannot be used; the old one stays.
         """
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_soon(), name="reload")
             self._next_reload.add_done_callback(_retrieve)
-        self._waiting += 1
+        self.reloads_waiting += 1
         try:
-            await asyncio.shield(self._next_reload)  # whoever gives up does so for himself
+            await asyncio.shield(self._next_reload)  # a cancelled caller must not cancel the others
         finally:
-            self._waiting -= 1
-
-    @property
-    def reloads_waiting(self) -> int:
-        """How many wait for a reload."""
-        return self._waiting
+            self.reloads_waiting -= 1
 
     async def _reload_soon(self) -> None:
         if self._reloaded_at is not None:
             await asyncio.sleep(self._reloaded_at + RELOAD_SECONDS - self._clock())
-        # Who asks from here on may have changed what is being read.
+        # The next caller may have changed the files that are being read: it gets the next reload.
         self._next_reload, self._reloaded_at = None, self._clock()
         await self._reload_now()
 
@@ -175,30 +173,30 @@ class Exporter:
                 config = self._load()
                 pollers = self._make_pollers(config)
             except ConfigError as error:
-                # Whoever follows the web configuration file tells when it is mended; nobody tells of others.
+                # The middleware of the web configuration file reports when it is valid again.
                 if isinstance(error, WebConfigFileError) and error.path == self.config.web_config_file:
                     self._web_config_read = replace(self._web_config_read, successful=False)
                 else:
                     self._reload = replace(self._reload, successful=False)
                 logs.write([Event(logging.ERROR, "configuration not reloaded", {"error": str(error)})])
                 raise
-            await self._go_on(config, pollers)
+            await self._apply(config, pollers)
         logs.write([Event(logging.INFO, "configuration reloaded")])
 
-    async def _go_on(self, config: ServeConfig, pollers: list[Poller]) -> None:
-        known = {poller.name: poller for poller in self._pollers}
-        # Who asks the same server in the same way goes on, also with the poll that is under way.
-        pollers = [_kept(known.get(poller.name), poller) for poller in pollers]
-        gone = [poller for poller in self._pollers if poller not in pollers]
+    async def _apply(self, config: ServeConfig, pollers: list[Poller]) -> None:
+        existing = {poller.name: poller for poller in self._pollers}
+        # A poller that sends the same requests is kept, with the poll that is under way.
+        pollers = [_kept(existing.get(poller.name), poller) for poller in pollers]
+        removed = [poller for poller in self._pollers if poller not in pollers]
         try:
-            await self._halt(gone)
+            await self._stop_pollers(removed)
             for poller in pollers:
-                if (before := known.get(poller.name)) in gone and before is not None:
+                if (before := existing.get(poller.name)) in removed and before is not None:
                     poller.adopt(before)
         finally:
             old, self.config, self._pollers = self.config, config, pollers
             if config.log_interval != old.log_interval:
-                self._log_no_more()
+                self._stop_logging()
             self.requests.use(config)
             self._reload = Reload(successful=True, success_timestamp_seconds=self._wall())
             logs.set_up(config.log_format, config.log_level)
@@ -234,8 +232,8 @@ class Exporter:
 
 
 def _kept(before: Poller | None, new: Poller) -> Poller:
-    """Return the poller from before with the new settings where it asks the same in the same way."""
-    if before is None or before.asks != new.asks:
+    """Return the existing poller with the new settings, or the new one if its requests differ."""
+    if before is None or before.identity != new.identity:
         return new
     before.settings = new.settings
     return before
@@ -243,7 +241,7 @@ def _kept(before: Poller | None, new: Poller) -> Poller:
 
 def _retrieve(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
-        task.exception()  # perhaps nobody waits any more: it was logged
+        task.exception()  # marks it as retrieved: all callers may have been cancelled
 
 
 def _needs_restart(config: ServeConfig) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
-"""`health`: is the exporter on this machine alive? For the health checks of containers, and nothing else.
+"""The command `health`, for the health checks of containers: whether the exporter on this machine is alive.
 
-It finds the exporter as `serve` would be told where to listen, so in the same environment it needs no flags.
-It starts in a few hundredths of a second: it imports the standard library alone, and of that little.
+It reads the listen address from the settings of `serve`, so it needs no flags in the same environment. It
+starts in a few hundredths of a second, because it imports only a small part of the standard library.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import os
 import socket
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from ..config.options import ConfigError, add_flags
+from ..config.options import ConfigError, Option, add_flags, gather
 from ..config.values import format_address, loopback_hosts
-from .web_options import WEB_OPTIONS, add_config_file
-from .web_values import web_values
+from .web_options import CONFIG_FILE_VARIABLE, LISTEN_ADDRESS, WEB_CONFIG_FILE, WEB_OPTIONS, add_config_file
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping, Sequence
 
 
-#: Seconds that all of it may take.
+#: Deadline of the whole check, in seconds.
 TIMEOUT_SECONDS = 3.0
 
 _REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -32,127 +32,129 @@ _CERTIFICATE_REQUEST = 13  # RFC 8446, section 4
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was found.
+    """The result of a request.
 
     Attributes:
-        alive: whether it is alive.
-        text: a line on that.
-        answered: whether that is the exporter's own word, so that it need not be asked in another way.
+        alive: whether the exporter is alive.
+        text: one line for the output.
+        is_final: whether the exporter has responded, so that no other address or scheme is tried.
     """
 
     alive: bool
     text: str
-    answered: bool = False
+    is_final: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `health`: those of `serve` that say where it listens."""
-    parser.epilog = "Exit codes: 0 it answers; 1 it does not, or a poll loop has ended; 2 bad usage."
+    """Add the flags of `health`: those of `serve` for the listen address."""
+    parser.epilog = "Exit codes: 0 alive; 1 no response, or a poll loop has ended; 2 bad usage."
     add_config_file(parser)
     add_flags(parser, WEB_OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say whether the exporter is alive; return the exit code."""
+    """Write whether the exporter is alive; return the exit code."""
     end = time.monotonic() + TIMEOUT_SECONDS
     try:
         address, web_config = web_values(vars(args), os.environ)
     except ConfigError as error:
-        finding = ProbeResult(alive=False, text=str(error))
+        result = ProbeResult(alive=False, text=str(error))
     else:
-        finding = probe(address, may_be_tls=bool(web_config), end=end)
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in finding.text)
-    (sys.stdout if finding.alive else sys.stderr).write(f"{text}\n")
-    return 0 if finding.alive else 1
+        result = probe(address, may_be_tls=bool(web_config), end=end)
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in result.text)
+    (sys.stdout if result.alive else sys.stderr).write(f"{text}\n")
+    return 0 if result.alive else 1
 
 
 def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> ProbeResult:
-    """Ask the exporter that listens on `address`.
+    """Send a request to the exporter that listens on `address`.
 
     Args:
-        address: host and port as they are listened on; a wildcard means this machine.
-        may_be_tls: whether it has a web configuration, with which TLS may come and go while it runs.
-        end: when to give up, on the monotonic clock.
+        address: listen host and port; a wildcard means this machine.
+        may_be_tls: whether it has a web configuration file, which can turn TLS on and off at run time.
+        end: the deadline on the monotonic clock.
     """
     host, port = address
-    findings = []
+    results = []
     for name in loopback_hosts(host):
         for tls in (True, False) if may_be_tls else (False,):
-            finding = _ask(name, port, tls=tls, end=end)
-            if finding.answered:
-                return finding
-            findings.append(finding)
-    return findings[0]
+            result = _request(name, port, tls=tls, end=end)
+            if result.is_final:
+                return result
+            results.append(result)
+    return results[0]
 
 
-def _ask(host: str, port: int, *, tls: bool, end: float) -> ProbeResult:
+def _request(host: str, port: int, *, tls: bool, end: float) -> ProbeResult:
     scheme = "https" if tls else "http"
     url = f"{scheme}://{format_address(host, port)}/-/healthy"
     try:
         with socket.create_connection((host, port), _left(end)) as connection:
-            answer = _exchange_tls(connection, end) if tls else _exchange(connection, end)
+            response = _exchange_tls(connection, end) if tls else _exchange(connection, end)
     except TimeoutError:
-        return ProbeResult(alive=False, text=f"{url}: no answer within {TIMEOUT_SECONDS:g} s")
-    except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
+        return ProbeResult(alive=False, text=f"{url}: no response within {TIMEOUT_SECONDS:g} s")
+    except (OSError, UnicodeError) as error:  # the latter for an invalid host name
         return ProbeResult(alive=False, text=f"{url}: {getattr(error, 'strerror', None) or error}")
-    if answer is None:
-        return ProbeResult(alive=True, text=f"{url}: alive; it wants a client certificate", answered=True)
-    return _judge(url, answer)
+    if response is None:
+        return ProbeResult(alive=True, text=f"{url}: alive; it requires a client certificate", is_final=True)
+    return _parse(url, response)
 
 
-def _judge(url: str, answer: bytes) -> ProbeResult:
-    head, _, body = answer.decode("utf-8", "replace").partition("\r\n\r\n")
+def _parse(url: str, response: bytes) -> ProbeResult:
+    head, _, body = response.decode("utf-8", "replace").partition("\r\n\r\n")
     words = head.split("\r\n", 1)[0].split(" ", 2)
     if not words[0].startswith("HTTP/1.") or len(words) < 2:
-        return ProbeResult(alive=False, text=f"{url}: no answer in HTTP")
-    said = body.strip().partition("\n")[0]
+        return ProbeResult(alive=False, text=f"{url}: not an HTTP response")
+    text = body.strip().partition("\n")[0]
     if words[1] != "200":
-        return ProbeResult(alive=False, text=f"{url}: status {words[1]}: {said}", answered=True)
-    return ProbeResult(alive=True, text=f"{url}: {said or 'healthy'}", answered=True)
+        return ProbeResult(alive=False, text=f"{url}: status {words[1]}: {text}", is_final=True)
+    return ProbeResult(alive=True, text=f"{url}: {text or 'healthy'}", is_final=True)
 
 
 def _exchange(connection: socket.socket, end: float) -> bytes:
     connection.settimeout(_left(end))
     connection.sendall(_REQUEST)
-    answer = b""
-    while len(answer) < _MAX_BYTES:
+    response = b""
+    while len(response) < _MAX_BYTES:
         connection.settimeout(_left(end))
         block = connection.recv(_MAX_BYTES)
         if not block:
             break
-        answer += block
-    return answer
+        response += block
+    return response
 
 
 def _exchange_tls(connection: socket.socket, end: float) -> bytes | None:
-    """Return the answer, or `None` where the server wants a certificate before it gives one."""
-    import ssl  # here, for whoever has no TLS
+    """Return the response, or `None` if the server requires a client certificate."""
+    import ssl  # imported only for TLS
 
-    wanted = []
+    certificate_requests = []
 
-    def see(_connection: object, _way: str, _version: int, _kind: int, message: int, _data: bytes) -> None:
+    def inspect(
+        _connection: object, _way: str, _version: int, _kind: int, message: int, _data: bytes
+    ) -> None:
         if message == _CERTIFICATE_REQUEST:
-            wanted.append(message)
+            certificate_requests.append(message)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # It is this machine, asked at its own address: there is nobody to be mistaken for it.
+    # The connection stays on this machine. Not from `serve.tls`, whose imports are slow.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    # Servers on asyncio hang up without the alert that would tell what they miss; so see what they ask for.
-    context._msg_callback = see  # type: ignore[attr-defined]
+    # asyncio closes the connection without the alert for a missing certificate: record the server's request.
+    context._msg_callback = inspect  # type: ignore[attr-defined]
     connection.settimeout(_left(end))
     try:
         with context.wrap_socket(connection) as wrapped:
-            answer = _exchange(wrapped, end)
+            response = _exchange(wrapped, end)
     except TimeoutError:
         raise
     except (ssl.SSLError, ConnectionError) as error:
-        if wanted:
+        if certificate_requests:
             return None
         reason = getattr(error, "reason", None) or error.strerror or error
-        msg = f"no TLS with it ({reason})"
+        msg = f"TLS failed ({reason})"
         raise OSError(msg) from error
-    return answer if answer or not wanted else None
+    return response if response or not certificate_requests else None
 
 
 def _left(end: float) -> float:
@@ -160,3 +162,33 @@ def _left(end: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
+
+
+def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[tuple[str, int], str]:
+    """Return the listen address and the path of the web configuration file; other settings may be invalid.
+
+    Raises:
+        ConfigError: one of the two, or the configuration file, cannot be used.
+    """
+    values = values_of(WEB_OPTIONS, flags, environment)
+    return values[LISTEN_ADDRESS.name], values[WEB_CONFIG_FILE.name] or ""
+
+
+def values_of(
+    options: Sequence[Option], flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """Return the values of `options`; all other settings may be invalid.
+
+    Raises:
+        ConfigError: one of them, or the configuration file, cannot be used.
+    """
+    file = flags.get("config_file") or environment.get(CONFIG_FILE_VARIABLE, "")
+    if not file:
+        return gather(options, flags, environment, None)[0]
+    # Imported only if there is such a file, because YAML and the table make `health` slow.
+    from ..config.files import read_file
+    from .option_table import OPTIONS
+
+    # The names of all other settings are checked, their values are not.
+    rows = [row if row in options else replace(row, parse=str) for row in OPTIONS]
+    return gather(rows, flags, environment, read_file(file), file)[0]

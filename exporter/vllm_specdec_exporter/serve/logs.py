@@ -1,7 +1,7 @@
-"""The stream of log lines: what its reader does not take now waits here, and nobody waits for the reader.
+"""Log lines as logfmt or JSON, written to standard error without blocking the event loop.
 
-The event loop logs. A pipe whose reader has stopped (a hung log collector, a paused terminal) would otherwise
-stop polls, scrapes and probes with the next line.
+If the reader of a pipe has stopped (a hung log collector, a paused terminal), a blocking write would stop
+polls, scrapes and probes. Lines are buffered instead.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ if TYPE_CHECKING:
     from ..publish.events import Event
 
 
-#: Bytes of lines that wait for a reader. What comes when there are more is left out, and counted.
+#: Limit of the buffer in bytes. Further lines are dropped and counted.
 MOST_WAITING = 256 * 1024
 
-#: How long lines that wait may hold up the end of the process, in seconds.
+#: Longest wait for buffered lines to be written at the end of the process, in seconds.
 FLUSH_SECONDS = 0.2
 
-#: A pipe that can be written to takes so many bytes at once.
+#: Bytes that a writable pipe takes without blocking.
 _BLOCK = select.PIPE_BUF
 
 
 class LineHandler(logging.Handler):
-    """Writes each record as a line to a file descriptor, as far as that takes it without waiting.
+    """Writes each record as a line to a file descriptor without blocking.
 
-    Lines that wait are written before the next one, or at the end. Where some were left out, a line says how
-    many. A descriptor that nobody reads any more, or on a full disk, is no error.
+    Buffered lines are written before the next one, or at the end. If lines were dropped, their number is
+    logged. A closed pipe or a full disk is not an error.
     """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self.descriptor = descriptor
-        self._waiting: deque[bytes] = deque()
+        self._buffer: deque[bytes] = deque()
         self._size = 0
-        self._left_out = 0
-        self._torn = False
-        self._partly = False
-        self._out = _unhurried(descriptor)
+        self._dropped = 0
+        self._line_broken = False  # the rest of a partly written line was lost
+        self._line_partial = False  # the rest of a line is the first entry of the buffer
+        self._out = _nonblocking(descriptor)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, and what waits."""
+        """Write the buffer and a record."""
         self._write(0.0)
-        if self._left_out and not self._waiting:
-            self._tell()
+        if self._dropped and not self._buffer:
+            self._log_dropped()
         self._add(record)
         self._write(0.0)
 
     def flush(self) -> None:
-        """Write what waits, within a moment."""
+        """Write the buffer within `FLUSH_SECONDS`."""
         self.acquire()
         try:
             self._write(FLUSH_SECONDS)
@@ -76,60 +76,57 @@ class LineHandler(logging.Handler):
             self.handleError(record)
             return
         if self._size + len(line) > MOST_WAITING:
-            self._left_out += 1
+            self._dropped += 1
             return
-        self._waiting.append(line)
+        self._buffer.append(line)
         self._size += len(line)
 
-    def _tell(self) -> None:
-        """Write how many lines were left out."""
-        count, self._left_out = self._left_out, 0
+    def _log_dropped(self) -> None:
+        count, self._dropped = self._dropped, 0
         text = "log lines left out, nobody took them"
         note = logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None)
         note.fields = {"lines": count}
         self._add(note)
         self._write(0.0)
-        if self._left_out:  # nobody took that either
-            self._left_out = count
+        if self._dropped:  # this line too
+            self._dropped = count
 
     def _write(self, seconds: float) -> None:
-        """Write what waits; wait for the reader so long at most."""
+        """Write the buffer; wait at most `seconds` for the reader."""
         end = time.monotonic() + seconds
-        while self._waiting and self._takes(max(0.0, end - time.monotonic())):
-            line = self._waiting.popleft()
+        while self._buffer and self._is_writable(max(0.0, end - time.monotonic())):
+            line = self._buffer.popleft()
             self._size -= len(line)
-            if self._torn:
+            if self._line_broken:
                 line = b"\n" + line
             try:
                 written = os.write(self._out, line[:_BLOCK])
             except BlockingIOError:
-                self._put_back(line.removeprefix(b"\n") if self._torn else line)
+                self._put_back(line.removeprefix(b"\n") if self._line_broken else line)
                 return
             except OSError:
-                self._left_out += 1
-                # Of a line that was written in part, the rest is lost: the next one begins anew.
-                self._torn, self._partly = self._torn or self._partly, False
+                self._dropped += 1
+                self._line_broken, self._line_partial = self._line_broken or self._line_partial, False
                 continue
-            self._torn = False
-            self._partly = written < len(line)
-            if self._partly:
+            self._line_broken = False
+            self._line_partial = written < len(line)
+            if self._line_partial:
                 self._put_back(line[written:])
 
     def _put_back(self, line: bytes) -> None:
-        self._waiting.appendleft(line)
+        self._buffer.appendleft(line)
         self._size += len(line)
 
-    def _takes(self, seconds: float) -> bool:
-        """Tell whether a write would end at once, also with an error."""
-        waiting = select.poll()
-        waiting.register(self._out, select.POLLOUT)
-        return bool(waiting.poll(seconds * 1000))
+    def _is_writable(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._out, select.POLLOUT)
+        return bool(poll.poll(seconds * 1000))
 
 
-def _unhurried(descriptor: int) -> int:
-    """Return where to write so that a terminal which is paused makes nobody wait, as it would by itself.
+def _nonblocking(descriptor: int) -> int:
+    """Return a non-blocking descriptor for a terminal, which blocks while it is paused.
 
-    It is opened anew: whether a descriptor waits, all who have it share.
+    The terminal is opened again, because O_NONBLOCK is shared by all processes with the descriptor.
     """
     if not os.isatty(descriptor):
         return descriptor
@@ -146,7 +143,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def set_up(form: str, level: str) -> None:
-    """Send the exporter's log, and other libraries' warnings, to standard error as `form` from `level` on."""
+    """Log the exporter's records from `level` on, and warnings of libraries, to standard error as `form`."""
     root = logging.getLogger()
     handler = _handler(root)
     handler.setFormatter(LogfmtFormatter() if form == "logfmt" else JsonFormatter())
@@ -156,17 +153,17 @@ def set_up(form: str, level: str) -> None:
 
 
 def _handler(root: logging.Logger) -> logging.Handler:
-    """Return what writes to standard error: after a reload the same as before, with the lines that wait."""
+    """Return the handler for standard error: after a reload the existing one, with its buffer."""
     try:
         descriptor = sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # closed, or none that the system knows
+    except (AttributeError, OSError, ValueError):  # closed, or without a descriptor
         handler: logging.Handler = logging.NullHandler() if sys.stderr is None else logging.StreamHandler()
     else:
         for known in root.handlers:
             if isinstance(known, LineHandler) and known.descriptor == descriptor:
                 return known
         handler = LineHandler(descriptor)
-    handler.addFilter(_is_ours)
+    handler.addFilter(_is_no_client_error)
     return handler
 
 
@@ -176,8 +173,8 @@ def write(events: Iterable[Event]) -> None:
         LOGGER.log(event.level, event.message, extra={"fields": event.fields})
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    """Leave out what aiohttp says of clients that do not speak HTTP, or break off: the log is not theirs."""
+def _is_no_client_error(record: logging.LogRecord) -> bool:
+    """Drop aiohttp's records of invalid and aborted requests, which could flood the log."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | RequestPayloadError)
 
@@ -199,7 +196,7 @@ class LogfmtFormatter(logging.Formatter):
     """Writes ``time=... level=... msg=... key=value`` on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; values that would break it are quoted."""
+        """Return the line; values are quoted if needed."""
         return " ".join(f"{key}={_quote(value)}" for key, value in _record(record, self).items())
 
 
@@ -218,5 +215,5 @@ def _quote(value: object) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape the control characters that JSON would let through to a terminal."""
+    """Escape the control characters that `json.dumps` does not escape, such as DEL and C1."""
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

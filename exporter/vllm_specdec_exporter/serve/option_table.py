@@ -1,7 +1,7 @@
 """The option table: every setting of `serve`, declared once.
 
-Flags, environment, the YAML file, the help and `docs/reference/configuration.md` come from it. Other commands
-take rows from it for settings that mean the same there.
+Flags, environment variables, keys of the YAML file, the help and `docs/reference/configuration.md` come from
+it. Other commands use its rows for the same settings.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ..observe.state import DEFAULT_WINDOWS
 from .request_options import REQUEST_OPTIONS
 from .web_options import LISTEN_ADDRESS, MOST_REQUESTS, WEB_CONFIG_FILE
 
-#: Looked at before the others, because it says what to do where they cannot be used.
+#: Parsed before the others, because it applies if they cannot be used.
 STARTUP_ON_ERROR = Option(
     "startup.on-error",
     choice("exit", "wait"),
     "exit",
-    "Where the exporter cannot start, because of a wrong setting or a port that is taken: exit, or, for a "
-    "sidecar, wait: say so in log and metrics, stay healthy and try again. Not read from the file.",
+    "If the exporter cannot start because of a wrong setting or a port that is in use: exit, or, for a "
+    "sidecar, wait: report it in log and metrics, stay healthy and retry. Not read from the file.",
     metavar="WHAT",
 )
 
@@ -63,14 +63,14 @@ OPTIONS: tuple[Option, ...] = (
         "vllm.bearer-token-file",
         file,
         None,
-        "File with a bearer token for the server; read anew for every poll.",
+        "File with a bearer token for the server; read for every poll.",
         metavar="FILE",
     ),
     Option(
         "vllm.header",
         header,
         (),
-        "Further request header, 'Name: value'; repeatable (in the environment: one a line).",
+        "Further request header, 'Name: value'; repeatable (in the environment: one per line).",
         metavar="HEADER",
         repeatable=True,
         separator="\n",
@@ -81,7 +81,7 @@ OPTIONS: tuple[Option, ...] = (
         "poll.timeout",
         duration(0.05),
         None,
-        "Time that a whole poll may take. Default: 4s, or 80 % of the interval where that is less.",
+        "Deadline of a whole poll. Default: 4s, or 80 % of the interval if that is less.",
         metavar="DURATION",
     ),
     Option(
@@ -96,29 +96,29 @@ OPTIONS: tuple[Option, ...] = (
         "judgement.window",
         duration(1),
         None,
-        "The window that judgement looks at. Default: the longest.",
+        "Window that the judgement uses. Default: the longest.",
         metavar="DURATION",
     ),
     Option(
         "spec.config",
         parse_speculation,
         None,
-        "The very JSON given to vLLM's --speculative-config; method, draft model and K are read from it.",
+        "The JSON given to vLLM's --speculative-config; method, draft model and K are read from it.",
         metavar="JSON",
     ),
     Option(
         "cost.profile",
         str,
         "auto",
-        "What a step with drafts is taken to cost: a profile by name; auto goes by the method.",
+        "Assumed cost of a step with drafts: the name of a profile; auto selects it by the method.",
         metavar="NAME",
     ),
-    Option("cost.file", file, None, "YAML file with cost profiles of your own.", metavar="FILE"),
+    Option("cost.file", file, None, "YAML file with your own cost profiles.", metavar="FILE"),
     Option(
         "cost.draft-size-ratio",
         share,
         None,
-        "Size of the draft model over the target's, such as 1:9. Default: what their names tell, else 1:9.",
+        "Size of the draft model over the target's, such as 1:9. Default: from their names, else 1:9.",
         metavar="RATIO",
     ),
     Option(
@@ -132,21 +132,21 @@ OPTIONS: tuple[Option, ...] = (
         "cost.gpu-memory",
         memory,
         None,
-        "Memory of the GPUs that the server uses, such as 160GB, for the same.",
+        "Memory of the server's GPUs, such as 160GB, for the same.",
         metavar="SIZE",
     ),
     Option(
         "baseline.file",
         file,
         None,
-        "What the baseline command recorded without speculation: with it, speedup is measured.",
+        "Result of the baseline command, recorded without speculation; needed to measure the speedup.",
         metavar="FILE",
     ),
     Option(
         "threshold",
         threshold,
         (),
-        "Change a threshold, name=number; repeatable. The defaults depend on the method.",
+        "Override a threshold, name=number; repeatable. The defaults depend on the method.",
         metavar="NAME=NUMBER",
         repeatable=True,
     ),
@@ -156,8 +156,7 @@ OPTIONS: tuple[Option, ...] = (
         "web.max-requests",
         whole_number(0),
         str(MOST_REQUESTS),
-        "Requests to the exporter that are answered at a time; others get status 503, but for probes. 0 for "
-        "any number.",
+        "Limit of concurrent requests to the exporter; others except probes get status 503. 0 for no limit.",
         metavar="NUMBER",
     ),
     Option(
@@ -176,7 +175,7 @@ OPTIONS: tuple[Option, ...] = (
         "log.level",
         choice("debug", "info", "warning", "error"),
         "info",
-        "The least level to log: debug, info, warning or error.",
+        "Lowest level to log: debug, info, warning or error.",
         metavar="LEVEL",
     ),
     Option(

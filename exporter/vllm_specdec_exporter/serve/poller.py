@@ -1,7 +1,6 @@
 """The poll loop of one target: fetch, run the pipeline, keep the latest result.
 
-Polls are started on a fixed beat. One that takes long does not shift the beat; beats that pass meanwhile are
-left out, never made up for.
+Polls start at fixed times. A long poll does not shift them; those that pass meanwhile are skipped.
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ if TYPE_CHECKING:
     from .upstream import Upstream
 
 
-#: Failures in which the server itself was there, so that its counters go on. After any other, another
-#: process may answer next, and may have counted past the old values unseen.
+#: Failures that do not suggest a restart of the server. After any other, the next response may be from
+#: another process, whose counters may already exceed the old values.
 _SAME_SERVER = frozenset({"timeout", "too_large", "malformed", "credentials", "internal"})
 
-#: How often a server is asked for its version before it is taken to have none.
+#: Requests for a server's version before it is assumed to have none.
 _VERSION_TRIES = 3
 
 
 class Poller:
-    """Polls one target and holds what is known of it.
+    """Polls one target and keeps its latest result.
 
     Args:
-        name: the target as labels show it.
-        upstream: the client for it.
-        settings: what the pipeline needs.
+        name: the value of the label `target`.
+        upstream: the client.
+        settings: the settings of the pipeline.
         interval: seconds between polls.
-        patience: seconds after which the last poll is too old to serve.
-        clock: a clock that never goes back, in seconds.
+        patience: seconds after which the last poll is stale.
+        clock: monotonic time in seconds.
         wall: Unix time in seconds.
-        tell: takes what is worth a log line.
-        shapes: tells how long the drafts of each model are, where single requests are observed.
+        log: writes events to the log.
+        shapes: returns the draft lengths of each model, if single requests are observed.
 
     Attributes:
-        settings: what the pipeline needs; the next poll goes by what is here then.
+        settings: the settings of the pipeline for the next poll.
         latest: the result of the last poll.
     """
 
@@ -66,7 +65,7 @@ class Poller:
         patience: float,
         clock: Callable[[], float],
         wall: Callable[[], float],
-        tell: Callable[[Iterable[Event]], None] = logs.write,
+        log: Callable[[Iterable[Event]], None] = logs.write,
         shapes: Callable[[], Mapping[str, DraftShape]] = dict,
     ) -> None:
         self.name = name
@@ -76,7 +75,7 @@ class Poller:
         self._patience = patience
         self._clock = clock
         self._wall = wall
-        self._tell = tell
+        self._log = log
         self._shapes = shapes
         self._states: dict[EngineKey, EngineState] = {}
         self._resets: dict[tuple[str, str], int] = {}
@@ -86,14 +85,14 @@ class Poller:
         self.latest = TargetResult(target=name, poll_errors_total=dict.fromkeys(REASONS, 0))
 
     @property
-    def asks(self) -> tuple[object, ...]:
-        """Whom it asks, how, and how often."""
+    def identity(self) -> tuple[object, ...]:
+        """Equal for two pollers that send the same requests at the same times."""
         return self._upstream.identity, self._interval, self._patience
 
     def adopt(self, other: Poller) -> None:
-        """Go on from what `other`, the poller of the same target before a reload, knows.
+        """Take over the state of `other`, the poller of the same target before a reload.
 
-        What is not too old now stays until the first poll of this one is overdue.
+        A result that is not stale now stays until the first poll of this poller is overdue.
         """
         self._states = other._states
         self._resets = other._resets
@@ -104,13 +103,13 @@ class Poller:
             self._expires = max(self._expires, now + self._patience)
         self.latest = other.latest
 
-    async def run(self, beat: float) -> None:
-        """Poll until cancelled, the first time at `beat` on the clock."""
+    async def run(self, start: float) -> None:
+        """Poll until cancelled, the first time at `start` on the clock."""
         while True:
-            await asyncio.sleep(max(0.0, beat - self._clock()))
+            await asyncio.sleep(max(0.0, start - self._clock()))
             await self.poll()
-            missed = max(0.0, self._clock() - beat) // self._interval
-            beat += (missed + 1) * self._interval
+            missed = max(0.0, self._clock() - start) // self._interval
+            start += (missed + 1) * self._interval
 
     async def poll(self) -> None:
         """Poll once and keep the result."""
@@ -128,7 +127,7 @@ class Poller:
             failure = _failure("malformed", error)
         except dialects.Unrecognized as error:
             failure = _failure("unrecognized", error)
-        except Exception as error:  # noqa: BLE001 - a defect here must not end the watch over a server
+        except Exception as error:  # noqa: BLE001 - a bug must not end the poll loop
             logs.LOGGER.exception("poll failed unexpectedly", extra={"fields": {"target": self.name}})
             failure = PollFailure("internal", f"{type(error).__name__}: {error}")
         after = replace(before, failure=failure, poll_duration_seconds=self._clock() - started)
@@ -137,23 +136,23 @@ class Poller:
                 after, up=True, last_success_timestamp_seconds=self._wall(), engines=engines
             )
             resets = {(each.model_name, each.engine): each.engine_resets_total for each in engines}
-            # Against those last seen, whatever polls failed since: each start is told once.
+            # Compared with the last successful poll, so that each restart counts once.
             if any(total > self._resets.get(engine, 0) for engine, total in resets.items()):
                 self._forget_version()
             self._resets = resets
         else:
             self._fail(after, failure)
         self._expires = self._clock() + self._patience
-        self._tell(changes(before, self.latest))
+        self._log(changes(before, self.latest))
 
     async def _observe(self, started: float) -> tuple[EngineResult, ...]:
-        answer = await self._upstream.fetch()
+        response = await self._upstream.fetch()
         time = self._clock()
         latencies = self.settings.latencies or self.settings.baseline is not None
-        reading = dialects.read(answer.body, answer.content_type, latencies=latencies)
+        reading = dialects.read(response.body, response.content_type, latencies=latencies)
         if not self._version and self._version_tries and reading.dialect.startswith("vllm"):
             self._version_tries -= 1
-            # One deadline for the whole poll: the version gets what the metrics left of it.
+            # One deadline for the whole poll: the version gets the rest of it.
             self._version = await self._upstream.version(self._upstream.timeout - (time - started))
         self._states, engines = pipeline.observe(
             self._states, reading, time, self.settings, self._version, self._shapes()
@@ -168,13 +167,10 @@ class Poller:
             self._states = pipeline.interrupt(self._states)
 
     def result(self, now: float) -> TargetResult:
-        """Return the latest result, or a failure where it is too old.
-
-        That happens only if this very process was held up: nothing stale is served, for whatever reason.
-        """
+        """Return the latest result, or a failure if it is stale because this process was blocked."""
         if not self.latest.up or not self._overdue(now):
             return self.latest
-        failure = PollFailure("stale", "the exporter was held up, and its last poll is too old to serve")
+        failure = PollFailure("stale", "the exporter was blocked, and its last poll is too old to serve")
         return replace(self.latest, up=False, failure=failure, engines=())
 
     def _overdue(self, now: float) -> bool:
@@ -189,7 +185,7 @@ class Poller:
 
 
 def _failure(reason: str, error: Exception) -> PollFailure:
-    """Return a failure whose text, which may quote the server, is fit for people and terminals."""
+    # `PollError` removes control characters from the text, which may quote the server.
     return PollFailure(reason, str(PollError(reason, str(error))))
 
 

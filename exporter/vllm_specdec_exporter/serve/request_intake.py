@@ -1,4 +1,4 @@
-"""Single requests in a running exporter: who tells of them, the book of them, how busy servers are."""
+"""Single requests in a running exporter: the observations of tap and pushes, and their aggregation."""
 
 from __future__ import annotations
 
@@ -34,66 +34,66 @@ if TYPE_CHECKING:
 
 
 class RequestIntake:
-    """What is known of single requests; nothing where neither tap nor push tells of any.
+    """Aggregates the observed requests, if there is a tap or pushes are accepted.
 
     Args:
-        config: the configuration in force.
-        clock: a clock that never goes back, in seconds.
+        config: the current configuration.
+        clock: monotonic time in seconds.
 
     Attributes:
-        tap: the tap, once there is one.
+        tap: the tap, once attached.
     """
 
     def __init__(self, config: ServeConfig, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._settings = config.settings
-        told = {Source.TAP: config.tap is not None, Source.PUSH: bool(config.push_token_file)}
-        # For good: who tells of requests changes with a restart.
-        self._sources = [source for source, tells in told.items() if tells]
+        enabled = {Source.TAP: config.tap is not None, Source.PUSH: bool(config.push_token_file)}
+        # Not changed by a reload.
+        self._sources = [source for source, is_enabled in enabled.items() if is_enabled]
         self._classification = config.requests.classification
-        self._book = RequestAggregator(config.requests, config.settings.thresholds, self._sources)
-        self._crowded: set[GroupOverflow] = set()  # the log tells of each once
+        self._aggregator = RequestAggregator(config.requests, config.settings.thresholds, self._sources)
+        self._logged: set[GroupOverflow] = set()  # each is logged once
         self.tap: Tap | None = None
 
     def use(self, config: ServeConfig) -> None:
-        """Go on with another configuration."""
-        book = RequestAggregator(config.requests, config.settings.thresholds, self._sources)
-        book.adopt(self._book)
-        self._book, self._settings = book, config.settings
+        """Apply a new configuration; the counts are kept."""
+        aggregator = RequestAggregator(config.requests, config.settings.thresholds, self._sources)
+        aggregator.adopt(self._aggregator)
+        self._aggregator, self._settings = aggregator, config.settings
         self._classification = config.requests.classification
         if self.tap is not None:
-            self.listen_to(self.tap)
+            self.attach_tap(self.tap)
 
-    def listen_to(self, tap: Tap) -> None:
-        """Count what passes through the tap."""
+    def attach_tap(self, tap: Tap) -> None:
+        """Count the requests through a tap."""
         self.tap = tap
         tap.use(self._classification, partial(self.observe, Source.TAP))
 
     def observe(self, source: Source, observation: Observation) -> None:
         """Count a request that has just ended."""
-        for what in self._book.add(observation, source, self._clock()):
-            if what not in self._crowded:
-                self._crowded.add(what)
-                logs.write([Event(logging.WARNING, "no room for more names of requests", {"label": what})])
+        for label in self._aggregator.add(observation, source, self._clock()):
+            if label not in self._logged:
+                self._logged.add(label)
+                logs.write([Event(logging.WARNING, "no room for more names of requests", {"label": label})])
 
     def reject(self, count: int) -> None:
         """Count pushed observations that could not be used."""
-        self._book.push_rejected_total += count
+        self._aggregator.push_rejected_total += count
 
     def shapes(self) -> Mapping[str, DraftShape]:
-        """Return how long the drafts of each model are."""
-        return self._book.shapes(self._clock())
+        """Return the draft lengths of each model."""
+        return self._aggregator.shapes(self._clock())
 
     def result(self, targets: Iterable[TargetResult]) -> RequestsResult | None:
-        """Return all that is known, beside what is known of the servers."""
+        """Return the aggregated requests; `targets` provide the batch sizes of the servers."""
         if not self._sources:
             return None
         tap = self.tap.result() if self.tap is not None else None
-        return self._book.result(self._clock(), loads_of(targets, self._settings), tap)
+        return self._aggregator.result(self._clock(), batch_costs(targets, self._settings), tap)
 
 
-def loads_of(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
-    """Return how busy the server of each model is; of several engines the first that says so."""
+def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
+    """Return the batch size and cost profile of each model, from the first engine with a batch size."""
     loads: dict[str, BatchCost] = {}
     for engine in (engine for target in targets for engine in target.engines):
         measures = engine.window(engine.judged_window)
@@ -106,62 +106,60 @@ def loads_of(targets: Iterable[TargetResult], settings: Settings) -> dict[str, B
     return loads
 
 
-#: Seconds that a client may take to send its push.
-_PATIENCE = 30.0
+#: Deadline to receive a push, in seconds.
+_BODY_SECONDS = 30.0
 
-#: Errors that an answer lists.
+#: Limit of errors listed in a response.
 _MOST_ERRORS = 10
 
 
 def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> None:
-    """Let `app` take pushes for `requests` from whoever has the token in a file."""
+    """Add the endpoint for pushes to `app`; clients need the bearer token of a file."""
 
     async def push(request: web.Request) -> web.Response:
         token = await asyncio.to_thread(_read_token, token_file)
         if not token:
-            return _answer(503, "the bearer token file of the exporter cannot be read, or is empty")
+            return _error(503, "the bearer token file of the exporter cannot be read, or is empty")
         if not _authorized(request.headers.get("Authorization", ""), token):
-            response = _answer(
-                401, "a bearer token is needed: Authorization: Bearer TOKEN, with the right one"
-            )
+            response = _error(401, "a valid bearer token is required: Authorization: Bearer TOKEN")
             response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter"'
             return response
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_BODY_SECONDS):
                 body = await request.read()
         except TimeoutError:
             requests.reject(1)
-            return _answer(408, "the body did not come in time")
+            return _error(408, "the body was not received in time")
         except web.HTTPRequestEntityTooLarge:
             requests.reject(1)
-            return _answer(413, "more than 1 MiB: push fewer requests at a time")
+            return _error(413, "more than 1 MiB: push fewer requests at once")
         except (web.RequestPayloadError, ConnectionError):
             requests.reject(1)
-            return _answer(400, "the body was cut off, or is not compressed as its headers say")
+            return _error(400, "the body was cut off, or is not encoded as in its Content-Encoding")
         try:
             pushed = read_push(body, time.time())
         except PushError as error:
             requests.reject(error.count)
-            return _answer(400, str(error))
+            return _error(400, str(error))
         for observation in pushed.observations:
             requests.observe(Source.PUSH, observation)
         requests.reject(len(pushed.errors))
         document = {
             "accepted": len(pushed.observations),
             "rejected": len(pushed.errors),
-            "errors": _told(pushed.errors),
-            "warnings": _told(pushed.warnings),
+            "errors": _texts(pushed.errors),
+            "warnings": _texts(pushed.warnings),
         }
         return web.json_response(document, status=200 if pushed.observations or not pushed.errors else 400)
 
     app.router.add_post(PATH, push)
 
 
-def _told(items: tuple[tuple[int, str], ...]) -> list[str]:
-    return [f"requests[{place}]: {why}" for place, why in items[:_MOST_ERRORS]]
+def _texts(items: tuple[tuple[int, str], ...]) -> list[str]:
+    return [f"requests[{index}]: {why}" for index, why in items[:_MOST_ERRORS]]
 
 
-def _answer(status: int, error: str) -> web.Response:
+def _error(status: int, error: str) -> web.Response:
     return web.json_response({"error": error}, status=status)
 
 

@@ -1,9 +1,10 @@
-"""The options of the tap, of what is pushed, and of how single requests are grouped."""
+"""The options of the tap, of pushes, and of the grouping of single requests."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..config.options import ConfigError, Option, check_both_or_neither
@@ -30,28 +31,50 @@ from ..requests.grouping import (
     parse_rule,
 )
 from ..requests.judgement import Bounds, RequestSettings
-from .settings import TapConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config.values import Target
 
-#: Tenants that may be told apart.
+#: Limit of tenants with their own label value.
 MOST_TENANTS = 100
 
-#: Hosts of a listener that are every address of this machine.
-_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - looked for, not listened on
+#: Listen addresses that mean every address of this machine.
+_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
-#: Bounds that one histogram may have.
+#: Limit of bounds of one histogram.
 _MOST_BOUNDS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class TapConfig:
+    """The configuration of the tap.
+
+    Attributes:
+        listen: host and port to listen on; an empty host is every address.
+        upstream: the server.
+        server_name: the name to expect in its certificate instead of the address's host.
+        ask_for_usage: whether to request the usage of streams, and remove the extra event from the response.
+        drain_seconds: deadline of requests under way when the tap stops.
+        cert_file: certificate for clients, PEM; empty for plain HTTP.
+        key_file: its private key.
+    """
+
+    listen: tuple[str, int]
+    upstream: Target
+    server_name: str = ""
+    ask_for_usage: bool = False
+    drain_seconds: float = 25.0
+    cert_file: str = ""
+    key_file: str = ""
 
 
 def parse_upstream(text: str) -> Target:
     """Return the server that the tap relays to: an address without a path.
 
     Raises:
-        ValueError: not such an address.
+        ValueError: another kind of address.
     """
     target = parse_target(text)
     if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
@@ -63,13 +86,12 @@ def parse_upstream(text: str) -> Target:
 def _tenant(text: str) -> str:
     name = text.strip()
     if not name or not name.isprintable():
-        msg = "the name of a tenant is expected, as the header has it"
+        msg = "the name of a tenant is expected, as in the header"
         raise ValueError(msg)
     return name
 
 
 def _type_header(text: str) -> str:
-    """Return the name of a request header, or nothing."""
     return header_name(text) if text.strip() else ""
 
 
@@ -91,7 +113,7 @@ TAP_OPTIONS: tuple[Option, ...] = (
         "tap.listen-address",
         parse_listen_address,
         None,
-        "Address of the tap: a relay before vLLM's API that observes requests. Without it there is none.",
+        "Address of the tap, a reverse proxy for vLLM's API that observes requests. Default: no tap.",
         metavar="ADDRESS",
     ),
     Option(
@@ -106,16 +128,16 @@ TAP_OPTIONS: tuple[Option, ...] = (
         "tap.ask-for-usage",
         boolean,
         "false",
-        "Ask streamed requests for their usage where they do not, and take the extra event out of the answer "
-        "again; without it, such streams have no record. Not with vLLM's --enable-force-include-usage (true "
-        "or false).",
+        "Add stream_options.include_usage to streamed requests without it, and remove the extra event from "
+        "the response; otherwise, such streams are not recorded. Not with vLLM's "
+        "--enable-force-include-usage (true or false).",
         metavar="BOOL",
     ),
     Option(
         "tap.drain-timeout",
         duration(0),
         "25s",
-        "Time that requests through the tap may go on for when the exporter is told to end.",
+        "Time for requests under way in the tap to finish when the exporter stops.",
         metavar="DURATION",
     ),
     Option("tap.cert-file", file, None, "Certificate of the tap for https, PEM.", metavar="FILE"),
@@ -128,22 +150,22 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
         "push.bearer-token-file",
         file,
         None,
-        "File with the bearer token for POST /api/v1/requests; read anew for every push. Without it nothing "
-        "can be pushed.",
+        "File with the bearer token for POST /api/v1/requests; read for every push. Without it, pushes are "
+        "rejected.",
         metavar="FILE",
     ),
     Option(
         "requests.window",
         duration(60),
         "30m",
-        "The window over which single requests are judged.",
+        "Window over which single requests are judged.",
         metavar="DURATION",
     ),
     Option(
         "requests.temperature-bound",
         number(0),
         tuple(f"{bound:g}" for bound in TEMPERATURE_BOUNDS),
-        "Upper bound of a bucket of temperature; repeatable.",
+        "Upper bound of a temperature bucket; repeatable.",
         metavar="NUMBER",
         repeatable=True,
     ),
@@ -151,16 +173,16 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
         "requests.default-temperature",
         number(0),
         None,
-        "Temperature that the server takes for requests that name none; without it they are a bucket of "
-        "their own, unset.",
+        "Temperature that the server uses for requests without one; if it is not set, they are in the bucket "
+        "unset.",
         metavar="NUMBER",
     ),
     Option(
         "requests.type-header",
         _type_header,
         TYPE_HEADER,
-        "Request header that names the type of a request: clients choose what is in it, and it becomes a "
-        "label. Empty for none.",
+        "Request header with the type of a request: clients choose the value, and it becomes a label. Empty "
+        "for none.",
         metavar="NAME",
         may_be_empty=True,
     ),
@@ -169,8 +191,8 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
         parse_rule,
         (),
         "Rule for the type of requests without that header, NAME=WHERE:PATTERN, where WHERE is model, path, "
-        "field or header.NAME; the first that fits counts. Repeatable (in the environment: one a line). "
-        "Without a rule the route is the type.",
+        "field or header.NAME; the first match counts. Repeatable (in the environment: one per line). "
+        "Without a matching rule the route is the type.",
         metavar="RULE",
         repeatable=True,
         separator="\n",
@@ -179,14 +201,14 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
         "requests.tenant-header",
         header_name,
         None,
-        "Request header that names the tenant.",
+        "Request header with the tenant.",
         metavar="NAME",
     ),
     Option(
         "requests.tenant",
         _tenant,
         (),
-        f"Tenant to tell apart, up to {MOST_TENANTS}; repeatable. All others are counted together.",
+        f"Tenant with its own label value, up to {MOST_TENANTS}; repeatable. Others are counted together.",
         metavar="NAME",
         repeatable=True,
     ),
@@ -198,10 +220,10 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
 
 
 def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConfig | None:
-    """Return what the tap was told, ``None`` where there is none.
+    """Return the configuration of the tap, ``None`` if there is no tap.
 
     Args:
-        values: of the options, by name.
+        values: values of the options by name.
         targets: the servers that are polled.
 
     Raises:
@@ -213,7 +235,7 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
     check_both_or_neither(values, "tap.cert-file", "tap.key-file")
     upstream: Target | None = values["tap.upstream"]
     if upstream is None and len(targets) > 1:
-        msg = "--tap.upstream is needed where several servers are polled: the tap relays to one of them"
+        msg = "--tap.upstream is required if several servers are polled: the tap relays to one of them"
         raise ConfigError(msg)
     _check_addresses(values["tap.listen-address"], values.get("web.listen-address"), upstream or targets[0])
     return TapConfig(
@@ -228,20 +250,20 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
 
 
 def _refuse_without_tap(values: Mapping[str, Any]) -> None:
-    """Refuse settings of a tap that there is none of: somebody takes it for switched on."""
+    """Reject settings of the tap without its address, which suggest that it is on."""
     for option in TAP_OPTIONS:
-        usual = None if option.default is None else option.parse(str(option.default))
-        if values[option.name] != usual:
+        default = None if option.default is None else option.parse(str(option.default))
+        if values[option.name] != default:
             msg = f"{option.flag} needs --tap.listen-address, such as :9852: without it there is no tap"
             raise ConfigError(msg)
 
 
 def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream: Target) -> None:
-    """Refuse a tap on the exporter's own port, and one that relays to itself, without end."""
+    """Reject a tap on the exporter's own port, and one that relays to itself."""
     shown = json.dumps(format_address(*tap))
-    meet = web is not None and (web[0] == tap[0] or web[0] in _EVERYWHERE or tap[0] in _EVERYWHERE)
-    if web is not None and web[1] == tap[1] and tap[1] and meet:  # 0 is a free port, another for each
-        msg = f"--tap.listen-address {shown}: --web.listen-address has this port already"
+    overlap = web is not None and (web[0] == tap[0] or web[0] in _EVERYWHERE or tap[0] in _EVERYWHERE)
+    if web is not None and web[1] == tap[1] and tap[1] and overlap:  # 0 is any free port
+        msg = f"--tap.listen-address {shown}: --web.listen-address uses this port already"
         raise ConfigError(msg)
     host, port, _ = upstream.address
     reached = {tap[0], *loopback_hosts(tap[0])}
@@ -250,25 +272,23 @@ def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream
     if not upstream.socket and port == tap[1] and host in reached:
         msg = (
             f"--tap.listen-address {shown}: the tap would relay to itself; --vllm.url and --tap.upstream "
-            "have vLLM's own port, such as http://127.0.0.1:8000"
+            "need vLLM's own port, such as http://127.0.0.1:8000"
         )
         raise ConfigError(msg)
 
 
 def build_requests(values: Mapping[str, Any]) -> RequestSettings:
-    """Return how requests are grouped and judged.
+    """Return the settings for grouping and judging requests.
 
     Raises:
         ConfigError: values that contradict each other.
     """
     tenants = values["requests.tenant"]
     if tenants and not values["requests.tenant-header"] and not values["push.bearer-token-file"]:
-        msg = "--requests.tenant needs --requests.tenant-header: where the tap finds the tenant"
+        msg = "--requests.tenant needs --requests.tenant-header: the header with the tenant"
         raise ConfigError(msg)
     if values["requests.tenant-header"] and not tenants:
-        msg = (
-            "--requests.tenant-header needs --requests.tenant: the tenants to tell apart, all others are one"
-        )
+        msg = "--requests.tenant-header needs --requests.tenant: the tenants with their own label value"
         raise ConfigError(msg)
     if len(set(tenants)) > MOST_TENANTS:
         msg = f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to {MOST_TENANTS}"
@@ -286,7 +306,7 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
         types, buckets = len(own_types(classification)), len(temperatures.names)
         msg = (
             f"--requests.type, --requests.temperature-bound: {types} types, with the routes and `other`, in "
-            f"{buckets} buckets of temperature are {types * buckets} groups; allowed: up to {MOST_OWN_GROUPS}"
+            f"{buckets} temperature buckets are {types * buckets} groups; allowed: up to {MOST_OWN_GROUPS}"
         )
         raise ConfigError(msg)
     return RequestSettings(
@@ -305,7 +325,7 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
 def _rising(values: Mapping[str, Any], name: str) -> tuple[float, ...]:
     bounds: tuple[float, ...] = values[name]
     if not bounds or list(bounds) != sorted(set(bounds)) or not all(map(math.isfinite, bounds)):
-        msg = f"--{name} {json.dumps(list(bounds))}: bounds must rise, and there must be one"
+        msg = f"--{name} {json.dumps(list(bounds))}: at least one bound, in ascending order, is required"
         raise ConfigError(msg)
     if len(bounds) > _MOST_BOUNDS:
         msg = f"--{name}: {len(bounds)} bounds; allowed: up to {_MOST_BOUNDS}"

@@ -1,4 +1,4 @@
-"""The end of the process: when somebody asks for it, and when they ask again."""
+"""Signals that end the process."""
 
 from __future__ import annotations
 
@@ -17,82 +17,82 @@ if TYPE_CHECKING:
 
     from .tap.tap import TapService
 
-#: What asks a process to end, and what would end one that no longer listens to it.
-_ASKS = (signal.SIGTERM, signal.SIGINT)
-_ENDS = (*_ASKS, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+#: All signals with a handler here that end a process without one.
+_ALL_SIGNALS = (*_STOP_SIGNALS, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def on_each_signal(tell: Callable[[], None]) -> Iterator[None]:
-    """Call `tell` for each SIGTERM and SIGINT within the block, which ends with the process once one came.
+def on_each_signal(callback: Callable[[], None]) -> Iterator[None]:
+    """Call `callback` for each SIGTERM and SIGINT within the block.
 
-    From then on they change nothing: the loop gives its handlers back, and one more signal would turn an
-    orderly end into a death by signal.
+    After the first one, the process ends with the block, and further signals are ignored: the loop removes
+    its handlers, and another signal would kill the process before its exit code.
     """
     loop = asyncio.get_running_loop()
-    asked = False
+    received = False
 
-    def note() -> None:
-        nonlocal asked
-        asked = True
-        tell()
+    def handle() -> None:
+        nonlocal received
+        received = True
+        callback()
 
-    for number in _ASKS:
-        loop.add_signal_handler(number, note)
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, handle)
     try:
         yield
     finally:
-        if asked:
-            # What comes between two handlers waits, and is dropped.
-            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
-            for number in _ENDS:
+        if received:
+            # Blocked while there is no handler; a signal that arrives meanwhile is ignored.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
+            for number in _ALL_SIGNALS:
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL_SIGNALS)
 
 
 class Interruption:
-    """Raises KeyboardInterrupt for SIGINT, SIGTERM and SIGHUP, in a process without a loop.
+    """Raises KeyboardInterrupt for SIGINT, SIGTERM and SIGHUP in a process without an event loop.
 
-    Not while it is `held`: whoever is interrupted while a child is being started does not know of the child,
-    and leaves it behind.
+    While it is `held`, it is delayed: otherwise a child process that is being started would keep running.
     """
 
     def __init__(self) -> None:
-        self._holds = False
-        self._came = False
+        self._is_held = False
+        self._pending = False
 
     def listen(self) -> None:
-        """Take the signals from here on; a SIGINT that the shell has told to ignore stays ignored."""
-        for number in _ENDS:
+        """Install the handlers. A SIGINT that the shell ignores stays ignored."""
+        for number in _ALL_SIGNALS:
             if number != signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._note)
+                signal.signal(number, self._handle)
 
-    def _note(self, _number: int, _frame: object) -> None:
-        if not self._holds:
+    def _handle(self, _number: int, _frame: object) -> None:
+        if not self._is_held:
             raise KeyboardInterrupt
-        self._came = True
+        self._pending = True
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Wait with what comes within the block until its end.
+        """Delay signals within the block until its end.
 
         Raises:
-            KeyboardInterrupt: something came.
+            KeyboardInterrupt: a signal arrived.
         """
-        self._holds = True
+        self._is_held = True
         try:
             yield
         finally:
-            self._holds = False
-        if self._came:
-            self._came = False
+            self._is_held = False
+        if self._pending:
+            self._pending = False
             raise KeyboardInterrupt
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Whether to end.
+    """The state of the shutdown.
 
     Attributes:
         stop: set by the first SIGTERM or SIGINT.
@@ -105,32 +105,29 @@ class Shutdown:
     @classmethod
     @contextlib.contextmanager
     def on_signals(cls) -> Iterator[Self]:
-        """Yield what the signals of this process set; the process ends with the block once one came."""
-        ending = cls()
+        """Yield the state that signals set. After the first one, the process ends with the block."""
+        shutdown = cls()
 
-        def end() -> None:
-            if ending.stop.is_set():
-                ending.hurry.set()
-            ending.stop.set()
+        def handle() -> None:
+            if shutdown.stop.is_set():
+                shutdown.hurry.set()
+            shutdown.stop.set()
 
-        with on_each_signal(end):
-            yield ending
+        with on_each_signal(handle):
+            yield shutdown
 
     async def end_tap(self, tap: TapService | None) -> None:
-        """End a tap: after the requests under way, or as soon as somebody is in a hurry."""
+        """Stop a tap after the requests under way, or at once when `hurry` is set."""
         if tap is None:
             return
-        under_way = tap.tap.result().connections
-        if under_way:
-            fields: dict[str, object] = {
-                "connections": under_way,
-                "at_most": f"{tap.config.drain_seconds:g}s",
-            }
+        if connections := tap.tap.result().connections:
+            at_most = f"{tap.config.drain_seconds:g}s"
+            fields: dict[str, object] = {"connections": connections, "at_most": at_most}
             logs.write([Event(logging.INFO, "tap waits for requests under way", fields)])
-        ending = asyncio.create_task(tap.stop(), name="tap ends")
+        stopping = asyncio.create_task(tap.stop(), name="tap ends")
         hurried = asyncio.create_task(self.hurry.wait(), name="hurry")
-        await asyncio.wait((ending, hurried), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((stopping, hurried), return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
-        if not ending.done():
+        if not stopping.done():
             tap.cut()
-        await ending
+        await stopping

@@ -1,6 +1,6 @@
-"""TLS: whom to trust, and certificates that are replaced while the process runs.
+"""TLS contexts for connections to servers, and reloading of certificates that are replaced at run time.
 
-By cert-manager that is every few weeks, by KServe whenever a pod comes with a new address.
+cert-manager replaces certificates every few weeks, KServe whenever a pod gets a new address.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import ssl
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..config.files import stamp
@@ -15,21 +16,56 @@ from ..publish.events import Event
 from . import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from .settings import UpstreamConfig
+    from ..config.values import Target
+
+
+@dataclass(frozen=True)
+class UpstreamConfig:
+    """How to connect to the servers.
+
+    Attributes:
+        targets: the servers to poll.
+        ca_file: certificates to trust instead of the system's.
+        cert_file: client certificate, with `key_file`.
+        key_file: its private key.
+        server_name: the name to expect in the server's certificate instead of the address's host.
+        insecure_skip_verify: whether to accept any certificate.
+        bearer_token_file: file whose content is sent as bearer token; read for every poll.
+        headers: further request headers.
+        timeout: deadline of a whole poll, in seconds.
+    """
+
+    targets: tuple[Target, ...] = ()
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+    insecure_skip_verify: bool = False
+    bearer_token_file: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout: float = 4.0
+
+    def request_headers(self, defaults: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Return the configured headers, and the `defaults` that are not configured. Names may repeat."""
+        names: dict[str, str] = {}
+        for name, _ in self.headers:
+            names.setdefault(name.lower(), name)
+        kept = [(name, value) for name, value in defaults.items() if name.lower() not in names]
+        # One spelling of each name: otherwise aiohttp keeps only the last of them.
+        return [*kept, *((names[name.lower()], value) for name, value in self.headers)]
 
 
 class CertificateFiles:
-    """Certificate files, read anew when they have changed.
+    """Certificate files, loaded again when they change.
 
-    Files that cannot be used, or are half written, change nothing. They are tried again each time, for the
-    cause may be elsewhere (no descriptor left, a directory that cannot be read yet); the log tells once of
-    each version of them.
+    If the new files cannot be used, the loaded certificate stays. Loading is tried again each time, because
+    the cause may be temporary; each version of the files is logged once.
 
     Args:
-        paths: the files; empty for one that there is not.
-        load: reads them and takes them; raises ValueError, which names them, where they cannot be used.
+        paths: the files; an empty path is ignored.
+        load: loads the files; raises ValueError, which names them, if they cannot be used.
 
     Raises:
         ValueError: they cannot be used now.
@@ -38,43 +74,42 @@ class CertificateFiles:
     def __init__(self, paths: Sequence[str], load: Callable[[], None]) -> None:
         self._paths = tuple(paths)
         self._load = load
-        self._refused: tuple[tuple[int, ...], ...] | None = None
-        self._loaded = self._look()
+        self._rejected: tuple[tuple[int, ...], ...] | None = None
+        self._loaded = self._stamps()
         load()
 
     def refresh(self) -> None:
-        """Read them anew if they are others than those that were loaded."""
-        found = self._look()
+        """Load the files if they have changed since they were last loaded."""
+        found = self._stamps()
         if found == self._loaded:
-            self._refused = None
+            self._rejected = None
             return
         try:
             self._load()
         except ValueError as error:
-            if found != self._refused:
-                self._refused = found
+            if found != self._rejected:
+                self._rejected = found
                 logs.write([Event(logging.WARNING, "certificates not reloaded", {"error": str(error)})])
         else:
-            self._loaded, self._refused = found, None
+            self._loaded, self._rejected = found, None
 
-    def _look(self) -> tuple[tuple[int, ...], ...]:
-        """Return what tells one version of them from another, through links as Kubernetes has them."""
+    def _stamps(self) -> tuple[tuple[int, ...], ...]:
         return tuple(stamp(path) for path in self._paths)
 
 
-def show(context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]) -> None:
-    """Let `context` show a certificate.
+def load_certificate(context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]) -> None:
+    """Load a certificate with its key into `context`.
 
     Args:
-        context: the settings.
+        context: the TLS context.
         pair: files of the certificate and of its key.
-        flags: where they were named, for the message.
+        flags: the flags that name them, for the message.
 
     Raises:
         ValueError: they hold no certificate with its key.
     """
     try:
-        # An encrypted key would ask for its password on the terminal.
+        # Without a password, OpenSSL prompts for that of an encrypted key on the terminal.
         context.load_cert_chain(*pair, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
         certificate, key = (f"{flag} {json.dumps(path)}" for flag, path in zip(flags, pair, strict=True))
@@ -82,13 +117,13 @@ def show(context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str])
         raise ValueError(msg) from error
 
 
-def trusting(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContext:
-    """Return settings that trust the system's certificates, or those of a file.
+def client_context(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContext:
+    """Return a client's TLS context that trusts the system's certificates, or those of a file.
 
     Args:
         ca_file: certificates to trust instead of the system's; empty for none.
         insecure: whether to accept any certificate.
-        flag: where the file was named, for the message.
+        flag: the flag that names the file, for the message.
 
     Raises:
         ValueError: the file holds no certificates.
@@ -105,7 +140,7 @@ def trusting(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContex
 
 
 class UpstreamTLS:
-    """The TLS settings for https servers.
+    """The TLS context for https servers, which follows changes of the files.
 
     Raises:
         ValueError: files that hold no usable certificate or key.
@@ -117,7 +152,7 @@ class UpstreamTLS:
         self._files = CertificateFiles(paths, self._load)
 
     def context(self) -> ssl.SSLContext:
-        """Return the settings in force, to be asked for before each connection."""
+        """Return the current context. Call it before each connection."""
         self._files.refresh()
         return self._context
 
@@ -126,12 +161,14 @@ class UpstreamTLS:
 
 
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
-    """Return the TLS settings for https servers.
+    """Return the TLS context for https servers.
 
     Raises:
         ValueError: files that hold no usable certificate or key.
     """
-    context = trusting(config.ca_file, insecure=config.insecure_skip_verify, flag="--vllm.ca-file")
+    context = client_context(config.ca_file, insecure=config.insecure_skip_verify, flag="--vllm.ca-file")
     if config.cert_file:
-        show(context, (config.cert_file, config.key_file), ("--vllm.cert-file", "--vllm.key-file"))
+        load_certificate(
+            context, (config.cert_file, config.key_file), ("--vllm.cert-file", "--vllm.key-file")
+        )
     return context

@@ -1,11 +1,8 @@
-"""The HTTP client: one answer of one server, or a `PollError` that says why there is none.
+"""The HTTP client of a server. Every failure, also of aiohttp, is raised as a `PollError`.
 
-Every failure is translated here; nothing above needs to know aiohttp's exceptions. Limits hold whatever the
-server does: the whole exchange has one deadline, the body a cap, also after decompression.
-
-Each poll opens a connection of its own. vLLM closes idle ones after five seconds, which is about a poll
-interval: a kept connection would be found dead now and then, and counted as an error that is none. When the
-poll ends, so has its connection, whatever the server does.
+The whole exchange has one deadline, and the body a size limit, also after decompression. Each poll opens a
+new connection: vLLM closes idle ones after five seconds, which is about a poll interval, so a kept connection
+would sometimes fail for no reason. The connection ends with the poll.
 """
 
 from __future__ import annotations
@@ -26,29 +23,30 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from .. import __version__
-from .resolver import Resolver
+from .sockets import Resolver
 from .tls import UpstreamTLS
 
 if TYPE_CHECKING:
     from ..config.values import Target
-    from .settings import UpstreamConfig
+    from .tls import UpstreamConfig
 
 MAX_BODY = 16 * 1024 * 1024
 _CHUNK = 64 * 1024
 _MAX_VERSION_BODY = 64 * 1024
 _LONGEST_MESSAGE = 300
-#: Turns of the event loop within which asyncio closes a connection whose socket has ended.
-_TURNS = 10
+_CLOSED = "the connection was closed before a response came"
+#: Iterations of the event loop within which asyncio closes a connection whose socket was shut down.
+_CLOSE_ITERATIONS = 10
 
-#: The sockets of the exchange that runs.
+#: The sockets of the current exchange.
 _opened: ContextVar[list[socket.socket]] = ContextVar("_opened")
 
 
 class PollError(Exception):
-    """A poll failed: `reason` is one of `result.REASONS`, the message a sentence for people."""
+    """A poll failed: `reason` is one of `result.REASONS`, the message is for the log."""
 
     def __init__(self, reason: str, message: str) -> None:
-        # The message may quote the server: it must not fill the log, nor steer a terminal.
+        # The message may quote the server: limit its length, and drop control characters.
         clean = "".join(c if c.isprintable() else " " for c in message)
         super().__init__(clean if len(clean) <= _LONGEST_MESSAGE else f"{clean[:_LONGEST_MESSAGE]}…")
         self.reason = reason
@@ -56,7 +54,7 @@ class PollError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamResponse:
-    """A server's answer."""
+    """A server's response."""
 
     body: bytes
     content_type: str
@@ -66,11 +64,7 @@ class Upstream:
     """One server. Call `close` when it is no longer needed."""
 
     def __init__(self, target: Target, config: UpstreamConfig) -> None:
-        """Prepare to talk to `target`.
-
-        Raises:
-            ValueError: certificate files that cannot be used.
-        """
+        """Raise ValueError for certificate files that cannot be used. Nothing is sent yet."""
         self._target = target
         self._config = config
         self.timeout = config.timeout
@@ -81,19 +75,20 @@ class Upstream:
         """Return the server's metrics.
 
         Raises:
-            PollError: no whole, acceptable answer within the deadline.
+            PollError: no complete, valid response within the deadline.
         """
         return await self._get(self._target.url, "text/plain; version=0.0.4", self._config.timeout, MAX_BODY)
 
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
-        """Return the version that the server tells within `timeout` seconds, empty where it tells none."""
+        """Return the server's version, empty if it returns none within `timeout` seconds."""
         if not self._target.version_url:
             return ""
         if timeout is None:
             timeout = self._config.timeout
         try:
-            answer = await self._get(self._target.version_url, "application/json", timeout, _MAX_VERSION_BODY)
-            document = json.loads(answer.body)
+            url = self._target.version_url
+            response = await self._get(url, "application/json", timeout, _MAX_VERSION_BODY)
+            document = json.loads(response.body)
         except (PollError, ValueError, RecursionError):
             return ""
         version = document.get("version") if isinstance(document, dict) else None
@@ -101,11 +96,11 @@ class Upstream:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Whom it talks to, and how; that of two clients which do the same is equal."""
+        """Target and connection settings: equal for two clients that send the same requests."""
         return self._target, replace(self._config, targets=())
 
     async def close(self) -> None:
-        """Close whatever is open."""
+        """Close the session."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -117,17 +112,17 @@ class Upstream:
             async with asyncio.timeout(seconds):
                 return await self._exchange(url, accept, limit)
         except TimeoutError as error:
-            raise PollError("timeout", f"no whole answer within {seconds:g} s") from error
+            raise PollError("timeout", f"no complete response within {seconds:g} s") from error
         except aiohttp.ClientError as error:
             raise _translate(error) from error
         except ssl.SSLError as error:
             raise PollError("tls", f"no trusted TLS connection: {error}") from error
         except UnicodeError as error:
-            raise PollError("unreachable", "the host is no name that can be resolved") from error
+            raise PollError("unreachable", "the host is not a valid name") from error
         except ConnectionError as error:
-            raise PollError("reset", "the connection was closed before an answer came") from error
+            raise PollError("reset", _CLOSED) from error
         finally:
-            await _hang_up(sockets)
+            await _close_sockets(sockets)
 
     async def _exchange(self, url: str, accept: str, limit: int) -> UpstreamResponse:
         if self._session is None:
@@ -161,7 +156,7 @@ class Upstream:
             )
         return aiohttp.ClientSession(
             connector=connector,
-            auto_decompress=False,  # done here, under the cap
+            auto_decompress=False,  # done in `_read_body`, with the size limit
             timeout=aiohttp.ClientTimeout(total=None),  # asyncio.timeout spans the whole poll
             headers={
                 "User-Agent": f"vllm-specdec-exporter/{__version__}",
@@ -187,17 +182,17 @@ def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return created
 
 
-async def _hang_up(sockets: list[socket.socket]) -> None:
-    """End what the exchange has left of its connections.
+async def _close_sockets(sockets: list[socket.socket]) -> None:
+    """Shut down the sockets of an exchange.
 
-    A TLS connection that is closed waits for the other side's farewell, by asyncio's default for half a
-    minute: a server that hangs would so hold those of several polls.
+    When it closes a TLS connection, asyncio waits up to 30 s for the peer's close_notify, so a server that
+    hangs would keep the connections of several polls open.
     """
-    for one in sockets:
-        with contextlib.suppress(OSError):  # it is closed, or never was connected
-            one.shutdown(socket.SHUT_RDWR)
-    for _ in range(_TURNS):
-        if all(one.fileno() < 0 for one in sockets):
+    for each in sockets:
+        with contextlib.suppress(OSError):  # closed already, or never connected
+            each.shutdown(socket.SHUT_RDWR)
+    for _ in range(_CLOSE_ITERATIONS):
+        if all(each.fileno() < 0 for each in sockets):
             break
         await asyncio.sleep(0)
 
@@ -219,11 +214,11 @@ def _read_token(path: str) -> str:
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     if encoding not in ("identity", "gzip", "deflate"):
-        raise PollError("malformed", f"the answer is encoded as {encoding!r}, which was not asked for")
+        raise PollError("malformed", f"the response is encoded as {encoding!r}, which was not requested")
     inflate = None if encoding == "identity" else _Inflater(encoding)
     if (response.content_length or 0) > limit:
         raise _too_large(limit)
-    # Pieces, not one buffer that grows: of a few large ones the process would never get rid again.
+    # A list of small pieces: a growing buffer fragments the heap, and the memory is never returned.
     pieces: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_chunked(_CHUNK):
@@ -233,58 +228,58 @@ async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
         if size > limit:
             raise _too_large(limit)
     if inflate and not inflate.ended:
-        raise PollError("malformed", f"the {encoding} answer was cut off")
+        raise PollError("malformed", f"the {encoding} response was cut off")
     return b"".join(pieces)
 
 
 def _too_large(limit: int) -> PollError:
-    return PollError("too_large", f"the answer is larger than {limit // 1024} KiB")
+    return PollError("too_large", f"the response is larger than {limit // 1024} KiB")
 
 
 class _Inflater:
-    """Decompresses gzip or deflate, never more than asked for at a time."""
+    """Decompresses gzip or deflate with a limit on the output."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._begin()
-
-    def _begin(self) -> None:
-        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its header
+        self._stream = _new_stream()
 
     @property
     def ended(self) -> bool:
-        """Whether the data so far are whole."""
+        """Whether the stream is complete."""
         return self._stream.eof
 
     def feed(self, chunk: bytes, limit: int) -> bytes:
-        """Return at most `limit` bytes of what `chunk` holds; a gzip may have several members."""
+        """Return at most `limit` bytes decompressed from `chunk`; gzip data may have several members."""
         found = bytearray()
         try:
             while chunk and len(found) < limit:
                 if self._stream.eof:
-                    self._begin()
+                    self._stream = _new_stream()
                 found += self._stream.decompress(chunk, limit - len(found))
                 chunk = self._stream.unused_data
         except zlib.error as error:
-            raise PollError("malformed", f"the answer is not {self._encoding}: {error}") from error
+            raise PollError("malformed", f"the response is not {self._encoding}: {error}") from error
         return bytes(found)
+
+
+def _new_stream() -> zlib._Decompress:
+    return zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its header
 
 
 def _translate(error: aiohttp.ClientError) -> PollError:
     if isinstance(error, aiohttp.ClientSSLError) or isinstance(error.__cause__, ssl.SSLError):
         return PollError("tls", f"no trusted TLS connection: {error}")
     if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, ConnectionError) and not isinstance(
-            error.os_error, ConnectionRefusedError
-        ):
-            return PollError("reset", "the connection was closed before an answer came")
+        cause = error.os_error
+        if isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError):
+            return PollError("reset", _CLOSED)
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return PollError("unreachable", f"the address cannot be resolved: {error}")
         if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
             return PollError("refused", "nothing listens at the address")
         return PollError("unreachable", f"the address cannot be reached: {error}")
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
-        return PollError("reset", "the connection was closed before an answer came")
+        return PollError("reset", _CLOSED)
     if isinstance(error, aiohttp.ClientPayloadError):
-        return PollError("malformed", f"the answer was cut off: {error}")
-    return PollError("malformed", f"not an HTTP answer: {error}")
+        return PollError("malformed", f"the response was cut off: {error}")
+    return PollError("malformed", f"not an HTTP response: {error}")

@@ -20,8 +20,8 @@ from ...config.values import format_address
 from ...publish.wording import printable
 from ...serve import logs
 from ...serve.connection_limits import ConnectionLimiter
-from ...serve.listener import Listener, why_not
 from ...serve.shutdown import on_each_signal
+from ...serve.sockets import Listener, error_text
 from ...serve.web_options import MOST_REQUESTS
 from .arguments import add_flags_of_act, read_config
 from .decision import AlertAction, EventKind
@@ -165,7 +165,9 @@ async def _listen(host: str, port: int) -> Listener | None:
     try:
         return await Listener.open(host, port)
     except (OSError, UnicodeError) as error:
-        _say(f'error: --web.listen-address "{format_address(host, port)}": cannot listen: {why_not(error)}')
+        _say(
+            f'error: --web.listen-address "{format_address(host, port)}": cannot listen: {error_text(error)}'
+        )
         return None
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ...observe.result import ExporterResult
     from ...observe.state import Settings
-    from ...serve.settings import UpstreamConfig
+    from ...serve.tls import UpstreamConfig
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
 _LONGEST_NAME = 24

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 
 from ... import __version__
-from ...serve.tls import trusting
+from ...serve.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +124,9 @@ class Grafana:
         self._connection = connection
         self._tls: ssl.SSLContext | None = None
         if connection.url.startswith("https:"):
-            self._tls = trusting(connection.ca_file, insecure=connection.insecure, flag="--grafana.ca-file")
+            self._tls = client_context(
+                connection.ca_file, insecure=connection.insecure, flag="--grafana.ca-file"
+            )
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:

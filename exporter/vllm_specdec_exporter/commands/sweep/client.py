@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from ...serve.settings import UpstreamConfig
+    from ...serve.tls import UpstreamConfig
     from .grid import Prompt
 
 #: vLLM closes a connection that was idle for five seconds; one of two is never found dead.

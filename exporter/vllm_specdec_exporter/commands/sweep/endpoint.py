@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ...config.options import ConfigError
 from ...config.values import parse_target
-from ...serve.settings import UpstreamConfig
+from ...serve.tls import UpstreamConfig
 from .client import EndpointError, Sampling, ServedModel
 from .counters import CountersError
 from .record import ServerIdentity

@@ -19,9 +19,8 @@ from ...publish.events import Event
 from ...requests.grouping import Classification
 from ...requests.result import TapResult
 from .. import logs
-from ..listener import Listener
-from ..resolver import Resolver
-from ..tls import CertificateFiles, UpstreamTLS, show
+from ..sockets import Listener, Resolver
+from ..tls import CertificateFiles, UpstreamTLS, load_certificate
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
 from .usage import UsageRewriter
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...requests.observation import Observation
-    from ..settings import TapConfig, UpstreamConfig
+    from ..request_options import TapConfig
+    from ..tls import UpstreamConfig
 
 
 #: Timeout of a connection to the server, in seconds.
@@ -311,7 +311,7 @@ class ClientTLS:
     def _load(self) -> None:
         # A mismatched pair would leave the old certificate with the new key, so try a new context first.
         for context in (_server_context(), self.context):
-            show(context, self._paths, ("--tap.cert-file", "--tap.key-file"))
+            load_certificate(context, self._paths, ("--tap.cert-file", "--tap.key-file"))
 
 
 def _server_context() -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""A worker: a thread for what would hold up the event loop."""
+"""Basic authentication: bcrypt hashes are checked in a background thread, in turn for each client."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 
 class StoppedError(Exception):
-    """The worker does nothing more."""
+    """The thread is stopped."""
 
 
 class BackgroundThread:
-    """Runs functions one after the other in a thread that does not hold up the end of the process.
+    """Runs functions one after the other in a daemon thread.
 
-    The threads of `asyncio.to_thread` do: Python waits for them at exit, also for one that hangs in a read
-    from a dead file server or computes a bcrypt hash of twenty seconds.
+    Python waits at exit for the threads of `asyncio.to_thread`, also for one that hangs in a read from a dead
+    file server or computes a bcrypt hash for 20 s.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,11 +44,11 @@ class BackgroundThread:
         self._stopped = False
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Return what `function` returns, or raise what it raises.
+        """Return the result of `function`, or raise its exception.
 
         Raises:
             StoppedError: `stop` was called, before or meanwhile.
-            RuntimeError: `function` raised what is no `Exception`.
+            RuntimeError: `function` raised a `BaseException` that is not an `Exception`.
         """
         if self._stopped:
             raise StoppedError
@@ -58,10 +58,9 @@ class BackgroundThread:
         def job() -> None:
             try:
                 if not future.cancelled():
-                    found = function(*args)
-                    _tell(loop, future, found, None)
-            except BaseException as error:  # noqa: BLE001 - whoever asked is told: a panic in Rust is one too
-                _tell(loop, future, None, _exception(error))
+                    _settle(loop, future, function(*args), None)
+            except BaseException as error:  # noqa: BLE001 - raised in the caller; includes panics in Rust
+                _settle(loop, future, None, _as_exception(error))
 
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -74,7 +73,7 @@ class BackgroundThread:
             self._pending.discard(future)
 
     def stop(self) -> None:
-        """Begin nothing more, and let nobody wait any longer."""
+        """Start no more functions, and raise `StoppedError` in all callers."""
         self._stopped = True
         with contextlib.suppress(queue.Empty):
             while True:
@@ -85,7 +84,7 @@ class BackgroundThread:
                 future.set_exception(StoppedError())
 
     def join(self, seconds: float) -> bool:
-        """Wait so long for what was under way when it was stopped; return whether it has ended."""
+        """Wait for the thread after `stop`; return whether it has ended."""
         if self._thread is None:
             return True
         self._thread.join(seconds)
@@ -96,16 +95,16 @@ class BackgroundThread:
             job()
 
 
-def _exception(error: BaseException) -> Exception:
-    """Return what whoever asked can bear: the others would end the event loop, or go past every handler."""
+def _as_exception(error: BaseException) -> Exception:
+    """Wrap exceptions that would end the event loop or that a future does not take."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    found = RuntimeError(f"{type(error).__name__}: {error}")
-    found.__cause__ = error
-    return found
+    wrapped = RuntimeError(f"{type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
-def _tell(
+def _settle(
     loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], found: object, error: Exception | None
 ) -> None:
     def settle() -> None:
@@ -116,35 +115,35 @@ def _tell(
         else:
             future.set_result(found)
 
-    with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(settle)
 
 
 Item = TypeVar("Item")
 
-#: How many may wait in all, and how many of one peer.
+#: Limits of the queue: entries in all, and of one client.
 MAX_WAITING = 16
 MAX_OF_ONE_PEER = 2
 
 
 class TooBusyError(Exception):
-    """No turn: too many wait for the same, or this is the end."""
+    """The queue is full, or authentication is stopped."""
 
 
 class FairQueue(Generic[Item]):
-    """A queue that serves one peer after the other, so that none keeps the others waiting by its number."""
+    """A queue that serves the clients in round robin."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[Item]] = OrderedDict()
 
     def put(self, peer: str, item: Item) -> Item | None:
-        """Let `item` of `peer` wait.
+        """Add `item` of `peer`.
 
         Returns:
-            The item that waits no more, as there was no room for both: one of a peer with more than this one.
+            The item that was removed to make room, of a client with more entries than this one.
 
         Raises:
-            TooBusyError: there is no room.
+            TooBusyError: the queue is full.
         """
         own = len(self._waiting.get(peer, ()))
         if own >= MAX_OF_ONE_PEER:
@@ -159,7 +158,7 @@ class FairQueue(Generic[Item]):
         return displaced
 
     def next(self) -> Item | None:
-        """Return whose turn it is, `None` when nobody waits."""
+        """Remove and return the next item, `None` if the queue is empty."""
         if not self._waiting:
             return None
         peer, items = self._waiting.popitem(last=False)
@@ -169,19 +168,19 @@ class FairQueue(Generic[Item]):
         return item
 
 
-#: Good credentials that are remembered.
-MAX_REMEMBERED = 100
+#: Limit of cached valid credentials.
+MAX_CACHED = 100
 
-#: bcrypt looks at no more of a password, and Python's refuses longer ones.
+#: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer ones.
 _BCRYPT_BYTES = 72
 
 
-__all__ = ["MAX_REMEMBERED", "MAX_WAITING", "Authenticator", "TooBusyError", "parse_header"]
+__all__ = ["MAX_CACHED", "MAX_WAITING", "Authenticator", "TooBusyError", "parse_header"]
 
 
 @dataclass(eq=False, slots=True)
 class _Check:
-    """Credentials that are being checked, or wait for it, and whether those who brought them have gone."""
+    """Credentials that are being checked or queued; `gone` tells whether each client has disconnected."""
 
     digest: bytes
     user: bytes
@@ -192,50 +191,47 @@ class _Check:
 
 
 class Authenticator:
-    """Tells whether credentials are those of a user.
+    """Checks credentials.
 
-    Only one hash is computed at a time, away from the event loop, for one peer after the other. Good
-    credentials are remembered, so that a scrape does not cost a hash. Bad ones are not. An unknown user takes
-    as long as a wrong password where all hashes have one cost.
-
-    Args:
-        worker: where hashes are computed.
+    Hashes are computed in `worker`, one at a time, in round robin of the clients. Valid credentials are
+    cached, so that most scrapes need no hash; invalid ones are not. If all hashes have the same cost, the
+    check of an unknown user takes as long as that of a wrong password.
     """
 
     def __init__(self, worker: BackgroundThread) -> None:
         self._worker = worker
         self._users: dict[bytes, bytes] = {}
         self._decoy = b""
-        # What is remembered is a digest under a key of this process: no password stays in memory for it.
+        # The cache holds digests with a random key, no passwords.
         self._key = secrets.token_bytes(32)
-        self._good: OrderedDict[bytes, None] = OrderedDict()
+        self._valid: OrderedDict[bytes, None] = OrderedDict()
         self._checks: dict[bytes, _Check] = {}
-        self._turns: FairQueue[_Check] = FairQueue()
+        self._queue: FairQueue[_Check] = FairQueue()
         self._checking: asyncio.Task[None] | None = None
 
     def use(self, users: Iterable[tuple[str, str]]) -> None:
-        """Take these users and hashes, and no others, from now on; who stays is still known."""
+        """Replace the users and hashes. Cached credentials that are still valid remain."""
         self._users = {name.encode(): hashed.encode() for name, hashed in users}
         cost = max((bcrypt_cost(hashed.decode()) for hashed in self._users.values()), default=10)
         self._decoy = f"$2b${cost:02d}${'.' * 53}".encode()
 
     @property
     def needed(self) -> bool:
-        """Whether there are users at all."""
+        """Whether there are users."""
         return bool(self._users)
 
     async def allows(
         self, header: str | None, peer: str = "", gone: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Tell whether the value of an ``Authorization`` header is that of a user.
+        """Return whether the value of an ``Authorization`` header is valid.
 
         Args:
             header: the value.
-            peer: who asks: nobody waits for more than a turn of each other peer.
-            gone: tells when nobody waits for the answer any more.
+            peer: the key of the client for the round robin.
+            gone: returns whether the client has disconnected.
 
         Raises:
-            TooBusyError: too many others wait for the same.
+            TooBusyError: the queue is full.
         """
         credentials = parse_header(header)
         if credentials is None:
@@ -243,37 +239,37 @@ class Authenticator:
         user, password = credentials
         hashed = self._users.get(user)
         digest = self._digest(user, hashed or self._decoy, password)
-        if digest in self._good:
-            self._good.move_to_end(digest)
+        if digest in self._valid:
+            self._valid.move_to_end(digest)
             return True
-        check = self._checks.get(digest)  # whoever brings the same shares the answer
+        check = self._checks.get(digest)  # shared by requests with the same credentials
         if check is None:
             answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-            answer.add_done_callback(_noted)
+            answer.add_done_callback(_retrieve)
             check = _Check(digest, user, hashed, password, answer)
-            self._wait(peer, check)
+            self._enqueue(peer, check)
         check.gone.append(gone)
         return await asyncio.shield(check.answer)
 
-    def _wait(self, peer: str, check: _Check) -> None:
-        displaced = self._turns.put(peer, check)
-        if displaced is not None:
-            self._settle(displaced, TooBusyError())
+    def _enqueue(self, peer: str, check: _Check) -> None:
+        removed = self._queue.put(peer, check)
+        if removed is not None:
+            self._settle(removed, TooBusyError())
         self._checks[check.digest] = check
         if self._checking is None:
             self._checking = asyncio.create_task(self._check_all(), name="passwords")
 
     async def _check_all(self) -> None:
-        while (check := self._turns.next()) is not None:
+        while (check := self._queue.next()) is not None:
             if all(gone() for gone in check.gone):
                 self._settle(check, TooBusyError())
                 continue
             try:
-                good = await self._worker.run(self._matches, check.hashed, check.password)
-                self._settle(check, good and self._remember(check.digest, check.user, check.hashed))
+                valid = await self._worker.run(self._matches, check.hashed, check.password)
+                self._settle(check, valid and self._cache(check.digest, check.user, check.hashed))
             except StoppedError:
                 self._settle(check, TooBusyError())
-            except Exception as error:  # noqa: BLE001 - handed over to whoever asked; others wait for their turn
+            except Exception as error:  # noqa: BLE001 - raised in the caller
                 self._settle(check, error)
         self._checking = None
 
@@ -285,16 +281,16 @@ class Authenticator:
             check.answer.set_result(found)
 
     def _matches(self, hashed: bytes | None, password: bytes) -> bool:
-        """Runs in the worker."""
+        """Run in the worker."""
         matches = bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed or self._decoy)
         return matches and hashed is not None
 
-    def _remember(self, digest: bytes, user: bytes, hashed: bytes | None) -> bool:
+    def _cache(self, digest: bytes, user: bytes, hashed: bytes | None) -> bool:
         if self._users.get(user) != hashed:
             return False  # the user was changed or removed meanwhile
-        self._good[digest] = None
-        while len(self._good) > MAX_REMEMBERED:
-            self._good.popitem(last=False)
+        self._valid[digest] = None
+        while len(self._valid) > MAX_CACHED:
+            self._valid.popitem(last=False)
         return True
 
     def _digest(self, user: bytes, hashed: bytes, password: bytes) -> bytes:
@@ -304,14 +300,14 @@ class Authenticator:
         return digest.digest()
 
 
-def _noted(answer: asyncio.Future[bool]) -> None:
-    """Look at an error that nobody may have waited for, or asyncio would log it."""
+def _retrieve(answer: asyncio.Future[bool]) -> None:
+    """Mark an exception as retrieved: all clients may have disconnected."""
     if not answer.cancelled():
         answer.exception()
 
 
 def parse_header(header: str | None) -> tuple[bytes, bytes] | None:
-    """Return user and password of an ``Authorization`` header of the basic kind, `None` of another."""
+    """Return user and password of an ``Authorization`` header, `None` for another scheme than Basic."""
     kind, _, coded = (header or "").strip().partition(" ")
     if kind.lower() != "basic":
         return None

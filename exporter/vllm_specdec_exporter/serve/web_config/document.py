@@ -1,7 +1,6 @@
-"""The web configuration file: read, and checked.
+"""The web configuration file, in the format of Prometheus' exporter toolkit.
 
-The format is that of Prometheus' exporter toolkit. What Python's TLS cannot do as the format means it is an
-error that says so: nothing in the file is silently ignored.
+Settings that Python's TLS does not support are errors: nothing in the file is silently ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-#: The most that a password's hash may cost: two to this many rounds take some twenty seconds.
+#: Limit of the cost of a bcrypt hash: 2^18 rounds take about 20 s.
 MAX_BCRYPT_COST = 18
 
 _BCRYPT = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}")
@@ -36,12 +35,12 @@ _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """All that a web configuration file says.
+    """The content of a web configuration file.
 
     Attributes:
-        tls: how TLS is spoken; ``None`` for plain HTTP.
+        tls: the TLS settings; ``None`` for plain HTTP.
         headers: response headers to add, by name.
-        users: bcrypt hashes of passwords by user name; empty where none is needed.
+        users: bcrypt hashes of passwords by user name; empty for no authentication.
     """
 
     tls: TLSSettings | None = None
@@ -50,18 +49,18 @@ class WebConfig:
 
 
 def parse(document: object, folder: str = "") -> WebConfig:
-    """Check a document whose scalars are all texts, and return what it says.
+    """Check and return the content of a file.
 
     Args:
-        document: mappings, lists and texts as `parse_yaml` returns them; `None` for an empty file.
-        folder: where the file is; relative paths in it start there.
+        document: mappings, lists and strings as `parse_yaml` returns them; `None` for an empty file.
+        folder: the folder of the file, for relative paths.
 
     Raises:
-        WebConfigError: something in it cannot be used.
+        WebConfigError: a setting cannot be used.
     """
     sections = mapping(document, "the file", _SECTIONS)
     http = mapping(sections.get("http_server_config"), "http_server_config", ("http2", "headers"))
-    # There is no HTTP/2 here. What is asked for is that it may be spoken, and clients then agree on HTTP/1.1.
+    # HTTP/2 is not supported. The setting only allows it, and clients negotiate HTTP/1.1.
     boolean_of(http, "http_server_config.http2", default=True)
     return WebConfig(
         tls=parse_tls(sections.get("tls_server_config"), folder),
@@ -71,10 +70,10 @@ def parse(document: object, folder: str = "") -> WebConfig:
 
 
 def bcrypt_cost(hashed: str) -> int:
-    """Return the cost of a bcrypt hash: the logarithm of its rounds.
+    """Return the cost of a bcrypt hash: log2 of its rounds.
 
     Raises:
-        ValueError: no such hash.
+        ValueError: not a bcrypt hash.
     """
     match = _BCRYPT.fullmatch(hashed)
     if match is None:
@@ -101,7 +100,7 @@ def _users(value: object) -> tuple[tuple[str, str], ...]:
     section = mapping(value, where, None)
     users = []
     for name in section:
-        # The hash is a secret of a kind: it is never shown.
+        # Errors must not contain the hash, which is a secret.
         hashed = text_of(section, f"{where}.{name}", name)
         if ":" in name or not name.isprintable() or not name:
             msg = f"{where}: {quote(name)}: a user name is printable, without a colon"
@@ -118,26 +117,26 @@ def _users(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(users)
 
 
-#: How often files that change while they are read are read again.
+#: Attempts to read files that change meanwhile.
 _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is in the files, as digests, by path; in place of those of a file that cannot be read: why."""
+    """Path and SHA-256 digest of each file; the error instead of the digest if it cannot be read."""
 
     digests: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A web configuration that can be used.
+    """A valid web configuration.
 
     Attributes:
-        config: what the file says.
-        context: what speaks TLS; ``None`` for plain HTTP.
-        contents: what it was read from.
-        empty: whether the file has nothing in it.
+        config: the content of the file.
+        context: the TLS context; ``None`` for plain HTTP.
+        contents: the digests of the files.
+        empty: whether the file is empty.
     """
 
     config: WebConfig
@@ -149,8 +148,8 @@ class Loaded:
 class WebConfigFile:
     """The web configuration file at a path.
 
-    Files are compared by what is in them: a Kubernetes Secret changes by one symbolic link far up the path,
-    and neither the time nor the size of a file that was written twice in a second tells anything.
+    Changes are detected by content: a Kubernetes Secret is replaced by a symbolic link in the path, and a
+    file that is written twice in a second can keep its time and size.
     """
 
     def __init__(self, path: str) -> None:
@@ -158,9 +157,9 @@ class WebConfigFile:
         self._files: tuple[str, tuple[str, ...]] = ("", ())
 
     def look(self) -> Contents:
-        """Return what is in all files now."""
+        """Return the digests of all files."""
         text, digest = _read(self.path)
-        if digest != self._files[0]:  # YAML takes a millisecond, and this is asked every second
+        if digest != self._files[0]:  # avoids parsing the YAML every second
             self._files = (digest, self._named(text))
         return Contents(((self.path, digest), *((name, _read(name)[1]) for name in self._files[1])))
 
@@ -168,14 +167,14 @@ class WebConfigFile:
         try:
             config = WebConfig() if text is None else self._parse(text)
         except WebConfigError:
-            return ()  # told when it is loaded
+            return ()  # reported by `load`
         return config.tls.files if config.tls else ()
 
     def load(self) -> Loaded:
-        """Read everything, as it was at one moment.
+        """Read a consistent version of all files.
 
         Raises:
-            WebConfigError: it cannot be used.
+            WebConfigError: they cannot be used.
         """
         for _ in range(_ATTEMPTS):
             before = self.look()
@@ -203,6 +202,6 @@ class WebConfigFile:
 
 
 def _read(path: str) -> tuple[bytes | None, str]:
-    """Return what is in a file and its digest, or nothing and why."""
+    """Return the content of a file and its digest, or `None` and the error."""
     content, reason = read_file(path)
     return content, reason if content is None else hashlib.sha256(content).hexdigest()

@@ -1,4 +1,4 @@
-"""Fields of the web configuration file: their values, or an error that names the place."""
+"""Reading of the web configuration file: YAML, fields and files, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
 
 
-#: As YAML 1.1 has them.
+#: The booleans of YAML 1.1.
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 class WebConfigError(ValueError):
-    """A web configuration that cannot be used. The message is one line that names what to fix."""
+    """A web configuration that cannot be used. The message is one line."""
 
 
 def mapping(
@@ -32,16 +32,16 @@ def mapping(
     known: Collection[str] | None,
     inline: Mapping[str, str] | None = None,
 ) -> Mapping[str, object]:
-    """Return a section, empty where it is left out.
+    """Return a section, empty if it is missing.
 
     Args:
-        value: what the document has there.
-        where: its place, for errors.
-        known: the settings it may have; ``None`` for any.
-        inline: settings of the format that are not read here, and which to use instead.
+        value: the value in the document.
+        where: its path, for errors.
+        known: the allowed settings; ``None`` for any.
+        inline: settings of the format that are not supported, and which to use instead.
 
     Raises:
-        WebConfigError: no section, or something in it that is no setting.
+        WebConfigError: not a section, or an unknown setting in it.
     """
     if value is None or value == "":
         return {}
@@ -52,12 +52,10 @@ def mapping(
     for name in value:
         shown = f"{prefix}{name if str(name).isprintable() else quote(str(name))}"
         if inline and name in inline:
-            msg = (
-                f"{shown}: not read from within the file; put it into a file, and name that as {inline[name]}"
-            )
+            msg = f"{shown}: not supported inline; put it into a file, and set its path as {inline[name]}"
             raise WebConfigError(msg)
         if not prefix and name == "rate_limit":
-            msg = f"{shown}: not supported; an answer here costs little and never waits for vLLM"
+            msg = f"{shown}: not supported; responses are cheap and never wait for vLLM"
             raise WebConfigError(msg)
         if known is not None and name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
@@ -68,29 +66,29 @@ def mapping(
 
 
 def text_of(section: Mapping[str, object], where: str, key: str = "") -> str:
-    """Return the text at a place, empty where it is left out. `key` is the place's last part."""
+    """Return the string of a field, empty if it is missing. `key` defaults to the last part of `where`."""
     value = section.get(key or where.rpartition(".")[2])
     if value is None:
         return ""
     if not isinstance(value, str):
-        msg = f"{where}: one text is expected"
+        msg = f"{where}: a string is expected"
         raise WebConfigError(msg)
     return value
 
 
 def list_of(section: Mapping[str, object], where: str) -> list[str]:
-    """Return the texts at a place, none where it is left out."""
+    """Return the strings of a list, empty if it is missing."""
     value = section.get(where.rpartition(".")[2])
     if value is None or value == "":
         return []
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        msg = f"{where}: a list of texts is expected"
+        msg = f"{where}: a list of strings is expected"
         raise WebConfigError(msg)
     return value
 
 
 def boolean_of(section: Mapping[str, object], where: str, *, default: bool) -> bool:
-    """Return what is true or false at a place."""
+    """Return the boolean of a field."""
     text = text_of(section, where)
     if not text:
         return default
@@ -100,27 +98,27 @@ def boolean_of(section: Mapping[str, object], where: str, *, default: bool) -> b
 
 
 def path_of(section: Mapping[str, object], key: str, folder: str) -> str:
-    """Return the path at a place, relative ones from `folder` on; empty where it is left out."""
+    """Return the path of a field, relative to `folder`; empty if it is missing."""
     text = text_of(section, key)
     return str(Path(folder, text)) if text else ""
 
 
 def not_allowed(where: str, text: str, allowed: Iterable[str]) -> WebConfigError:
-    """Return the error for a text that is none of those allowed."""
+    """Return the error for a value that is not one of those allowed."""
     return WebConfigError(f"{where}: {quote(text)}: allowed: {', '.join(allowed)}")
 
 
 def quote(text: str) -> str:
-    """Return a text as errors show it."""
+    """Return a string in quotes for errors."""
     return json.dumps(text)
 
 
-#: Words for nothing, where they are not in quotes.
+#: Null values of YAML, if not in quotes.
 _NULLS = frozenset({"~", "null", "Null", "NULL"})
 
 
 class _Loader(StrictCharacters, yaml.BaseLoader):
-    """Knows no types, and takes no key twice. A null is the same as nothing written, an empty text."""
+    """Loads all scalars as strings, null as an empty string. A duplicate key is an error."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -130,7 +128,7 @@ class _Loader(StrictCharacters, yaml.BaseLoader):
                     msg = f"not YAML: {key.value!r} is given twice"
                     raise WebConfigError(msg)
                 seen.add(key.value)
-            _blank(value)  # not the key: somebody may be called so
+            _blank(value)  # not the key: a user may be called null
         return super().construct_mapping(node, deep)
 
     def construct_document(self, node: Any) -> Any:
@@ -144,31 +142,28 @@ def _blank(node: Any) -> None:
 
 
 def parse_yaml(text: bytes) -> object:
-    """Return the document of a YAML text: mappings, lists and texts; `None` for an empty one.
+    """Return a YAML document as mappings, lists and strings; `None` for an empty one.
 
     Raises:
-        WebConfigError: not YAML, or a key twice.
+        WebConfigError: not YAML, or a duplicate key.
     """
     try:
-        # A loader without types: nothing is constructed but what this module's docstring says.
+        # Safe: this loader constructs no Python objects.
         return yaml.load(text.decode("utf-8"), Loader=_Loader)  # noqa: S506
     except UnicodeDecodeError as error:
         msg = "not YAML: not UTF-8"
         raise WebConfigError(msg) from error
     except (yaml.YAMLError, RecursionError) as error:
         msg = f"not YAML: {reason(error)}"
-        raise WebConfigError(msg) from None  # its context would quote the text
+        raise WebConfigError(msg) from None  # the cause quotes the file
 
 
-#: Bytes that a file may have: far more than any certificate bundle, far less than what would hurt.
+#: Limit of the size of a file in bytes, far more than any certificate bundle.
 MAX_BYTES = 4 << 20
 
 
 def read_file(path: str) -> tuple[bytes | None, str]:
-    """Return what is in a file, or nothing and why.
-
-    A device may have no end, and a pipe may never begin: only regular files are read.
-    """
+    """Return the content of a regular file, or `None` and the error. Devices and pipes could block."""
     try:
         with open(path, "rb", opener=_open) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -182,5 +177,5 @@ def read_file(path: str) -> tuple[bytes | None, str]:
 
 
 def _open(path: str, flags: int) -> int:
-    # Who opens a pipe to read it would wait for whoever writes.
+    # Without O_NONBLOCK, opening a pipe waits for its writer.
     return os.open(path, flags | os.O_NONBLOCK)

@@ -1,10 +1,11 @@
-"""Applies the web configuration in force to every connection and every request."""
+"""Applies the current web configuration to connections and requests, and reloads it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -14,7 +15,7 @@ from ...observe.result import Reload
 from ...publish.events import Event
 from ...requests.push_schema import PATH as PUSH_PATH
 from .. import logs
-from ..connection_limits import HANDSHAKE_SECONDS, PROBES, peer_of
+from ..connection_limits import HANDSHAKE_SECONDS, PROBES, AdmissionProtocol, peer_key
 from .basic_auth import Authenticator, BackgroundThread, TooBusyError
 from .fields import WebConfigError
 from .tls import alternative_names
@@ -25,154 +26,137 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
     from ..connection_limits import ConnectionLimiter
-    from ..listener import Listener
+    from ..sockets import Listener
     from .document import Contents, Loaded, WebConfigFile
 
 
 class ConnectionPolicy:
-    """Lets connections in, and knows by which web configuration each came in.
+    """Accepts connections by the current web configuration, and closes those accepted by an older one.
 
     Args:
-        loaded: the one in force.
+        loaded: the current web configuration.
     """
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
-        self._entered: WeakKeyDictionary[asyncio.Transport, Loaded] = WeakKeyDictionary()
+        self._accepted: WeakKeyDictionary[asyncio.Transport, Loaded] = WeakKeyDictionary()
         self._retired: WeakSet[asyncio.Transport] = WeakSet()
 
-    def open(self, loaded: Loaded, listener: Listener, admission: ConnectionLimiter) -> None:
-        """Let in whom `loaded` lets in, and nobody else, from now on.
+    def open(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:
+        """Accept new connections by `loaded`.
 
-        Connections that came in by other rules end with what they are being answered. Where the rules on
-        clients are others, those that are not being answered end now.
+        Connections with older TLS settings are closed after their current response, or at once if they are
+        idle and the rules for client certificates have changed.
 
         Raises:
-            OSError: it cannot be; what was in force stays.
+            OSError: the sockets cannot listen; nothing has changed.
         """
         before, self._loaded = self._loaded, loaded
         try:
-            listener.serve(lambda: _Doorman(self, admission, loaded), loaded.context, HANDSHAKE_SECONDS)
+            admit = partial(self.admits, loaded=loaded)
+            listener.serve(partial(AdmissionProtocol, admit, limiter), loaded.context, HANDSHAKE_SECONDS)
         except BaseException:
             self._loaded = before
             raise
         finally:
-            self._sift(admission)
+            self._retire_old(limiter)
 
     def is_retired(self, transport: asyncio.Transport) -> bool:
-        """Tell whether a connection ends with its next answer."""
+        """Return whether a connection is closed after its next response."""
         return transport in self._retired
 
     def admits(self, transport: asyncio.Transport, loaded: Loaded) -> bool:
-        """Tell whether a client may come in that has shown what `loaded` asks for."""
-        if clients(loaded) != clients(self._loaded):
-            return False  # it was asked by rules that are in force no more
+        """Return whether a client is accepted whose handshake used `loaded`."""
+        if client_rules(loaded) != client_rules(self._loaded):
+            return False  # the handshake used old rules
         tls = loaded.config.tls
         allowed = tls.client_allowed_sans if tls else frozenset()
         if allowed and allowed.isdisjoint(alternative_names(transport.get_extra_info("peercert"))):
             return False
-        self._entered[transport] = loaded
+        self._accepted[transport] = loaded
         if not same_tls(loaded, self._loaded):
             self._retired.add(transport)
         return True
 
-    def _sift(self, admission: ConnectionLimiter) -> None:
-        for connection in admission.server.connections:
+    def _retire_old(self, limiter: ConnectionLimiter) -> None:
+        for connection in limiter.server.connections:
             transport = connection.transport
-            loaded = self._entered.get(transport) if transport is not None else None
+            loaded = self._accepted.get(transport) if transport is not None else None
             if transport is None or loaded is None or same_tls(loaded, self._loaded):
                 continue
             self._retired.add(transport)
-            if clients(loaded) != clients(self._loaded) and not admission.is_answering(transport):
+            if client_rules(loaded) != client_rules(self._loaded) and not limiter.is_busy(transport):
                 connection.force_close()
 
 
 def same_tls(one: Loaded, other: Loaded) -> bool:
-    """Tell whether two speak TLS alike, with the same files."""
+    """Return whether two configurations have the same TLS settings and files."""
     return (one.config.tls, one.contents.digests[1:]) == (other.config.tls, other.contents.digests[1:])
 
 
-def clients(loaded: Loaded) -> tuple[object, ...]:
-    """Return what decides on clients by their certificates."""
+def client_rules(loaded: Loaded) -> tuple[object, ...]:
+    """Return the rules for client certificates."""
     tls = loaded.config.tls
     if tls is None:
         return ()
     return tls.client_auth, tls.client_allowed_sans, dict(loaded.contents.digests).get(tls.client_ca_file)
 
 
-class _Doorman(asyncio.Protocol):
-    """Looks at a connection before anything else does, and shows those the door that may not come in."""
-
-    def __init__(self, doors: ConnectionPolicy, admission: ConnectionLimiter, loaded: Loaded) -> None:
-        self._doors = doors
-        self._admission = admission
-        self._loaded = loaded
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        if not self._doors.admits(transport, self._loaded):
-            transport.abort()
-            return
-        protocol = self._admission()
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-
-
-#: Seconds from one look at the files to the next.
+#: Time between two checks of the files, in seconds.
 LOOK_SECONDS = 1.0
 
-#: What needs no password: probes of Kubernetes cannot carry one, and pushes have a token of their own,
-#: because an Authorization header has room for one thing.
+#: Paths without authentication: Kubernetes' probes cannot send a password, and pushes need their bearer token
+#: in the same header.
 OPEN_PATHS = PROBES | {PUSH_PATH}
 
-#: How long a hash that is being computed may hold up the end of the process, in seconds.
+#: Longest wait for a hash that is being computed at the end of the process, in seconds.
 _STOP_SECONDS = 0.2
 
 
 class WebConfigMiddleware:
-    """Lets in whom the web configuration lets in.
+    """Authenticates requests, adds response headers, and reloads the web configuration.
 
     Args:
         source: the files.
-        loaded: what was read from them.
-        tell: called after each look at the files with how their last reading ended.
+        loaded: the loaded web configuration.
+        report: called after each check of the files with the result of the last read.
     """
 
-    def __init__(self, source: WebConfigFile, loaded: Loaded, tell: Callable[[Reload], None]) -> None:
+    def __init__(self, source: WebConfigFile, loaded: Loaded, report: Callable[[Reload], None]) -> None:
         self._source = source
         self._loaded = loaded
-        self._tell = tell
+        self._report = report
         self._read_at = time.time()
         self._reader = BackgroundThread("web configuration")
         self._hasher = BackgroundThread("bcrypt")
         self._authenticator = Authenticator(self._hasher)
         self._authenticator.use(loaded.config.users)
         self._watch: asyncio.Task[None] | None = None
-        self._doors = ConnectionPolicy(loaded)
-        self._refused: Contents | None = None
-        self._suspect: Contents | None = None
-        self._said = ""
+        self._policy = ConnectionPolicy(loaded)
+        self._rejected: Contents | None = None
+        self._pending: Contents | None = None
+        self._logged = ""
 
     def attach(self, app: web.Application) -> None:
-        """Put it before every answer of `app`."""
+        """Add it to `app`."""
         app.middlewares.append(self._authenticate)
         app.on_response_prepare.append(self._add_headers)
 
-    async def start(self, listener: Listener, admission: ConnectionLimiter) -> None:
-        """Serve on `listener`, and follow what is in the files from now on."""
-        self._doors.open(self._loaded, listener, admission)
+    async def start(self, listener: Listener, limiter: ConnectionLimiter) -> None:
+        """Serve on `listener`, and reload the files when they change."""
+        self._policy.open(self._loaded, listener, limiter)
         logs.write([Event(logging.INFO, "web configuration", self._summary())])
-        self._watch = asyncio.create_task(self._follow(listener, admission), name="web configuration")
+        self._watch = asyncio.create_task(self._follow(listener, limiter), name="web configuration")
 
     async def stop(self) -> None:
-        """Follow the files no more, and check no password any more: whoever waits for that is turned away."""
+        """Stop checking files and passwords; waiting requests are rejected."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
         self._hasher.stop()
 
     def has_ended(self) -> bool:
-        """Tell, after a short while, whether no password is being checked any more."""
+        """Return whether the thread that checks passwords ends within `_STOP_SECONDS`."""
         return self._hasher.join(_STOP_SECONDS)
 
     def _summary(self) -> dict[str, object]:
@@ -185,47 +169,47 @@ class WebConfigMiddleware:
 
     # --- files
 
-    async def _follow(self, listener: Listener, admission: ConnectionLimiter) -> None:
+    async def _follow(self, listener: Listener, limiter: ConnectionLimiter) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                await self._look(listener, admission)
-            except Exception as error:  # noqa: BLE001 - no descriptor or no memory left now: the next round may have
-                self._refuse(error)
+                await self._check_files(listener, limiter)
+            except Exception as error:  # noqa: BLE001 - such as no descriptors: the next check may succeed
+                self._fail(error)
 
-    async def _look(self, listener: Listener, admission: ConnectionLimiter) -> None:
+    async def _check_files(self, listener: Listener, limiter: ConnectionLimiter) -> None:
         contents = await self._reader.run(self._source.look)
         if contents == self._loaded.contents:
-            self._refused = self._suspect = None
+            self._rejected = self._pending = None
             self._succeed()
             return
-        if contents == self._refused:
+        if contents == self._rejected:
             return
-        if contents != self._suspect:
-            # Files may be half written, or not fit together yet: they count once they stand still.
-            self._suspect = contents
+        if contents != self._pending:
+            # Files may be half written, or not match yet: loaded if the next check finds the same.
+            self._pending = contents
             return
         try:
             loaded = await self._reader.run(self._load)
         except WebConfigError as error:
-            self._refused = contents
-            self._said = ""  # each version that is refused has a line
-            self._refuse(error)
+            self._rejected = contents
+            self._logged = ""  # each rejected version is logged
+            self._fail(error)
         else:
-            await self._take(loaded, listener, admission)
+            await self._apply(loaded, listener, limiter)
 
     def _load(self) -> Loaded:
-        """Runs in the reader."""
+        """Run in the reader."""
         loaded = self._source.load()
         if loaded.empty and not self._loaded.empty:
-            # A full disk must not open the doors.
-            msg = "it has become empty; what was in force stays until the next start, or until it says {}"
+            # A full disk must not turn off TLS and authentication.
+            msg = "it is now empty; the old configuration stays until the next start, or until it contains {}"
             raise WebConfigError(msg)
         return loaded
 
-    async def _take(self, loaded: Loaded, listener: Listener, admission: ConnectionLimiter) -> None:
+    async def _apply(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:
         if not same_tls(loaded, self._loaded):
-            self._doors.open(loaded, listener, admission)
+            self._policy.open(loaded, listener, limiter)
         self._loaded = loaded
         self._authenticator.use(loaded.config.users)
         self._read_at = time.time()
@@ -233,15 +217,15 @@ class WebConfigMiddleware:
         logs.write([Event(logging.INFO, "web configuration reloaded", self._summary())])
 
     def _succeed(self) -> None:
-        self._said = ""
-        self._tell(Reload(successful=True, success_timestamp_seconds=self._read_at))
+        self._logged = ""
+        self._report(Reload(successful=True, success_timestamp_seconds=self._read_at))
 
-    def _refuse(self, error: Exception) -> None:
-        self._tell(Reload(successful=False, success_timestamp_seconds=self._read_at))
+    def _fail(self, error: Exception) -> None:
+        self._report(Reload(successful=False, success_timestamp_seconds=self._read_at))
         why = str(error) or type(error).__name__
-        if why == self._said:
+        if why == self._logged:
             return
-        self._said = why
+        self._logged = why
         fields: dict[str, object] = {"file": self._source.path, "error": why}
         logs.write([Event(logging.ERROR, "web configuration not reloaded", fields)])
 
@@ -254,21 +238,21 @@ class WebConfigMiddleware:
         if is_open or not self._authenticator.needed:
             return await handler(request)
         try:
-            header, peer = request.headers.get("Authorization"), peer_of(request.remote or "")
+            header, peer = request.headers.get("Authorization"), peer_key(request.remote or "")
             if await self._authenticator.allows(header, peer, lambda: request.transport is None):
                 return await handler(request)
         except TooBusyError:
             headers = {"Retry-After": "5"}
             return web.Response(status=503, text="too many passwords to check\n", headers=headers)
         challenge = {"WWW-Authenticate": 'Basic realm="vllm-specdec-exporter", charset="UTF-8"'}
-        return web.Response(status=401, text="user name and password are needed\n", headers=challenge)
+        return web.Response(status=401, text="user name and password are required\n", headers=challenge)
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        if request.transport is not None and self._doors.is_retired(request.transport):
+        if request.transport is not None and self._policy.is_retired(request.transport):
             response.force_close()
-            response.headers["Connection"] = "close"  # aiohttp wrote it before it asked for more
+            response.headers["Connection"] = "close"  # aiohttp has already set it
         for name, value in self._loaded.config.headers:
             if name == "Content-Security-Policy":
-                response.headers.add(name, value)  # beside the status page's own: a browser keeps to both
+                response.headers.add(name, value)  # in addition to the status page's: browsers apply both
             else:
                 response.headers.setdefault(name, value)

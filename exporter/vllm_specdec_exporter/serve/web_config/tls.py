@@ -1,4 +1,4 @@
-"""TLS of the web configuration file: its settings, and the `ssl.SSLContext` made of them."""
+"""TLS of the web configuration file: its settings, and their `ssl.SSLContext`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-#: Cipher suites of TLS 1.2 that Go deems secure.
+#: Cipher suites of TLS 1.2 that Go considers secure, with OpenSSL's names.
 CIPHERS = MappingProxyType(
     {
         "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -33,10 +33,10 @@ CIPHERS = MappingProxyType(
     }
 )
 
-#: Those of TLS 1.3: neither Go nor Python 3.11 lets anyone choose among them.
+#: Cipher suites of TLS 1.3, which neither Go nor Python 3.11 can configure.
 TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 
-#: Curves of the key exchange.
+#: Curves of the key exchange, with OpenSSL's names.
 CURVES = MappingProxyType(
     {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
 )
@@ -60,7 +60,7 @@ _INLINE = {"cert": "cert_file", "key": "key_file", "client_ca": "client_ca_file"
 
 
 class ClientAuth(StrEnum):
-    """What is asked of a client's certificate, in the format's words."""
+    """How client certificates are checked."""
 
     NONE = "NoClientCert"
     REQUEST = "RequestClientCert"
@@ -70,25 +70,25 @@ class ClientAuth(StrEnum):
 
     @property
     def verifies(self) -> bool:
-        """Whether a certificate that a client shows must be one that the CA issued."""
+        """Whether a client's certificate must be issued by the CA."""
         return self in (ClientAuth.VERIFY_IF_GIVEN, ClientAuth.REQUIRE_AND_VERIFY)
 
 
 @dataclass(frozen=True, slots=True)
 class TLSSettings:
-    """How TLS is spoken.
+    """The settings of TLS.
 
     Attributes:
         cert_file: certificate with its chain, PEM.
         key_file: its private key, PEM.
-        client_auth: what is asked of a client's certificate.
-        client_ca_file: who may have issued it, PEM; empty where nothing is verified.
-        client_allowed_sans: alternative names of which it must have one; empty for any.
-        min_version: the oldest version, ``TLS12`` or ``TLS13``.
-        max_version: the newest version.
-        ciphers: OpenSSL's names of the cipher suites of TLS 1.2; empty for its choice.
+        client_auth: how client certificates are checked.
+        client_ca_file: CA of client certificates, PEM; empty if they are not verified.
+        client_allowed_sans: alternative names of which one must match; empty for any.
+        min_version: ``TLS12`` or ``TLS13``.
+        max_version: the same.
+        ciphers: OpenSSL's names of the cipher suites of TLS 1.2; empty for its default.
         prefer_server_ciphers: whether the server's order of cipher suites counts, or the client's.
-        curve: OpenSSL's name of the one curve of the key exchange; empty for its choice.
+        curve: OpenSSL's name of the curve of the key exchange; empty for its default.
     """
 
     cert_file: str
@@ -104,15 +104,15 @@ class TLSSettings:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Every file that is read for it."""
+        """All files that the settings name."""
         return tuple(name for name in (self.cert_file, self.key_file, self.client_ca_file) if name)
 
 
 def parse_tls(value: object, folder: str) -> TLSSettings | None:
-    """Check the section and return what it says; `None` for plain HTTP.
+    """Check the section and return its settings; `None` for plain HTTP.
 
     Raises:
-        WebConfigError: something in it cannot be used.
+        WebConfigError: a setting cannot be used.
     """
     section = mapping(value, "tls_server_config", _SETTINGS, _INLINE)
     if not section:
@@ -147,8 +147,8 @@ def _client_auth(section: Mapping[str, object]) -> ClientAuth:
     text = text_of(section, where) or ClientAuth.NONE
     if text in (ClientAuth.REQUIRE_ANY, "RequireClientCert"):
         msg = (
-            f"{where}: {text} is not supported: Python's TLS cannot ask for a certificate without verifying "
-            f"it, which would prove nothing; use {ClientAuth.REQUIRE_AND_VERIFY} and client_ca_file"
+            f"{where}: {text} is not supported: Python's TLS cannot require a certificate without verifying "
+            f"it; use {ClientAuth.REQUIRE_AND_VERIFY} and client_ca_file"
         )
         raise WebConfigError(msg)
     if text not in list(ClientAuth):
@@ -166,7 +166,7 @@ def _client_ca_file(section: Mapping[str, object], client_auth: ClientAuth, fold
         )
         raise WebConfigError(msg)
     if not given and client_auth.verifies:
-        msg = f"{where}: missing; client_auth_type {client_auth} needs to know whom to trust"
+        msg = f"{where}: missing; client_auth_type {client_auth} needs a CA"
         raise WebConfigError(msg)
     return path_of(section, "client_ca_file", folder)
 
@@ -176,11 +176,11 @@ def _client_allowed_sans(section: Mapping[str, object], client_auth: ClientAuth)
     if section.get("client_allowed_sans") is None:
         return frozenset()
     if client_auth is not ClientAuth.REQUIRE_AND_VERIFY:
-        msg = f"{where}: only means something with client_auth_type {ClientAuth.REQUIRE_AND_VERIFY}"
+        msg = f"{where}: only allowed with client_auth_type {ClientAuth.REQUIRE_AND_VERIFY}"
         raise WebConfigError(msg)
     names = list_of(section, where)
     if not names:
-        msg = f"{where}: empty, so that nobody could connect; leave it out to let in all that the CA issued"
+        msg = f"{where}: empty, so no client could connect; leave it out to allow all certificates of the CA"
         raise WebConfigError(msg)
     return frozenset(names)
 
@@ -189,7 +189,7 @@ def _version(section: Mapping[str, object], key: str, default: str) -> str:
     where = f"tls_server_config.{key}"
     text = text_of(section, where) or default
     if text in _OBSOLETE_VERSIONS:
-        msg = f"{where}: {text} is obsolete and not spoken here; allowed: {', '.join(_VERSIONS)}"
+        msg = f"{where}: {text} is obsolete and not supported; allowed: {', '.join(_VERSIONS)}"
         raise WebConfigError(msg)
     if text not in _VERSIONS:
         raise not_allowed(where, text, _VERSIONS)
@@ -201,7 +201,7 @@ def _ciphers(section: Mapping[str, object], minimum: str) -> tuple[str, ...]:
     names = list_of(section, where)
     for name in names:
         if name in TLS13_SUITES:
-            msg = f"{where}: {name} is of TLS 1.3, whose suites cannot be chosen; leave it out"
+            msg = f"{where}: {name} is of TLS 1.3, whose suites cannot be configured; leave it out"
             raise WebConfigError(msg)
         if name not in CIPHERS:
             raise not_allowed(where, name, CIPHERS)
@@ -218,14 +218,14 @@ def _curve(section: Mapping[str, object]) -> str:
         if name not in CURVES:
             raise not_allowed(where, name, CURVES)
     if len(names) > 1:
-        msg = f"{where}: {len(names)} curves, but Python's TLS takes one, or its own choice without this"
+        msg = f"{where}: {len(names)} curves, but Python's TLS takes one; leave it out for the default"
         raise WebConfigError(msg)
     return CURVES[names[0]] if names else ""
 
 
 _VERIFY = {
     ClientAuth.NONE: ssl.CERT_NONE,
-    # What a client would show is neither needed nor looked at, so none is asked for.
+    # A certificate would be ignored, so none is requested.
     ClientAuth.REQUEST: ssl.CERT_NONE,
     ClientAuth.VERIFY_IF_GIVEN: ssl.CERT_OPTIONAL,
     ClientAuth.REQUIRE_AND_VERIFY: ssl.CERT_REQUIRED,
@@ -233,10 +233,10 @@ _VERIFY = {
 
 
 def make_context(settings: TLSSettings) -> ssl.SSLContext:
-    """Return what speaks TLS as `settings` say. It reads their files.
+    """Return the TLS context for `settings`.
 
     Raises:
-        WebConfigError: a file cannot be read or does not hold what it should.
+        WebConfigError: a file cannot be read or used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
@@ -244,7 +244,7 @@ def make_context(settings: TLSSettings) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     if not settings.prefer_server_ciphers:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
-    _choose(context, settings)
+    _set_ciphers(context, settings)
     _load_certificate(context, settings)
     if settings.client_auth.verifies:
         _load_authorities(context, settings.client_ca_file)
@@ -256,21 +256,21 @@ def alternative_names(certificate: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the alternative names of a certificate as `ssl.SSLSocket.getpeercert` returns it."""
     for kind, name in (certificate or {}).get("subjectAltName", ()):
         if kind == "IP Address":
-            with contextlib.suppress(ValueError):  # OpenSSL writes <invalid> where it is none
+            with contextlib.suppress(ValueError):  # OpenSSL writes <invalid>
                 yield str(ipaddress.ip_address(name.strip()))
         elif kind in ("DNS", "email", "URI"):
             yield name
 
 
-def _choose(context: ssl.SSLContext, settings: TLSSettings) -> None:
+def _set_ciphers(context: ssl.SSLContext, settings: TLSSettings) -> None:
     try:
         if settings.ciphers:
             context.set_ciphers(":".join(settings.ciphers))
         if settings.curve:
             context.set_ecdh_curve(settings.curve)
     except (ssl.SSLError, ValueError) as error:
-        msg = f"tls_server_config: this machine's {ssl.OPENSSL_VERSION} has not what cipher_suites or "
-        msg += f"curve_preferences ask for ({error})"
+        msg = f"tls_server_config: this machine's {ssl.OPENSSL_VERSION} does not support cipher_suites or "
+        msg += f"curve_preferences ({error})"
         raise WebConfigError(msg) from error
 
 
@@ -278,7 +278,7 @@ def _load_certificate(context: ssl.SSLContext, settings: TLSSettings) -> None:
     _check_pem("cert_file", settings.cert_file)
     _check_pem("key_file", settings.key_file)
     try:
-        # Without a password, OpenSSL would ask the terminal for it.
+        # Without a password callback, OpenSSL prompts on the terminal.
         context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_password)
     except _EncryptedError as error:
         msg = f"tls_server_config.key_file: {json.dumps(settings.key_file)}: encrypted; a plain key is needed"
@@ -292,7 +292,7 @@ def _load_certificate(context: ssl.SSLContext, settings: TLSSettings) -> None:
 
 
 class _EncryptedError(Exception):
-    """The key wants a password."""
+    """The key is encrypted."""
 
 
 def _no_password() -> str:
@@ -306,16 +306,16 @@ def _load_authorities(context: ssl.SSLContext, name: str) -> None:
     except (ssl.SSLError, OSError) as error:
         msg = f"tls_server_config.client_ca_file: {json.dumps(name)}: no certificates in it"
         raise WebConfigError(msg) from error
-    # Whatever is in the file is trusted as it is, as in Go: an intermediate CA needs not its root beside it.
+    # As in Go, all certificates in the file are trusted: an intermediate CA does not need its root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _check_pem(key: str, name: str) -> None:
-    """Say which file it is that is none; OpenSSL would not."""
+    """Raise an error that names the file, unlike OpenSSL's."""
     content, reason = read_file(name)
     if content is None:
         msg = f"tls_server_config.{key}: {json.dumps(name)}: {reason}"
         raise WebConfigError(msg)
     if b"-----BEGIN " not in content:
-        msg = f"tls_server_config.{key}: {json.dumps(name)}: nothing in the PEM format in it"
+        msg = f"tls_server_config.{key}: {json.dumps(name)}: not in the PEM format"
         raise WebConfigError(msg)
