@@ -1,4 +1,4 @@
-"""Watching a server to record its baseline: samples at a fixed beat, one recorder per engine."""
+"""`baseline`: record the speed of a server without speculation, with one recorder per engine."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Records the engines of one model of one server.
+    """Records the engines of one model of a server.
 
     Args:
         upstream: the server.
         model_name: the model to record, empty for the only one.
-        settle: seconds behind the last draft that are left out.
-        clock: a clock that never goes back, in seconds.
+        settle: seconds to leave out after the last draft.
+        clock: a monotonic clock, in seconds.
 
     Attributes:
-        missed: polls that failed.
+        missed: failed polls.
         drafting: whether the newest sample was left out because of drafts.
     """
 
@@ -65,11 +65,11 @@ class Watcher:
         """Take the first sample.
 
         Args:
-            earlier: a baseline that is to be added to.
+            earlier: a baseline to extend.
 
         Raises:
-            PollError: the server cannot be reached or understood.
-            BaselineError: it has nothing to record: the message says what is missing.
+            PollError: the server cannot be reached or parsed.
+            BaselineError: there is nothing to record; the message has the reason.
         """
         reading = await self._read()
         models = sorted({engine.key.model_name for engine in reading.engines})
@@ -94,12 +94,12 @@ class Watcher:
         self._observe(reading)
 
     async def watch(self, seconds: float, interval: float, tell: Callable[[float, float], None]) -> None:
-        """Take samples until the time is over.
+        """Take samples for some time.
 
         Args:
             seconds: how long.
             interval: seconds between samples.
-            tell: takes the seconds passed and the requests recorded, after each sample.
+            tell: called after each sample with the elapsed seconds and the number of recorded requests.
         """
         started = self._clock()
         beat = started
@@ -115,10 +115,10 @@ class Watcher:
             tell(self._clock() - started, sum(recorder.requests for recorder in self._recorders.values()))
 
     def baseline(self, earlier: Baseline | None = None) -> Baseline:
-        """Return what was recorded, added to an earlier baseline where there is one.
+        """Return the recording, added to the earlier baseline if there is one.
 
         Raises:
-            BaselineError: nothing was, or the earlier one has other histogram buckets.
+            BaselineError: nothing was recorded, or the earlier one has other histogram buckets.
         """
         together = Recorder()
         problem: BaselineError | None = None
@@ -169,7 +169,7 @@ FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `baseline`."""
+    """Add the flags of `baseline` to `parser`."""
     parser.epilog = (
         "The server must not speculate, or do so only at times (a K schedule with rows of 0). It is not sent "
         f"anything: its usual traffic is what counts. Exit codes: {FINE} recorded; {NOTHING} nothing could "
@@ -227,7 +227,7 @@ def run(args: argparse.Namespace) -> int:
     if not out.parent.is_dir() or out.is_dir():
         msg = f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
         raise ConfigError(msg)
-    _write(out, None)  # finds out now, not behind the recording
+    _write(out, None)  # fails now, not after the recording
     target = upstream_config.targets[0]
     try:
         upstream = Upstream(target, upstream_config)
@@ -299,7 +299,7 @@ def _earlier(out: Path) -> Baseline | None:
 
 
 def _write(out: Path, body: bytes | None) -> None:
-    """Write the file; without a body, only find out whether it could be written."""
+    """Write the file; without a body, only check that it can be written."""
     try:
         if body is None:
             files.try_to_write(out)

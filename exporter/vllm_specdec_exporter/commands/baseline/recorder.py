@@ -1,7 +1,7 @@
-"""Recording a baseline: what finished between two samples belongs to the load between them.
+"""Recording a baseline: requests that finish between two samples are counted at the load between them.
 
-Only time without drafts counts. A server that speculates by a K schedule has such times too, its K=0 phases;
-what finishes soon after the last draft was partly speculated for, and is left out.
+Only time without drafts counts. A server with a K schedule has such times, too (K=0); requests that finish
+soon after the last draft are left out, because they were partly decoded with drafts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Recorder:
     """Sorts the increases between samples of one engine into load buckets.
 
     Args:
-        settle: seconds behind the last draft that are left out.
+        settle: seconds to leave out after the last draft.
 
     Attributes:
         speculating_seconds: time that was left out because of drafts.
-        idle_seconds: time in which nothing was generated.
+        idle_seconds: time without generated tokens.
     """
 
     def __init__(self, settle: float = 30.0) -> None:
@@ -49,7 +49,7 @@ class Recorder:
         self.idle_seconds = 0.0
 
     def observe(self, sample: Sample) -> None:
-        """Take in the next sample."""
+        """Add the next sample."""
         previous, self._previous = self._previous, sample
         if previous is None or sample.time <= previous.time:
             return
@@ -76,14 +76,14 @@ class Recorder:
         sums.latencies = _plus(sums.latencies, found)
 
     def interrupt(self) -> None:
-        """Note that a sample was missed: another process may answer next."""
+        """Note a missed sample: the server may have restarted."""
         self._previous = None
 
     def include(self, buckets: Iterable[LoadBucket]) -> None:
-        """Add what was recorded elsewhere: by another engine of the model, or at another time.
+        """Add buckets of another engine of the model, or of another recording.
 
         Raises:
-            BaselineError: its histograms have other buckets.
+            BaselineError: their histograms have other buckets.
         """
         for bucket in buckets:
             sums = self._buckets.setdefault(_place(bucket.requests_running), _Sums())
@@ -99,14 +99,14 @@ class Recorder:
 
     @property
     def requests(self) -> float:
-        """Requests recorded so far."""
+        """Number of recorded requests."""
         return sum(_finished(sums.latencies) for sums in self._buckets.values())
 
     def buckets(self) -> tuple[LoadBucket, ...]:
-        """Return what was recorded, by rising load; loads at which nothing finished are left out.
+        """Return the buckets by rising load; those without finished requests are left out.
 
         Raises:
-            BaselineError: nothing was; the message says why.
+            BaselineError: nothing was recorded; the message has the reason.
         """
         buckets = tuple(
             LoadBucket(
@@ -135,7 +135,7 @@ class Recorder:
 
 
 def _place(load: float) -> int:
-    """Return the index of the load bucket that a load belongs to."""
+    """Return the index of the bucket of a load."""
     return next((i for i, most in enumerate(LOADS) if load <= most), len(LOADS) - 1)
 
 

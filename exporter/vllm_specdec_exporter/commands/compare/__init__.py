@@ -1,7 +1,7 @@
-"""Comparing servers: speculation on against off, method against method, K against K.
+"""Comparison of servers: speculation on or off, two methods, two K.
 
-Each side is the snapshot of one server over a period, from `check --json`, from a running exporter or watched
-by `watch`; `compare` puts any number of them beside the first::
+Each side is the snapshot of one server over a period: from `check --json`, from a running exporter, or from
+`watch`. `compare` compares any number of sides with the first::
 
     from vllm_specdec_exporter.commands import compare
 
@@ -9,11 +9,9 @@ by `watch`; `compare` puts any number of them beside the first::
     comparison = compare.compare([plain, drafting], claim=1.5)
     print(comparison.pairs[0].speed.text)
 
-* `side`, `pooling`: what a server did over its period, its engines taken together.
-* `statistics`: means, ratios and differences with their intervals.
-* `verdict`: were they equally busy? Faster, slower, no difference or unknown; what speculation gains.
+* `sources`: servers and files. `side`, `pooling`: one server over its period, with its engines combined.
+* `verdict`: were they equally loaded? Faster, slower, no difference or unknown; the gain of speculation.
 * `comparison`: the whole. `rows`, `report`: as a table, as text and as an HTML report.
-* `sources`: where sides come from: servers and files.
 """
 
 from ...economics.statistics import (

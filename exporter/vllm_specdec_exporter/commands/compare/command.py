@@ -1,4 +1,4 @@
-"""`compare`: two or more servers, or recorded snapshots of them, side by side."""
+"""`compare`: two or more servers, or recorded snapshots, side by side."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Exit codes.
 COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
 
-#: The options of `serve` that mean the same here, for every side. The servers are arguments.
+#: The options of `serve` with the same meaning here, for every side. The servers are positional arguments.
 OPTIONS = tuple(
     option
     for option in ALL_OPTIONS
@@ -47,7 +47,7 @@ _SHORTEST, _LONGEST = 1.0, 3600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `compare`."""
+    """Add the flags of `compare` to `parser`."""
     parser.epilog = (
         f"Exit codes: {COMPARED} compared; {INCONCLUSIVE} compared, but nothing can be said of the speed; "
         f"{USAGE} bad usage; {UNREACHABLE} a side cannot be reached or read."
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         _require_plots()
     try:
         found = {source.name: read(source) for source in sources if source.target is None}
-        _sides(found, sources, args.model)  # before a long watch, not after it
+        _sides(found, sources, args.model)  # before a long observation, not after it
         if live:
             found |= _watch(live, duration, args)
         sides = _sides(found, sources, args.model)
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
         _write("--save", args.save, snapshot.encode(_together([found[source.name] for source in live])))
     comparison = compare(sides, claim)
     if args.html:
-        from .report import render_page  # with all of HTML behind it, for this flag alone
+        from .report import render_page  # imported late: only this flag needs it
 
         _write("--html", args.html, render_page(comparison).encode())
     _show(comparison, args)
@@ -130,7 +130,7 @@ def _watch(
     live: Sequence[ResultSource], duration: float, args: argparse.Namespace
 ) -> dict[str, ExporterResult]:
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
-    # What is not an option here has the value of one that was not given.
+    # Options of `serve` that do not exist here have their defaults.
     values = {option.name: None for option in ALL_OPTIONS} | values
     values["vllm.url"] = tuple(source.target for source in live)
     upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
@@ -138,7 +138,7 @@ def _watch(
     settings = replace(
         config.build_settings(values, (window,), judged=window, slack=duration), latencies=True
     )
-    # One look first: what is wrong with a side is said now.
+    # Poll once first, to detect errors now.
     _sides(_by_name(live, asyncio.run(watch(live, upstream, settings, 0.0))), live, args.model)
     if sys.stderr.isatty():
         names = ", ".join(source.name for source in live)
@@ -151,7 +151,7 @@ def _by_name(sources: Sequence[ResultSource], results: Sequence[ExporterResult])
 
 
 def _sides(found: Mapping[str, ExporterResult], sources: Sequence[ResultSource], model: str) -> list[Side]:
-    """Return the sides of those sources that were read."""
+    """Return the sides of files."""
     sides = []
     for source in sources:
         if source.name not in found:
@@ -194,7 +194,7 @@ def _claim(text: str | None) -> float | None:
 
 
 def _require_plots() -> None:
-    """Fail before the watch where the report could not be drawn after it."""
+    """Fail before the observation if the report cannot be drawn after it."""
     from ...publish import plots
 
     plots.require()

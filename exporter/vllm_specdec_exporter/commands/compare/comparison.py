@@ -1,4 +1,4 @@
-"""The comparison: every further side against the first, and what speaks against comparing them. Pure."""
+"""The comparison: every further side against the first, with warnings and notes. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT = "vllm-specdec-compare/1"
 
-#: Share of the longer period that two sides must have in common to count as the same period.
+#: Least overlap, as a share of the longer period, at which two sides have the same period.
 _SAME_PERIOD = 0.8
 
 
@@ -98,8 +98,8 @@ class Comparison:
         version: of the exporter.
         sides: the reference first.
         pairs: every further side against the reference, in order.
-        warnings: what speaks against comparing them, in words.
-        notes: what has to be known to read it, in words.
+        warnings: reasons not to compare them.
+        notes: background for reading the comparison.
     """
 
     format: str
@@ -111,7 +111,7 @@ class Comparison:
 
     @property
     def conclusive(self) -> bool:
-        """Whether anything can be said of the speed of any side."""
+        """Whether there is a result on the speed of any side."""
         return any(pair.speed.outcome is not SpeedComparison.UNKNOWN for pair in self.pairs)
 
 
@@ -119,11 +119,11 @@ def compare(sides: Sequence[Side], claim: float | None = None) -> Comparison:
     """Compare sides; the first is the reference.
 
     Args:
-        sides: two or more, with names of their own.
+        sides: two or more, with different names.
         claim: a claimed speedup to check, above 0.
 
     Raises:
-        ValueError: fewer than two sides, two of the same name, or a claim that cannot be.
+        ValueError: fewer than two sides, duplicate names, or an invalid claim.
     """
     if len(sides) < 2:
         msg = f"two sides or more are needed, not {len(sides)}"

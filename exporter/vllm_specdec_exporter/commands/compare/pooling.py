@@ -1,7 +1,7 @@
-"""Pooling: the engines of a side taken together, as data parallel ones serve the same model.
+"""Pooling: the engines of a side combined, for data parallelism.
 
-Counts add up, and so do rates. What was derived from counts is derived anew from the sums. Quantiles cannot
-be put together from quantiles, so several engines have none.
+Counts and rates are added. Values derived from counts are derived from the sums. Quantiles cannot be
+combined, so several engines have none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def pool(measures: Sequence[Measures]) -> Measures:
-    """Return the measures of several engines together; those of one as they are.
+    """Return the measures of several engines combined; of a single one unchanged.
 
     Args:
         measures: one window of each engine, at least one.
@@ -63,7 +63,7 @@ def pool(measures: Sequence[Measures]) -> Measures:
 
 
 def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
-    """Return the latencies of each name together: mean and deviation exactly, quantiles only of one alone."""
+    """Return the latencies of each name combined: mean and deviation exactly, quantiles only of one."""
     found: dict[str, list[Latency]] = {}
     for latency in latencies:
         if latency.requests > 0:
@@ -89,7 +89,7 @@ def _increase(rate: float | None, measures: Measures) -> float | None:
 
 
 def _by_drafts(values: Sequence[tuple[float | None, Measures]]) -> float | None:
-    """Return the mean of the values that are known, each counted as often as its engine drafted."""
+    """Return the mean of known values, weighted with drafts."""
     known = [(value, m.drafts or 0.0) for value, m in values if value is not None]
     weight = math.fsum(drafts for _, drafts in known)
     return math.fsum(value * drafts for value, drafts in known) / weight if weight > 0 else None

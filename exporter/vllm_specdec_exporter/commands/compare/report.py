@@ -35,8 +35,8 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
     """Return the report on `comparison`.
 
     Args:
-        comparison: what to report.
-        colour: whether to emphasise with terminal colours; the words say everything without them.
+        comparison: the comparison.
+        colour: whether to use terminal colours; the text is complete without them.
     """
 
     def paint(text: str, style: str) -> str:
@@ -65,7 +65,7 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
 
 
 def details(pair: Pair) -> Iterator[str]:
-    """Yield what else there is to say of a pair, a line each."""
+    """Yield further lines on a pair."""
     if pair.gain is not None:
         yield pair.gain.text
     if pair.claim is not None:
@@ -130,7 +130,7 @@ def _name(row: Row) -> str:
 
 
 def render_page(comparison: Comparison) -> str:
-    """Return the report on `comparison` as one HTML document that needs nothing else.
+    """Return the report on `comparison` as one self-contained HTML document.
 
     Raises:
         ConfigError: matplotlib is not installed.

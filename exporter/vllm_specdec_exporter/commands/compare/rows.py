@@ -1,4 +1,4 @@
-"""The table of a comparison: a row a quantity, a column a side. Pure."""
+"""The table of a comparison: a row per quantity, a column per side. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .comparison import Comparison, LatencyComparison, Pair
     from .side import Side
 
-#: Latencies in the order of the table, and what they are called.
+#: Latencies in the order of the table, with their names.
 LATENCIES = {
     PER_TOKEN: "time per output token",
     "time_to_first_token": "time to first token",
@@ -26,12 +26,12 @@ _QUANTILES = ("p50", "p95", "p99")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity of every side; ``None`` where it does not exist.
+    """One quantity of every side; ``None`` if it does not exist.
 
     Attributes:
-        name: what it is.
+        name: its name.
         cells: its values, side by side.
-        of: the quantity above that it belongs to, empty for one that stands alone.
+        of: the quantity above that it belongs to, empty for a separate one.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Row:
 
     @property
     def whole_name(self) -> str:
-        """What it is, understandable without the rows above."""
+        """A name that does not depend on the rows above."""
         return f"{self.of}, {self.name}" if self.of else self.name
 
 
 def tables(comparison: Comparison) -> dict[str, tuple[Row, ...]]:
-    """Return the table in parts by title; what no side has is left out."""
+    """Return the table in parts by title; quantities that no side has are left out."""
     parts = {
         "Speed": _speed(comparison),
         "Load": _load(comparison),
@@ -56,7 +56,7 @@ def tables(comparison: Comparison) -> dict[str, tuple[Row, ...]]:
 
 
 def legend(comparison: Comparison) -> tuple[str, ...]:
-    """Return what the marks and words in the table mean."""
+    """Return the meaning of the marks and words in the table."""
     found = [
         f"x: times the value of {comparison.sides[0].name}. ±: 95 % interval of the sample.",
         "~: interpolated within the server's buckets, so as coarse as these; without an interval.",

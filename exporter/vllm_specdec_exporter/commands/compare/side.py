@@ -1,4 +1,4 @@
-"""A side: what one server, or one snapshot of it, says over its period, summed up over its engines. Pure."""
+"""A side: one server over its period, its engines combined. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ...measures.history import Latency
     from ...observe.result import EngineResult, ExporterResult, TargetResult
 
-#: The latency that decides on speed, and the one whose sum counts requests at a time.
+#: The latency for the speed, and the one for requests at a time.
 PER_TOKEN, END_TO_END = "time_per_output_token", "end_to_end"
 
 
 class SideError(Exception):
-    """A side that cannot be reached or read. The message says which server, and why."""
+    """A side that cannot be reached or read. The message names the server and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ class Side:
     why_no_latencies: str = ""
 
     def latency(self, name: str) -> Latency | None:
-        """Return the latency called `name`, where it was measured."""
+        """Return the latency called `name`, if measured."""
         return next((latency for latency in self.latencies if latency.name == name), None)
 
     def mean(self, name: str) -> SampleMean | None:
-        """Return the mean of the latency called `name` as a sample, where it was measured."""
+        """Return the mean of the latency called `name` as a sample, if measured."""
         found = self.latency(name)
         if found is None:
             return None
@@ -119,7 +119,7 @@ class Side:
 
     @property
     def acceptance(self) -> Acceptance:
-        """Its drafts, to compare them."""
+        """Its drafts, for comparison."""
         ratio, length = self.acceptance_ratio, self.mean_acceptance_length
         return Acceptance(
             self.position_acceptance_ratio,
@@ -133,18 +133,18 @@ class Side:
 def side_of(
     result: ExporterResult, name: str, *, source: str = "", live: bool = False, model: str = ""
 ) -> Side:
-    """Return what a snapshot says of the one server in it.
+    """Return the side of a snapshot with one server.
 
     Args:
         result: the snapshot.
-        name: what the side is to be called.
+        name: the name of the side.
         source: the server's address or the file, to show.
-        live: whether it was watched just now.
+        live: whether it was observed just now.
         model: only engines of this model.
 
     Raises:
-        SideError: there is no server in it, or it could not be polled.
-        ConfigError: it has several servers or models, or not the one asked for.
+        SideError: it has no server, or the server could not be polled.
+        ConfigError: it has several servers or models, or not the requested one.
     """
     target = the_target(result, name)
     engines = _of_model(target.engines, name, model)
@@ -208,7 +208,7 @@ def side_of(
 
 
 def the_target(result: ExporterResult, name: str) -> TargetResult:
-    """Return the one server of a snapshot.
+    """Return the only server of a snapshot.
 
     Raises:
         SideError: there is none, or it could not be polled.
@@ -247,7 +247,7 @@ def _of_model(engines: tuple[EngineResult, ...], name: str, model: str) -> tuple
 
 
 def _judged(engine: EngineResult) -> Measures | None:
-    """Return the judged window; where a snapshot lacks it, the longest that it has."""
+    """Return the judged window; if a snapshot lacks it, the longest one."""
     windows = [measures for measures in engine.windows if measures.window != LIFETIME]
     return engine.window(engine.judged_window) or max(
         windows, key=lambda measures: measures.span_seconds or 0.0, default=None
@@ -293,5 +293,5 @@ def _advice(engine: EngineResult) -> str:
 
 
 def _distinct(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the words that are not empty, each once, fit to be shown."""
+    """Return the distinct words that are not empty, safe to be shown."""
     return tuple(dict.fromkeys("".join(c if c.isprintable() else "�" for c in w) for w in words if w))

@@ -1,4 +1,4 @@
-"""Sources: where the sides come from. Servers are watched, all at the same time; files are read."""
+"""Sources of the sides: servers, which are observed at the same time, and files."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
 _LONGEST_NAME = 24
 _MOST = 26
 _MAX_FILE = 64 * 1024 * 1024
-#: Seconds in which other servers that are gone as well may turn up, so that all are named.
+#: Seconds to wait for failures of further servers, so that the error names all of them.
 _GRACE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ResultSource:
-    """Where a side comes from.
+    """The source of a side.
 
     Attributes:
-        name: what the side is called.
-        target: the server to watch, ``None`` for a file.
+        name: the name of the side.
+        target: the server to observe, ``None`` for a file.
         path: the file.
-        server: which of several servers in the file, by its address; empty for the only one.
+        server: the server in the file, by its address; empty for the only one.
     """
 
     name: str
@@ -55,10 +55,10 @@ class ResultSource:
 
 
 def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
-    """Return the sources that words name: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
+    """Parse sources: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
 
     Raises:
-        ConfigError: too few or too many, a bad address or name, or one given twice.
+        ConfigError: too few or too many, an invalid address or name, or a duplicate.
     """
     if not 2 <= len(words) <= _MOST:
         msg = f"{len(words)} sides given; allowed: 2 to {_MOST}, each a server's address or a snapshot's file"
@@ -76,14 +76,14 @@ def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
 
 
 def parse_source(text: str, name: str) -> ResultSource:
-    """Return the source that one word names.
+    """Parse one source.
 
     Args:
         text: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
-        name: what the side is called unless the word says so.
+        name: the default name.
 
     Raises:
-        ConfigError: a bad address or name.
+        ConfigError: an invalid address or name.
     """
     before, equals, behind = text.partition("=")
     if equals and not set(before) & set("/:?#") and not _exists(text):
@@ -145,16 +145,16 @@ def read(source: ResultSource) -> ExporterResult:
 async def watch(
     sources: Sequence[ResultSource], upstream: UpstreamConfig, settings: Settings, seconds: float
 ) -> list[ExporterResult]:
-    """Watch servers, all at the same time, and return what each did.
+    """Observe servers, all at the same time, and return their results.
 
     Args:
         sources: the servers.
-        upstream: how to talk to them.
-        settings: what the pipeline needs; its window is as long as the watch.
-        seconds: how long; with 0 each is asked just once.
+        upstream: connection settings.
+        settings: settings of the pipeline; its window is as long as the observation.
+        seconds: how long; with 0 each is polled once.
 
     Raises:
-        SideError: one or more cannot be polled; the message names each of them. The others are left at once.
+        SideError: one or more cannot be polled; the message names each of them. The observation ends at once.
     """
     tasks = {
         asyncio.ensure_future(

@@ -1,12 +1,12 @@
-"""Load: whether two sides were under the same one, and how far a difference can mislead. Pure.
+"""Verdicts: was the load the same, which side is faster, and what does speculation gain? Pure.
 
-What is compared is requests at a time and engine (Little 1961: finished per second times mean time end to
-end). A step takes longer with a larger batch, but at most in proportion to it, because it has a fixed part.
-So a side with twice the requests can look up to twice as slow as it would be at the other's load, and never
-more: that bounds what the difference explains, without a model of the hardware.
+The load is requests at a time per engine (Little 1961: finished per second times mean time end to end). A
+step takes longer with a larger batch, but at most in proportion to it, because it has a fixed part. So a side
+with twice the requests can look up to twice as slow as at the other's load, and never more: that bounds what
+a difference in load explains, without a model of the hardware.
 
-A faster side has fewer requests at a time even where both are sent the very same. So sides that finish about
-as many requests a second, of about as many tokens, count as equally loaded.
+A faster side has fewer requests at a time under the same traffic. So sides that finish about as many requests
+a second, of about as many tokens, count as equally loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .side import Side
 
 
-#: Sides whose loads differ by more than this factor are not at the same load.
+#: Largest factor between equal loads.
 TOLERANCE = 1.25
 
 
@@ -32,13 +32,13 @@ class LoadComparison:
     """The load of a side over that of the reference.
 
     Attributes:
-        basis: what was compared, in words; empty where nothing could be.
-        side: requests at a time and engine of the side, or what else the basis says.
+        basis: what was compared; empty if nothing could be.
+        side: requests at a time per engine of the side, or what `basis` names.
         reference: the same of the reference.
-        same: whether they count as equally loaded; ``None`` where that cannot be told.
-        same_requests: whether the same requests arrive, though more of them are in the server at a time.
-        overstated: by which factor the side's speed may be overstated at the most, from 1 up.
-        understated: by which factor it may be understated at the most, from 1 up.
+        same: whether they count as equally loaded; ``None`` if not known.
+        same_requests: whether the same requests arrive, although more of them are in the server at a time.
+        overstated: the largest factor by which the side's speed may be overstated, from 1 up.
+        understated: the largest factor by which it may be understated, from 1 up.
     """
 
     basis: str = ""
@@ -51,7 +51,7 @@ class LoadComparison:
 
 
 def compare_load(side: Side, reference: Side) -> LoadComparison:
-    """Return how the load of `side` compares to that of `reference`."""
+    """Return the load of `side` compared with that of `reference`."""
     here, there = (
         _per_engine(side.requests_at_a_time, side),
         _per_engine(reference.requests_at_a_time, reference),
@@ -87,12 +87,12 @@ def _per_engine(value: float | None, side: Side) -> float | None:
 def _near(one: float | None, other: float | None) -> bool:
     if not one or not other:
         return False
-    # The same both ways round, whatever floats make of a ratio and its inverse.
+    # Symmetric, despite rounding of a ratio and its inverse.
     return max(one, other) <= TOLERANCE * min(one, other)
 
 
 class SpeedComparison(StrEnum):
-    """How a side compares to the reference in speed."""
+    """The speed of a side compared with the reference."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -101,7 +101,7 @@ class SpeedComparison(StrEnum):
 
 
 class ClaimOutcome(StrEnum):
-    """What became of a claimed speedup."""
+    """The result for a claimed speedup."""
 
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
@@ -110,13 +110,13 @@ class ClaimOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a side is against the reference.
+    """The speed of a side against the reference.
 
     Attributes:
-        outcome: faster, slower, no difference that the sample supports, or not to be told.
+        outcome: faster, slower, no significant difference, or unknown.
         speedup: mean time per output token of the reference over the side's: above 1, the side is faster.
-        low: what it is at the least, with 95 % confidence, the difference in load allowed for.
-        high: what it is at the most, likewise.
+        low: lower end of its 95 % interval, widened for a difference in load.
+        high: upper end.
         text: the verdict in words.
     """
 
@@ -129,15 +129,15 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What speculation gains, where one side speculates and the other does not.
+    """The gain of speculation, if exactly one side speculates.
 
     Attributes:
-        speculating: the side that does.
+        speculating: the side with speculation.
         speedup: times as fast per output token as without.
-        low: at the least, the difference in load allowed for.
-        high: at the most, likewise.
-        estimated: what the cost profile says for the whole of the side, tokens without drafts included.
-        agrees: whether that fits what was measured; ``None`` where there is no estimate.
+        low: lower end of its interval, widened for a difference in load.
+        high: upper end.
+        estimated: the estimate of the cost profile for all tokens of the side.
+        agrees: whether that agrees with the measurement; ``None`` without an estimate.
         text: the same in words.
     """
 
@@ -155,7 +155,7 @@ class Claim:
     """A claimed speedup against the measured one.
 
     Attributes:
-        speedup: what is claimed.
+        speedup: the claim.
         outcome: confirmed, refuted, or not decided by the interval.
         text: the same in words.
     """
@@ -166,12 +166,12 @@ class Claim:
 
 
 def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None) -> Speed:
-    """Return how fast `side` is against `reference`, by the mean time per output token.
+    """Return the speed of `side` against `reference`, by the mean time per output token.
 
     Args:
         side: the side to judge.
-        reference: the side to judge it against.
-        load: how their loads compare, where that is known already.
+        reference: the reference.
+        load: their loads, if already compared.
     """
     load = load or compare_load(side, reference)
     why = [reason for one in (reference, side) if (reason := _why_unknown(one))]
@@ -195,7 +195,7 @@ def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None)
 
 
 def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
-    """Return what speculation gains, ``None`` unless exactly one side speculates and the speed is known."""
+    """Return the gain of speculation, ``None`` unless exactly one side speculates and the speed is known."""
     if speed.outcome is SpeedComparison.UNKNOWN or speed.speedup is None or not speed.low or not speed.high:
         return None
     if side.speculating and reference.speculating is False:
@@ -227,13 +227,13 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
 
 
 def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
-    """Return what became of a claimed speedup.
+    """Return the result for a claimed speedup.
 
     Args:
-        claimed: times as fast, above 0. Where just one of the two speculates it is what speculation is said
-            to gain, else what the side is said to be against the reference.
-        speed: what was measured.
-        gain: what speculation gains, where that is the question.
+        claimed: times as fast, above 0. If exactly one of the two speculates, of speculation, else of the
+            side against the reference.
+        speed: the measured speed.
+        gain: the gain of speculation, if exactly one speculates.
     """
     low, high = (gain.low, gain.high) if gain else (speed.low, speed.high)
     what = f"the claim of {claimed:g}x"
@@ -249,7 +249,7 @@ def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio with two decimals, with three where it is nearly 1."""
+    """Return a ratio with two decimals, or three near 1."""
     return f"{ratio:.3f}" if 0 < abs(ratio - 1) < 0.01 else f"{ratio:.2f}"
 
 
@@ -293,14 +293,14 @@ def _words(
 
 
 def _whole(side: Side) -> float | None:
-    """Return the estimate for all tokens of a side: those without drafts gain nothing."""
+    """Return the estimate for all tokens of a side, with and without drafts."""
     if side.estimated_speedup is None or side.estimated_speedup.value <= 0:
         return None
     return of_all(side.estimated_speedup.value, side.coverage_ratio)
 
 
 def _why_unknown(side: Side) -> str:
-    """Return why the speed of one side cannot be told, empty where it can."""
+    """Return why the speed of one side is unknown, empty if it is known."""
     found = side.latency(PER_TOKEN)
     if side.why_no_latencies:
         return f"{side.name}: {side.why_no_latencies}"

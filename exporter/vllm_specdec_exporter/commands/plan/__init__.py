@@ -1,4 +1,4 @@
-"""Planning: does a drafter fit, and what may it gain, before anything is started. All on paper.
+"""Planning without a server: does a drafter fit, and what may it gain?
 
 `make_plan` answers a `Question`::
 
@@ -13,13 +13,11 @@
     )
     print(plan.render(plan.make_plan(question)))
 
-* `size`: parameters, memory and precisions as people write them.
-* `architecture`, `families`, `quantization`, `parameters`: a `config.json`, and what can be counted from it.
-* `methods`, `model`: what each method needs, and how large the two models are.
-* `memory`: what the weights leave for keys and values.
-* `speedup`: expected tokens per step over the cost of a step.
-* `facts`, `checks`, `checklist`: what is known besides, and what it says.
-* `planning`, `report`, `document`: the whole, as text and as JSON.
+* `sizes`, `architecture`, `model`: precisions, a `config.json`, and the number of parameters.
+* `methods`: what each method needs.
+* `estimates`: memory for keys and values, and the expected speedup.
+* `checks`, `checklist`: the published checks, and the facts that only the operator knows.
+* `planning`, `report`: the whole, as text and as JSON.
 """
 
 from .architecture import Architecture, ArchitectureError, read_architecture

@@ -1,7 +1,7 @@
 """Architecture: the dimensions of a decoder, from its Hugging Face `config.json`.
 
-Only the language model counts: of a model with images the nested `text_config` is read, and the vision
-tower (about 0.4B parameters in most) is left out.
+Only the language model counts: for a model with images the nested `text_config` is read, without the vision
+tower (about 0.4B parameters in most).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from .sizes import Precision
 
 
-#: Kinds of layers that cache keys and values.
+#: Types of layers with a KV cache.
 _CACHING = ("full_attention", "sliding_attention")
 
-#: More than any model has; the layers are gone through one by one.
+#: Most layers, more than any model has.
 _MOST_LAYERS = 10_000
 
 
 class ArchitectureError(ValueError):
-    """A configuration that cannot be used. The message is one line, without the file's name."""
+    """An invalid configuration. The message is one line, without the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class LatentAttention:
 
     Attributes:
         kv_rank: numbers in the compressed vector of one token and layer.
-        rope_size: numbers beside it that carry the position.
-        query_rank: rank of the compressed queries, 0 where they are not compressed.
+        rope_size: additional numbers for the position.
+        query_rank: rank of the compressed queries, 0 if not compressed.
         key_size: numbers of a head's key without the position.
         value_size: numbers of a head's value.
     """
@@ -52,9 +52,9 @@ class Experts:
     """A mixture of experts.
 
     Attributes:
-        count: experts in a layer that has them.
-        used: of those, how many a token passes through.
-        size: intermediate size of one.
+        count: routed experts in a layer.
+        used: routed experts per token.
+        size: intermediate size of an expert.
         shared_size: intermediate size of all shared experts together, 0 for none.
         layers: layers with experts; the others have a dense MLP.
     """
@@ -110,15 +110,15 @@ class Architecture:
 
     @property
     def family(self) -> Family:
-        """What is known of the `model_type`."""
+        """Properties of the `model_type`."""
         return FAMILIES[self.model_type]
 
     def kv_values_per_token(self, gpus: int = 1) -> int:
-        """Return the numbers that all GPUs together cache for one token.
+        """Return the numbers in the KV cache of one token, over all GPUs.
 
-        Tensor parallelism splits the key-value heads. A GPU holds at least one, so with fewer heads than
-        GPUs, and with latent attention, which has one compressed vector, there are copies. Sliding-window
-        layers count in full: a bound from above, reached while the context is no longer than the window.
+        Tensor parallelism splits the key-value heads. A GPU has at least one, so with fewer heads than GPUs,
+        and with latent attention, which has one vector, there are copies. Sliding-window layers count in
+        full: an upper bound, exact while the context is not longer than the window.
         """
         if self.latent is not None:
             return self.layers * (self.latent.kv_rank + self.latent.rope_size) * gpus
@@ -126,16 +126,15 @@ class Architecture:
         return self.layers * 2 * heads * self.head_size
 
     def one_layer(self) -> Architecture:
-        """Return the same model with a single layer, as EAGLE heads and MTP layers are."""
+        """Return the same model with a single layer, like EAGLE heads and MTP layers."""
         return replace(self, layers=1)
 
 
 def read_architecture(document: object) -> Architecture:
-    """Return the architecture that a parsed `config.json` describes.
+    """Return the architecture of a parsed `config.json`.
 
     Raises:
-        ArchitectureError: not a configuration, a key that is missing or no whole number, or an architecture
-            that cannot be counted.
+        ArchitectureError: not a configuration, a missing or invalid key, or an unsupported architecture.
     """
     if not isinstance(document, Mapping):
         msg = "a JSON object is expected, as in the config.json of a Hugging Face model"
@@ -176,12 +175,12 @@ def read_architecture(document: object) -> Architecture:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """The keys of a configuration; errors name the key."""
+    """Reads keys of a configuration; errors name the key."""
 
     document: Mapping[str, object]
 
     def number(self, name: str, default: int | None = None, most: int = 10**9) -> int:
-        """Return a whole number; one without a default must be there and above 0."""
+        """Return a whole number; without a default it is required and must be above 0."""
         value = self.document.get(name)
         if value is None:
             if default is None:
@@ -195,7 +194,7 @@ class _Reader:
         return value
 
     def first(self, *names: str, default: int | None = None) -> int:
-        """Return the number of the first of these keys that is there."""
+        """Return the number of the first existing key."""
         found = next((name for name in names if self.document.get(name) is not None), names[0])
         return self.number(found, default)
 
@@ -225,7 +224,7 @@ def _model_type(text: Mapping[str, object]) -> str:
 
 
 def _refuse_other_layers(text: Mapping[str, object]) -> None:
-    """Refuse layers that keep no keys and values, such as linear attention."""
+    """Refuse layers without a KV cache, such as linear attention."""
     kinds = text.get("layer_types")
     if kinds is None:
         return
@@ -252,7 +251,7 @@ def _head_size(reader: _Reader, hidden: int, heads: int) -> int:
 def _intermediate(reader: _Reader) -> int:
     if reader.has("ffn_dim"):
         return reader.number("ffn_dim")
-    # Qwen3-MoE files may say 0, where every layer has experts.
+    # Qwen3-MoE files may have 0 if every layer has experts.
     return reader.number("intermediate_size", 0 if reader.has("moe_intermediate_size") else None)
 
 

@@ -1,4 +1,4 @@
-"""Facts of a deployment that no file tells: what the operator says, or that it is not known."""
+"""The checklist: facts of a deployment that only the operator knows, and whether they favour speculation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Objective(StrEnum):
-    """What matters most."""
+    """The main objective."""
 
     TPOT = "tpot"
     """Time per output token."""
@@ -26,12 +26,12 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the operator says; ``None`` and an empty tuple: not known, and never assumed.
+    """Facts from the operator; ``None`` and an empty tuple mean unknown, and are never assumed.
 
     Attributes:
         temperatures: sampling temperatures in production, from 0 up.
-        objective: what matters most.
-        same_family: whether target and draft are of one family (a head: made for this target).
+        objective: the main objective.
+        same_family: whether target and draft are of one family (for a head: trained for this target).
         same_tokenizer: whether they share the tokenizer.
         uniform_batch: whether the requests of a batch are alike.
         validated: whether acceptance was measured at production's temperature.
@@ -53,18 +53,18 @@ class Facts:
 
     @property
     def temperature_spread(self) -> float | None:
-        """The greatest temperature less the least."""
+        """The highest temperature minus the lowest."""
         if not self.temperatures:
             return None
         return round(max(self.temperatures) - min(self.temperatures), 9)
 
 
-#: The greatest temperature to use speculation at, the median from which to leave it off, and our tolerance.
+#: Highest temperature for speculation, median temperature from which to leave it off, and tolerance.
 WARM, HOT, SPREAD = 0.5, 0.7, 0.2
 
 
 class Answer(StrEnum):
-    """Whether something holds."""
+    """Whether a condition is true."""
 
     YES = "yes"
     NO = "no"
@@ -73,7 +73,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the checklist: its name, whether it holds, and why."""
+    """One line of the checklist: its name, whether it is true, and why."""
 
     name: str
     holds: Answer
@@ -82,14 +82,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Checklist:
-    """Both halves: what should hold to use speculation, and what speaks for leaving it off."""
+    """Conditions for speculation, and reasons to leave it off."""
 
     use: tuple[Item, ...]
     leave_off: tuple[Item, ...]
 
 
 def fill_in(method: Method, memory: Memory, load: PlannedLoad, facts: Facts) -> Checklist:
-    """Return the checklist for a method in what is known of a deployment."""
+    """Return the checklist for a method and the known facts."""
     return Checklist(
         use=(
             _cool(facts),

@@ -1,7 +1,7 @@
-"""Checks before a drafter is deployed, each with a verdict and the numbers behind it.
+"""Checks before a drafter is deployed, each with a verdict and its numbers.
 
 Limits are the published ones: same family, same tokenizer, a draft model of 1:8 to 1:12 that takes at most
-about 15 % of VRAM, and a warning where the target alone takes more than 70 %.
+about 15 % of VRAM, and a warning if the target alone takes more than 70 %.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from .methods import Method
     from .model import ModelSize
 
-#: A draft model is this many times smaller than its target, from the least to the most recommended.
+#: Recommended size of the target over that of the draft model.
 LEAST_RATIO, MOST_RATIO = 8.0, 12.0
-#: Of all GPU memory: what a drafter may take, in whole percent, and from where on the target leaves little.
+#: Largest shares of all GPU memory for the drafter (in whole percent) and for the target.
 MOST_DRAFT_PERCENT, MUCH_TARGET_SHARE = 15, 0.70
 
 
 class Verdict(StrEnum):
-    """What a check says."""
+    """The result of a check."""
 
     OK = "ok"
     WARN = "warn"
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name, what it says, and a sentence with the numbers."""
+    """One check: its name, its result, and a sentence with the numbers."""
 
     name: str
     verdict: Verdict
@@ -74,7 +74,7 @@ def check_all(
 
 
 def check_target_share(memory: Memory) -> Check:
-    """Warn where the target alone takes more than 70 % of VRAM."""
+    """Warn if the target alone takes more than 70 % of VRAM."""
     share = memory.target_share
     text = (
         f"the target's weights take {format_gigabytes(memory.target)} of {format_gigabytes(memory.total)}, "
@@ -88,7 +88,7 @@ def check_size_ratio(target: ModelSize, draft: ModelSize | None) -> Check:
     name = "size_ratio"
     if draft is None:
         return Check(name, Verdict.UNKNOWN, "not known: find out the size of the draft model")
-    ratio = round(target.parameters / draft.parameters, 1)  # as finely as the limits are published
+    ratio = round(target.parameters / draft.parameters, 1)  # with the precision of the published limits
     sizes = f"{format_parameters(draft.parameters)} drafts for {format_parameters(target.parameters)}"
     recommended = f"recommended 1:{LEAST_RATIO:g} to 1:{MOST_RATIO:g}"
     if draft.parameters >= target.parameters:
@@ -102,7 +102,7 @@ def check_size_ratio(target: ModelSize, draft: ModelSize | None) -> Check:
 
 
 def check_draft_share(memory: Memory) -> Check:
-    """Fail where the drafter takes more than about 15 % of VRAM."""
+    """Fail if the drafter takes more than about 15 % of VRAM."""
     share = memory.draft_share
     if memory.draft is None or share is None:
         return Check("draft_share", Verdict.UNKNOWN, "not known: find out the size of the drafter")
@@ -115,7 +115,7 @@ def check_draft_share(memory: Memory) -> Check:
 
 
 def check_family(method: Method, target: ModelSize, draft: ModelSize | None, same: bool | None) -> Check:
-    """Tell whether draft and target belong together; architectures that differ are a hint."""
+    """Check whether draft and target belong together; different architectures are a hint."""
     name = "same_family"
     if method.drafter is Drafter.HEAD:
         words = "the heads are trained for this very target"
@@ -137,7 +137,7 @@ def check_family(method: Method, target: ModelSize, draft: ModelSize | None, sam
 
 
 def check_tokenizer(target: ModelSize, draft: ModelSize | None, same: bool | None) -> Check:
-    """Tell whether draft and target share the tokenizer; vocabularies of different size cannot."""
+    """Check whether draft and target share the tokenizer; different vocabulary sizes mean they do not."""
     name = "same_tokenizer"
     sizes = None
     if target.architecture is not None and draft is not None and draft.architecture is not None:
@@ -160,7 +160,7 @@ def check_tokenizer(target: ModelSize, draft: ModelSize | None, same: bool | Non
 
 
 def check_mtp(target: Architecture) -> Check:
-    """Tell whether the target's configuration speaks of layers for multi-token prediction."""
+    """Check whether the target's configuration has layers for multi-token prediction."""
     if target.mtp_layers:
         text = f"num_nextn_predict_layers is {target.mtp_layers} in the target's config.json"
         return Check("mtp_layers", Verdict.OK, text)
@@ -169,7 +169,7 @@ def check_mtp(target: Architecture) -> Check:
 
 
 def check_kv_budget(memory: Memory, load: PlannedLoad) -> Check:
-    """Tell whether the weights fit, and leave room for at least one request."""
+    """Check whether the weights fit and leave memory for at least one request."""
     name, before, after = "kv_budget", memory.before.budget, memory.after
     usable = f"{format_gigabytes(memory.usable)} usable"
     if before <= 0:
@@ -189,7 +189,7 @@ def check_kv_budget(memory: Memory, load: PlannedLoad) -> Check:
 
 
 def check_batch(memory: Memory, load: PlannedLoad) -> Check:
-    """Tell whether the given batch fits with every request at its longest."""
+    """Check whether the given batch fits if every request has its full context."""
     name, room = "batch_fits", memory.after
     if load.tokens is None:
         missing = " and ".join(
@@ -211,7 +211,7 @@ def check_batch(memory: Memory, load: PlannedLoad) -> Check:
 
 
 def check_depth(method: Method, k: int) -> Check:
-    """Compare K with what is usual for the method."""
+    """Compare K with the usual range of the method."""
     name = "num_speculative_tokens"
     if not method.deepest:
         return Check(name, Verdict.OK, f"K = {k}; no usual range is published for {method.name}")
@@ -226,7 +226,7 @@ def check_depth(method: Method, k: int) -> Check:
 
 
 def check_speedup(outlook: SpeedupByBatch, load: PlannedLoad) -> Check:
-    """Tell what the cost profile gives at the given batch size, or over the table without one."""
+    """Check the estimated speedup at the given batch size, or over the table without one."""
     name = "speedup"
     rows = outlook.rows if load.batch is None else (outlook.at(load.batch),)
     low, high = min(row.low for row in rows), max(row.high for row in rows)

@@ -1,4 +1,4 @@
-"""What the command line gives: numbers within bounds, and the file of a configuration."""
+"""`plan`: the command line, and the files that it names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_config(flag: str, path: str) -> Architecture:
     """Return the architecture in a `config.json`.
 
     Raises:
-        ConfigError: the file cannot be read, is not JSON, or describes nothing that can be counted.
+        ConfigError: the file cannot be read, is not JSON, or has an unsupported configuration.
     """
     where = f"{flag} {json.dumps(path)}"
     try:
@@ -60,7 +60,7 @@ def read_config(flag: str, path: str) -> Architecture:
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers within these bounds; it raises ValueError saying what is allowed."""
+    """Return a parser of whole numbers within these bounds; it raises ValueError with what is allowed."""
 
     def parse(text: str) -> int:
         digits = text.strip().replace(",", "")
@@ -73,7 +73,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def between(least: float, most: float) -> Callable[[str], float]:
-    """Return a parser of numbers within these bounds; it raises ValueError saying what is allowed."""
+    """Return a parser of numbers within these bounds; it raises ValueError with what is allowed."""
 
     def parse(text: str) -> float:
         msg = f"allowed: a number from {least:g} to {most:g}"
@@ -114,7 +114,7 @@ _HOTTEST = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `plan`."""
+    """Add the flags of `plan` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} nothing speaks against it; {AGAINST} a check fails or a reason to leave it off "
         "holds; 2 bad usage."
@@ -200,10 +200,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_question(args: argparse.Namespace) -> Question:
-    """Return what the command line asks.
+    """Return the question on the command line.
 
     Raises:
-        ConfigError: something that is missing or cannot be used.
+        ConfigError: something is missing or invalid.
     """
     method = METHODS[args.method]
     target = _target(args)
@@ -266,7 +266,7 @@ def _draft(args: argparse.Namespace, method: Method, target: ModelSize, k: int |
 
 
 def _usual_precision(method: Method, target: ModelSize) -> tuple[Precision, str]:
-    """Return what a drafter has where nothing tells: vLLM loads it in the target's type, not quantized."""
+    """Return the precision of a drafter if not known: vLLM loads it in the target's type, not quantized."""
     if method.name == "mtp":
         return target.precision, "as the target"
     if target.precision.bytes_per_parameter >= 2:

@@ -1,8 +1,8 @@
-"""Memory arithmetic: what the weights leave for keys and values, before and after the drafter.
+"""Estimates: memory for keys and values with and without the drafter, and the speedup by batch size.
 
-The KV budget is VRAM x gpu_memory_utilization - weights, so a draft model shrinks it one for one. Published
-arithmetic; activations, CUDA graphs and what the GPU's driver takes come off as well (a few GB on each GPU)
-and are not counted here. Weights and budget are taken to split evenly over the GPUs (tensor parallelism).
+The KV budget is VRAM x gpu_memory_utilization - weights, so a draft model reduces it by its size.
+Activations, CUDA graphs and memory of the driver (a few GB on each GPU) are not counted. Weights and budget
+are assumed to split evenly over the GPUs (tensor parallelism).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs that one engine is spread over.
+    """The GPUs of one engine.
 
     Attributes:
         count: from 1 up.
@@ -36,7 +36,7 @@ class Gpus:
 
     @property
     def total(self) -> float:
-        """Bytes of all together."""
+        """Bytes of all GPUs."""
         return self.count * self.memory
 
     @property
@@ -47,11 +47,11 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """What is to be served; ``None`` where it was not said.
+    """The planned load; ``None`` if not given.
 
     Attributes:
-        context: tokens that a request holds, prompt and answer together.
-        batch: requests at the same time.
+        context: tokens of a request, prompt and response together.
+        batch: concurrent requests.
     """
 
     context: int | None = None
@@ -59,22 +59,22 @@ class PlannedLoad:
 
     @property
     def tokens(self) -> int | None:
-        """Tokens to hold if every request is at its longest."""
+        """Tokens in the cache if every request has its full context."""
         return None if self.context is None or self.batch is None else self.context * self.batch
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """What fits beside the weights.
+    """Memory for keys and values beside the weights.
 
     Attributes:
         budget: bytes for keys and values; 0 or less: the weights alone do not fit.
-        bytes_per_token: that one token takes on all GPUs together.
-        tokens: that fit.
-        requests: of the given context that fit.
-        fits: whether the given batch fits, every request at its longest.
+        bytes_per_token: bytes of one token over all GPUs.
+        tokens: tokens that fit.
+        requests: requests of the given context that fit.
+        fits: whether the given batch fits, every request with its full context.
 
-    All but the budget are ``None`` where something they need is not known.
+    All but the budget are ``None`` if something they depend on is not known.
     """
 
     budget: float
@@ -86,16 +86,16 @@ class MemoryBudget:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The whole account, in bytes.
+    """Memory with and without the drafter, in bytes.
 
     Attributes:
         total: memory of all GPUs.
-        usable: what vLLM may use of it.
+        usable: the part that vLLM may use.
         target: weights of the target.
-        draft: weights of the drafter, 0 for one without weights, ``None`` where not known.
-        before: room without the drafter.
-        after: room with it, ``None`` where its weights are not known.
-        draft_kv_known: whether the keys and values of the drafter are in `after`.
+        draft: weights of the drafter, 0 for one without weights, ``None`` if not known.
+        before: budget without the drafter.
+        after: budget with it, ``None`` if its weights are not known.
+        draft_kv_known: whether `after` includes the keys and values of the drafter.
     """
 
     total: float
@@ -108,12 +108,12 @@ class Memory:
 
     @property
     def target_share(self) -> float:
-        """Weights of the target over all memory."""
+        """Weights of the target as a share of all memory."""
         return self.target / self.total
 
     @property
     def draft_share(self) -> float | None:
-        """Weights of the drafter over all memory."""
+        """Weights of the drafter as a share of all memory."""
         return None if self.draft is None else self.draft / self.total
 
 
@@ -125,14 +125,14 @@ def account(
     load: PlannedLoad,
     kv_bytes: float,
 ) -> Memory:
-    """Return what fits on `gpus` without and with the drafter.
+    """Return the memory without and with the drafter.
 
     Args:
-        target: the model that is served.
-        draft: the drafter, ``None`` where it has no weights or their size is not known.
-        drafter: what kind it is.
-        gpus: what there is.
-        load: what is to be served.
+        target: the served model.
+        draft: the drafter, ``None`` without weights or with unknown size.
+        drafter: the kind of drafter.
+        gpus: the GPUs.
+        load: the planned load.
         kv_bytes: bytes of one cached number, such as 2.
     """
     target_kv = kv_per_token(target, gpus, kv_bytes)
@@ -152,7 +152,7 @@ def account(
 
 
 def kv_per_token(model: ModelSize, gpus: Gpus, kv_bytes: float) -> float | None:
-    """Return the bytes of one token's keys and values on all GPUs, ``None`` without the dimensions."""
+    """Return the bytes of one token's keys and values over all GPUs, ``None`` without the dimensions."""
     if model.architecture is None:
         return None
     return model.architecture.kv_values_per_token(gpus.count) * kv_bytes
@@ -166,8 +166,8 @@ def _drafter_kv(
     if draft is not None and draft.architecture is not None:
         return kv_per_token(draft, gpus, kv_bytes)
     if drafter is Drafter.HEAD and target.architecture is not None:
-        # EAGLE and MTP add one layer of the target's own dimensions; for heads without attention (Medusa,
-        # MLP speculator) this is a little too much.
+        # EAGLE and MTP add one layer of the target's dimensions; for heads without attention (Medusa, MLP
+        # speculator) this is a slight overestimate.
         return target.architecture.one_layer().kv_values_per_token(gpus.count) * kv_bytes
     return None
 
@@ -191,12 +191,12 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """An acceptance that the table is reckoned with.
+    """An assumed acceptance.
 
     Attributes:
-        name: ``given``, or ``cautious`` and ``good`` where none was.
-        acceptance: chance that a drafted token is accepted if those before it were, 0 to 1.
-        tokens: emitted per step, 1 to 1 + K.
+        name: ``given``, or ``cautious`` and ``good`` if none was given.
+        acceptance: probability that a drafted token is accepted if those before it were, 0 to 1.
+        tokens: tokens per step, 1 to 1 + K.
     """
 
     name: str
@@ -206,7 +206,7 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A speedup with the uncertainty of the step's cost; 1 is neither gain nor loss."""
+    """A speedup with the uncertainty of the step's cost; below 1 speculation loses."""
 
     low: float
     middle: float
@@ -219,8 +219,7 @@ class BatchRow:
 
     Attributes:
         batch: requests in a step.
-        step_cost: time of a step that drafts over one that does not; also the tokens a step must emit to
-            break even.
+        step_cost: time of a step with drafts over one without; also the tokens per step to break even.
         speedups: one for each assumption.
     """
 
@@ -230,25 +229,25 @@ class BatchRow:
 
     @property
     def low(self) -> float:
-        """The least speedup of all assumptions."""
+        """The lowest speedup of all assumptions."""
         return min(speedup.low for speedup in self.speedups)
 
     @property
     def high(self) -> float:
-        """The greatest speedup of all assumptions."""
+        """The highest speedup of all assumptions."""
         return max(speedup.high for speedup in self.speedups)
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedupByBatch:
-    """The speedup over batch sizes.
+    """The speedup by batch size.
 
     Attributes:
-        k: number of speculative tokens, every step drafting that many.
+        k: number of speculative tokens in every step.
         profile: name of the cost profile.
-        provenance: where its numbers come from.
-        uncertainty: relative error to expect of a step's cost.
-        context: tokens of context that the profile takes a request to hold.
+        provenance: source of its numbers.
+        uncertainty: expected relative error of a step's cost.
+        context: assumed tokens of context per request.
         assumptions: the acceptances.
         rows: one for each batch size.
     """
@@ -269,16 +268,17 @@ class SpeedupByBatch:
 def choose_profile(
     method: Method, target: ModelSize, draft: ModelSize | None, named: CostProfile | None
 ) -> CostProfile:
-    """Return the cost profile of a method, fitted to the sizes of the models.
+    """Return the cost profile of a method for the sizes of the models.
 
-    The ratio is that of the bytes a step reads: drafting and small batches are bound by memory bandwidth. Of
-    a mixture of experts only what one token passes through counts, which is cautious for large batches.
+    The size ratio is that of the bytes read per step, because drafting and small batches are bound by memory
+    bandwidth. Of a mixture of experts only the parameters per token count, which overestimates the cost in
+    large batches.
 
     Args:
         method: the method.
-        target: the model that is served.
-        draft: the drafter, where its size is known.
-        named: a profile to take instead of the method's.
+        target: the served model.
+        draft: the drafter, if its size is known.
+        named: a profile to use instead of the method's.
     """
     ratio = None
     if draft is not None and method.drafter is Drafter.MODEL:
@@ -287,21 +287,21 @@ def choose_profile(
 
 
 def usual_depth(method: Method) -> int:
-    """Return the K to plan with where none is given."""
+    """Return the K to plan with if none is given."""
     return for_method(method.name).typical_k
 
 
 def look_ahead(
     method: Method, profile: CostProfile, k: int, acceptance: float | None, batch: int | None
 ) -> SpeedupByBatch:
-    """Return the speedup over `BATCHES` and `batch`.
+    """Return the speedup for `BATCHES` and `batch`.
 
     Args:
         method: the method, for its assumed acceptances.
-        profile: what a step costs, at the context that it is for.
+        profile: the cost of a step.
         k: number of speculative tokens, from 1 up.
-        acceptance: expected per token, 0 to 1; without it the method's cautious and good ones are taken.
-        batch: a batch size beside those of the table.
+        acceptance: expected per token, 0 to 1; by default the method's cautious and good ones.
+        batch: a further batch size.
     """
     named = (
         {"cautious": method.cautious, "good": method.good} if acceptance is None else {"given": acceptance}
@@ -328,6 +328,6 @@ def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption
 
 
 def _range(tokens: float, cost: float, uncertainty: float) -> Range:
-    # A step that drafts and verifies is never cheaper than one that does neither.
+    # A step with drafts never costs less than a plain one.
     cheapest = max(1.0, cost * (1 - uncertainty))
     return Range(tokens / (cost * (1 + uncertainty)), tokens / cost, tokens / cheapest)

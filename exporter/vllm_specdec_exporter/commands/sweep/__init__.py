@@ -1,4 +1,4 @@
-"""The sweep: real requests at chosen temperatures, loads and prompts, and the acceptance that comes of them.
+"""The sweep: real requests at several temperatures, loads and prompts, and their acceptance.
 
 For programs::
 
@@ -7,9 +7,8 @@ For programs::
     for cell in outcome.record.cells:
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
 
-`grid` has the plan and its cells, `prompts` what is asked, `client` and `stream` the requests, `counters` the
-server's side, `cell` one measurement, `runner` all of them, `record` the file, `statistics` and `conclusions`
-what follows, `report` and `page` what people see.
+`grid` has the plan, its prompts and cells, `client` and `stream` the requests, `counters` the metrics of the
+server, `cell` one measurement, `runner` all of them, `record` the file, `report` and `page` the output.
 """
 
 from ...economics.statistics import ClusterInterval, TimeSummary

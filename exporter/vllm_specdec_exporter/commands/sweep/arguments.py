@@ -1,4 +1,4 @@
-"""The flags of `sweep`: what they mean, and the plan and the endpoint behind them."""
+"""The flags of `sweep`, and the plan and endpoint from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ZONES = Zones()
 
 
 def add_flags_of_sweep(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `sweep`."""
+    """Add the flags of `sweep` to `parser`."""
     parser.add_argument(
         "url",
         nargs="?",
@@ -156,10 +156,10 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
 
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
-    """Return what the flags ask for.
+    """Return the plan of the command line.
 
     Raises:
-        ConfigError: something in them cannot be used.
+        ConfigError: a flag is invalid.
     """
     try:
         zones = Zones(args.zone_disable_below, args.zone_benefit_above)
@@ -189,7 +189,7 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
 
 
 def _sets(given: list[str]) -> list[str]:
-    """Return the sets that were named; built-in ones may stand in one word, with commas between them."""
+    """Return the names of sets; built-in ones may be separated by commas."""
     found = []
     for word in given:
         parts = word.split(",")
@@ -199,10 +199,10 @@ def _sets(given: list[str]) -> list[str]:
 
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
-    """Return the server that the flags and the environment name.
+    """Return the server from flags and environment.
 
     Raises:
-        ConfigError: something in them cannot be used.
+        ConfigError: a setting is invalid.
     """
     flags = flags_of(args)
     if args.header:
@@ -216,7 +216,7 @@ def read_endpoint(args: argparse.Namespace) -> Endpoint:
 
 
 def _list(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """Return a parser of values with commas between them, none of them twice."""
+    """Return a parser of values separated by commas, without duplicates."""
 
     def parse_list(text: str) -> tuple[Any, ...]:
         found = tuple(parse(part.strip()) for part in text.split(","))
@@ -283,7 +283,7 @@ def _readable(text: str) -> str:
 
 
 def _header(text: str) -> str:
-    """Return the text of a header; an error does not show what may be a secret."""
+    """Validate a header; errors do not show its value, which may be secret."""
     try:
         header(text)
     except ValueError as error:

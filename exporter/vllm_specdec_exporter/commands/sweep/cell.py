@@ -1,4 +1,4 @@
-"""One cell: send its requests, and say from the counters whether the result can be believed."""
+"""One cell: its requests, and from the counters whether its result is valid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .grid import Cell, Prompt
     from .stream import StreamedAnswer, StreamedDrafts
 
-#: By how much the counters may differ from the answers, as a share, before the cell counts as disturbed.
+#: Relative difference between counters and responses from which a cell counts as disturbed.
 TOLERANCE = 0.02
 
 
@@ -41,16 +41,16 @@ async def send(
     concurrency: int,
     answered: Callable[[StreamedAnswer], None] = lambda _: None,
 ) -> tuple[tuple[StreamedAnswer, ...], float]:
-    """Send the requests in a closed loop; return all answers in order, and the seconds that they took.
+    """Send the requests in a closed loop; return all responses in order, and the elapsed seconds.
 
-    Each of the `concurrency` workers sends its next request when its last one was answered.
+    Each of the `concurrency` workers sends its next request after its last response.
 
     Args:
         client: the endpoint.
         sampling: everything but the prompts.
-        asked: the prompts, each with its place in the set.
+        asked: the prompts, each with its index in the set.
         concurrency: number of workers.
-        answered: is told of each answer.
+        answered: called with each response.
     """
     left = iter(enumerate(asked))
     answers: list[StreamedAnswer] = []
@@ -82,14 +82,14 @@ def judge(
     """Return the result of a cell. Pure.
 
     Args:
-        cell: which one.
+        cell: the cell.
         answers: one per request.
-        seconds: from the first request to the end of the last answer.
-        before: the counters at rest before the first request.
-        after: and after the last answer, in the same life of the server.
-        rested: whether the counters came to rest afterwards.
-        max_tokens: most tokens of an answer: what a request without a whole answer may have generated.
-        started: Unix time at which the cell began.
+        seconds: from the first request to the end of the last response.
+        before: the counters before the first request.
+        after: the counters after the last response, without a restart in between.
+        rested: whether the counters stopped increasing afterwards.
+        max_tokens: most tokens of a response: a failed request may have generated as many.
+        started: Unix time of the start of the cell.
     """
     whole = [answer for answer in answers if not answer.error]
     failed = len(answers) - len(whole)
@@ -132,7 +132,7 @@ def judge(
 
 
 def acceptance(step: Delta) -> CellAcceptance:
-    """Return what became of the drafts within an increase of the counters."""
+    """Return the acceptance from an increase of the counters."""
     measures = derive("cell", step)
     return CellAcceptance(
         drafts=step.drafts,
@@ -147,7 +147,7 @@ def acceptance(step: Delta) -> CellAcceptance:
 
 
 def _doubts(step: Delta, own: Delta | None, tokens: int, unknown: int, *, rested: bool) -> tuple[str, ...]:
-    """Return in words why the counters hold more than this cell's requests."""
+    """Return why the counters include more than the requests of this cell."""
     found = []
     if not rested:
         found.append("the counters did not come to rest after the last answer")
@@ -194,7 +194,7 @@ def failed(
 
 
 def pooled(records: Sequence[StreamedDrafts], generation_tokens: float, span: float) -> Delta:
-    """Return the requests' own records added up, in the form of a window's increase."""
+    """Return the sum of the requests' records, in the form of an increase."""
     depth = max((len(record.histogram) for record in records), default=0)
     histogram = [sum(r.histogram[j] for r in records if j < len(r.histogram)) for j in range(depth)]
     return Delta(
@@ -208,10 +208,10 @@ def pooled(records: Sequence[StreamedDrafts], generation_tokens: float, span: fl
 
 
 def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | None:
-    """Return the interval of the acceptance ratio from the requests' own records.
+    """Return the interval of the acceptance ratio from the requests' records.
 
-    ``None`` where there are fewer than two units, or no drafts. Where nothing or everything was accepted, the
-    clusters do not vary, which is no certainty: then it is Wilson's interval by drafts.
+    ``None`` with fewer than two units, or without drafts. If none or all tokens were accepted, clusters do
+    not vary, although that is not certain: then it is Wilson's interval by drafts.
     """
     prompts = {answer.prompt for answer in answers}
     recur = 1 < len(prompts) < len(answers)
@@ -235,8 +235,8 @@ def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | 
 def draft_interval(delta: Delta) -> ClusterInterval | None:
     """Return the interval of the acceptance ratio from the counters alone.
 
-    The position counters are the distribution of accepted tokens per draft, which gives their variance.
-    Drafts of one request resemble each other, so it is widened by `CLUSTERING`.
+    The position counters give the distribution of accepted tokens per draft, and so their variance, which
+    `CLUSTERING` widens because drafts of one request are correlated.
     """
     drafts, drafted = delta.drafts or 0.0, delta.draft_tokens or 0.0
     positions = delta.accepted_tokens_per_position

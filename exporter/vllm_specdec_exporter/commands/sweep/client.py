@@ -1,7 +1,7 @@
-"""The client of the OpenAI endpoint: which models it has, and streamed answers.
+"""The client of the OpenAI endpoint: its models, and streamed responses.
 
-Failures are translated here: into `EndpointError` where there is no endpoint to talk to, and into a
-`StreamedAnswer` with an error where one request failed.
+Failures become an `EndpointError` if the endpoint does not work, and a `StreamedAnswer` with an error if one
+request failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...serve.tls import UpstreamConfig
     from .grid import Prompt
 
-#: vLLM closes a connection that was idle for five seconds; one of two is never found dead.
+#: Seconds to keep an idle connection: less than the five after which vLLM closes it.
 _KEPT_SECONDS = 2.0
 _MODELS_SECONDS = 10.0
 _MAX_LINE = 4 * 1024 * 1024
@@ -36,7 +36,7 @@ _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 
 
 class EndpointError(Exception):
-    """The endpoint gave no usable answer. `status` is its HTTP status, 0 where it gave none."""
+    """The endpoint gave no usable response. `status` is its HTTP status, 0 without one."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class EndpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model that the endpoint serves; `root` is where its weights come from, where it says so."""
+    """A model of the endpoint; `root` is the path of its weights, if given."""
 
     name: str
     root: str = ""
@@ -53,7 +53,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What every request of a cell says besides its prompt; as in `grid.SweepPlan`."""
+    """Parameters of every request of a cell, except its prompt; as in `grid.SweepPlan`."""
 
     model: str
     api: str
@@ -86,14 +86,14 @@ class Sampling:
 
 
 class Client:
-    """One endpoint. Use as an async context manager.
+    """Client of one endpoint. Use as an async context manager.
 
     Args:
         base: its address, without ``/v1``.
         socket: path of a Unix socket to connect to instead.
         config: TLS settings and further headers.
         headers: authorization.
-        timeout: seconds that one answer may take.
+        timeout: timeout of one response, in seconds.
     """
 
     def __init__(
@@ -139,10 +139,10 @@ class Client:
             await self._session.close()
 
     async def models(self) -> tuple[ServedModel, ...]:
-        """Return the models that ``GET /v1/models`` lists.
+        """Return the models of ``GET /v1/models``.
 
         Raises:
-            EndpointError: it lists none, or cannot be asked.
+            EndpointError: there are none, or the request failed.
         """
         try:
             async with asyncio.timeout(_MODELS_SECONDS), self._request("GET", "/v1/models") as response:
@@ -168,13 +168,13 @@ class Client:
     async def ask(
         self, sampling: Sampling, prompt: Prompt, request: int = 0, place: int = 0
     ) -> StreamedAnswer:
-        """Send one request and return its answer, with an error in it where it failed.
+        """Send one request and return its response, with an error in it if it failed.
 
         Args:
             sampling: everything but the prompt.
-            prompt: what to ask.
+            prompt: the prompt.
             request: its number in the cell.
-            place: the place of the prompt in its set.
+            place: the index of the prompt in its set.
         """
         started = time.monotonic()
         try:
@@ -186,7 +186,7 @@ class Client:
         return StreamedAnswer(request, place, error=words, seconds=time.monotonic() - started)
 
     async def probe(self, sampling: Sampling, prompt: Prompt) -> StreamedAnswer:
-        """Send one request like `ask`, to see whether the endpoint takes it.
+        """Send one request like `ask`, to check that the endpoint accepts it.
 
         Raises:
             EndpointError: it does not.
@@ -243,7 +243,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> EndpointError:
 
 
 def describe(error: BaseException, seconds: float) -> str:
-    """Return in words why an exchange of at most `seconds` failed."""
+    """Return why an exchange of at most `seconds` failed."""
     if isinstance(error, TimeoutError):
         return f"no whole answer within {seconds:g} s"
     if isinstance(error, aiohttp.ClientConnectorError):

@@ -1,4 +1,4 @@
-"""`sweep`: real requests at chosen temperatures and loads, and what they say about acceptance."""
+"""`sweep`: real requests at several temperatures and loads, and their acceptance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FINE, PROBLEM, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 4, 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` the flags of `sweep`."""
+    """Add the flags of `sweep` to `parser`."""
     parser.epilog = (
         f"Exit codes: {FINE} finished; {PROBLEM} cells failed or were disturbed, or the sweep ended early; "
         f"{USAGE} bad usage; {UNREACHABLE} the server cannot be reached, is no OpenAI endpoint, or has no "

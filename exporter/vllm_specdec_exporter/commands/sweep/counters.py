@@ -1,6 +1,6 @@
-"""The server's counters around a cell: read them, wait until they rest, and tell what happened in between.
+"""The server's counters around a cell.
 
-All engines of the server are taken together, because a request may go to any of them, and because tokens of
+All engines of the server are summed, because a request may be sent to any of them, and because tokens of
 another model are other traffic, too.
 """
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from ...engines.reading import EngineKey, Reading
     from ...serve.upstream import Upstream
 
-#: How often the counters are read while one waits for them, in seconds.
+#: Interval of reading the counters while waiting, in seconds.
 BEAT = 0.25
-#: Readings in a row that must be alike before the counters are at rest.
+#: Number of equal readings after which the counters count as at rest.
 _STILL = 3
-#: How long to wait for that, in seconds.
+#: Longest wait for that, in seconds.
 REST_LIMIT = 15.0
-#: And where others may use the server, so that they never will.
+#: The same if other traffic is allowed.
 BUSY_LIMIT = 3.0
 
 
 class CountersError(Exception):
-    """The counters cannot be read. `gone` tells whether the server itself did not answer."""
+    """The counters cannot be read. `gone`: the server itself did not respond."""
 
     def __init__(self, message: str, *, gone: bool = False) -> None:
         super().__init__(message)
@@ -43,11 +43,11 @@ class CountersError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CounterSample:
-    """What the server's metrics said at one moment.
+    """The server's metrics at one time.
 
     Attributes:
-        time: seconds of a clock that never goes back.
-        reading: the answer in its normal form.
+        time: seconds of a monotonic clock.
+        reading: the parsed metrics.
     """
 
     time: float
@@ -60,12 +60,12 @@ class CounterSample:
 
     @property
     def running(self) -> float:
-        """Requests that all engines work on; 0 where the server does not tell."""
+        """Running requests of all engines; 0 if not known."""
         return sum_known(engine.load.requests_running for engine in self.reading.engines) or 0.0
 
     @property
     def waiting(self) -> float:
-        """Requests in the queues; 0 where the server does not tell."""
+        """Queued requests of all engines; 0 if not known."""
         return sum_known(engine.load.requests_waiting for engine in self.reading.engines) or 0.0
 
     @property
@@ -75,12 +75,12 @@ class CounterSample:
 
     @property
     def positions(self) -> int:
-        """How many positions a draft has: K, or 0 where no series tells."""
+        """Positions of a draft: K, or 0 if not known."""
         return max((len(e.counters.accepted_tokens_per_position) for e in self.reading.engines), default=0)
 
     @property
     def activity(self) -> tuple[float | None, ...]:
-        """Everything that moves while any request is worked on."""
+        """All counters that increase while requests are processed."""
         return tuple(
             value
             for engine in self.reading.engines
@@ -101,7 +101,7 @@ class CounterReader:
 
     Args:
         upstream: the client for its metrics.
-        clock: seconds of a clock that never goes back.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
@@ -109,7 +109,7 @@ class CounterReader:
         self._clock = clock
 
     async def read(self) -> CounterSample:
-        """Return what the metrics say now.
+        """Read the metrics.
 
         Raises:
             CountersError: they cannot be read.
@@ -127,15 +127,15 @@ class CounterReader:
     async def rest(
         self, since: CounterSample | None = None, tokens: float = 0.0, limit: float = REST_LIMIT
     ) -> tuple[CounterSample, bool]:
-        """Wait until the counters rest; return the last observation, and whether they did.
+        """Wait until the counters are at rest; return the last sample, and whether they are.
 
-        They rest when no request runs or waits, nothing moved over three readings, and `tokens` were
-        generated since an earlier observation. A restart since then ends the wait at once.
+        They are at rest if no request runs or waits, three readings were equal, and `tokens` were generated
+        since an earlier sample. A restart since then ends the wait.
 
         Args:
-            since: the earlier observation.
-            tokens: how many tokens it takes.
-            limit: seconds to wait.
+            since: the earlier sample.
+            tokens: number of tokens to wait for.
+            limit: longest wait, in seconds.
 
         Raises:
             CountersError: they cannot be read.
@@ -158,7 +158,7 @@ class CounterReader:
             before = now
 
     async def watch(self, seconds: float) -> tuple[CounterSample, str]:
-        """Watch for other traffic; return the last observation, and in words what was seen, if anything.
+        """Watch for other traffic; return the last sample and a description, empty without other traffic.
 
         Raises:
             CountersError: the counters cannot be read.
@@ -180,7 +180,7 @@ class CounterReader:
 
 
 def restarted(first: CounterSample, last: CounterSample) -> bool:
-    """Tell whether any engine began anew, or went away, between two observations."""
+    """Return whether an engine restarted or disappeared between two samples."""
     before, after = first.samples(), last.samples()
     return any(
         key not in after or counters_reset(sample.counters, after[key].counters)
@@ -189,9 +189,9 @@ def restarted(first: CounterSample, last: CounterSample) -> bool:
 
 
 def between(first: CounterSample, last: CounterSample) -> Delta:
-    """Return what all engines together did between two observations of one life."""
+    """Return the increase over all engines between two samples without a restart."""
     before, after = first.samples(), last.samples()
-    # An engine that was not there before has nothing to compare with but itself.
+    # A new engine has no earlier sample.
     steps = [delta(before[key], sample) for key, sample in after.items() if key in before]
     depth = max((len(step.accepted_tokens_per_position) for step in steps), default=0)
     return Delta(

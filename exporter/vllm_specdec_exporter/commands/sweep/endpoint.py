@@ -1,4 +1,4 @@
-"""The endpoint of a sweep: its address, what it is, and how it wants to be asked."""
+"""The endpoint of a sweep: its address, its identity, and its API."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from .counters import CounterReader, CounterSample
     from .grid import Prompt
 
-#: Statuses by which a server says that it does not have an API.
+#: Statuses of a server without an API.
 _NO_SUCH_API = frozenset({404, 405, 501})
 
 
 class Unreachable(Exception):  # noqa: N818 - it names the fault
-    """The server cannot be reached, is no OpenAI endpoint, or shows no metrics. One line says which."""
+    """The server cannot be reached, is no OpenAI endpoint, or has no metrics. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server: its one target in `upstream`, and the file with its API key.
+    """A server: the only target in `upstream`, and the file with its API key.
 
-    The key is sent with the requests and, where `upstream` has no token of its own, for the metrics, too.
+    The key is sent with requests, and with requests for metrics if `upstream` has no token.
     """
 
     upstream: UpstreamConfig
@@ -42,7 +42,7 @@ class Endpoint:
 
     @property
     def target(self) -> Target:
-        """Where its metrics are."""
+        """The address of its metrics."""
         return self.upstream.targets[0]
 
     @property
@@ -52,15 +52,15 @@ class Endpoint:
 
     @property
     def metrics(self) -> UpstreamConfig:
-        """How to ask for its metrics."""
+        """Connection settings for its metrics."""
         token = self.upstream.bearer_token_file or self.api_key_file
         return replace(self.upstream, bearer_token_file=token)
 
     def authorization(self) -> dict[str, str]:
-        """Return the headers that carry the API key.
+        """Return the headers with the API key.
 
         Raises:
-            ConfigError: the file cannot be used.
+            ConfigError: the file is invalid.
         """
         path = self.api_key_file or self.upstream.bearer_token_file
         if not path:
@@ -76,7 +76,7 @@ class Endpoint:
 
 
 def without_api(target: Target) -> Target:
-    """Return a target whose address may have been that of the API (``/v1``) as that of the metrics."""
+    """Return the target of the metrics for an address that may be that of the API (``/v1``)."""
     if target.socket:
         return target
     scheme, host, path, _, _ = urlsplit(target.url)
@@ -85,7 +85,7 @@ def without_api(target: Target) -> Target:
 
 
 def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
-    """Return the endpoint at an address, with or without ``/v1``; `Endpoint` itself has more options.
+    """Return the endpoint at an address, with or without ``/v1``; `Endpoint` has more options.
 
     Raises:
         ValueError: not an address.
@@ -96,7 +96,7 @@ def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
 async def identify(
     name: str, client: Client, counters: CounterReader, upstream: Upstream, model: str
 ) -> ServerIdentity:
-    """Return which server this is.
+    """Return the identity of the server.
 
     Args:
         name: the server, for errors.
@@ -107,7 +107,7 @@ async def identify(
 
     Raises:
         Unreachable: it cannot be measured.
-        ConfigError: it does not have the model, or has several and none was named.
+        ConfigError: it does not have the model, or has several and none was given.
     """
     trouble = ""
     observation: CounterSample | None = None
@@ -145,10 +145,10 @@ def _no_models(name: str, error: EndpointError) -> str:
 
 
 def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
-    """Return the model of that name, or the only one where the name is empty.
+    """Return the model of that name, or the only one if the name is empty.
 
     Raises:
-        ConfigError: there is no such model, or more than one to choose from.
+        ConfigError: there is no such model, or more than one.
     """
     known = ", ".join(model.name for model in models)
     if not name:
@@ -164,16 +164,16 @@ def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
 
 
 async def settle_api(client: Client, sampling: Sampling, prompt: Prompt) -> tuple[str, str]:
-    """Send one request to see which API the server takes; return its name, and why it is not chat.
+    """Send one request to find the API of the server; return its name, and why it is not chat.
 
     Args:
         client: the endpoint.
-        sampling: what to ask with; its `api` is ``chat``, ``completions`` or ``auto``.
-        prompt: what to ask.
+        sampling: parameters; `api` is ``chat``, ``completions`` or ``auto``.
+        prompt: the prompt.
 
     Raises:
-        ConfigError: the server does not take such requests.
-        Unreachable: it gives no answer.
+        ConfigError: the server refuses such requests.
+        Unreachable: it does not respond.
     """
     why = ""
     api = "chat" if sampling.api == "auto" else sampling.api

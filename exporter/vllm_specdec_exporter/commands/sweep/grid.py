@@ -1,8 +1,8 @@
-"""Zones: what an acceptance ratio means by the published temperature sweep.
+"""The grid of a sweep: zones of acceptance, prompts, cells and the plan.
 
-The published bounds are for draft models of about a ninth of the target's size: below 0.50 drafting costs
-more than it gains, from 0.50 to 0.65 it is near break-even, above that it likely pays. Cheap drafters
-(n-gram, suffix, EAGLE and MTP heads) pay below these bounds, because a draft costs them less.
+The zones are published bounds for draft models of about a ninth of the target's size: below 0.50 drafting
+costs more than it gains, from 0.50 to 0.65 it is near break-even, above that it likely pays. Cheap drafters
+(n-gram, suffix, EAGLE and MTP heads) pay below these bounds.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _PUBLISHED = Thresholds()
 
 
 class Zone(StrEnum):
-    """Where an acceptance ratio lies."""
+    """Zones of an acceptance ratio."""
 
     DISABLE = "disable"
     NEAR_BREAK_EVEN = "near break-even"
     LIKELY_BENEFIT = "likely benefit"
 
 
-#: What is said of a zone where there is room.
+#: Long descriptions of the zones.
 MEANINGS = {
     Zone.DISABLE: "disable: costs more than it gains (draft models)",
     Zone.NEAR_BREAK_EVEN: "near break-even",
@@ -73,7 +73,7 @@ class Zones:
         return Zone.LIKELY_BENEFIT if acceptance > self.benefit_above else Zone.NEAR_BREAK_EVEN
 
     def crossed_by(self, low: float, high: float) -> bool:
-        """Tell whether an interval reaches into more than one zone."""
+        """Return whether an interval covers more than one zone."""
         return self.of(low) is not self.of(high)
 
 
@@ -94,7 +94,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one request asks: a conversation, most often of a single message."""
+    """The prompt of one request: a conversation, usually of a single message."""
 
     messages: tuple[Message, ...]
 
@@ -113,7 +113,7 @@ class PromptSet:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of the prompts, by which an edited file is noticed."""
+        """A fingerprint of the prompts, to detect an edited file."""
         told = [[(m.role, m.content) for m in prompt.messages] for prompt in self.prompts]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
@@ -125,13 +125,13 @@ def builtin(name: str) -> PromptSet:
 
 
 def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
-    """Return the sets that the words name: built-in ones, ``all`` of them, or files.
+    """Return the sets with these names: built-in ones, ``all`` of them, or files.
 
-    A file is text with one prompt a line, or JSON lines with ``{"prompt": "..."}`` or
-    ``{"messages": [{"role": "user", "content": "..."}]}``.
+    A file is text with one prompt a line, or JSON lines with ``{"prompt": "..."}`` or ``{"messages":
+    [{"role": "user", "content": "..."}]}``.
 
     Raises:
-        ConfigError: a file that cannot be used, or a name given twice.
+        ConfigError: an invalid file, or a duplicate name.
     """
     sets: list[PromptSet] = []
     for word in words:
@@ -208,7 +208,7 @@ TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measurement: these prompts, by so many workers, at this temperature."""
+    """One measurement: a set of prompts, a number of workers, a temperature."""
 
     prompts: str
     concurrency: int
@@ -216,30 +216,30 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The cell in words."""
+        """A description of the cell."""
         return f"{self.prompts}, temperature {self.temperature:g}, concurrency {self.concurrency}"
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What to measure and how; everything but the server.
+    """What to measure and how, without the server.
 
     Attributes:
         prompts: sets of prompts, each with cells of its own.
         temperatures: sampling temperatures, 0 (greedy) or more.
-        concurrencies: numbers of workers, each of which sends its next request when its last was answered.
-        requests: requests per cell; they take the prompts of the set in turn.
-        max_tokens: most tokens of an answer.
-        model: name of the model; empty for the only one that the server has.
-        api: ``chat``, ``completions``, or ``auto``: chat unless the server has no chat template for it.
-        seed: of a cell's first request, the next has the next; ``None`` for no seeds, as in most production
-            traffic: vLLM's drafter does not heed a seed while its sampler does, and so may accept another
-            share of the drafts.
+        concurrencies: numbers of workers, each of which sends its next request after its last response.
+        requests: requests per cell; they use the prompts of the set in turn.
+        max_tokens: most tokens of a response.
+        model: name of the model; empty for the only one of the server.
+        api: ``chat``, ``completions``, or ``auto``: chat unless the server has no chat template.
+        seed: of a cell's first request, increased by 1 for each further one; ``None`` for no seeds, as in
+            most production traffic: vLLM's drafter ignores seeds while its sampler does not, which may change
+            acceptance.
         top_p: nucleus sampling, ``None`` for the server's default.
-        ignore_eos: whether answers go on to `max_tokens` whatever the model says (a vLLM extra).
-        allow_other_traffic: measure even where others use the server, too.
-        request_timeout: seconds that one answer may take.
-        max_duration: seconds that the sweep may take; then it stops, and can be continued.
+        ignore_eos: whether responses continue to `max_tokens` (a vLLM extension).
+        allow_other_traffic: whether to measure despite other traffic.
+        request_timeout: timeout of one response, in seconds.
+        max_duration: seconds after which the sweep stops; it can be continued.
         pause: seconds between two cells.
         watch: seconds for which the server must be quiet before the first cell.
         zones: the bounds of the zones in reports.
@@ -263,7 +263,7 @@ class SweepPlan:
     zones: Zones = Zones()
 
     def cells(self) -> tuple[Cell, ...]:
-        """Return the cells in the order in which they are measured: temperature changes fastest."""
+        """Return the cells in the order of measurement: temperature changes fastest."""
         return tuple(
             Cell(prompts.name, concurrency, temperature)
             for prompts in self.prompts
@@ -272,14 +272,10 @@ class SweepPlan:
         )
 
     def asked(self, cell: Cell) -> tuple[tuple[int, Prompt], ...]:
-        """Return the prompts of the cell's requests in order, each with its place in the set."""
+        """Return the prompts of the cell's requests in order, each with its index in the set."""
         prompts = next(one for one in self.prompts if one.name == cell.prompts).prompts
         return tuple((i % len(prompts), prompts[i % len(prompts)]) for i in range(self.requests))
 
     def warm_up(self) -> tuple[Prompt, ...]:
-        """Return every prompt that the sweep will use, once.
-
-        After that the server's prefix cache holds all of them, so that the first cell is no colder than
-        the others.
-        """
+        """Return every prompt of the sweep once, to fill the server's prefix cache before the first cell."""
         return tuple(prompt for one in self.prompts for prompt in one.prompts[: self.requests])

@@ -112,7 +112,7 @@ def _plot(
     intervals: bool = False,
     y_range: tuple[float | None, float | None],
 ) -> Html:
-    """Return a plot against temperature, or against concurrency where only that was varied."""
+    """Return a plot over temperature, or over concurrency if only that varies."""
     by_load = len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
     lines = _by_load(record) if by_load else series(record)
     found = []

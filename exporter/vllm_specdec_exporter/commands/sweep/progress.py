@@ -1,4 +1,4 @@
-"""Progress: what a sweep tells while it runs: one line drawn anew on a terminal, plain lines elsewhere."""
+"""Progress of a sweep: one updated line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _BAR = 20
 
 
 class SweepProgress:
-    """Takes what happens, and keeps silent."""
+    """Receives the events of a sweep, and prints nothing."""
 
     def say(self, words: str) -> None:
-        """Something worth a line happened."""
+        """A message."""
 
     def begin(self, total: int, done: int) -> None:
-        """The sweep has `total` cells, of which `done` are there already."""
+        """The sweep has `total` cells, of which `done` are measured already."""
 
     def cell(self, cell: Cell, requests: int) -> None:
-        """A cell begins."""
+        """A cell starts."""
 
     def answered(self) -> None:
-        """A request was answered."""
+        """A request has ended."""
 
     def finished(self, result: CellResult) -> None:
         """A cell has ended."""
@@ -40,11 +40,11 @@ class SweepProgress:
 
 
 class Lines(SweepProgress):
-    """Writes a line for each cell.
+    """Prints a line for each cell.
 
     Args:
-        stream: where to.
-        clock: seconds of a clock that never goes back.
+        stream: the output.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,25 +56,25 @@ class Lines(SweepProgress):
         self._cell: Cell | None = None
 
     def say(self, words: str) -> None:
-        """Write the words."""
+        """Print a message."""
         self._write(f"{words}\n")
 
     def begin(self, total: int, done: int) -> None:
-        """Write how much there is to do."""
+        """Print the number of cells."""
         self._total, self._done, self._started = total, done, self._clock()
         there = f", of which {done} are measured already" if done else ""
         self.say(f"{total} cells{there}")
 
     def cell(self, cell: Cell, requests: int) -> None:
-        """Keep in mind which cell is measured."""
+        """Store the present cell."""
         self._cell, self._requests, self._answers = cell, requests, 0
 
     def answered(self) -> None:
-        """Count an answer."""
+        """Count a response."""
         self._answers += 1
 
     def finished(self, result: CellResult) -> None:
-        """Write what came out of the cell."""
+        """Print the result of the cell."""
         self._done += 1
         self._measured += 1
         self._answers = 0
@@ -83,7 +83,7 @@ class Lines(SweepProgress):
         self.say(f"[{self._done}/{self._total}] {result.cell.name}: {outcome(result)}{left}")
 
     def eta(self) -> float | None:
-        """Return the seconds that the rest will take, judged by the cells of this run."""
+        """Return the estimated seconds for the rest, from the cells of this run."""
         share = self._answers / self._requests if self._requests else 0.0
         measured = self._measured + share
         if measured < 0.25:
@@ -96,12 +96,12 @@ class Lines(SweepProgress):
 
 
 class ProgressBar(Lines):
-    """Draws one line over and over, for terminals.
+    """Updates one line of a terminal.
 
     Args:
         stream: the terminal.
         width: its columns.
-        clock: seconds of a clock that never goes back.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, stream: TextIO, width: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -109,22 +109,22 @@ class ProgressBar(Lines):
         self._width = width
 
     def say(self, words: str) -> None:
-        """Write the words above the line."""
+        """Print a message above the line."""
         self._write(f"\r\x1b[K{words}\n")
         self._draw()
 
     def cell(self, cell: Cell, requests: int) -> None:
-        """Draw the new cell."""
+        """Show the new cell."""
         super().cell(cell, requests)
         self._draw()
 
     def answered(self) -> None:
-        """Draw the answer."""
+        """Show the response."""
         super().answered()
         self._draw()
 
     def finished(self, result: CellResult) -> None:
-        """Write a line only for a cell that needs one."""
+        """Print a line only for a cell that needs attention."""
         if result.status is not Status.OK or result.errors:
             super().finished(result)
             return
@@ -134,12 +134,12 @@ class ProgressBar(Lines):
         self._draw()
 
     def end(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._cell = None
         self._write("\r\x1b[K")
 
     def line(self) -> str:
-        """Return the line as it is drawn now."""
+        """Return the present line."""
         share = (self._done + (self._answers / self._requests if self._requests else 0)) / max(1, self._total)
         filled = round(_BAR * min(1.0, share))
         eta = self.eta()
@@ -154,7 +154,7 @@ class ProgressBar(Lines):
 
 
 def outcome(result: CellResult) -> str:
-    """Return in few words what came out of a cell."""
+    """Return a short result of a cell."""
     if result.status is Status.FAILED:
         return f"failed: {'; '.join(result.reasons)}"
     acceptance = result.acceptance_ratio
@@ -167,7 +167,7 @@ def outcome(result: CellResult) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a rough time span: ``40s``, ``3m``, ``1h20m``."""
+    """Return a rough duration: ``40s``, ``3m``, ``1h20m``."""
     if seconds < 60:
         return f"{max(1, round(seconds))}s"
     minutes = round(seconds / 60)

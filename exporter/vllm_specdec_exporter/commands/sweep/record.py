@@ -1,6 +1,6 @@
-"""The record of a sweep, `sweep.json`: what was asked, of which server, and every cell that was measured.
+"""The record of a sweep, `sweep.json`: settings, server, and every measured cell.
 
-A later run with the same settings against the same server goes on from it; see `recordfile`.
+A later run with the same settings and server continues it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMAT_VERSION = 1
 
 
 class Status(StrEnum):
-    """Whether a cell can be believed."""
+    """Whether the result of a cell is valid."""
 
     OK = "ok"
     DISTURBED = "disturbed"
@@ -37,15 +37,15 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """Which server was measured; another one in its place makes another sweep.
+    """The measured server; another one means another sweep.
 
     Attributes:
         target: its address, without secrets.
         model: the model's name.
-        root: where the model's weights come from, as the server says.
-        version: the server's version, empty where it tells none.
-        dialect: how its metrics are written.
-        num_speculative_tokens: K, 0 where no series tells.
+        root: the path of the model's weights, from the server.
+        version: the server's version, empty if not known.
+        dialect: the dialect of its metrics.
+        num_speculative_tokens: K, 0 if not known.
     """
 
     target: str
@@ -58,7 +58,7 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What was asked, as in `grid.SweepPlan`; `prompts` holds a fingerprint of each set by its name."""
+    """The settings, as in `grid.SweepPlan`; `prompts` has a fingerprint of each set by its name."""
 
     prompts: dict[str, str]
     temperatures: tuple[float, ...]
@@ -73,17 +73,17 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class CellAcceptance:
-    """What became of the drafts of a cell, from one of two sources; as in `measures.Measures`.
+    """Acceptance of a cell, from one of two sources; as in `measures.Measures`.
 
     Attributes:
-        drafts: verifications.
+        drafts: number of drafts.
         draft_tokens: drafted tokens.
-        accepted_tokens: of these, accepted ones.
+        accepted_tokens: accepted drafted tokens.
         acceptance_ratio: accepted over draft tokens, 0 to 1.
         mean_acceptance_length: tokens emitted per draft, 1 to 1 + K.
         position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
         mean_draft_length: draft tokens per draft, 0 to K.
-        coverage_ratio: share of the generated tokens that came out of drafts, 0 to 1.
+        coverage_ratio: share of the generated tokens from drafts, 0 to 1.
     """
 
     drafts: float | None = None
@@ -173,15 +173,15 @@ class SweepRecord:
     exporter_version: str = field(default=__version__)
 
     def with_cell(self, result: CellResult) -> SweepRecord:
-        """Return the record with a cell added, or put in place of an earlier attempt, in the grid's order."""
+        """Return the record with a cell added, or replaced after a repeated attempt, in the grid's order."""
         others = tuple(one for one in self.cells if one.cell != result.cell)
         return replace(self, cells=tuple(sorted((*others, result), key=self.place)))
 
     def place(self, result: CellResult) -> tuple[int, int, int]:
-        """Return where in the grid a cell is.
+        """Return the index of a cell in the grid.
 
         Raises:
-            ValueError: nowhere.
+            ValueError: it is not in the grid.
         """
         setup = self.setup
         return (
@@ -197,7 +197,7 @@ class SweepRecord:
 
 
 def setup_of(plan: SweepPlan, api: str) -> Setup:
-    """Return what `plan` asks over `api`."""
+    """Return the settings of `plan` with `api`."""
     return Setup(
         prompts={one.name: one.digest for one in plan.prompts},
         temperatures=plan.temperatures,
@@ -212,10 +212,10 @@ def setup_of(plan: SweepPlan, api: str) -> Setup:
 
 
 def decode(body: bytes) -> SweepRecord:
-    """Return the record in the bytes of a file.
+    """Return the record in a file's content.
 
     Raises:
-        ValueError: there is none that can be used; the message follows the name of the file.
+        ValueError: it is invalid; the message follows the name of the file.
     """
     try:
         head = msgspec.json.decode(body)
@@ -241,13 +241,13 @@ def encode(record: SweepRecord) -> bytes:
 
 
 def server_differences(old: ServerIdentity, new: ServerIdentity) -> list[str]:
-    """Return in words where two servers differ; what either of them does not tell is no difference."""
+    """Return the differences between two servers; unknown properties do not count."""
     told = {name: value for name, value in asdict(old).items() if value and getattr(new, name)}
     return _differences(told, asdict(new))
 
 
 def setup_differences(old: Setup, new: Setup) -> list[str]:
-    """Return in words where two setups differ."""
+    """Return the differences between two setups."""
     return _differences(asdict(old), asdict(new))
 
 
@@ -292,10 +292,10 @@ def load(directory: Path) -> SweepRecord | None:
 
 
 def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup: Setup) -> None:
-    """Make sure that the record in `directory` is of the same sweep.
+    """Check that the record in `directory` is of the same sweep.
 
     Raises:
-        ConfigError: it is of another one; the message says what differs.
+        ConfigError: it is not; the message has the differences.
     """
     found = server_differences(old.server, server) + setup_differences(old.setup, setup)
     if found:
@@ -307,7 +307,7 @@ def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup:
 
 
 def save(path: Path, body: bytes) -> None:
-    """Write a file in one step: a reader sees the old one or the new one, never a part.
+    """Write a file atomically.
 
     Raises:
         ConfigError: it cannot be written.

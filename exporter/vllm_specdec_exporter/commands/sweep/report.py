@@ -1,4 +1,4 @@
-"""Conclusions: what a sweep says about temperature and acceptance, in one sentence for each series. Pure."""
+"""The report of a sweep: table, CSV, JSON, and one sentence per series on acceptance. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TemperatureRow:
-    """The cells of one set of prompts at one concurrency, by temperature; failed ones left out."""
+    """The cells of one set of prompts and concurrency, by temperature; failed ones left out."""
 
     prompts: str
     concurrency: int
@@ -33,7 +33,7 @@ class TemperatureRow:
 
 
 def series(record: SweepRecord) -> tuple[TemperatureRow, ...]:
-    """Return the sweep as one line of cells for each set of prompts and concurrency."""
+    """Return one row of cells for each set of prompts and concurrency."""
     found: dict[tuple[str, int], list[CellResult]] = {}
     for result in record.cells:
         if result.status is not Status.FAILED:
@@ -45,7 +45,7 @@ def series(record: SweepRecord) -> tuple[TemperatureRow, ...]:
 
 
 def label(line: TemperatureRow, lines: Sequence[TemperatureRow]) -> str:
-    """Return what tells a line from the others."""
+    """Return what distinguishes a row from the others."""
     parts = []
     if len({one.prompts for one in lines}) > 1:
         parts.append(line.prompts)
@@ -55,7 +55,7 @@ def label(line: TemperatureRow, lines: Sequence[TemperatureRow]) -> str:
 
 
 def conclusions(record: SweepRecord, zones: Zones) -> tuple[str, ...]:
-    """Return one sentence for each line; those of several lines begin with what tells them apart."""
+    """Return one sentence for each row, with its label if there are several."""
     lines = series(record)
     told = [(label(line, lines), _conclude(line.cells, zones)) for line in lines]
     return tuple(f"{name}: {words}" if len(lines) > 1 else words for name, words in told)
@@ -109,12 +109,12 @@ def _named(zone: Zone) -> str:
 
 
 def _differ(one: CellResult, other: CellResult) -> bool:
-    """Tell whether two ratios differ beyond chance: whether the difference lies outside its own interval."""
+    """Return whether two ratios differ significantly."""
     a, b = one.acceptance_interval, other.acceptance_interval
     gap = abs(_ratio(one) - _ratio(other))
     if a is None or b is None:
         return gap > 0
-    # The half-widths of independent estimates add up in squares.
+    # Half-widths of independent estimates add in quadrature.
     return gap > math.hypot((a.high - a.low) / 2, (b.high - b.low) / 2)
 
 
@@ -128,7 +128,7 @@ def _ratio(cell: CellResult) -> float:
 
 
 def short(ratio: float) -> str:
-    """Return a ratio as the published sweep writes it: ``.81``, and ``1.00``."""
+    """Return a ratio in the form of the published sweep: ``.81``, and ``1.00``."""
     text = f"{ratio:.2f}"
     return text if ratio >= 0.995 else text.removeprefix("0")
 
@@ -139,7 +139,7 @@ def degree(temperature: float) -> str:
 
 
 def trouble(results: Iterable[CellResult]) -> tuple[str, ...]:
-    """Return a sentence for each cell that cannot be believed, or has failed requests."""
+    """Return a sentence for each invalid cell, and for failed requests."""
     return tuple(
         f"{result.cell.name}: {result.status}: {'; '.join(result.reasons)}"
         for result in results
@@ -195,7 +195,7 @@ def _wrapped(texts: Iterable[str]) -> Iterator[str]:
 
 
 def zone_words(result: CellResult, zones: Zones) -> str:
-    """Return the zone of a cell, with a mark where the interval reaches into another; empty without one."""
+    """Return the zone of a cell, marked if its interval covers another one; empty without a zone."""
     ratio, interval = result.acceptance_ratio, result.acceptance_interval
     if ratio is None:
         return ""
@@ -237,7 +237,7 @@ def _notes(record: SweepRecord, zones: Zones) -> Iterator[str]:
     yield from trouble(record.cells)
 
 
-#: What is said of an interval by the unit that it takes as independent.
+#: Descriptions of intervals by their unit.
 UNITS = {
     "request": "intervals: 95 %, drafts of one request belong together",
     "prompt": "intervals: 95 %, drafts of one prompt belong together, because prompts recur in a cell",
@@ -249,7 +249,7 @@ UNITS = {
 
 
 def number(value: float | None, decimals: int = 2) -> str:
-    """Return a number, or a dash where there is none."""
+    """Return a number, or a dash without one."""
     return _NONE if value is None else f"{value:.{decimals}f}"
 
 
@@ -283,7 +283,7 @@ def document(record: SweepRecord, zones: Zones) -> dict[str, Any]:
 
 
 def to_csv(record: SweepRecord, zones: Zones) -> str:
-    """Return one row for each cell, with a column for each position behind `COLUMNS`."""
+    """Return one row for each cell, with a column for each position after `COLUMNS`."""
     depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
     heads = [*COLUMNS, *(_POSITIONS.format(i) for i in range(depth))]
     text = io.StringIO()
@@ -295,7 +295,7 @@ def to_csv(record: SweepRecord, zones: Zones) -> str:
 
 
 def _flat(result: CellResult, zones: Zones) -> dict[str, object]:
-    """Return the values of a row; a column without one stays empty."""
+    """Return the values of a row; missing ones are empty."""
     interval, counters, records = result.acceptance_interval, result.counters, result.records
     row: dict[str, object] = {name: getattr(result, name) for name in COLUMNS if hasattr(result, name)}
     row |= {
@@ -326,5 +326,5 @@ def _flat(result: CellResult, zones: Zones) -> dict[str, object]:
 
 
 def _harmless(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula."""
+    """Return text that spreadsheets do not interpret as a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -1,4 +1,4 @@
-"""The sweep itself: make sure that the server is quiet, then measure cell after cell."""
+"""The runner of a sweep: check that the server is quiet, then measure all cells."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from .grid import Cell, SweepPlan
     from .record import CellResult, ServerIdentity, Setup
 
-#: How long to wait for a server that went away within a cell, in seconds.
+#: Longest wait for a server that disappears within a cell, in seconds.
 RECOVERY = 300.0
 _WARM_UP_TOKENS = 8
 _ATTEMPTS = 2
 
 
 class OtherTraffic(Exception):  # noqa: N818 - it names the fault
-    """Others use the server. One line says what was seen."""
+    """The server has other traffic. The message is one line with what was observed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOutcome:
-    """How a sweep ended.
+    """The end of a sweep.
 
     Attributes:
-        record: all that is measured.
-        left: cells that are not, or not well enough.
-        stopped: why it ended before the last cell; empty if it did not.
+        record: all results.
+        left: number of cells without a valid result.
+        stopped: why it ended early; empty if it did not.
     """
 
     record: SweepRecord
@@ -54,7 +54,7 @@ class SweepOutcome:
 
     @property
     def clean(self) -> bool:
-        """Whether every cell was measured, undisturbed."""
+        """Whether every cell was measured without disturbance."""
         return not self.stopped and not self.left and all(c.status is Status.OK for c in self.record.cells)
 
 
@@ -66,19 +66,19 @@ async def run_sweep(
     progress: SweepProgress | None = None,
     begun: Callable[[SweepRecord], None] = lambda _: None,
 ) -> SweepOutcome:
-    """Measure every cell of `plan` that `directory` does not hold yet.
+    """Measure every cell of `plan` that is not in `directory` yet.
 
     Args:
         plan: what to measure.
         endpoint: the server.
-        directory: where `sweep.json` is read from and written to after each cell; ``None`` for nowhere.
-        progress: is told what happens.
-        begun: is told the record as soon as there is one, and after each cell.
+        directory: directory of `sweep.json`, which is updated after each cell; ``None`` for none.
+        progress: receives events.
+        begun: called with the record at the start and after each cell.
 
     Raises:
         Unreachable: the server cannot be measured.
-        OtherTraffic: others use the server, and the plan does not allow for that.
-        ConfigError: the plan does not fit the server, or the directory holds another sweep.
+        OtherTraffic: there is other traffic, and the plan does not allow it.
+        ConfigError: the plan does not fit the server, or the directory has another sweep.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -99,7 +99,7 @@ async def run_sweep(
 
 
 class _Sweep:
-    """The state of a running sweep."""
+    """A running sweep."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Sweep:
         self._server: ServerIdentity | None = None
 
     async def run(self) -> SweepOutcome:
-        """Measure, within the time that there is."""
+        """Measure within the time limit."""
         stopped = ""
         try:
             async with asyncio.timeout(self._plan.max_duration) as limit:
@@ -140,7 +140,7 @@ class _Sweep:
         return SweepOutcome(self._record, len(self._open_cells(self._record)), stopped)
 
     async def _run(self) -> str:
-        """Measure the pending cells; return why not all of them, or nothing."""
+        """Measure the pending cells; return why it stopped early, or an empty text."""
         plan = self._plan
         self._server = await self._identify()
         old = None if self._directory is None else recordfile.load(self._directory)
@@ -149,7 +149,7 @@ class _Sweep:
             await self._make_sure_of_quiet()
             setup = setup_of(plan, await self._settle_api())
             self._check_same(old, setup)
-            # Written before the first cell: a directory that takes no file ends the sweep while it is cheap.
+            # Written before the first cell, so that a directory without write access is detected early.
             self._keep(old or SweepRecord(self._server, setup))
         else:
             self._record = old
@@ -273,7 +273,7 @@ class _Sweep:
         raise Unreachable(msg)
 
     async def _check_identity(self) -> None:
-        """Make sure that the server that came back is the one that went away."""
+        """Check that the server after a restart is the same."""
         try:
             found = records.server_differences(self._known.server, await self._identify())
         except ConfigError as error:  # it does not have the model
@@ -307,6 +307,6 @@ class _Sweep:
         self._begun(record)
 
     def _open_cells(self, record: SweepRecord) -> tuple[Cell, ...]:
-        """Return the cells that are still to be measured, or to be measured again."""
+        """Return the cells that are not measured, or must be repeated."""
         done = record.finished(allow_other_traffic=self._plan.allow_other_traffic)
         return tuple(cell for cell in self._plan.cells() if cell not in done)

@@ -1,7 +1,7 @@
-"""A streamed answer: its events put together into what a client saw of one request. Pure: times come in.
+"""A streamed response: its events combined into the client's view of one request. Pure: times come in.
 
-An event is one ``data:`` line of the stream. The last but one carries the usage and, from a vLLM that was
-started with ``--per-request-spec-decode-metrics``, the record of the request's drafts.
+An event is one ``data:`` line. The last event before ``[DONE]`` has the usage and, with vLLM's
+``--per-request-spec-decode-metrics``, the record of the request's drafts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class StreamError(Exception):
-    """The stream is none of an OpenAI endpoint, or says that the request failed."""
+    """The stream is not from an OpenAI endpoint, or reports a failed request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class StreamedDrafts:
     """vLLM's record of the drafts of one request.
 
     Attributes:
-        drafts: verifications.
+        drafts: number of drafts.
         draft_tokens: drafted tokens.
-        accepted_tokens: of these, accepted ones.
+        accepted_tokens: accepted drafted tokens.
         histogram: at index j, the drafts with j accepted tokens.
     """
 
@@ -34,19 +34,19 @@ class StreamedDrafts:
 
 @dataclass(frozen=True, slots=True)
 class StreamedAnswer:
-    """One request as its client saw it.
+    """The client's view of one request.
 
     Attributes:
         request: its number in the cell, from 0.
-        prompt: the place of its prompt in the set, from 0.
-        error: why there is no whole answer; empty if there is one.
-        prompt_tokens: as the server counted them.
-        completion_tokens: as the server counted them.
+        prompt: the index of its prompt in the set, from 0.
+        error: why the response is incomplete; empty if it is complete.
+        prompt_tokens: from the server's usage.
+        completion_tokens: from the server's usage.
         ttft_seconds: from sending the request to the first token.
         tpot_seconds: (last token - first token) / (completion tokens - 1); ``None`` for a single token.
-        seconds: from sending the request to the end of the answer.
-        finish_reason: why the answer ended: ``length``, ``stop``.
-        drafts: the server's own record of the drafts, where it gives one.
+        seconds: from sending the request to the end of the response.
+        finish_reason: ``length``, ``stop``.
+        drafts: the server's record of the drafts, if given.
     """
 
     request: int
@@ -65,7 +65,7 @@ class Stream:
     """Collects the lines of one stream.
 
     Args:
-        started: the time at which the request was sent, in seconds.
+        started: time at which the request was sent, in seconds.
     """
 
     def __init__(self, started: float) -> None:
@@ -76,10 +76,10 @@ class Stream:
         self._summary: dict[str, Any] | None = None
 
     def feed(self, line: bytes, time: float) -> None:
-        """Take one line that came at `time`.
+        """Handle one line that was received at `time`.
 
         Raises:
-            StreamError: the line is no event, or says that the request failed.
+            StreamError: the line is not an event, or reports a failed request.
         """
         if not line.startswith(b"data:"):
             return
@@ -105,7 +105,7 @@ class Stream:
         if not isinstance(choice, dict):
             return
         finish = choice.get("finish_reason")
-        # An event without text may still bring a token, whose text is held back until its last byte is known.
+        # An event without text may still have a token, whose text follows when its bytes are complete.
         if not (self._first is None and finish is None and _opens_chat(choice)):
             self._first = time if self._first is None else self._first
             self._last = time
@@ -113,7 +113,7 @@ class Stream:
             self._finish_reason = finish
 
     def answer(self, request: int, prompt: int, time: float) -> StreamedAnswer:
-        """Return the answer that ended at `time`.
+        """Return the response that ended at `time`.
 
         Raises:
             StreamError: the stream ended early.
@@ -138,7 +138,7 @@ class Stream:
 
 
 def error_message(document: object) -> str:
-    """Return what an error document of an OpenAI endpoint says, in one line; empty if it is none."""
+    """Return the message of an OpenAI error document in one line; empty if it is not one."""
     if not isinstance(document, dict):
         return ""
     error = document.get("error") or document
@@ -151,7 +151,7 @@ def error_message(document: object) -> str:
 
 
 def _opens_chat(choice: dict[str, Any]) -> bool:
-    """Tell whether this is the event that only names the role, and comes before any token."""
+    """Return whether this is the first event, which has only the role."""
     delta = choice.get("delta")
     texts = ("content", "reasoning", "reasoning_content", "tool_calls")
     return isinstance(delta, dict) and "role" in delta and not any(delta.get(key) for key in texts)
@@ -177,4 +177,4 @@ def _drafts(summary: dict[str, Any]) -> StreamedDrafts | None:
             histogram=tuple(_count(value) for value in record.get("acceptance_histogram") or ()),
         )
     except (StreamError, TypeError):
-        return None  # the record is experimental in vLLM; the counters are there all the same
+        return None  # vLLM's record is experimental; the counters do not depend on it
