@@ -4,8 +4,7 @@
 * `activity`: is the engine speculating?
 * `quality`: how good is its acceptance, by the published rubric?
 * `payoff`: does speculation pay, by speedup and by the published rules of thumb?
-* `advice`: which K should it have? `hysteresis`: when does the advice change?
-* `current_advice`: the advice in force, with the configuration to paste.
+* `advice`: which K should it have, with the configuration to paste? `hysteresis`: when does that change?
 * `findings`: problems and hints, with what to do.
 * `judge`: all of these for one case, as one `Judgement`.
 """

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .activity import Activity, ActivityState
-from .advice import Advice, correction
-from .current_advice import CurrentAdvice, update_advice
+from .advice import Advice, CurrentAdvice, correction, update_advice
 from .findings import Finding, find
 from .payoff import Payoff, judge_payoff
 from .quality import Quality, judge_quality

@@ -9,7 +9,7 @@ from ..config.thresholds import Thresholds
 from ..economics.baseline_match import Match
 from ..economics.profiles import BUILTIN
 from ..economics.speculative_config import Speculation
-from ..judgement.current_advice import CurrentAdvice
+from ..judgement.advice import CurrentAdvice
 from ..measures.history import History, Window, defects, running_between
 from ..measures.measures import Distribution, recover
 

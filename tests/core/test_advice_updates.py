@@ -12,9 +12,8 @@ from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.advice import Action, CurrentAdvice, update_advice
 from vllm_specdec_exporter.judgement.case import Case
-from vllm_specdec_exporter.judgement.current_advice import CurrentAdvice, update_advice
 
 SPECULATION = Speculation(True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}')
 DRAFTS = 5_000.0
