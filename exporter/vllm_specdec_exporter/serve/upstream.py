@@ -18,7 +18,7 @@ import zlib
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 
@@ -27,6 +27,8 @@ from .sockets import Resolver
 from .tls import UpstreamTLS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..config.values import Target
     from .tls import UpstreamConfig
 
@@ -58,6 +60,49 @@ class UpstreamResponse:
 
     body: bytes
     content_type: str
+
+
+#: The header that names this program.
+AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
+
+
+def new_session(
+    connector: aiohttp.BaseConnector, headers: Mapping[str, str] | list[tuple[str, str]], **options: Any
+) -> aiohttp.ClientSession:
+    """Return a session without cookies and timeouts: `asyncio.timeout` spans each exchange."""
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=None),
+        headers=headers,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        **options,
+    )
+
+
+class SessionClient:
+    """Base of clients with one session. Use as an async context manager."""
+
+    _session: aiohttp.ClientSession | None = None
+
+    def open_session(self) -> aiohttp.ClientSession:
+        """Return a new session."""
+        raise NotImplementedError
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The open session."""
+        if self._session is None:
+            msg = "use the client in an async with statement"
+            raise RuntimeError(msg)
+        return self._session
+
+    async def __aenter__(self) -> Self:
+        self._session = self.open_session()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
 
 
 class Upstream:
@@ -154,16 +199,11 @@ class Upstream:
                 resolver=Resolver(),
                 socket_factory=_new_socket,
             )
-        return aiohttp.ClientSession(
-            connector=connector,
+        return new_session(
+            connector,
+            {**AGENT, "Accept-Encoding": "identity"},
             auto_decompress=False,  # done in `_read_body`, with the size limit
-            timeout=aiohttp.ClientTimeout(total=None),  # asyncio.timeout spans the whole poll
-            headers={
-                "User-Agent": f"vllm-specdec-exporter/{__version__}",
-                "Accept-Encoding": "identity",
-            },
             skip_auto_headers=("Accept-Encoding",),
-            cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     def _authorization(self) -> dict[str, str]:

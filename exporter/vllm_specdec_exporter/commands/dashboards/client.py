@@ -7,17 +7,16 @@ import json
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
-from ... import __version__
 from ...serve.tls import client_context
+from ...serve.upstream import AGENT, SessionClient, new_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class StoredDashboard:
     provisioned: bool
 
 
-class Grafana:
+class Grafana(SessionClient):
     """One Grafana. Use as an async context manager.
 
     Raises:
@@ -127,30 +126,15 @@ class Grafana:
             self._tls = client_context(
                 connection.ca_file, insecure=connection.insecure, flag="--grafana.ca-file"
             )
-        self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Self:
-        headers = {"User-Agent": f"vllm-specdec-exporter/{__version__}", "Accept": "application/json"}
+    def open_session(self) -> aiohttp.ClientSession:
+        """Return a new session."""
+        headers = {**AGENT, "Accept": "application/json"}
         if self._connection.token:
             headers["Authorization"] = f"Bearer {self._connection.token}"
         if self._connection.org_id is not None:
             headers["X-Grafana-Org-Id"] = str(self._connection.org_id)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls or True, limit=1),
-            timeout=aiohttp.ClientTimeout(total=None),  # asyncio.timeout spans each exchange
-            headers=headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        return new_session(aiohttp.TCPConnector(ssl=self._tls or True, limit=1), headers)
 
     async def version(self) -> str:
         """Return the version; empty if Grafana hides it.
@@ -236,8 +220,7 @@ class Grafana:
         return found
 
     async def _exchange(self, method: str, path: str, body: object) -> Any:
-        assert self._session is not None, "use it in an async with statement"
-        async with self._session.request(
+        async with self.session.request(
             method, self._connection.url + path, json=body, allow_redirects=False
         ) as response:
             status, reason = response.status, response.reason or ""

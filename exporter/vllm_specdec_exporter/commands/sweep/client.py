@@ -11,17 +11,16 @@ import json
 import ssl
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from ... import __version__
 from ...serve.tls import tls_context
+from ...serve.upstream import AGENT, SessionClient, new_session
 from .stream import Stream, StreamedAnswer, StreamError, error_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from ...serve.tls import UpstreamConfig
     from .grid import Prompt
@@ -85,7 +84,7 @@ class Sampling:
         return body
 
 
-class Client:
+class Client(SessionClient):
     """Client of one endpoint. Use as an async context manager.
 
     Args:
@@ -108,35 +107,18 @@ class Client:
         self._base = base
         self._config = config
         self._socket = socket
-        agent = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
-        self._headers = config.request_headers({**agent, **(headers or {})})
+        self._headers = config.request_headers({**AGENT, **(headers or {})})
         self._timeout = timeout
-        self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Self:
+    def open_session(self) -> aiohttp.ClientSession:
+        """Return a new session."""
         connector: aiohttp.BaseConnector
         if self._socket:
             connector = aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=_KEPT_SECONDS)
         else:
             tls = tls_context(self._config) if self._base.startswith("https:") else True
             connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEPT_SECONDS)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            timeout=aiohttp.ClientTimeout(total=None),  # asyncio.timeout spans each exchange
-            headers=self._headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_MAX_LINE,
-        )
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._session is not None:
-            await self._session.close()
+        return new_session(connector, self._headers, read_bufsize=_MAX_LINE)
 
     async def models(self) -> tuple[ServedModel, ...]:
         """Return the models of ``GET /v1/models``.
@@ -211,10 +193,7 @@ class Client:
             raise EndpointError(describe(error, self._timeout)) from error
 
     def _request(self, method: str, path: str, **options: Any) -> Any:
-        if self._session is None:
-            msg = "use the client in an async with statement"
-            raise RuntimeError(msg)
-        return self._session.request(
+        return self.session.request(
             method,
             self._base + path,
             allow_redirects=False,
