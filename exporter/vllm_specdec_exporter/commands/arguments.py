@@ -68,9 +68,9 @@ def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
-def add_output_flags(parser: argparse.ArgumentParser) -> None:
+def add_output_flags(parser: argparse.ArgumentParser, what: str = "the snapshot") -> None:
     """Add ``--json`` and ``--color``."""
-    parser.add_argument("--json", action="store_true", help="Print the snapshot as JSON instead.")
+    parser.add_argument("--json", action="store_true", help=f"Print {what} as JSON instead.")
     parser.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
     )

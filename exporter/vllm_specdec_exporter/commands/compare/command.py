@@ -20,7 +20,7 @@ from ...measures.history import Window
 from ...publish import snapshot
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ..arguments import seconds_of
+from ..arguments import add_output_flags, seconds_of, wants_color
 from .comparison import Comparison, compare
 from .report import render
 from .side import Side, SideError, side_of
@@ -72,15 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Check a claimed speedup, such as 1.5: of speculation where one side has none, else of each "
         "further side over the first.",
     )
-    parser.add_argument("--json", action="store_true", help="Print the comparison as JSON instead.")
+    add_output_flags(parser, "the comparison")
     parser.add_argument("--html", metavar="FILE", help="Write a report with plots as well.")
     parser.add_argument(
         "--save",
         metavar="FILE",
         help="Write what was seen of the servers watched, to be a side later. With several: FILE#ADDRESS.",
-    )
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
     )
     add_flags(parser, OPTIONS)
 
@@ -121,8 +118,7 @@ def _show(comparison: Comparison, args: argparse.Namespace) -> None:
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode())
     else:
-        wanted = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        print(render(comparison, colour=wanted or args.color == "always"))
+        print(render(comparison, colour=wants_color(args)))
     sys.stdout.flush()
 
 

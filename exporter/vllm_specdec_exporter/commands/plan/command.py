@@ -160,7 +160,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cost-profile",
         dest="cost_profile",
         choices=tuple(BUILTIN),
-        help="What a step costs. Default: the method's, fitted to the sizes.",
+        metavar="NAME",
+        help=f"Cost profile: {', '.join(BUILTIN)}. Default: the method's, fitted to the sizes.",
     )
     parser.add_argument("--json", action="store_true", help="Print everything as one JSON object instead.")
     _add_facts(parser)
