@@ -134,8 +134,6 @@ class ConnectionLimiter:
             oldest.abort()
         self._state(transport)
         asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._abort_unused, ref(transport))
-        # With an empty write buffer, a response has been received by the operating system.
-        transport.set_write_buffer_limits(high=1, low=0)
         return True
 
     def is_busy(self, transport: asyncio.Transport) -> bool:
@@ -240,3 +238,6 @@ class AdmissionProtocol(asyncio.Protocol):
         protocol = self._factory()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
+        # With an empty write buffer, a response has been received by the operating system. Not before the
+        # protocol is set: with TLS, asyncio would pause one protocol and resume the other.
+        transport.set_write_buffer_limits(high=1, low=0)

@@ -224,11 +224,11 @@ async def _refusal(response: aiohttp.ClientResponse) -> EndpointError:
 def describe(error: BaseException, seconds: float) -> str:
     """Return why an exchange of at most `seconds` failed."""
     if isinstance(error, TimeoutError):
-        return f"no whole answer within {seconds:g} s"
+        return f"no complete response within {seconds:g} s"
     if isinstance(error, aiohttp.ClientConnectorError):
         if isinstance(error.os_error, ConnectionRefusedError):
             return "nothing listens at the address"
         return f"the address cannot be reached: {error}"
     if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError):
-        return "the connection was closed before the whole answer came"
+        return "the connection was closed before the response was complete"
     return f"not an HTTP answer: {error}"
