@@ -46,6 +46,7 @@ lint: $(STAMP) ## Style, types, workflows
 generate: $(STAMP) ## Write the generated documents, alert rules, dashboards and chart anew
 	$(BIN)/python release/version.py
 	$(BIN)/python docs/generate.py
+	$(BIN)/python bench/accuracy/score.py
 	$(BIN)/python alerts/generate.py
 	$(BIN)/python dashboards/generate.py
 	$(BIN)/python helm/generate.py
@@ -64,6 +65,7 @@ rules: $(STAMP) ## The alert rules with your addresses: RUNBOOKS=URL GRAFANA=URL
 check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or chart file is not current
 	$(BIN)/python release/version.py --check
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python bench/accuracy/score.py --check
 	$(BIN)/python alerts/generate.py --check
 	$(BIN)/python dashboards/generate.py --check
 	$(BIN)/python helm/generate.py --check

@@ -82,11 +82,11 @@ def _cost(path: Path, rounds: int) -> tuple[int, float, float, float]:
 
     def poll_all(states: States, first: int, last: int) -> States:
         for n in range(first, last):
-            states, _ = pipeline.observe(states, dialects.read(answers[n]), n * 5.0, settings)
+            states, _ = pipeline.process_reading(states, dialects.read(answers[n]), n * 5.0, settings)
         return states
 
     full = poll_all({}, 0, _WARM)  # the windows are full from here on
-    _, engines = pipeline.observe(full, dialects.read(answers[-1]), _WARM * 5.0, settings)
+    _, engines = pipeline.process_reading(full, dialects.read(answers[-1]), _WARM * 5.0, settings)
     result = ExporterResult("0", 0.0, (TargetResult("t", up=True, engines=engines),))
     registry = CollectorRegistry()
     registry.register(ResultCollector(lambda: result))

@@ -42,7 +42,7 @@ def held_up() -> Iterator[tuple[str, ...]]:
     polls = []
     for n, answer in enumerate(answers):
         start = time.thread_time()
-        states, engines = pipeline.observe(states, dialects.read(answer), n * 5.0, settings)
+        states, engines = pipeline.process_reading(states, dialects.read(answer), n * 5.0, settings)
         polls.append(time.thread_time() - start)
     yield "a poll, every 5 s", "", _milliseconds(polls[warm:])
     for types in TYPES:

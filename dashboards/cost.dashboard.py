@@ -283,13 +283,13 @@ thrown_away: list[Panel] = [
     TimeSeries(
         title="Estimated and measured speedup",
         description=(
-            "Speedup of drafts by the cost profile (`vllm_specdec_estimated_speedup`), and of all output against "
-            "the recorded baseline (`vllm_specdec_measured_speedup`). Far apart: the profile does not fit this "
-            "GPU or method, so set --cost.profile, or use the measured value."
+            "Speedup of drafts by the cost profile (`vllm_specdec_estimated_speedup`; its `basis` says whether the "
+            "cost is calibrated or modelled), and of all output against the recorded baseline "
+            "(`vllm_specdec_measured_speedup`). Far apart: run calibrate, or use the measured value."
         ),
         targets=[
             over_time(
-                harmonic(windowed("estimated_speedup"), EMITTED),
+                harmonic(f"sum without (basis) ({windowed('estimated_speedup')})", EMITTED),
                 "estimated, of drafts",
             ),
             over_time(

@@ -43,8 +43,8 @@ verdict_tiles: list[Panel] = [
     Stat(
         title="Rests on",
         description=(
-            "The `basis` of `vllm_specdec_speedup`, with its share of the drafts. Estimated: record a baseline "
-            "with `vllm-specdec-exporter baseline` to measure it."
+            "The `basis` of `vllm_specdec_speedup`, with its share of the drafts. Modelled: run calibrate, or "
+            "record a baseline, to measure it."
         ),
         targets=[
             now(most(share(f"({gauge('speedup')} > bool 0)", DRAFTS, "basis"), "basis", {}), "{{basis}}"),

@@ -157,7 +157,7 @@ def cost_profiles() -> Iterator[str]:
     yield "# Cost profiles"
     yield ""
     yield (
-        "What a step with drafts is taken to cost, relative to a plain decode step of the same batch; "
+        "The assumed cost of a step with drafts, relative to a plain decode step of the same batch; "
         "`economics/cost.py` has the model. The profile is chosen by the method in `--spec.config`, or by "
         "name with `--cost.profile`, and shown as `cost_profile` in `vllm_specdec_info`. What is measured "
         "against a [baseline](../payoff.md#measured) beats all of these."

@@ -57,10 +57,8 @@ def group() -> Group:
                 "5m",
                 "5m",
                 "10m",
-                "Users get tokens far slower than without speculation: this pages, unless the speedup of most engines is "
-                "estimated without knowing the method (no --spec.config).",
-                f'\nunless (sum by ({MODEL}) ({_PROFILE}{{cost_profile="unknown"}}) '
-                f"> 0.5 * sum by ({MODEL}) ({_PROFILE}) unless {_MEASURED})",
+                "Users get tokens far slower than without speculation: this pages. A modelled speedup counts only "
+                "if its whole interval is below 1.",
             ),
             _harmful(
                 "warning",

@@ -215,14 +215,45 @@ def _engines() -> Iterator[Record]:
 
 def _speedup() -> Iterator[Record]:
     look = LOOK_BACK
-    measured, estimated = (
+    measured, calibrated, modelled = (
         f'sum without (basis) (last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{look}]))'
-        for basis in ("measured", "estimated")
+        for basis in ("measured", "calibrated", "modelled")
+    )
+    for term in ("fixed", "per_request"):
+        learned = (
+            f'sum without (term) (last_over_time(vllm_specdec_step_fit_seconds{{term="{term}"}}[{look}]))'
+        )
+        off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
+        yield Record(
+            f"model:vllm_specdec_plain_step_{term}_seconds:avg",
+            f"avg by ({MODEL}) ({learned} and ignoring (state) ({off}))",
+            why="The learned time of a step on replicas of the model without speculation."
+            if term == "fixed"
+            else "",
+        )
+
+    def last(name: str) -> str:
+        return f'sum without (window) (last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}]))'
+
+    covered = last("coverage_ratio")
+    plain = (
+        f"({last('mean_batch_size')} * on ({MODEL}) group_left () "
+        f"model:vllm_specdec_plain_step_per_request_seconds:avg + on ({MODEL}) group_left () "
+        "model:vllm_specdec_plain_step_fixed_seconds:avg)"
+    )
+    replica = "engine:vllm_specdec_replica_speedup:last3m"
+    yield Record(
+        replica,
+        f"({plain}\n/ ({last('step_seconds')} > 0)\n"
+        f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0",
+        why="Speedup against replicas of the model without speculation: their time of a step at this batch size, "
+        "over the engine's own time of a step for each token it gives.",
     )
     yield Record(
         SPEEDUP["engine"],
-        f"{measured}\nor\n{estimated}",
-        why="Speedup of all output: measured if there is a baseline, else estimated.",
+        f"{measured}\nor\n{replica}\nor\n{calibrated}\nor\n{modelled}",
+        why="Speedup of all output by the best basis: a baseline, a replica without speculation, calibrate, a model. "
+        "Absent while it is not known whether speculation pays.",
     )
     yield Record(
         "engine:vllm_specdec_measured_speedup:last3m",

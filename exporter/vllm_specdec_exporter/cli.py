@@ -36,6 +36,7 @@ GROUPS = {
         "compare": ("commands.compare.command", "servers or recorded snapshots, side by side"),
         "requests": ("commands.requests.command", "acceptance of single requests, from recorded answers"),
         "baseline": ("commands.baseline.command", "record how fast a server is without speculation"),
+        "calibrate": ("commands.calibrate", "measure what speculation costs on this machine"),
     },
     "Plan": {
         "plan": ("commands.plan.command", "whether a draft model fits, and what it may gain"),
@@ -97,7 +98,6 @@ def _overview() -> str:
     """Return the help of the program: at most 24 lines of 80 columns."""
     lines = [
         f"usage: {PROGRAM} [COMMAND] [FLAG ...]",
-        "",
         "Is speculative decoding paying off right now, and if not, what should I change?",
     ]
     for title, commands in GROUPS.items():

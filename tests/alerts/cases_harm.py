@@ -65,10 +65,6 @@ HARMFUL = (
                 engines((Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED),)),
                 {12: "critical model"},
             ),
-            "nobody-is-paged-by-a-guess-about-the-drafter": (
-                engines((Phase(20, speedup=0.5, info=GUESSED),)),
-                {12: ""},
-            ),
         },
     ),
     *never(

@@ -29,6 +29,16 @@ class Engine:
     labels: Mapping[str, str]
     phase: Phase
 
+    @property
+    def speedup(self) -> float | None:
+        """What the rules take: against the replica without speculation, else as published."""
+        phase = self.phase
+        if phase.step_seconds is None:
+            return phase.speedup
+        steps_for_a_token = phase.coverage / (1 + sum(phase.acceptance)) + 1 - phase.coverage
+        plain = PLAIN_STEP[0] + PLAIN_STEP[1] * phase.running
+        return plain / (phase.step_seconds * steps_for_a_token)
+
 
 def _target(instance: str, **labels: str) -> dict[str, str]:
     return {"job": JOB, "instance": instance, **labels}
@@ -41,12 +51,14 @@ QWEN_1 = _target("host-1:9850", model_name="qwen")
 QWEN_2 = _target("host-2:9850", model_name="qwen")
 TINY = _target("host-3:9850", model_name="tiny")
 
+#: The line of a step without speculation: fixed, and for each request.
+PLAIN_STEP = (0.02, 0.001)
 PROFILE = {"cost_profile": "h100"}
 ENGINES = (
     # Two engines of one server, with ten times as many drafts on the one that accepts more.
     Engine(
         {**LLAMA_1, "engine": "0"},
-        Phase(1, drafts=600, acceptance=(0.9, 0.7, 0.5), plain_tokens=600, speedup=1.7, info=PROFILE),
+        Phase(*(1, 600, (0.9, 0.7, 0.5)), plain_tokens=1860, speedup=1.7, info=PROFILE, step_seconds=0.03),
     ),
     Engine(
         {**LLAMA_1, "engine": "1"},
@@ -63,7 +75,8 @@ ENGINES = (
             info=PROFILE,
         ),
     ),
-    Engine({**LLAMA_2, "engine": "0"}, idle(1)),
+    # A replica without speculation.
+    Engine({**LLAMA_2, "engine": "0"}, idle(1, activity="off", step_fit=PLAIN_STEP)),
     Engine(
         {**QWEN_1, "engine": "0"},
         Phase(1, drafts=100, acceptance=(0.6, 0.3), speedup=0.7, action="increase_k", recommended_k=4),
@@ -131,7 +144,7 @@ def build() -> World:
         namespace = labels.pop("namespace", "")
         del labels["job"]
         world.engine(
-            replace(engine.phase, minutes=JUDGED, speedup=None),
+            replace(engine.phase, minutes=JUDGED, speedup=None, step_seconds=None),
             replace(engine.phase, minutes=END + 1 - JUDGED),
             model=model,
             namespace=namespace,

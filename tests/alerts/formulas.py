@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.requests.result import Outcome
 
-from .fleet import END, ENGINES, LLAMA_1, QWEN_1, REQUESTS, SERVERS, TINY, Engine
+from .fleet import END, ENGINES, LLAMA_1, PLAIN_STEP, QWEN_1, REQUESTS, SERVERS, TINY, Engine
 from .per_request import outcome
 from .server import FIRST_TOKEN_BOUNDS, PER_OUTPUT_TOKEN_BOUNDS
 
@@ -204,7 +204,12 @@ def speedups() -> dict[str, Values]:
     known = [engine for engine in ENGINES if engine.phase.speedup is not None]
     measured = [engine for engine in known if engine.phase.basis == "measured"]
     found = {
-        "engine:vllm_specdec_speedup:last3m": {_key(one.labels): one.phase.speedup or 0 for one in known},
+        "engine:vllm_specdec_speedup:last3m": {_key(one.labels): one.speedup or 0 for one in known},
+        "engine:vllm_specdec_replica_speedup:last3m": {
+            _key(one.labels): one.speedup or 0 for one in known if one.phase.step_seconds
+        },
+        "model:vllm_specdec_plain_step_fixed_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[0]},
+        "model:vllm_specdec_plain_step_per_request_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[1]},
         "engine:vllm_specdec_measured_speedup:last3m": {
             _key(one.labels): one.phase.speedup or 0 for one in measured
         },
@@ -212,9 +217,9 @@ def speedups() -> dict[str, Values]:
     }
     parts: dict[str, Callable[[Engine], float]] = {
         "judged_tokens": lambda one: _generated(one.phase),
-        "plain_token_times": lambda one: _generated(one.phase) / (one.phase.speedup or 1),
+        "plain_token_times": lambda one: _generated(one.phase) / (one.speedup or 1),
         "judged_drafts": lambda one: one.phase.drafts,
-        "losing_drafts": lambda one: one.phase.drafts if (one.phase.speedup or 0) < 1 else 0,
+        "losing_drafts": lambda one: one.phase.drafts if (one.speedup or 0) < 1 else 0,
     }
     for level in ("engine", "instance", "model"):
         sums = {

@@ -55,6 +55,8 @@ class Phase:
         running: requests in the batch.
         waiting: requests in the queue.
         kv_cache: used share of the KV cache.
+        step_seconds: mean time of an engine step.
+        step_fit: its learned line: fixed, and for each request.
         restart: whether the counters begin anew.
         gone: whether neither exporter nor engine can be scraped.
         unreachable: whether the exporter is there and cannot read the server.
@@ -70,7 +72,7 @@ class Phase:
     draft_length: float | None = None
     plain_tokens: float = 0
     speedup: float | None = 1.6
-    basis: str = "estimated"
+    basis: str = "modelled"
     activity: str = "active"
     action: str = "keep"
     recommended_k: int | None = 3
@@ -78,6 +80,8 @@ class Phase:
     running: float = 8
     waiting: float = 0
     kv_cache: float = 0.4
+    step_seconds: float | None = None
+    step_fit: tuple[float, float] | None = None
     restart: bool = False
     gone: bool = False
     unreachable: bool = False
@@ -90,6 +94,12 @@ class Phase:
     def accepted(self) -> float:
         """Accepted tokens per minute."""
         return self.drafts * sum(self.acceptance)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the output that came out of drafts."""
+        emitted = self.accepted + self.drafts
+        return emitted / (emitted + self.plain_tokens)
 
     @property
     def drafted(self) -> float:
@@ -279,6 +289,13 @@ class World:
         gauge("requests_waiting", phase.waiting)
         gauge("kv_cache_usage_ratio", phase.kv_cache)
         gauge("speedup", phase.speedup, basis=phase.basis)
+        if phase.step_seconds is not None:
+            gauge("step_seconds", phase.step_seconds, window="5m")
+            gauge("mean_batch_size", phase.running, window="5m")
+            gauge("mean_acceptance_length", 1 + sum(phase.acceptance), window="5m")
+            gauge("coverage_ratio", phase.coverage, window="5m")
+        for term, seconds in zip(("fixed", "per_request"), phase.step_fit or (), strict=False):
+            gauge("step_fit_seconds", seconds, term=term)
         gauge("recommended_num_speculative_tokens", phase.recommended_k)
         for state in ActivityState:
             gauge("activity", float(state.value == phase.activity), state=state.value)

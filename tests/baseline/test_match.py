@@ -15,11 +15,12 @@ from support.builders import counters
 from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.baseline import LoadBucket
 from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Match, Measured, compare
+from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Latencies, Load, Reading
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
-from vllm_specdec_exporter.observe.pipeline import EngineState, observe
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.observe.pipeline import EngineState, process_reading
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.observe.result import EngineResult
@@ -203,7 +204,9 @@ def results(
             )
         )
         engine = EngineReading(key, counters(drafts, positions), Load(4, 0, 0.1), latencies=latencies)
-        states, (result,) = observe(states, Reading("vllm-v1", (engine,)), 30.0 * poll, settings, "0.32.0")
+        states, (result,) = process_reading(
+            states, Reading("vllm-v1", (engine,)), 30.0 * poll, settings, "0.32.0"
+        )
         found.append(result)
     return found
 
@@ -250,7 +253,7 @@ class TestInThePipeline:
 
         assert window is not None
         assert window.measured == Measured()
-        assert result.payoff.basis is Basis.ESTIMATED
+        assert result.payoff.basis is Basis.CALIBRATED
         assert [f.action for f in result.findings if "the baseline is of model 'other'" in f.text] == [
             "Until then, speedup is estimated instead of measured."
         ]
@@ -274,7 +277,7 @@ class TestInThePipeline:
             engine = EngineReading(
                 EngineKey("m", "0"), counters(drafts, [drafts, drafts]), Load(1, 0, 0.1), latencies=latencies
             )
-            states, (result,) = observe(
+            states, (result,) = process_reading(
                 states, Reading("vllm-v1", (engine,)), 60.0 * poll, settings, "0.32.0"
             )
         window = result.window("5m")

@@ -26,7 +26,7 @@ MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
 VERSION = f"vllm-specdec-exporter {vllm_specdec_exporter.__version__}\n"
 COMMANDS = (
     *("serve", "health", "check", "requests", "baseline", "compare", "sweep", "plan", "dashboards", "act"),
-    *("simulate", "demo"),
+    *("simulate", "demo", "calibrate"),
 )
 
 

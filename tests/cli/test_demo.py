@@ -29,7 +29,7 @@ SECONDS = 60.0
 PROGRAMS = ("simulated vLLM", "exporter", "Prometheus", "Alertmanager")
 USUAL_PORTS = (8000, 9850, 9090, 9093)
 #: What the suggested check is told, as the exporter of the demo is.
-SPECULATION = re.escape(""" --spec.config '{"method": "eagle3"}'""")
+SPECULATION = re.escape(""" --spec.config '{"method": "eagle3"}' --cost.hardware h100 --cost.model 8B""")
 
 
 @dataclass

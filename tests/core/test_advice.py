@@ -13,11 +13,11 @@ from economics.servers import Server, expected, judged, settings_for, survival_o
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile, Estimate, for_method
 from vllm_specdec_exporter.economics.baseline_match import Measured
-from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import Basis, DraftCost, TargetCost
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice, correction
-from vllm_specdec_exporter.judgement.payoff import Basis, Payoff, PayoffVerdict, judge_payoff
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, judge_payoff
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.pipeline import Speculation
 
@@ -27,32 +27,53 @@ if TYPE_CHECKING:
 EAGLE = for_method("eagle")
 
 
-def measures(speedup: float | None, *, length: float = 2.0, **more: object) -> Measures:
+def measures(
+    speedup: float | None, basis: Basis = Basis.CALIBRATED, *, length: float = 2.0, **more: object
+) -> Measures:
     """A window whose speedup is estimated like this."""
     found = Measures(window="5m", mean_acceptance_length=length, mean_draft_length=3.0, **more)  # type: ignore[arg-type]
     if speedup is None:
         return found
     return replace(
         found,
-        estimate=Estimate(speedup, speedup * 0.8, speedup * 1.25, step_cost=length / speedup, batch_size=4.0),
+        estimate=Estimate(
+            speedup, speedup * 0.8, speedup * 1.25, step_cost=length / speedup, batch_size=4.0, basis=basis
+        ),
     )
 
 
 class TestPayoff:
     def test_where_harm_ends_and_benefit_begins(self) -> None:
-        """Harmful below 1.0, beneficial above 1.2, marginal between, whatever the basis."""
+        """Harmful below 1.0, beneficial above 1.2, marginal between, if measured or calibrated."""
         harmful, marginal, beneficial = (
             PayoffVerdict.HARMFUL,
             PayoffVerdict.MARGINAL,
             PayoffVerdict.BENEFICIAL,
         )
         edges = {0.999999: harmful, 1.0: marginal, 1.2: marginal, 1.200001: beneficial}
-        for (speedup, verdict), basis in product(edges.items(), Basis):
-            found = measures(speedup if basis is Basis.ESTIMATED else 3.0)
+        for (speedup, verdict), basis in product(edges.items(), (Basis.MEASURED, Basis.CALIBRATED)):
+            found = measures(speedup if basis is Basis.CALIBRATED else 3.0, Basis.CALIBRATED)
             if basis is Basis.MEASURED:
                 found = replace(found, measured=Measured(speedup, speedup * 0.9, speedup * 1.1, 100.0))
             payoff = judge_payoff(found, EAGLE, Thresholds())
             assert (payoff.verdict, payoff.speedup, payoff.basis) == (verdict, speedup, basis)
+
+    def test_a_model_that_cannot_tell(self) -> None:
+        """A modelled speedup counts if its whole interval lies on one side of 1; else it is unknown."""
+        verdicts = {
+            0.7: PayoffVerdict.HARMFUL,  # 0.56 to 0.88
+            0.9: PayoffVerdict.UNKNOWN,
+            1.1: PayoffVerdict.UNKNOWN,
+            1.24: PayoffVerdict.UNKNOWN,  # 0.99 to 1.55
+            1.3: PayoffVerdict.BENEFICIAL,
+        }
+        for speedup, verdict in verdicts.items():
+            payoff = judge_payoff(measures(speedup, Basis.MODELLED), EAGLE, Thresholds())
+            known = verdict is not PayoffVerdict.UNKNOWN
+            assert (payoff.verdict, payoff.speedup) == (verdict, speedup if known else None)
+            assert (payoff.speedup_low, payoff.speedup_high) == (speedup * 0.8, speedup * 1.25)
+            assert payoff.basis is Basis.MODELLED
+            assert known or "run calibrate" in payoff.reasons[-1]
 
     def test_the_operators_numbers(self) -> None:
         """Both edges can be moved."""
@@ -66,7 +87,7 @@ class TestPayoff:
         reasons = {
             "the mean acceptance length is not known": {},
             "the mean draft length is not known": {"mean_acceptance_length": 2.0},
-            "the server does not tell how many requests run, so the cost of a step is not known": {
+            "the number of running requests is missing, so the cost of a step is not known": {
                 "mean_acceptance_length": 2.0,
                 "mean_draft_length": 3.0,
             },

@@ -18,7 +18,7 @@ from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.engines.reading import EngineReading, Load, Reading
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import observe
+from vllm_specdec_exporter.observe.pipeline import process_reading
 from vllm_specdec_exporter.requests.recent_window import Positions
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Watched:
         self.drafts += drafts
         engine = EngineReading(KEY, count(self.drafts, self.k), Load(self.batch, 0, 0.1))
         shapes = {} if shape is None else {model: shape}
-        self.states, (result,) = observe(
+        self.states, (result,) = process_reading(
             self.states, Reading("vllm-v1", (engine,)), self.time, self.settings, "", shapes
         )
         self.time += self.settings.judged.seconds

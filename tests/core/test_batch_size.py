@@ -26,7 +26,7 @@ def history_of(polls: Sequence[tuple[float, float | None]]) -> History:
     history = History()
     for index, (drafts, running) in enumerate(polls):
         sample = Sample(10.0 * index, counters(drafts, [drafts]), running)
-        history = history.observe(sample, keep=1000)
+        history = history.add(sample, keep=1000)
     return history
 
 
@@ -122,7 +122,7 @@ class TestRestart:
         """Behind a time in which the server was gone, load and drafts are counted anew."""
         history = history_of([(0, 50), (1000, 50)]).interrupt()
         for index, drafts in enumerate((1100, 1120, 1150), 10):
-            history = history.observe(Sample(10.0 * index, counters(drafts, [drafts]), 2.0), keep=1000)
+            history = history.add(Sample(10.0 * index, counters(drafts, [drafts]), 2.0), keep=1000)
         delta = window_delta(history, Window(1000), 0.5)
 
         assert delta is not None
@@ -136,7 +136,7 @@ class TestRestart:
 
         history = History()
         for time, (drafts, requests) in enumerate([(500, 90), (600, 100), (5, 7), (25, 17)]):
-            history = history.observe(
+            history = history.add(
                 replace(
                     Sample(float(time), counters(drafts, [drafts]), 1.0, latencies=latencies(requests)),
                     match=Match(seconds=float(time)),

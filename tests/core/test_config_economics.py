@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from baseline.recordings import baseline, bucket
+from plan.configs import LLAMA_8B
 from support.builders import refusal
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.thresholds import Thresholds
@@ -54,7 +55,7 @@ class TestProfile:
         ):
             config = spec(**told, num_speculative_tokens=k)
             found = settings({"spec.config": config})
-            assert found.profile == BUILTIN[name]
+            assert found.costs.profile == BUILTIN[name]
             assert found.thresholds == thresholds_for(BUILTIN[name], k, name)
             assert found.thresholds.usual_mean_acceptance_length == usual
             assert settings({"spec.config": config, "cost.profile": "auto"}) == found
@@ -62,8 +63,8 @@ class TestProfile:
     def test_what_is_not_known_is_judged_by_the_published_rubric_at_the_dearest_usual_cost(self) -> None:
         found = settings({})
 
-        assert (found.profile, found.thresholds) == (BUILTIN["unknown"], Thresholds())
-        assert (found.size_ratio, found.memory_ratio, found.baseline) == (None, None, None)
+        assert (found.costs.profile, found.thresholds) == (BUILTIN["unknown"], Thresholds())
+        assert (found.costs.size_ratio, found.memory_ratio, found.baseline) == (None, None, None)
 
     def test_each_option_has_its_variable_and_its_place_in_the_file(self, tmp_path: Path) -> None:
         file = tmp_path / "config.yml"
@@ -74,9 +75,9 @@ class TestProfile:
         prefix = "VLLM_SPECDEC_EXPORTER_COST"
         told = load({}, {f"{prefix}_PROFILE": "eagle", f"{prefix}_DRAFT_SIZE_RATIO": "1:4"}).settings
 
-        assert (found.profile, found.size_ratio) == (BUILTIN["draft_model"], 0.125)
+        assert (found.costs.profile, found.costs.size_ratio) == (BUILTIN["draft_model"], 0.125)
         assert found.memory_ratio == pytest.approx(0.025)
-        assert (told.profile, told.size_ratio) == (BUILTIN["eagle"], 0.25)
+        assert (told.costs.profile, told.costs.size_ratio) == (BUILTIN["eagle"], 0.25)
 
     def test_a_profile_that_does_not_exist_is_refused_with_all_that_do(self, tmp_path: Path) -> None:
         """Those of the file included."""
@@ -87,6 +88,41 @@ class TestProfile:
         assert message.startswith('--cost.profile "egale": no such profile; known: auto, ngram, ')
         assert message.endswith("first, second")
         assert [name for name in BUILTIN if name not in message] == []
+
+
+class TestHardware:
+    """--cost.hardware and --cost.model."""
+
+    def test_the_model_by_size_or_config(self, tmp_path: Path) -> None:
+        file = tmp_path / "config.json"
+        file.write_text(json.dumps(LLAMA_8B))
+        for text, layers, kv_bytes in (
+            ("8B", 32, 2),
+            ("8B:fp8,layers=40,kv=fp8", 40, 1),
+            (str(file), 32, 2),
+            (f"{file},kv=fp8", 32, 1),
+        ):
+            found = settings({"cost.hardware": "2xh100", "cost.model": text}).costs.hardware
+            assert found is not None
+            assert found.target is not None
+            assert (found.name, found.machine.count) == ("2xh100", 2)
+            assert (found.target.layers, found.target.kv_bytes) == (layers, kv_bytes), text
+
+    def test_what_cannot_be_used_is_refused(self, tmp_path: Path) -> None:
+        unknown, quantized = tmp_path / "unknown.json", tmp_path / "quantized.json"
+        unknown.write_text(json.dumps({**LLAMA_8B, "model_type": "mamba"}))
+        quantized.write_text(json.dumps({**LLAMA_8B, "quantization_config": {"quant_method": "new"}}))
+        for flags, reason in (
+            ({"cost.hardware": "h101"}, "known: "),
+            ({"cost.model": "8B"}, "--cost.hardware is missing"),
+            ({"cost.hardware": "h100", "cost.profile": "eagle3"}, "give one of the two"),
+            ({"cost.hardware": "h100", "cost.model": "big"}, "allowed: a number of parameters"),
+            ({"cost.hardware": "h100", "cost.model": "8B,layers=x"}, "whole numbers from 1 up"),
+            ({"cost.hardware": "h100", "cost.model": str(unknown)}, "mamba"),
+            ({"cost.hardware": "h100", "cost.model": str(quantized)}, "give the size instead"),
+            ({"cost.hardware": "h100", "cost.model": f"{tmp_path}/none.json"}, "cannot be read"),
+        ):
+            assert reason in refused(flags), flags
 
 
 class TestFile:
@@ -110,7 +146,7 @@ class TestFile:
             (taken, {"cost.profile": "eagle"}, "eagle", 7.0),
         ):
             path.write_text(text)
-            found = settings({"cost.file": str(path), **flags}).profile
+            found = settings({"cost.file": str(path), **flags}).costs.profile
             assert (found.name, found.target.fixed) == (name, fixed), flags
 
     def test_a_cheap_profile_of_the_operators_has_its_own_break_even(self, path: Path) -> None:
@@ -118,14 +154,14 @@ class TestFile:
         path.write_text(TWO)
         config = spec(method="ngram", num_speculative_tokens=4)
         found = settings({"cost.file": str(path), "spec.config": config})
-        assert found.thresholds == thresholds_for(found.profile, 4, "ngram") != Thresholds()
+        assert found.thresholds == thresholds_for(found.costs.profile, 4, "ngram") != Thresholds()
 
         path.write_text(
             "profiles: {mine: {cheap: true, size_ratio: 0.1, target: {fixed: 1.0}, "
             "draft: {per_position_of_size: 1.0}}}"
         )
         found = settings({"cost.file": str(path), "spec.config": spec(num_speculative_tokens=3)})
-        assert fit(found.profile, None).step_cost(3, 1) == pytest.approx(1.3)
+        assert fit(found.costs.profile, None).step_cost(3, 1) == pytest.approx(1.3)
         assert found.thresholds.poor_mean_acceptance_length == pytest.approx(1.3)
 
     def test_what_cannot_be_used_is_one_line_with_the_option_and_the_file(self, path: Path) -> None:
@@ -151,7 +187,7 @@ class TestFile:
 class TestSizes:
     def test_the_draft_models_size_is_a_share_or_a_relation(self) -> None:
         sizes = {"0.11": 0.11, "1:9": 1 / 9, "1": 1.0, "1:1": 1.0, "0.5:7": 1 / 14}
-        found = {text: settings({"cost.draft-size-ratio": text}).size_ratio for text in sizes}
+        found = {text: settings({"cost.draft-size-ratio": text}).costs.size_ratio for text in sizes}
 
         assert found == pytest.approx(sizes)
 

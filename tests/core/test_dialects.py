@@ -24,7 +24,15 @@ from support.builders import (
 )
 from vllm_specdec_exporter.engines import DIALECTS, Dialect, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_ENGINES, MAX_POSITIONS, normalise
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Lifetime, Load, Reading
+from vllm_specdec_exporter.engines.reading import (
+    Counters,
+    EngineKey,
+    EngineReading,
+    Lifetime,
+    Load,
+    Reading,
+    Steps,
+)
 from vllm_specdec_exporter.exposition.text import MalformedExposition, Selection
 
 QWEN = EngineKey("Qwen/Qwen3-8B", "0")
@@ -57,10 +65,23 @@ LOAD = Load(3, 1, 0.0421875)
 #: What every file of tests/data/upstream says.
 ANSWERS = {
     "vllm-rust-k3.openmetrics.txt": Reading(
-        "vllm-v1", (EngineReading(QWEN, Counters(3391, 10173, 6172, (2537, 1994, 1641), 9603), LOAD),)
+        "vllm-v1",
+        (
+            EngineReading(
+                QWEN,
+                Counters(3391, 10173, 6172, (2537, 1994, 1641), 9603),
+                LOAD,
+                steps=Steps(78.12666000000002, 3391, 21320, 40),
+            ),
+        ),
     ),
     "vllm-rust-nospec.openmetrics.txt": Reading(
-        "vllm-v1", (EngineReading(QWEN, Counters(0, 0, 0, (), 10056), LOAD),)
+        "vllm-v1",
+        (
+            EngineReading(
+                QWEN, Counters(0, 0, 0, (), 10056), LOAD, steps=Steps(230.20465000000004, 10016, 22480, 40)
+            ),
+        ),
     ),
     "vllm-v0-k5.txt": Reading(
         "vllm-v0",
@@ -172,7 +193,7 @@ class TestRecognition:
             *(f"{DRAFTS}s 7\n".encode(), f"# TYPE {DRAFTS} counter\n".encode()),
         )
         said = [refusal(Unrecognized, read, text) for text in texts]
-        begins = "no series of a known server; is this a vLLM /metrics page"
+        begins = "no series of a known server; is this the /metrics of a supported server"
         assert [each for each in said if not each.startswith(begins)] == []
 
     def test_drafts_positions_and_v0s_gauges_show_speculation(self) -> None:

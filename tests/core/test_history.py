@@ -20,7 +20,7 @@ BEFORE = Counters(10, 40, 20, (9, 7, 4), 30, created=5.0)
 def observe(*samples: Sample, keep: float = KEEP) -> History:
     history = History()
     for item in samples:
-        history = history.observe(item, keep)
+        history = history.add(item, keep)
     return history
 
 
@@ -74,7 +74,7 @@ class TestStartedAnew:
     @pytest.mark.parametrize("lost", [*(dict.fromkeys([f]) for f in TOTALS), {PER_POSITION: ()}])
     def test_a_series_that_is_missing(self, lost: dict[str, tuple[()] | None]) -> None:
         """A series that had counted and is missing is no restart, but no window reaches back across it."""
-        history = History().observe(Sample(0, BEFORE), 60).observe(Sample(5, replace(BEFORE, **lost)), 60)
+        history = History().add(Sample(0, BEFORE), 60).add(Sample(5, replace(BEFORE, **lost)), 60)
 
         assert not counters_reset(BEFORE, replace(BEFORE, **lost))
         assert (history.samples, history.resets) == ((), 0)
@@ -159,7 +159,7 @@ class TestInterruption:
     @pytest.mark.parametrize(("drafts", "resets"), [(50, 0), (5, 1)])
     def test_no_window_reaches_back_although_no_counter_fell(self, drafts: float, resets: int) -> None:
         """Counters that fell over an interruption are a reset."""
-        history = observe(sample(0, 10, [5])).interrupt().observe(sample(60, drafts, [drafts / 2]), KEEP)
+        history = observe(sample(0, 10, [5])).interrupt().add(sample(60, drafts, [drafts / 2]), KEEP)
 
         assert History((sample(60, drafts, [drafts / 2]),), resets=resets) == history
 
@@ -167,7 +167,7 @@ class TestInterruption:
         """After an interruption, history grows again."""
         history = observe(sample(0, 10, [5])).interrupt()
         for time in (60, 65):
-            history = history.observe(sample(time, time, [25]), KEEP)
+            history = history.add(sample(time, time, [25]), KEEP)
 
         assert [s.time for s in history.samples] == [60, 65]
 

@@ -10,6 +10,7 @@ import pytest
 from support.builders import OPENMETRICS, counters, upstream
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
+from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
@@ -18,7 +19,13 @@ from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution, Measures
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, interrupt, observe
+from vllm_specdec_exporter.observe.pipeline import (
+    EngineState,
+    Settings,
+    Speculation,
+    interrupt,
+    process_reading,
+)
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
 
 if TYPE_CHECKING:
@@ -27,7 +34,11 @@ if TYPE_CHECKING:
 KEY = EngineKey("m", "0")
 
 #: Settings under which a handful of drafts can be judged.
-EASY = Settings(windows=(Window(10), Window(60)), judged=Window(60), thresholds=Thresholds(minimum_drafts=10))
+EASY = Settings(
+    windows=(Window(10), Window(60)),
+    judged=Window(60),
+    thresholds=Thresholds(minimum_drafts=10, healthy_position_0_acceptance_ratio=0.85),
+)
 
 
 def reading(values: Counters, *, key: EngineKey = KEY, defects: tuple[str, ...] = ()) -> Reading:
@@ -39,7 +50,7 @@ def run(readings: Iterable[Reading], settings: Settings = EASY, interval: float 
     states: dict[EngineKey, EngineState] = {}
     results = []
     for poll, item in enumerate(readings):
-        states, found = observe(states, item, poll * interval, settings)
+        states, found = process_reading(states, item, poll * interval, settings)
         results.append(found[0])
     return results
 
@@ -93,7 +104,8 @@ class TestResult:
         assert (other.judged_window, other.activity.reason) == ("10s", "40 drafts in the last 10s")
         assert result.quality.level is QualityLevel.OPTIMAL
         assert [finding.text for finding in result.findings] == [
-            "the method is not known, and the costs of a draft model of 1:9 are assumed"
+            "it is not known whether speculation pays: 0.43 to 2.65 times as fast by the model",
+            "the method is not known, and the costs of a draft model of 1:9 are assumed",
         ]
         assert "mean acceptance length deviation 0.00 <= 0.2" in result.quality.reasons
 
@@ -104,9 +116,11 @@ class TestResult:
     def test_what_the_operator_says(self) -> None:
         """The speculative config names the deployment, and tells K before positions do."""
         settings = replace(
-            EASY, speculation=Speculation(True, "eagle3", "some/draft", 3), profile=BUILTIN["eagle3"]
+            EASY,
+            speculation=Speculation(True, "eagle3", "some/draft", 3),
+            costs=CostSettings(BUILTIN["eagle3"]),
         )
-        states, (result,) = observe({}, reading(Counters(0, 0, 0, (), 0)), 0, settings, "0.32.0")
+        states, (result,) = process_reading({}, reading(Counters(0, 0, 0, (), 0)), 0, settings, "0.32.0")
 
         assert Deployment("eagle3", "some/draft", "vllm-v1", "0.32.0", "eagle3") == result.deployment
         assert result.num_speculative_tokens == 3
@@ -126,18 +140,18 @@ class TestResult:
 class TestOverTime:
     def test_an_interruption(self) -> None:
         """After the server stopped listening windows begin anew, without a reset."""
-        states, _ = observe({}, steady(1)[0], 0, EASY)
-        states, _ = observe(states, steady(2)[1], 5, EASY)
-        states, (first,) = observe(interrupt(states), steady(3)[2], 60, EASY)
-        _, (second,) = observe(states, steady(4)[3], 65, EASY)
+        states, _ = process_reading({}, steady(1)[0], 0, EASY)
+        states, _ = process_reading(states, steady(2)[1], 5, EASY)
+        states, (first,) = process_reading(interrupt(states), steady(3)[2], 60, EASY)
+        _, (second,) = process_reading(states, steady(4)[3], 65, EASY)
 
         assert (first.windows, first.engine_resets_total) == ((), 0)
         assert [m.drafts for m in second.windows] == [20.0, 20.0]
 
     def test_a_clock_that_does_not_advance(self) -> None:
         """An answer that is not later than the last is counted as inconsistent, and begins anew."""
-        states, _ = observe({}, steady(1)[0], 5, EASY)
-        _, (result,) = observe(states, steady(2)[1], 5, EASY)
+        states, _ = process_reading({}, steady(1)[0], 5, EASY)
+        _, (result,) = process_reading(states, steady(2)[1], 5, EASY)
 
         assert result.defects == ("the clock did not advance since the sample before",)
         found = (result.windows, result.engine_resets_total, result.inconsistent_samples_total)
@@ -149,11 +163,11 @@ class TestOverTime:
         one, two = steady(2)
         both = replace(one, engines=(*one.engines, replace(one.engines[0], key=other)))
 
-        states, _ = observe({}, both, 0, EASY)
-        states, results = observe(states, two, 5, EASY)
+        states, _ = process_reading({}, both, 0, EASY)
+        states, results = process_reading(states, two, 5, EASY)
         assert (list(states), [len(result.windows) for result in results]) == ([KEY], [2])
 
-        states, results = observe(states, both, 10, EASY)
+        states, results = process_reading(states, both, 10, EASY)
         assert [KEY, other] == [result.key for result in results]
         assert results[1].windows == ()
 
@@ -209,7 +223,7 @@ class TestAnswersWithGaps:
 
 
 class TestBuckets:
-    """Prometheus takes any fall of a bucket for a restart, so none falls unless counters started anew."""
+    """Prometheus takes any fall of a bucket for a restart, so none falls unless counters reset."""
 
     BEFORE, TORN, WHOLE = counters(100, [80, 50]), counters(100, [82, 51]), counters(110, [88, 55])
 
@@ -218,10 +232,10 @@ class TestBuckets:
     )
     def test_they_are_held(self, seconds: float, interrupted: bool) -> None:
         """Over failed polls, long silences, clocks that jump, and a port that was closed for a while."""
-        states, (before,) = observe({}, reading(self.BEFORE), 0, EASY)
+        states, (before,) = process_reading({}, reading(self.BEFORE), 0, EASY)
         states = interrupt(states) if interrupted else states
-        states, (torn,) = observe(states, reading(self.TORN), seconds, EASY)
-        _, (whole,) = observe(states, reading(self.WHOLE), seconds + 5, EASY)
+        states, (torn,) = process_reading(states, reading(self.TORN), seconds, EASY)
+        _, (whole,) = process_reading(states, reading(self.WHOLE), seconds + 5, EASY)
 
         assert [r.accepted_tokens_per_draft for r in (before, torn, whole)] == [
             Distribution((20, 50, 100), 100, 130),
@@ -243,16 +257,16 @@ class TestBuckets:
 
     def test_they_begin_anew_with_the_counters(self) -> None:
         """What an engine counted before its restart has no part in what it counts now."""
-        states, _ = observe({}, reading(self.BEFORE), 0, EASY)
+        states, _ = process_reading({}, reading(self.BEFORE), 0, EASY)
         for before in (states, interrupt(states)):
-            _, (result,) = observe(before, reading(counters(60, [50, 40])), 5, EASY)
+            _, (result,) = process_reading(before, reading(counters(60, [50, 40])), 5, EASY)
             assert result.accepted_tokens_per_draft == Distribution((10, 20, 60), 60, 90)
             assert result.engine_resets_total == 1
 
     def test_what_was_counted_past_an_interruption_contradicts_nothing(self) -> None:
         """Behind a closed port may be another life, whose counters cannot be compared with the old one's."""
-        states, _ = observe({}, reading(counters(1000, [800, 600])), 0, EASY)
-        _, (result,) = observe(interrupt(states), reading(counters(1100, [1090, 1080])), 60, EASY)
+        states, _ = process_reading({}, reading(counters(1000, [800, 600])), 0, EASY)
+        _, (result,) = process_reading(interrupt(states), reading(counters(1100, [1090, 1080])), 60, EASY)
 
         assert (result.windows, result.defects, result.inconsistent_samples_total) == ((), (), 0)
 

@@ -25,7 +25,7 @@ from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.measures.history import Window
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, observe
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
 
 if TYPE_CHECKING:
     from random import Random
@@ -59,7 +59,7 @@ def run(life: list[Counters]) -> list[EngineResult]:
     results = []
     for poll, values in enumerate(life):
         item = Reading("vllm-v1", (EngineReading(EngineKey("m", "0"), values),))
-        states, (result,) = observe(states, item, 5.0 * poll, SETTINGS)
+        states, (result,) = process_reading(states, item, 5.0 * poll, SETTINGS)
         results.append(result)
     return results
 

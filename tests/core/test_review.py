@@ -15,7 +15,13 @@ from vllm_specdec_exporter.exposition import text as exposition
 from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.quality import judge_quality
 from vllm_specdec_exporter.measures.measures import Measures
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, interrupt, observe
+from vllm_specdec_exporter.observe.pipeline import (
+    EngineState,
+    Settings,
+    Speculation,
+    interrupt,
+    process_reading,
+)
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.observe.result import EngineResult
@@ -32,7 +38,7 @@ def run(*answers: Counters | None) -> EngineResult:
             states = interrupt(states)
             continue
         reading = Reading("vllm-v1", (EngineReading(KEY, values, Load()),))
-        states, results = observe(states, reading, 5.0 * n, Settings())
+        states, results = process_reading(states, reading, 5.0 * n, Settings())
     return results[0]
 
 
@@ -58,7 +64,7 @@ def test_another_k_than_the_counters_show() -> None:
     """A server whose positions do not fit --spec.config is pointed out."""
     reading = Reading("vllm-v1", (EngineReading(KEY, counters(100, [50, 20]), Load()),))
     told = Settings(speculation=Speculation(configured=True, num_speculative_tokens=3))
-    _, (result,) = observe({}, reading, 0.0, told)
+    _, (result,) = process_reading({}, reading, 0.0, told)
 
     assert "the server counts 2 positions, but --spec.config says K=3" in [f.text for f in result.findings]
 

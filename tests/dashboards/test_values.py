@@ -34,6 +34,7 @@ from dashboards.worlds_reckoning import (
     value,
     word,
 )
+from support.calibrated import calibrated_file
 from support.exporter import running_exporter
 from support.programs import simulator
 from support.prometheus import PrometheusServer
@@ -384,6 +385,7 @@ class Stack:
 def stack() -> Iterator[Stack]:
     """A simulator, the exporter, and Prometheus with the rules: for as long as the longer window takes."""
     flags = ("--poll.interval", "1s", "--window", "5s", "--window", "12s", "--spec.config", spec_config(k=4))
+    flags += ("--cost.file", calibrated_file())
     with (
         simulator("--scenario", "healthy", "--engines", "2", "--seed", "1") as vllm,
         running_exporter("--vllm.url", vllm, *flags, fast=False) as exporter,

@@ -9,6 +9,7 @@ from dashboards.worlds_baseline import record
 from dashboards.worlds_pods import Pod, Server, spec_config
 from dashboards.worlds_requests import KINDS, UNRECORDED, RequestTraffic
 from dashboards.worlds_traffic import Phase, Traffic, traffic
+from support.calibrated import calibrated_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,6 +56,7 @@ def pod(
     stories = {(model, str(engine)): story for engine in range(engines)}
     own = {**labels, "pod": f"{name}-{number}"} if labels else {}
     flags = {**({"spec.config": config} if config else {}), **more.pop("flags", {})}
+    flags.setdefault("cost.file", calibrated_file())
     return Pod(f"{host}:9850", (Server(f"{host}:8000", stories),), own, flags, **more)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from docker.compose import document, services
 from docs.inventory import ROOT
 from docs.names import targets
+from support.calibrated import calibrated_file
 from support.programs import COMMAND
 from vllm_specdec_exporter import __version__
 
@@ -124,6 +126,12 @@ def _parse(machine: Machine, words: list[str]) -> None:
     _demand("--grafana.token-file" in done.stderr or done.returncode == 4, words, done.stderr)
 
 
+def _calibrate(machine: Machine, words: list[str]) -> None:
+    """The flags are those of the command; a profile lies where it would write one."""
+    _run(machine, COMMAND, *words[1:], "--dry-run")
+    shutil.copy(calibrated_file(), machine.folder / words[words.index("--out") + 1])
+
+
 @dataclass(frozen=True)
 class Unavailable:
     """A kind of command: its words with single spaces, and what is done instead of running it, if any."""
@@ -155,6 +163,7 @@ KINDS = _Kinds(
         (r"npm run ", _npm),
         (r"(python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh)", _script),
         (r"pytest -m vllm ", None),
+        (r"vllm-specdec-exporter calibrate (?!.*--dry-run)", _calibrate),
         (r"vllm-specdec-exporter dashboards .*--push \.\.\.", _parse),
     )
 )

@@ -31,7 +31,7 @@ def test_concepts_speak_of_every_metric() -> None:
 def messages() -> set[str]:
     """Return the messages of all events that the source writes out."""
     found = {
-        "log lines left out, nobody took them",
+        "log lines dropped: output blocked",
         "poll failed unexpectedly",
         "waiting for the server",
         "server is down",

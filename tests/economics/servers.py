@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
 from vllm_specdec_exporter.commands.simulate.speculation import binomial
-from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
+from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, observe
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, process_reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,12 +51,12 @@ def true_speedups(survival: Sequence[float], profile: CostProfile, batch: float)
 
 
 def settings_for(profile: CostProfile, method: str = "", k: int | None = None, **more: Any) -> Settings:
-    """What `serve` makes of a speculative config and a cost profile."""
+    """What `serve` makes of a speculative config and a cost profile that was calibrated on the machine."""
     document: dict[str, Any] = {"method": method} if method else {}
     if k is not None:
         document["num_speculative_tokens"] = k
     return Settings(
-        profile=profile,
+        costs=CostSettings(replace(profile, basis=Basis.CALIBRATED)),
         thresholds=thresholds_for(profile, k, method),
         speculation=Speculation(True, method, "", k, json.dumps(document)),
         **more,
@@ -98,7 +99,7 @@ class Server:
             generation_tokens=accepted + self.drafts + self.plain_tokens,
         )
         reading = Reading("vllm-v1", (EngineReading(KEY, counters, Load(self.batch, 0, 0.1)),))
-        self.states, results = observe(self.states, reading, self.time, self.settings)
+        self.states, results = process_reading(self.states, reading, self.time, self.settings)
         self.latest = results[0]
         return self.latest
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from support.builders import refusal
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile, ProfileError, for_method, parse_profiles
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
-from vllm_specdec_exporter.economics.profiles import deployed, fit, guess_method, meant_for, size_in_name
+from vllm_specdec_exporter.economics.profiles import (
+    CostSettings,
+    deployed,
+    fit,
+    guess_method,
+    meant_for,
+    size_in_name,
+)
+from vllm_specdec_exporter.economics.speculative_config import Speculation
 
 _AMOUNT = st.floats(0, 10)
 _SMALL = st.floats(0, 0.1)
@@ -129,7 +137,7 @@ METHODS = {
     "deepseek_mtp": "mtp",
     "qwen3_next_mtp": "mtp",
     "dflash": "parallel",
-    "draft_model": "draft_model 1:9",
+    "draft_model": "draft_model",
     "": "unknown",
     "something new": "unknown",
 }
@@ -172,14 +180,19 @@ class TestNames:
         assert {name: size_in_name(name) for name in sizes} == sizes
 
     def test_deployed_by_name(self) -> None:
-        """The sizes that both names tell decide what drafting costs; what the operator says beats them."""
-        profile = BUILTIN["draft_model"]
+        """The sizes in both names decide what drafting costs; a given ratio takes precedence."""
 
-        assert deployed(profile, None, "x/Llama-3.2-1B", "x/Llama-3.1-8B").size_ratio == pytest.approx(1 / 8)
-        assert deployed(profile, 0.5, "x/Llama-3.2-1B", "x/Llama-3.1-8B").size_ratio == 0.5
-        assert deployed(profile, None, "x/draft", "x/Llama-3.1-8B").size_ratio == pytest.approx(0.1111)
-        assert deployed(profile, None, "x/Llama-3.1-8B", "x/Llama-3.2-1B").size_ratio == pytest.approx(0.1111)
-        assert deployed(BUILTIN["eagle"], None, "x/E-1B", "x/L-8B") is BUILTIN["eagle"]
+        def ratio(
+            draft: str, target: str, given: float | None = None, name: str = "draft_model"
+        ) -> float | None:
+            costs = CostSettings(BUILTIN[name], given)
+            return deployed(costs, Speculation(draft_model=draft), target).size_ratio
+
+        assert ratio("x/Llama-3.2-1B", "x/Llama-3.1-8B") == pytest.approx(1 / 8)
+        assert ratio("x/Llama-3.2-1B", "x/Llama-3.1-8B", 0.5) == 0.5
+        assert ratio("x/draft", "x/Llama-3.1-8B") is None
+        assert ratio("x/Llama-3.1-8B", "x/Llama-3.2-1B") is None
+        assert ratio("x/E-1B", "x/L-8B", name="eagle") is None
 
     def test_the_method_by_the_drafters_name(self) -> None:
         """Where the method is left out vLLM goes by the name of the drafter, and so does the exporter."""
@@ -244,7 +257,7 @@ class TestFile:
     @pytest.mark.parametrize(
         ("entry", "message"),
         [
-            (None, ": a mapping is expected; known keys: cheap, context_tokens, draft, "),
+            (None, ": a mapping is expected; known keys: basis, batches, cheap, context_tokens, "),
             ([], ": a mapping is expected; known keys: "),
             ({}, ": target is missing; its key fixed is the time of a step"),
             ({"target": {}}, ": target.fixed is missing: the time of a step, whatever its batch"),
@@ -264,7 +277,7 @@ class TestFile:
                 ": draft.per_position is None; allowed: a number from 0 up",
             ),
             ({**GOOD, "metods": []}, ": no such key 'metods'; did you mean methods?"),
-            ({**GOOD, "zzz": 1}, ": no such key 'zzz'; known: cheap, context_tokens, "),
+            ({**GOOD, "zzz": 1}, ": no such key 'zzz'; known: basis, batches, cheap, "),
             ({**GOOD, "name": "y"}, ": no such key 'name'; "),
             ({**GOOD, "methods": "eagle"}, ": methods is 'eagle'; allowed: a list of methods"),
             ({**GOOD, "methods": [5]}, ": methods is [5]; allowed: a list of methods"),
@@ -288,3 +301,24 @@ class TestFile:
 
         assert said.startswith(f"profile x{message}")
         assert "\n" not in said
+
+
+def test_a_longer_context_costs_what_reading_it_takes() -> None:
+    """It is read once a step, with drafts and without, so it dilutes the cost of drafts."""
+    profile = CostProfile("p", TargetCost(10.0, per_context_token=1e-3), DraftCost(per_position=1.0))
+    short, long = profile.at_context(0).step_cost(2, 4), profile.at_context(5000).step_cost(2, 4)
+    assert (short, long) == (pytest.approx(1 + 2 / 10), pytest.approx(1 + 2 / 30))
+    assert profile.at_context(None) is profile
+
+
+def test_a_calibrated_profile_reaches_half_as_far_again() -> None:
+    """In batch size and context; contexts below a thousand tokens are all short."""
+    profile = CostProfile("p", TargetCost(1.0), batches=(2, 8), contexts=(100, 2000))
+    for batch, context, covered in (
+        (2, 50, True),
+        (12, 3000, True),
+        (13, 3000, False),
+        (1, 100, False),
+        (4, 3001, False),
+    ):
+        assert profile.at_context(context).covers(batch) is covered, (batch, context)

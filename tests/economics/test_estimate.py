@@ -33,7 +33,7 @@ class TestEstimate:
         assert found.step_cost == pytest.approx(1.3)
         assert found.speedup == pytest.approx(2.0)
         assert found.speedup_low == pytest.approx(2.6 / (1.3 * 1.1))
-        assert found.speedup_high == pytest.approx(2.6 / (1.3 * 0.9))
+        assert found.speedup_high == pytest.approx(2.6 / (1.3 / 1.1))
         assert found.break_even_acceptance_length == pytest.approx(1.3)
         assert found.break_even_acceptance_ratio == pytest.approx(0.1)
         assert found.batch_size == 4
@@ -65,11 +65,11 @@ class TestEstimate:
         assert estimate(2.0, 3, 0.2, SIMPLE) == estimate(2.0, 3, 1.0, SIMPLE)
 
     def test_drafts_that_cost_nothing(self) -> None:
-        """A free drafter has no bounds but its length."""
-        free = CostProfile("free", TargetCost(1.0), uncertainty=0.3)
+        """A free drafter gains its whole length, never more."""
+        free = CostProfile("free", TargetCost(1.0), uncertainty=0.25)
         found = estimate(2.5, 3, 1, free)
 
-        assert (found.speedup_low, found.speedup, found.speedup_high) == (2.5, 2.5, 2.5)
+        assert (found.speedup_low, found.speedup, found.speedup_high) == (2.0, 2.5, 2.5)
         assert found.break_even_acceptance_ratio == 0
 
 

@@ -325,7 +325,7 @@ def test_log_reader_stops() -> None:
         process, url, reader = found
         eventually(lambda: _in_pipe(reader) >= _PIPE)
         _assert_goes_on(server, process, url)
-        lines = _read_until(reader, b"left out")
+        lines = _read_until(reader, b"lines dropped")
         for line in lines.decode().split("\n")[:-1]:
             parse_logfmt(line)
         code, seconds = _end(process)

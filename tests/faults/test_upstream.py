@@ -181,7 +181,7 @@ def test_restart(rig: Rig) -> None:
     assert after.value("engine_resets_total") == resets + 1
     assert after.value("window_drafts") == 0
     _assert_sane(after)
-    assert rig.exporter.log_lines("counters started anew")
+    assert rig.exporter.log_lines("counters reset")
 
 
 def test_k_changes(rig: Rig) -> None:

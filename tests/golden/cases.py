@@ -18,9 +18,9 @@ from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 from vllm_specdec_exporter.measures.history import Sample, Window
 from vllm_specdec_exporter.observe import pipeline
@@ -172,7 +172,7 @@ def _target(server: Server, settings: Settings) -> TargetResult:
     latencies = settings.baseline is not None
     for answer in server.answers:
         reading = dialects.read(answer.body, answer.content_type, latencies=latencies)
-        states, engines = pipeline.observe(states, reading, answer.time, settings, server.version)
+        states, engines = pipeline.process_reading(states, reading, answer.time, settings, server.version)
         result = replace(
             result,
             up=True,
@@ -214,7 +214,8 @@ def _one(answers: Iterable[Answer], version: str = "") -> tuple[Server, ...]:
 
 
 _NGRAM = Speculation(configured=True, method="ngram", num_speculative_tokens=4)
-_NGRAM_PROFILE = for_method("ngram")
+#: Measured on one kind of machine, so that there is a verdict.
+_NGRAM_PROFILE = BUILTIN["llama-3.1-8b-h100-ngram"]
 _EAGLE = Speculation(
     configured=True, method="eagle3", draft_model='path/with "quotes"\\eagle', num_speculative_tokens=3
 )
@@ -237,10 +238,41 @@ def _torn() -> tuple[Answer, ...]:
     return (*answers[:-1], replace(answers[-1], body=torn))
 
 
+def _learned() -> tuple[Answer, ...]:
+    """Steps of 10 ms and 1 ms for each of 2 to 16 requests; two of three drafted tokens are accepted."""
+    text = _rendered("vllm-0.32.0-1engine-k3.classic.txt").decode()
+    totals = dict.fromkeys(("observed", "seconds"), 0.0)
+    answers = []
+    for poll in range(13):
+        batch = (2, 4, 8, 16)[poll // 3 % 4]
+        if poll:
+            totals["observed"] += 100 * batch
+            totals["seconds"] += 100 * batch * (0.010 + 0.001 * batch)
+        observed = totals["observed"]
+        values = {
+            "spec_decode_num_drafts_total": observed,
+            "spec_decode_num_draft_tokens_total": 3 * observed,
+            "spec_decode_num_accepted_tokens_total": 2 * observed,
+            "generation_tokens_total": 3 * observed,
+            "num_requests_running": batch,
+            "inter_token_latency_seconds_count": observed,
+            "inter_token_latency_seconds_sum": totals["seconds"],
+        }
+        body = text
+        for name, value in values.items():
+            body = re.sub(rf"(?m)^(vllm:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", body)
+        for position, share in enumerate((0.9, 0.7, 0.4)):
+            body = re.sub(
+                rf'(?m)^(vllm:\w+per_pos_total.*"{position}"\}}) \S+$', rf"\g<1> {share * observed!r}", body
+            )
+        answers.append(Answer(5.0 * poll, body.encode()))
+    return tuple(answers)
+
+
 def _as_configured(**more: Any) -> Settings:
-    """What the exporter makes of --spec.config alone: cost and thresholds go by the method."""
+    """With --spec.config, and a profile of the machine: thresholds go by both."""
     thresholds = thresholds_for(_NGRAM_PROFILE, 4, "ngram")
-    return Settings(speculation=_NGRAM, profile=_NGRAM_PROFILE, thresholds=thresholds, **more)
+    return Settings(speculation=_NGRAM, costs=CostSettings(_NGRAM_PROFILE), thresholds=thresholds, **more)
 
 
 def recorded_baseline() -> Baseline:
@@ -275,6 +307,7 @@ CASES: tuple[Case, ...] = (
         _as_configured(baseline=recorded_baseline()),
     ),
     Case("ngram-requests", _one(polled(_PHASES, 30.0), "0.32.0"), requests=True),
+    Case("steps-learned", _one(_learned(), "0.32.0"), replace(_windows(30.0, 60.0), speculation=_EAGLE)),
     Case("dp2", _one(polled("dp2", 30.0), "0.32.0")),
     Case("nospec", _one(polled("nospec", 12.0, 3.0), "0.32.0")),
     Case(

@@ -17,6 +17,7 @@ from alertmanager.bundle import Addresses, routes, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alerts.promtool import RULES
 from support.alertmanager import AlertmanagerServer
+from support.calibrated import calibrated_file
 from support.exporter import RunningExporter, running_exporter
 from support.programs import COMMAND, Program, clean_environment
 from support.prometheus import PrometheusServer
@@ -173,6 +174,7 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
         exporter = running.enter_context(
             running_exporter(
                 *("--vllm.url", server, "--spec.config", json.dumps(speculation)),
+                *("--cost.file", calibrated_file()),
                 *("--poll.interval", "500ms", "--window", window, "--judgement.window", window, *flags),
                 fast=False,
             )

@@ -129,8 +129,8 @@ class TestRoom:
         lines = [(line.message, vars(line)["fields"]) for line in caplog.records]
 
         assert lines == [
-            ("no room for more names of requests", {"label": "type"}),
-            ("no room for more names of requests", {"label": "model"}),
+            ("label limit reached", {"label": "type"}),
+            ("label limit reached", {"label": "model"}),
         ]
 
 

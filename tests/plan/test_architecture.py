@@ -20,8 +20,8 @@ from plan.configs import (
     QWEN_7B,
 )
 from support.builders import refusal
-from vllm_specdec_exporter.commands.plan.architecture import ArchitectureError, read_architecture
-from vllm_specdec_exporter.commands.plan.model import (
+from vllm_specdec_exporter.economics.architecture import ArchitectureError, read_architecture
+from vllm_specdec_exporter.economics.model_size import (
     count_active_parameters,
     count_eagle,
     count_eagle3,
@@ -29,7 +29,7 @@ from vllm_specdec_exporter.commands.plan.model import (
     count_mtp,
     count_parameters,
 )
-from vllm_specdec_exporter.commands.plan.sizes import stored_precision
+from vllm_specdec_exporter.economics.sizes import stored_precision
 
 EXACT = {"Llama-3.1-8B", "Llama-3.1-70B", "Qwen2.5-7B", "Mistral-7B-v0.1", "Mixtral-8x7B", "gemma-2b"}
 

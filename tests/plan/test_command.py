@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]
 SIZES = ("--target-params", "70B", "--draft-params", "8B")
-H100 = ("--gpus", "2", "--gpu-memory", "80GB")
-H200 = ("--gpus", "2", "--gpu-memory", "141GB")
+H100 = ("--gpus", "2", "--gpu", "h100")
+H200 = ("--gpus", "2", "--gpu", "h200")
 FACTS = (
     *("--temperature", "0.2", "--temperature", "0.3", "--objective", "tpot"),
     *("--same-family", "yes", "--same-tokenizer", "yes", "--uniform-batch", "yes"),
@@ -74,7 +74,7 @@ REPORTS = {
     "llama-70b-eagle3": ("--target-config", "LLAMA_70B", *H200, "--method", "eagle3", "--temperature", "1"),
     "mixtral-ngram": ("--target-config", "MIXTRAL", *H200, "--method", "ngram", *FACTS),
     "deepseek-mtp": (
-        *("--target-config", "DEEPSEEK_V3", "--gpus", "8", "--gpu-memory", "141GB", "--method", "mtp"),
+        *("--target-config", "DEEPSEEK_V3", "--gpus", "8", "--gpu", "h200", "--method", "mtp"),
         *("--context", "16384", "--batch", "64", "--kv-precision", "fp8", *FACTS),
     ),
     "mlp-speculator": (*SIZES[:2], *H200, "--method", "mlp_speculator"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import refusal
-from vllm_specdec_exporter.commands.plan.sizes import (
+from vllm_specdec_exporter.economics.sizes import (
     PRECISIONS,
     format_gigabytes,
     format_parameters,

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from release.tree import ROOT, python, run, script, succeed
+from release.tree import ROOT, python, run, succeed
+from support.scripts import script
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-notes = script("notes")
+notes = script("release/notes.py")
 
 TWO = """# Changelog
 

@@ -13,7 +13,8 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 
 from docker.test_dockerfile import locked
-from release.tree import ROOT, python, run, script, succeed
+from release.tree import ROOT, python, run, succeed
+from support.scripts import script
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full
 
-sbom = script("sbom")
+sbom = script("release/sbom.py")
 
 LOCK = (ROOT / "requirements" / "runtime.txt").read_text("utf-8")
 OURS = f"pkg:pypi/vllm-specdec-exporter@{__version__}"

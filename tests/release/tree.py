@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -70,18 +68,6 @@ def repository(built: Path, folder: Path) -> Path:
     # What an sdist adds. The backend would take the version from there.
     (root / "PKG-INFO").unlink()
     return root
-
-
-def script(name: str) -> ModuleType:
-    """Return a script of the folder release/ as a module."""
-    spec = importlib.util.spec_from_file_location(f"release_{name}", ROOT / "release" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Where dataclasses look up the names in annotations.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def python(*words: str | Path) -> list[str | Path]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from replay.traffic import Conditions, Engine
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
+from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines.reading import EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline
@@ -51,8 +52,8 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def settings(method: str = "eagle3", k: int = 3, schedule: tuple[object, ...] = ()) -> Settings:
-    """Return what the exporter makes of `--spec.config` alone, with one window of 5 minutes."""
-    profile = for_method(method)
+    """Return the settings of a calibrated exporter with `--spec.config`, with one window of 5 minutes."""
+    profile = replace(for_method(method), basis=Basis.CALIBRATED, uncertainty=0.15)
     return Settings(
         windows=(WINDOW,),
         judged=WINDOW,
@@ -64,7 +65,7 @@ def settings(method: str = "eagle3", k: int = 3, schedule: tuple[object, ...] = 
             num_speculative_tokens=k,
             schedule=schedule,  # type: ignore[arg-type]
         ),
-        profile=profile,
+        costs=CostSettings(profile),
     )
 
 
@@ -135,7 +136,7 @@ class Replica:
                 errors[now.serving] = errors.get(now.serving, 0.0) + 12.0 * storage.step
             elif now.current:
                 reading = Reading("vllm-v1", readings)
-                states, results = pipeline.observe(states, reading, time, self.settings, now.version)
+                states, results = pipeline.process_reading(states, reading, time, self.settings, now.version)
                 succeeded = time
             if not now.target:
                 continue

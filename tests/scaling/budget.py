@@ -42,6 +42,7 @@ _BY_LABELS: dict[tuple[str, ...], Callable[[int], int]] = {
     ("verdict",): lambda _: len(PayoffVerdict),
     ("action",): lambda _: len(Action),
     ("basis",): lambda _: 1,
+    ("term",): lambda _: 3,
     ("reason",): lambda _: len(REASONS),
     ("name",): lambda _: len(tuple(Thresholds().items())),
     ("batch_size",): lambda _: len(SCHEDULED_BATCHES),

@@ -28,9 +28,11 @@ from scaling.budget import (
     total,
 )
 from scaling.clusters import ROOT, SAMPLES
+from support.calibrated import calibrated_file
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
+from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Sample
@@ -54,6 +56,18 @@ MODEL = "the-model"
 _SECONDS, _POLL = 420, 5
 
 
+def _simulation(engines: int, k: int) -> Simulation:
+    """Return a server with two loads in turn and few prompt tokens: so the time of a step is learned."""
+    phases = [
+        {"phase": "healthy", "seconds": 30, "clients": clients * engines, "prompt_tokens": 20}
+        for _ in range(40)
+        for clients in (4, 24)
+    ]
+    scenario = parse_scenario({"phases": phases}, "two loads")
+    config = SimulationConfig(models=(MODEL,), engines=engines, num_speculative_tokens=k, scenario=scenario)
+    return Simulation(config, seed=7)
+
+
 async def published(
     setup: Setup, baseline: Path | None = None, token: Path | None = None, kinds: tuple[Kind, ...] = ()
 ) -> Counter[str]:
@@ -65,10 +79,11 @@ async def published(
         token: file of the token for pushes; with it there is a tap too.
         kinds: of requests that the tap saw.
     """
-    simulation = Simulation(
-        SimulationConfig(models=(MODEL,), engines=setup.engines, num_speculative_tokens=setup.k), seed=7
-    )
-    flags: dict[str, object] = {"spec.config": f'{{"method": "eagle3", "num_speculative_tokens": {setup.k}}}'}
+    simulation = _simulation(setup.engines, setup.k)
+    flags: dict[str, object] = {
+        "spec.config": f'{{"method": "eagle3", "num_speculative_tokens": {setup.k}}}',
+        "cost.file": calibrated_file(),
+    }
     if setup.windows != 2:
         flags["window"] = [f"{60 * number}s" for number in range(1, setup.windows + 1)]
     if baseline is not None:
@@ -131,7 +146,7 @@ async def test_the_formula_is_exact(k: int, engines: int, windows: int) -> None:
 async def test_a_baseline_adds_what_is_measured(tmp_path: Path) -> None:
     """With a baseline there are speedup, requests and latencies; of latencies at most nine in a window."""
     recorder = Recorder(0.0)
-    simulation = Simulation(SimulationConfig(models=(MODEL,), num_speculative_tokens=0), seed=7)
+    simulation = _simulation(1, 0)
     version = ""
     for number in range(200):
         simulation.advance(_POLL)

@@ -10,8 +10,9 @@ import pytest
 from per_request.results import RESULTS
 from per_request.traffic import MODEL
 from statuspage.examples import IDLE, POOR, SHALLOW, engine, old_engine, page_of, target
+from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.judgement.advice import Action, Advice
-from vllm_specdec_exporter.judgement.payoff import Basis, Payoff, PayoffVerdict
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.publish.events import aggregate, changes
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
     [payoff] = told(None, BAD, "payoff")
     [recommendation] = told(None, BAD, "recommendation")
 
-    assert (payoff["payoff"], payoff["speedup"], payoff["speedup_basis"]) == ("harmful", 0.92, "estimated")
+    assert (payoff["payoff"], payoff["speedup"], payoff["speedup_basis"]) == ("harmful", 0.92, "calibrated")
     assert payoff["why"] == "; ".join(BAD.payoff.reasons)
     assert "of the tokens that came out of drafts" in str(payoff["why"])
     assert recommendation["recommendation"] == "switch_method"

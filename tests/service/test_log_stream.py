@@ -46,6 +46,6 @@ def test_a_disk_that_fills_up_within_a_line(tmp_path: Path) -> None:
         subprocess.run((sys.executable, "-c", code), stderr=stream, timeout=30, check=True)
     assert file.read_text().splitlines() == [
         "a line that does not",
-        "log lines left out, nobody took them",
+        "log lines dropped: output blocked",
         "another",
     ]

@@ -19,9 +19,10 @@ from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter import get_metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
+from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
+from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.publish import snapshot
 
 if TYPE_CHECKING:
@@ -235,11 +236,17 @@ class TestSnapshot:
             assert engine == {**identity, "windows": [], name: whole[name]}, metric
 
     def test_metrics_of_a_window(self, advised: RunningExporter) -> None:
-        """Of the estimate the one field is kept, with the value that /metrics has."""
-        for metric in ("estimated_speedup", "break_even_acceptance_length", "break_even_acceptance_ratio"):
+        """Of the estimate the one field is kept, with the value that /metrics has; of a speedup all of it."""
+        for metric in ("break_even_acceptance_length", "break_even_acceptance_ratio"):
             [engine] = advised.snapshot(f"?metric={metric}&window=5m")["targets"][0]["engines"]
-            estimate = {metric.removeprefix("estimated_"): advised.metrics().value(metric, window="5m")}
+            estimate = {metric: advised.metrics().value(metric, window="5m")}
             assert engine["windows"] == [{"window": "5m", "estimate": estimate}], metric
+
+        [engine] = advised.snapshot("?metric=estimated_speedup&window=5m")["targets"][0]["engines"]
+        [window] = engine["windows"]
+        assert set(window) == {"window", "estimate"}
+        value = advised.metrics().value("estimated_speedup", window="5m", basis=window["estimate"]["basis"])
+        assert window["estimate"]["speedup"] == value
 
     def test_agrees_with_metrics(self, advised: RunningExporter) -> None:
         """It decodes to what was sent, as its schema says; /metrics has the same verdict and the same K."""
@@ -251,7 +258,7 @@ class TestSnapshot:
         metrics = advised.metrics()
         advice = engine["advice"]
         assert (engine["payoff"]["basis"], bool(advice["options"]), bool(advice["rules"])) == (
-            "estimated",
+            "modelled",
             True,
             True,
         )
@@ -277,4 +284,4 @@ def test_a_server_that_does_not_tell_its_load_has_no_payoff() -> None:
     assert metrics.one_hot("payoff") == []
     assert set(metrics.values("payoff").values()) == {0.0}
     assert metrics.one_hot("recommendation") == ["insufficient_data"]
-    assert "does not tell how many requests run" in engine.payoff.reasons[0]
+    assert "the number of running requests is missing" in engine.payoff.reasons[0]

@@ -217,7 +217,7 @@ class TestLoads:
         found = batch_costs([TargetResult("a", engines=(engine,))], self.SETTINGS)
 
         assert {model: load.batch_size for model, load in found.items()} == {"m": 8.0}
-        assert found["m"].profile == self.SETTINGS.profile
+        assert found["m"].profile == self.SETTINGS.costs.profile
 
     def test_engines_that_do_not_tell(self) -> None:
         """One that shows no batch says nothing; of several the first that does is taken."""
@@ -237,7 +237,7 @@ class TestAdvice:
 
     async def advised(self, observed: int, token: str) -> Any:
         """What is advised after a window of these drafts, of which so many were told by single requests."""
-        running = Running({"push.bearer-token-file": token, "cost.profile": "draft_model"})
+        running = Running({"push.bearer-token-file": token, "cost.profile": "chinchilla-70b-draft-4b"})
         load = 'vllm:num_requests_running{model_name="m",engine="0"} 8'
 
         def text(drafts: tuple[tuple[int, int], ...]) -> bytes:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from per_request.results import RESULTS
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics import BUILTIN, for_method
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, LoadBucket
-from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
+from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.engines.reading import (
     Counters,
@@ -21,7 +22,7 @@ from vllm_specdec_exporter.engines.reading import (
     Reading,
 )
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation, observe
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, PollFailure, TargetResult
 
 NOW = 1_790_000_000.0
@@ -42,6 +43,10 @@ HOPELESS = (0.101, 0.012, 0.003, 0.001)
 MARGINAL = (0.551, 0.302, 0.151, 0.101)
 SHALLOW = (0.951, 0.652, 0.051, 0.011)
 #: Upper bounds of the buckets of latencies, in seconds: so fine that none holds half of the requests.
+#: As `calibrate` would have measured it.
+CALIBRATED = CostSettings(
+    replace(BUILTIN["unknown"], basis=Basis.CALIBRATED, uncertainty=0.12, size_ratio=1 / 9, name="calibrated")
+)
 _BOUNDS = tuple(0.005 * 1.04**step for step in range(240))
 LOAD = Load(requests_running=14, requests_waiting=2, kv_cache_usage_ratio=0.4312)
 
@@ -59,6 +64,7 @@ def engine(
     running: float | None = 14,
     measured: float | None = None,
     memory_ratio: float | None = None,
+    costs: CostSettings = CALIBRATED,
 ) -> EngineResult:
     """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily.
 
@@ -74,10 +80,12 @@ def engine(
         running: requests in the batch; None where the server does not tell.
         measured: how many times as fast it is as its baseline; without one there is no baseline.
         memory_ratio: share of the GPUs' memory that the draft model takes.
+        costs: the cost of steps; by default as `calibrate` would have measured it.
     """
     states: dict = {}
     settings = Settings(
         speculation=speculation,
+        costs=costs,
         # The published rubric, so that every level comes up, and what is usual of the method.
         thresholds=thresholds_for(for_method(""), method=speculation.method),
         memory_ratio=memory_ratio,
@@ -99,7 +107,9 @@ def engine(
         latencies = None if measured is None else latencies_of(poll * 20, measured)
         load = replace(LOAD, requests_running=running)
         reading = Reading("vllm-v1", (EngineReading(key, counters, load, latencies=latencies),))
-        states, results = observe(states, reading, NOW - 1.3 - (polls - 1 - poll) * 5, settings, "0.11.0")
+        states, results = process_reading(
+            states, reading, NOW - 1.3 - (polls - 1 - poll) * 5, settings, "0.11.0"
+        )
     return results[0]
 
 
@@ -137,7 +147,7 @@ def old_engine() -> EngineResult:
             ),
         )
         settings = Settings(speculation=replace(SPECULATION, num_speculative_tokens=5))
-        states, results = observe(states, reading, NOW - 11.3 + 5 * poll, settings, "0.8.4")
+        states, results = process_reading(states, reading, NOW - 11.3 + 5 * poll, settings, "0.8.4")
     return results[0]
 
 
@@ -187,6 +197,7 @@ OFF = engine(counts=False, speculation=Speculation(), plain=55.0)
 WARMING_UP = engine(drafts_per_second=0.123)
 JUST_STARTED = engine(polls=1)
 VARYING = engine(draft_length=2.3, plain=300.0, shares=(0.8, 0.5, 0.2, 0.1))
+UNKNOWN = engine(costs=CostSettings(BUILTIN["unknown"]))
 UNNAMED = engine(key=EngineKey())
 FLEET = page_of(
     target(
@@ -224,6 +235,7 @@ PAGES: dict[str, ExporterResult] = {
     "measured_harmful": page_of(target(engine(measured=0.87))),
     "hostile": page_of(target(engine(SHALLOW, speculation=HOSTILE))),
     "unsaid": page_of(target(engine(SHALLOW, speculation=Speculation()))),
+    "payoff_unknown": page_of(target(UNKNOWN)),
     "varying": page_of(target(VARYING)),
     "idle": page_of(target(IDLE)),
     "bypassed": page_of(target(BYPASSED)),

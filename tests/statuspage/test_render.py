@@ -242,12 +242,12 @@ class TestAnswer:
 
     def test_leads_with_payoff_and_what_to_do(self) -> None:
         for name, payoff, basis in (
-            ("healthy", "beneficial 1.88×", "estimated"),
-            ("marginal", "marginal 1.13×", "estimated"),
-            ("decrease", "beneficial 1.41×", "estimated"),
-            ("disable", "harmful 0.52×", "estimated"),
+            ("healthy", "beneficial 1.88×", "calibrated"),
+            ("marginal", "marginal 1.13×", "calibrated"),
+            ("decrease", "beneficial 1.41×", "calibrated"),
+            ("disable", "harmful 0.52×", "calibrated"),
             ("measured_harmful", "harmful 0.87×", "measured"),
-            ("varying", "marginal 1.12×", "estimated"),
+            ("varying", "marginal 1.12×", "calibrated"),
         ):
             page = show(PAGES[name])
             said = answers(page)
@@ -300,7 +300,7 @@ class TestAnswer:
         page = show(page_of(target(only)))
         said = answers(page)
 
-        why = "the server does not tell how many requests run, so the cost of a step is not known"
+        why = "the number of running requests is missing, so the cost of a step is not known"
         assert said["Payoff"] == f"– {why}"
         assert said["What to do"].startswith("– without the number of running requests")
         assert page.one("article").attributes["class"] == "healthy"

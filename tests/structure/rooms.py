@@ -27,6 +27,8 @@ PURE = frozenset(ROOMS) - {"config", "serve", "client", "commands"}
 ALLOWED = {
     ("engines", "importlib"): "its own modules, when the package is imported",
     ("engines", "pkgutil"): "which there are of them",
+    ("economics.hardware", "pathlib"): "its own table, which is data of the package",
+    ("economics.hardware", "read_text"): "the same",
     ("economics.profiles", "pathlib"): "its own table, which is data of the package",
     ("economics.profiles", "read_text"): "the same",
     ("publish.events", "logging"): "the numbers of the levels",

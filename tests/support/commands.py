@@ -31,14 +31,16 @@ class Outcome:
     err: str = ""
 
 
-def run(*words: str, command: Sequence[str] = (COMMAND,), **environment: str) -> Outcome:
-    """Run a command to its end, with pipes for its output."""
+def run(
+    *words: str, command: Sequence[str] = (COMMAND,), within: float = _SECONDS, **environment: str
+) -> Outcome:
+    """Run a command to its end, with pipes for its output; `within` so many seconds, or it hangs."""
     done = subprocess.run(
         [*command, *words],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         env=clean_environment(**environment),
-        timeout=_SECONDS,
+        timeout=within,
     )
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 #: Factor by which the durations in alert rules are divided: an alert fires after a minute, not after ten.
 _SPEEDUP = 10
-#: The exporter's --spec.config.
-_SPECULATION = '{"method": "eagle3"}'
+#: The exporter's flags for what is simulated.
+_SIMULATED = ("--spec.config", '{"method": "eagle3"}', "--cost.hardware", "h100", "--cost.model", "8B")
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _MIN_INTERVAL = 0.5
@@ -111,7 +112,7 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
     command = (*this, "simulate", "--web.listen-address", f"{_HOST}:{simulator}")
     command += ("--scenario", scenario, "--speed", speed)
     yield Program("simulated vLLM", command, simulator, "/metrics")
-    command = (*this, "serve", "--vllm.url", f"http://{_HOST}:{simulator}", "--spec.config", _SPECULATION)
+    command = (*this, "serve", "--vllm.url", f"http://{_HOST}:{simulator}", *_SIMULATED)
     command += (f"--web.listen-address={_HOST}:{exporter}", "--poll.interval=2s", "--log.level=error")
     command += ("--window=30s", "--window=5m", "--judgement.window=30s")
     yield Program("exporter", command, exporter)
@@ -226,7 +227,7 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
         print(f"  {'dashboards':<16}{_command()} {push}")
         print(f"  {'':<16}with {prometheus.url} as its Prometheus data source")
     print(f"\n  try: curl -s {exporter.url}/metrics | grep -E 'payoff|speedup|recommendation'")
-    print(f"       {_command()} check {programs[0].url} --spec.config '{_SPECULATION}'\n")
+    print(f"       {_command()} check {programs[0].url} {shlex.join(_SIMULATED)}\n")
     sys.stdout.flush()
 
 

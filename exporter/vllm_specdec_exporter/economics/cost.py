@@ -5,8 +5,8 @@ reads the context of each. Verifying K drafted tokens computes K more tokens for
 the context once. Drafting has a cost per step, a cost per position, because most drafters propose one token
 after another, and a cost per token::
 
-    plain(b)     = fixed + per_token * b             + per_context_token * context * b
-    verify(k, b) = fixed + per_token * b * (k + 1)   + per_context_token * context * b
+    plain(b)     = fixed + per_request * b + per_token * b           + per_context_token * context * b
+    verify(k, b) = fixed + per_request * b + per_token * b * (k + 1) + per_context_token * context * b
     draft(k, b)  = draft.fixed + draft.per_position * k + draft.per_request * b + draft.per_token * b * k
                    + draft.per_context_token * context * b + draft.share_of_verification * verify(k, b)
     step_cost    = (verify + draft) / plain
@@ -19,8 +19,22 @@ large ones every rejected token costs as much as an accepted one gains. So break
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ..config.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from .physical import PhysicalModel
+
+#: Size over the target's of the smallest usual draft models, for the interval if the size is not known.
+SMALLEST_DRAFT = 0.01
+
+#: A calibrated profile is used for batch sizes and contexts up to this factor outside the measured ones.
+REACH = 1.5
+
+#: Below this context, reading it takes so little of a step that its length does not matter, in tokens.
+_SHORT_CONTEXT = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +45,13 @@ class TargetCost:
         fixed: of a step, whatever its batch; above 0.
         per_token: for each token computed.
         per_context_token: for each token of context that is attended to.
+        per_request: for each request in the batch, however many of its tokens are computed.
     """
 
     fixed: float
     per_token: float = 0.0
     per_context_token: float = 0.0
+    per_request: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +77,14 @@ class DraftCost:
     per_token_of_size: float = 0.0
 
 
+class Basis(StrEnum):
+    """Where a speedup comes from, from the most to the least trusted."""
+
+    MEASURED = "measured"
+    CALIBRATED = "calibrated"
+    MODELLED = "modelled"
+
+
 @dataclass(frozen=True, slots=True)
 class CostProfile:
     """The cost of speculation on one kind of deployment.
@@ -70,14 +94,21 @@ class CostProfile:
         target: time of the target model.
         draft: time of drafting.
         methods: the methods, as vLLM calls them, that this profile is chosen for.
-        context_tokens: assumed tokens of context per request.
-        size_ratio: size of the draft model over the target's, where the costs depend on it.
+        context_tokens: tokens of context per request; assumed until the engine shows them.
+        size_ratio: size of the draft model over the target's, where the costs depend on it and it is known.
+        typical_size_ratio: what is assumed where it is not known; the interval then covers all sizes.
         typical_k: K if it is not known.
-        uncertainty: expected relative error of a step's cost, such as 0.3.
+        uncertainty: relative error of a step's cost that is rarely exceeded, such as 0.3.
+        basis: `calibrated` if it was measured on the machine that it is used for, else `modelled`.
+        batches: the least and the most requests in a batch that it was measured with, if it was.
+        contexts: the least and the most tokens of context per request that it was measured with.
         correction: factor on the cost of a step with drafts beyond a plain one; differs from 1 if a measured
             speedup contradicts the profile.
+        load: factor on what a step takes longer in a larger batch; differs from 1 if the engine's own steps
+            show another slope.
         cheap: whether the thresholds come from break-even, instead of from the published rubric.
         provenance: source of the numbers.
+        physical: the model of known hardware, used instead of `target` and `draft`.
     """
 
     name: str
@@ -86,11 +117,17 @@ class CostProfile:
     methods: tuple[str, ...] = ()
     context_tokens: float = 1000.0
     size_ratio: float | None = None
+    typical_size_ratio: float = 0.0
     typical_k: int = 3
     uncertainty: float = 0.3
+    basis: Basis = Basis.MODELLED
+    batches: tuple[float, float] | None = None
+    contexts: tuple[float, float] | None = None
     correction: float = 1.0
+    load: float = 1.0
     cheap: bool = False
     provenance: str = ""
+    physical: PhysicalModel | None = None
 
     def step_cost(self, k: float, batch: float) -> float:
         """Return the cost of a step that drafts, in plain steps of the same batch; 1 for `k` = 0.
@@ -107,10 +144,23 @@ class CostProfile:
             raise ValueError(msg)
         if k == 0:
             return 1.0
+        plain, drafting = self.times(k, batch)
+        if self.load != 1:
+            one_plain, one_drafting = self.times(k, 1)
+            plain = one_plain + (plain - one_plain) * self.load
+            drafting = one_drafting + (drafting - one_drafting) * self.load
+        return 1 + (drafting / plain - 1) * self.correction
+
+    def times(self, k: float, batch: float) -> tuple[float, float]:
+        """Return the times of a step without and with drafts in the profile's unit, uncorrected."""
+        if self.physical is not None:
+            return self.physical.plain_seconds(batch, self.context_tokens), self.physical.drafting_seconds(
+                k, batch, self.context_tokens
+            )
         target, draft, context = self.target, self.draft, self.context_tokens * batch
-        attention, size = target.per_context_token * context, self.size_ratio or 0.0
-        plain = target.fixed + target.per_token * batch + attention
-        verify = target.fixed + target.per_token * batch * (k + 1) + attention
+        size = self.size_ratio or self.typical_size_ratio
+        same = target.fixed + target.per_request * batch + target.per_context_token * context
+        verify = same + target.per_token * batch * (k + 1)
         drafting = (
             draft.fixed
             + (draft.per_position + draft.per_position_of_size * size) * k
@@ -119,7 +169,31 @@ class CostProfile:
             + draft.per_context_token * context
             + draft.share_of_verification * verify
         )
-        return 1 + ((verify + drafting) / plain - 1) * self.correction
+        return same + target.per_token * batch, verify + drafting
+
+    def cost_range(self, k: float, batch: float) -> tuple[float, float]:
+        """Return the least and the largest cost of a step that the uncertainty allows.
+
+        A step with drafts never costs less than a plain one.
+        """
+        if k == 0:
+            return 1.0, 1.0
+        cheap = dear = self
+        if self.size_ratio is None and (self.draft.per_position_of_size or self.draft.per_token_of_size):
+            cheap, dear = replace(self, size_ratio=SMALLEST_DRAFT), replace(self, size_ratio=1.0)
+        error = 1 + self.uncertainty
+        return max(1.0, cheap.step_cost(k, batch) / error), dear.step_cost(k, batch) * error
+
+    def covers(self, batch: float) -> bool:
+        """Return whether batch size and context are within reach of those that were measured, if any were."""
+        context = max(self.context_tokens, _SHORT_CONTEXT)
+        least, most = (max(found, _SHORT_CONTEXT) for found in self.contexts or (context, context))
+        fewest, largest = self.batches or (batch, batch)
+        return fewest / REACH <= batch <= largest * REACH and least / REACH <= context <= most * REACH
+
+    def at_context(self, tokens: float | None) -> CostProfile:
+        """Return the profile for requests of this context, unchanged if it is not known."""
+        return self if tokens is None else replace(self, context_tokens=tokens)
 
     def break_even_length(self, k: float, batch: float) -> float:
         """Return the mean acceptance length at which speculation neither gains nor loses.

@@ -9,22 +9,29 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from .cost import CostProfile, DraftCost, TargetCost
+from .cost import Basis, CostProfile, DraftCost, TargetCost
+from .hardware_profile import hardware_profile, is_dated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PARTS: dict[str, type[TargetCost] | type[DraftCost]] = {"target": TargetCost, "draft": DraftCost}
-_NUMBERS = frozenset({"context_tokens", "size_ratio", "uncertainty"})
+    from .hardware_profile import Hardware
+    from .speculative_config import Speculation
+
+_PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}
+_NUMBERS = frozenset({"context_tokens", "size_ratio", "typical_size_ratio", "uncertainty"})
 _TEXTS = frozenset({"provenance", "unit"})
-_KNOWN = frozenset(f.name for f in fields(CostProfile)) - {"name", "correction"} | {"unit"}
+_BASES = (Basis.CALIBRATED.value, Basis.MODELLED.value)
+_KNOWN = frozenset(f.name for f in fields(CostProfile)) - {"name", "correction", "load", "physical"} | {
+    "unit"
+}
 
 #: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1), ``Qwen2.5-0.5B``.
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9])")
@@ -78,6 +85,8 @@ def _profile(name: str, entry: object) -> CostProfile:
             values[key] = value
         elif key == "methods" and isinstance(value, list) and all(isinstance(v, str) for v in value):
             values[key] = tuple(value)
+        elif key in ("basis", "batches", "contexts"):
+            values[key] = _calibrated(name, key, value)
         else:
             allowed = {"cheap": "true or false", "typical_k": "a whole number from 1 up"}
             msg = f"profile {name}: {key} is {value!r}; allowed: {allowed.get(key, 'a list of methods')}"
@@ -118,6 +127,21 @@ def _part(name: str, key: str, value: object) -> TargetCost | DraftCost:
         msg = f"profile {name}: target.fixed is missing: the time of a step, whatever its batch"
         raise ProfileError(msg)
     return part(**numbers)
+
+
+def _calibrated(name: str, key: str, value: object) -> Basis | tuple[float, ...]:
+    """Return the value of a key that `calibrate` writes."""
+    if key == "basis" and value in _BASES:
+        return Basis(value)
+    if key != "basis" and isinstance(value, list) and len(value) == 2:
+        return tuple(_number(name, key, number) for number in value)
+    allowed = {
+        "basis": " or ".join(_BASES),
+        "batches": "a list of the least and the most requests in a batch",
+        "contexts": "a list of the least and the most tokens of context",
+    }
+    msg = f"profile {name}: {key} is {value!r}; allowed: {allowed[key]}"
+    raise ProfileError(msg)
 
 
 def _number(name: str, key: str, value: object) -> float:
@@ -180,16 +204,52 @@ def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
     return profile.sized(ratio)
 
 
+@dataclass(frozen=True, slots=True)
+class CostSettings:
+    """What the operator says of the cost of speculation.
+
+    Attributes:
+        profile: the profile of the method, or the chosen one.
+        size_ratio: size of the draft model over the target's, if given.
+        hardware: the server's GPUs, if given; used unless a profile was chosen.
+    """
+
+    profile: CostProfile = BUILTIN["unknown"]
+    size_ratio: float | None = None
+    hardware: Hardware | None = None
+
+
 @lru_cache(maxsize=256)
 def deployed(
-    profile: CostProfile, size_ratio: float | None, draft_model: str, target_model: str
+    costs: CostSettings, speculation: Speculation, target_model: str, dialect: str = "", version: str = ""
 ) -> CostProfile:
-    """Return `profile` for the deployed models: by `size_ratio`, else by the sizes in their names."""
-    if size_ratio is None and draft_model and target_model:
-        draft, target = size_in_name(draft_model), size_in_name(target_model)
-        if draft and target and draft < target:
-            size_ratio = draft / target
-    return fit(profile, size_ratio)
+    """Return the profile for the deployed models.
+
+    Args:
+        costs: what the operator says of the cost.
+        speculation: the server's `--speculative-config`, as far as known.
+        target_model: the served name, for the size if it is not given.
+        dialect: of the server, and
+        version: of the server, both empty if not known.
+    """
+    draft, target = size_in_name(speculation.draft_model), size_in_name(target_model)
+    ratio = costs.size_ratio
+    if ratio is None and draft and target and draft < target:
+        ratio = draft / target
+    if costs.hardware is not None:
+        method = guess_method(speculation.method, speculation.draft_model)
+        found = hardware_profile(
+            costs.profile,
+            costs.hardware,
+            method=method,
+            target_model=target_model,
+            draft_parameters=draft,
+            size_ratio=costs.size_ratio,
+            dated=is_dated(dialect, version),
+        )
+        if found is not None:
+            return found
+    return fit(costs.profile, ratio)
 
 
 def guess_method(method: str, draft_model: str) -> str:

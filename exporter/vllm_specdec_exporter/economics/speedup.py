@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .cost import Basis
+
 if TYPE_CHECKING:
     from .cost import CostProfile
 
@@ -48,6 +50,8 @@ class Estimate:
         break_even_acceptance_ratio: the acceptance ratio at which it is 1; above 1, none could pay.
         step_cost: time of a step with drafts, in plain steps of the same batch.
         batch_size: requests in the batch, averaged over the window's drafts, at least 1.
+        basis: `calibrated` if the cost was measured on this machine at such batch sizes and contexts, else
+            `modelled`.
     """
 
     speedup: float | None = None
@@ -57,6 +61,7 @@ class Estimate:
     break_even_acceptance_ratio: float | None = None
     step_cost: float | None = None
     batch_size: float | None = None
+    basis: Basis | None = None
 
 
 def of_all(speedup: float, covered: float | None) -> float:
@@ -87,23 +92,17 @@ def estimate(
         return Estimate()
     batch = max(1.0, batch)
     cost = profile.step_cost(drafted, batch)
-    extra = cost - 1
-    # A plain step costs 1 by definition, so only the extra cost is uncertain.
-    low, high = 1 + extra * (1 + _ratio(profile, cost)), 1 + extra * max(0.0, 1 - _ratio(profile, cost))
+    least, most = profile.cost_range(drafted, batch)
     return Estimate(
         speedup=length / cost,
-        speedup_low=length / low,
-        speedup_high=length / high,
+        speedup_low=length / most,
+        speedup_high=length / least,
         break_even_acceptance_length=cost,
-        break_even_acceptance_ratio=extra / drafted,
+        break_even_acceptance_ratio=(cost - 1) / drafted,
         step_cost=cost,
         batch_size=batch,
+        basis=profile.basis if profile.covers(batch) else Basis.MODELLED,
     )
-
-
-def _ratio(profile: CostProfile, cost: float) -> float:
-    """Return the relative error of the extra cost that gives the step's cost its uncertainty."""
-    return profile.uncertainty * cost / (cost - 1) if cost > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False) -> Rea
             reading = normalise(dialect, lines)
             return read_latencies(dialect, lines, reading) if latencies else reading
     msg = (
-        "no series of a known server; is this a vLLM /metrics page, and does the server run "
+        "no series of a known server; is this the /metrics of a supported server, and does the server run "
         "without --disable-log-stats?"
     )
     raise Unrecognized(msg)

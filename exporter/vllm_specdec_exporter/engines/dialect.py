@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..exposition.histogram import Histogram
 from ..exposition.text import MalformedExposition, SampleLine
-from .reading import Counters, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading
+from .reading import Counters, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,8 +33,8 @@ _MAX_QUOTED = 400  # characters of a series' labels in an error
 PER_POSITION = "accepted_tokens_per_position"
 
 #: The fields of the parts of the normal form.
-COUNTERS, LOAD, LIFETIME_GAUGES = (
-    frozenset(f.name for f in fields(part)) for part in (Counters, Load, Lifetime)
+COUNTERS, LOAD, STEPS, LIFETIME_GAUGES = (
+    frozenset(f.name for f in fields(part)) for part in (Counters, Load, Steps, Lifetime)
 )
 #: Maximum of the gauges that are ratios.
 _GAUGE_MAXIMUM: Mapping[str, float] = {"kv_cache_usage_ratio": 1.0}
@@ -55,8 +55,8 @@ class Dialect:
     Attributes:
         name: the value of the `dialect` label.
         prefixes: prefixes of the sample names, in every known spelling.
-        series: the sample names (without prefix) of each field of `Counters`, `Load` and `Lifetime`, the
-            preferred one first. Renamed series are read under their old names too.
+        series: the sample names (without prefix) of each field of the parts of the normal form, the preferred
+            one first. Renamed series are read under their old names too.
         marks: sample names that identify this dialect, each on its own; by default all in `series`.
         unless: sample names that rule it out.
         rank: dialects are tried in descending order of rank.
@@ -79,7 +79,7 @@ class Dialect:
 
     @cached_property
     def fields(self) -> Mapping[str, tuple[str, int]]:
-        """For each sample name, the field and its rank among the names of that field; 0 is preferred."""
+        """For each sample name, the field and its preference among the names of that field; 0 is best."""
         return {
             prefix + name: (attribute, preference)
             for attribute, names in self.series.items()
@@ -203,6 +203,7 @@ def _engine(
             accepted_tokens_per_position=positions, resolution=dialect.resolution, **part(COUNTERS)
         ),
         load=Load(**part(LOAD)),
+        steps=Steps(**part(STEPS)),
         lifetime=Lifetime(**part(LIFETIME_GAUGES))
         if any(attribute in LIFETIME_GAUGES for attribute, _ in found)
         else None,

@@ -57,6 +57,24 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """Cumulative totals of engine steps, as far as the engine prints them.
+
+    Attributes:
+        step_seconds: sum of vLLM's inter-token latency, which has one observation for each request and step
+            after its first token, however many tokens the step emits.
+        step_observations: their number.
+        prompt_tokens: prompt tokens, of which a step may compute many.
+        requests: requests that got their first token; `prompt_tokens` counts at the same moment.
+    """
+
+    step_seconds: float | None = None
+    step_observations: float | None = None
+    prompt_tokens: float | None = None
+    requests: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Lifetime:
     """The two gauges of vLLM V0: means over the server's whole life.
 
@@ -98,6 +116,7 @@ class EngineReading:
         latencies: ``None`` if they were not read.
         counts_finished_requests: whether counters increase only when a request finishes.
         defects: descriptions of invalid series, whose values were ignored.
+        steps: totals of engine steps.
     """
 
     key: EngineKey
@@ -107,6 +126,7 @@ class EngineReading:
     latencies: Latencies | None = None
     counts_finished_requests: bool = False
     defects: tuple[str, ...] = ()
+    steps: Steps = Steps()
 
     @property
     def shows_speculation(self) -> bool:

@@ -25,6 +25,14 @@ ENGINE_SERIES = {
     "kv_cache_usage_ratio": ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
 }
 
+#: The inter-token latency, whose second name is that before vLLM 0.11, and what the context follows from.
+STEP_SERIES = {
+    "step_seconds": ("inter_token_latency_seconds_sum", "time_per_output_token_seconds_sum"),
+    "step_observations": ("inter_token_latency_seconds_count", "time_per_output_token_seconds_count"),
+    "prompt_tokens": ("prompt_tokens_total",),
+    "requests": ("time_to_first_token_seconds_count",),
+}
+
 #: Not `inter_token_latency_seconds`: see `Latencies`.
 LATENCY_HISTOGRAMS = {
     "time_to_first_token": "time_to_first_token_seconds",
@@ -40,7 +48,11 @@ DIALECT = Dialect(
     series={
         **SPEC_DECODE_SERIES,
         **ENGINE_SERIES,
+        **STEP_SERIES,
         "created": ("spec_decode_num_drafts_created",),
     },
+    marks=frozenset(name for names in SPEC_DECODE_SERIES.values() for name in names)
+    | frozenset(name for names in ENGINE_SERIES.values() for name in names)
+    | {"spec_decode_num_drafts_created"},
     histograms=LATENCY_HISTOGRAMS,
 )

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ..economics.cost import Basis
 from ..economics.speculative_config import names_drafter
 from .activity import ActivityState
 from .advice import Action, Advice
-from .payoff import Basis, Payoff, PayoffVerdict
+from .payoff import Payoff, PayoffVerdict
 from .quality import Quality, QualityLevel
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ def of_payoff(payoff: Payoff, quality: Quality, advice: Advice, measures: Measur
     if payoff.verdict is None:
         return []
     found = []
+    if payoff.verdict is PayoffVerdict.UNKNOWN:
+        return [
+            Finding(
+                Severity.HINT,
+                f"it is not known whether speculation pays: {payoff.speedup_low:.2f} to "
+                f"{payoff.speedup_high:.2f} times as fast by the model",
+                "Run vllm-specdec-exporter calibrate against the server, record a baseline, or name the "
+                "hardware with --cost.hardware.",
+            )
+        ]
     if payoff.verdict is PayoffVerdict.HARMFUL:
         found.append(
             Finding(
@@ -108,7 +119,11 @@ def _flag(config: str) -> str:
 
 def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list[Finding]:
     estimate = measures.estimate
-    if quality.level is QualityLevel.POOR and payoff.verdict is not PayoffVerdict.HARMFUL:
+    if (
+        quality.level is QualityLevel.POOR
+        and payoff.speedup is not None
+        and payoff.verdict is not PayoffVerdict.HARMFUL
+    ):
         return [
             Finding(
                 Severity.HINT,
@@ -123,7 +138,7 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
         why = (
             f"a step with drafts takes the time of {estimate.step_cost:.2f} plain ones at "
             f"{estimate.batch_size:.1f} requests a batch"
-            if estimate.step_cost is not None and payoff.basis is Basis.ESTIMATED
+            if estimate.step_cost is not None and payoff.basis is not Basis.MEASURED
             else "verifying costs more than the cost profile says"
         )
         return [
@@ -153,7 +168,7 @@ def find(
     if measures is not None and quality.level is not None:
         found += of_payoff(payoff, quality, advice, measures)
         found += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
-        if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.ESTIMATED:
+        if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
             found.append(
                 Finding(
                     Severity.HINT,
@@ -182,7 +197,7 @@ def find(
             Finding(
                 Severity.HINT,
                 f"inconsistent sample: {'; '.join(case.defects)}",
-                "A single one is a scrape torn between two counters and harmless; if they go on, "
+                "A single one is harmless: counters were read at different times. If they go on, "
                 "compare the server's /metrics with its version.",
             )
         )
@@ -280,7 +295,7 @@ def _of_acceptance(
                 f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
             )
         )
-    elif met & {"mean_acceptance_length", "acceptance_ratio"} and not found and payoff.verdict is None:
+    elif met & {"mean_acceptance_length", "acceptance_ratio"} and not found and payoff.speedup is None:
         found.append(
             Finding(
                 Severity.PROBLEM,

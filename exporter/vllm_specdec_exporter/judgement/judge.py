@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, correction, update_advice
 from .findings import Finding, find
-from .payoff import Payoff, judge_payoff
+from .payoff import Payoff, PayoffVerdict, apply_rules, judge_payoff
 from .quality import Quality, judge_quality
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ def judge(
     corrected = case
     if measures is not None:
         corrected = replace(case, profile=replace(case.profile, correction=correction(measures)))
-    advice = update_advice(advice, corrected, time, window_seconds)
+    if payoff.verdict is PayoffVerdict.UNKNOWN and measures is not None:
+        # Which K pays best depends on the same cost that is not known.
+        rules = apply_rules(measures, case.profile, case.thresholds)
+        why = "no advice on K: what a step costs on this machine is not known"
+        advice = replace(advice, advice=Advice(reason=why, rules=rules))
+    else:
+        advice = update_advice(advice, corrected, time, window_seconds)
     findings = find(case, quality, payoff, advice.advice)
     return Judgement(case.activity, quality, payoff, advice.advice, findings), advice

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+# Imported at run time: annotations are read to decode and document the JSON.
+from ..economics.cost import Basis
 from ..economics.speedup import of_all
 
 if TYPE_CHECKING:
@@ -30,13 +32,7 @@ class PayoffVerdict(StrEnum):
     HARMFUL = "harmful"
     MARGINAL = "marginal"
     BENEFICIAL = "beneficial"
-
-
-class Basis(StrEnum):
-    """Where a speedup comes from."""
-
-    MEASURED = "measured"
-    ESTIMATED = "estimated"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +40,19 @@ class Payoff:
     """Whether speculation pays.
 
     Attributes:
-        verdict: ``None`` unless the engine is active and its speedup is known.
-        speedup: the speedup that decided: of all tokens, with and without drafts.
-        basis: where it comes from.
+        verdict: `unknown` if the speedup is modelled and its interval includes 1; ``None`` unless the engine
+            is active and a speedup can be computed.
+        speedup: the speedup that decided: of all tokens, with and without drafts; ``None`` if `unknown`.
+        speedup_low: lower end of its interval, also if `unknown`.
+        speedup_high: upper end of its interval, also if `unknown`.
+        basis: where the speedup comes from.
         reasons: how the speedup was found, in words.
     """
 
     verdict: PayoffVerdict | None = None
     speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
     basis: Basis | None = None
     reasons: tuple[str, ...] = ()
 
@@ -68,39 +69,77 @@ def judge_payoff(
         unmeasured: why there is no measured speedup although there is a baseline.
     """
     estimate, measured, covered = measures.estimate, measures.measured, measures.coverage_ratio
+    if measured.speedup is None and estimate.speedup is None:
+        return Payoff(reasons=(_why_unknown(measures),))
     reasons = []
     if measured.speedup is not None:
-        speedup, basis = measured.speedup, Basis.MEASURED
         reasons.append(
-            f"measured {speedup:.2f} times as fast per output token as the baseline at the same load "
-            f"({measured.speedup_low:.2f} to {measured.speedup_high:.2f}, {measured.requests:,.0f} requests)"
+            f"measured {measured.speedup:.2f} times as fast per output token as the baseline at the same "
+            f"load ({measured.speedup_low:.2f} to {measured.speedup_high:.2f}, "
+            f"{measured.requests:,.0f} requests)"
         )
-    elif estimate.speedup is not None:
-        speedup, basis = of_all(estimate.speedup, covered), Basis.ESTIMATED
-    else:
-        return Payoff(reasons=(_why_unknown(measures),))
     if estimate.speedup is not None:
-        reasons.append(
-            f"estimated {estimate.speedup:.2f} times as fast "
-            f"({estimate.speedup_low:.2f} to {estimate.speedup_high:.2f}): "
-            f"{measures.mean_acceptance_length:.2f} tokens a draft for the time of "
-            f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch, "
-            f"by the cost profile {profile.name}"
+        reasons += _of_estimate(measures, profile)
+    if measured.speedup is not None:
+        if estimate.speedup is not None:
+            whole = of_all(estimate.speedup, covered)
+            if abs(measured.speedup / whole - 1) > thresholds.disagreement_ratio:
+                reasons.append(
+                    f"the cost profile {profile.name} does not fit this deployment: "
+                    "what is measured counts, and advice on K is corrected by it"
+                )
+        verdict = _verdict(measured.speedup, thresholds)
+        return Payoff(
+            verdict,
+            measured.speedup,
+            measured.speedup_low,
+            measured.speedup_high,
+            Basis.MEASURED,
+            tuple(reasons),
         )
-        whole = of_all(estimate.speedup, covered)
-        if covered is not None and covered < _WHOLE:
-            reasons.append(
-                f"that holds for the {covered:.0%} of the tokens that came out of drafts: "
-                f"all of them {whole:.2f} times"
-            )
-        if basis is Basis.MEASURED and abs(speedup / whole - 1) > thresholds.disagreement_ratio:
-            reasons.append(
-                f"the cost profile {profile.name} does not fit this deployment: "
-                "what is measured counts, and advice on K is corrected by it"
-            )
-    if unmeasured and basis is Basis.ESTIMATED:
+    if unmeasured:
         reasons.append(f"not measured: {unmeasured}")
-    return Payoff(_verdict(speedup, thresholds), speedup, basis, tuple(reasons))
+    speedup, low, high = (
+        of_all(value or 1.0, covered)
+        for value in (estimate.speedup, estimate.speedup_low, estimate.speedup_high)
+    )
+    if estimate.basis is Basis.MODELLED and low < 1 < high:
+        reasons.append(
+            f"the interval includes 1, so it is not known whether speculation pays: {_how_to_know(profile)}"
+        )
+        return Payoff(PayoffVerdict.UNKNOWN, None, low, high, estimate.basis, tuple(reasons))
+    return Payoff(_verdict(speedup, thresholds), speedup, low, high, estimate.basis, tuple(reasons))
+
+
+def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
+    estimate, covered = measures.estimate, measures.coverage_ratio
+    text = (
+        f"{estimate.basis} {estimate.speedup:.2f} times as fast "
+        f"({estimate.speedup_low:.2f} to {estimate.speedup_high:.2f}): "
+        f"{measures.mean_acceptance_length:.2f} tokens a draft for the time of "
+        f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch and "
+        f"{profile.context_tokens:,.0f} tokens of context, by the cost profile {profile.name}"
+    )
+    found = [text]
+    if covered is not None and covered < _WHOLE and estimate.speedup is not None:
+        found.append(
+            f"that holds for the {covered:.0%} of the tokens that came out of drafts: "
+            f"all of them {of_all(estimate.speedup, covered):.2f} times"
+        )
+    if profile.basis is Basis.CALIBRATED and estimate.basis is Basis.MODELLED and profile.batches:
+        least, most = profile.contexts or (profile.context_tokens, profile.context_tokens)
+        found.append(
+            f"calibrated with {profile.batches[0]:g} to {profile.batches[1]:g} requests a batch and "
+            f"{least:,.0f} to {most:,.0f} tokens of context: beyond that it is extrapolated"
+        )
+    return found
+
+
+def _how_to_know(profile: CostProfile) -> str:
+    """Return what to do about an unknown verdict."""
+    if profile.basis is Basis.CALIBRATED:
+        return "run calibrate at this batch size and context"
+    return "give --cost.hardware, or run calibrate against the server"
 
 
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
@@ -116,7 +155,7 @@ def _why_unknown(measures: Measures) -> str:
         return "the mean acceptance length is not known"
     if not measures.mean_draft_length:
         return "the mean draft length is not known"
-    return "the server does not tell how many requests run, so the cost of a step is not known"
+    return "the number of running requests is missing, so the cost of a step is not known"
 
 
 RAISE_K, LOWER_K, DISABLE, MEASURE, NOTHING = "raise_k", "lower_k", "disable", "measure", ""

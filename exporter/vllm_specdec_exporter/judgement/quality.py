@@ -1,7 +1,7 @@
 """Quality: how good is the acceptance, by the published rubric?
 
-Every level has criteria. The level is `poor` if any poor criterion holds; else `optimal` if all optimal
-ones hold; else `healthy` if all healthy ones hold; else `fair`.
+Every level has criteria. The level is `poor` if any poor criterion holds; else `optimal` if all healthy and
+optimal ones hold; else `healthy` if all healthy ones hold; else `fair`.
 
 A criterion whose measure is understated is not judged, with a note: the decline over positions and the last
 position are understated if drafts are shorter than K, because the ratios divide by all drafts. An understated
@@ -116,7 +116,7 @@ def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Th
 
     if any(c.met for c in criteria if c.level is QualityLevel.POOR):
         level = QualityLevel.POOR
-    elif holds(QualityLevel.OPTIMAL):
+    elif holds(QualityLevel.HEALTHY) and holds(QualityLevel.OPTIMAL):
         level = QualityLevel.OPTIMAL
     elif holds(QualityLevel.HEALTHY):
         level = QualityLevel.HEALTHY

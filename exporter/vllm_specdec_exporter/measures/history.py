@@ -18,7 +18,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
-from ..engines.reading import Latencies
+from ..engines.reading import Latencies, Steps
+from .steps import mean_context, mean_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,8 @@ class Sample:
             by the increase of `drafts` is the mean batch size of these drafts.
         latencies: of finished requests, if they are read.
         match: comparison with the baseline at the same load, if there is a baseline.
+        steps: totals of engine steps.
+        kv_cache: share of the KV cache in use.
     """
 
     time: float
@@ -50,6 +53,8 @@ class Sample:
     draft_load: float = 0.0
     latencies: Latencies | None = None
     match: Match | None = None
+    steps: Steps = Steps()
+    kv_cache: float | None = None
 
     def after(self, previous: Sample) -> Sample:
         """Return this sample as the next one of the life of `previous`, with `draft_load` set."""
@@ -103,7 +108,7 @@ class History:
         """Return the history with a gap after the newest sample, which no window may span."""
         return replace(self, interrupted=True) if self.samples else self
 
-    def observe(self, sample: Sample, keep: float) -> History:
+    def add(self, sample: Sample, keep: float) -> History:
         """Return the history with `sample` added and samples older than `keep` seconds dropped.
 
         A sample that is not later than the newest one (the clock was set back) drops the older samples,
@@ -229,7 +234,8 @@ class Delta:
     """The increase of one engine's counters over `span` seconds of one life.
 
     ``None`` means a series that the engine does not have. `batch_size` is the mean over the drafts of the
-    requests in the batch; `matches` are the comparisons with the baseline at the first and the last sample.
+    requests in the batch, `context_tokens` the mean of a request; `matches` are the comparisons with the
+    baseline at the first and the last sample.
     """
 
     span: float
@@ -239,6 +245,8 @@ class Delta:
     accepted_tokens_per_position: tuple[float, ...]
     generation_tokens: float | None
     batch_size: float | None = None
+    step_seconds: float | None = None
+    context_tokens: float | None = None
     latencies: tuple[Latency, ...] = ()
     matches: tuple[Match | None, Match | None] = (None, None)
 
@@ -277,6 +285,8 @@ def delta(first: Sample, last: Sample) -> Delta:
             before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
         ),
         batch_size=_batch_size(first, last),
+        step_seconds=mean_seconds(first.steps, last.steps),
+        context_tokens=mean_context((before, first.steps), (after, last.steps)),
         latencies=summarise(first.latencies, last.latencies),
         matches=(first.match, last.match),
     )

@@ -129,6 +129,7 @@ class Measures:
         accepted_tokens_per_second: accepted draft tokens.
         generation_tokens_per_second: generated tokens.
         batch_size: requests in the batch, averaged over the drafts.
+        step_seconds: mean time of an engine step, as every request in the batch sees it.
         estimate: the gain of speculation according to the cost profile.
         measured: the gain compared with the baseline at the same load.
         returns: the published return on speculation.
@@ -152,6 +153,7 @@ class Measures:
     accepted_tokens_per_second: float | None = None
     generation_tokens_per_second: float | None = None
     batch_size: float | None = None
+    step_seconds: float | None = None
     estimate: Estimate = Estimate()
     measured: Measured = Measured()
     returns: Return = Return()
@@ -195,6 +197,7 @@ def derive(window: str, delta: Delta) -> Measures:
         accepted_tokens_per_second=_rate(delta.accepted_tokens, delta.span),
         generation_tokens_per_second=_rate(delta.generation_tokens, delta.span),
         batch_size=delta.batch_size,
+        step_seconds=delta.step_seconds,
         latencies=delta.latencies,
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
 from ..economics.baseline_match import compare
+from ..economics.observed_cost import observed
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
 from ..economics.speedup import Return, estimate, of_drafts, return_on_speculation
@@ -15,23 +16,26 @@ from ..judgement.case import Case
 from ..judgement.judge import judge
 from ..measures.history import Delta, Sample, Window, window_delta
 from ..measures.measures import Measures, derive, derive_lifetime
-from .result import Deployment, EngineResult
+from .result import Deployment, EngineResult, LearnedSteps
 from .state import DEFAULT_WINDOWS, EngineState, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..economics.cost import CostProfile
+    from ..economics.step_time import EngineSteps
     from ..engines.reading import EngineKey, EngineReading, Reading
     from ..measures.measures import DraftShape
 
+
+__all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
 
 #: A window filled to this share counts as full.
 _FULL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class PolledServer:
     """A server at one poll.
 
     Attributes:
@@ -50,12 +54,51 @@ class Server:
         return baseline.why_not(model_name, self.version) if baseline else ""
 
 
+def process_reading(
+    states: Mapping[EngineKey, EngineState],
+    reading: Reading,
+    time: float,
+    settings: Settings,
+    upstream_version: str = "",
+    shapes: Mapping[str, DraftShape] | None = None,
+) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
+    """Return the states and results of every engine in `reading`, taken at `time` seconds.
+
+    `shapes` has draft lengths by model, from records of single requests. The state of an engine that is no
+    longer in the reading is dropped, so memory is bounded.
+    """
+    keep = settings.windows[-1].seconds + settings.slack
+    server = PolledServer(reading, upstream_version, shapes or {})
+    after: dict[EngineKey, EngineState] = {}
+    results = []
+    for engine in reading.engines:
+        key = engine.key
+        baseline = None if server.mismatch(key.model_name, settings) else settings.baseline
+        sample = Sample(
+            time,
+            engine.counters,
+            engine.load.requests_running,
+            latencies=engine.latencies,
+            steps=engine.steps,
+            kv_cache=engine.load.kv_cache_usage_ratio,
+        )
+        state = states.get(key, EngineState()).add_sample(sample, keep, engine.defects, baseline)
+        after[key], result = assess(engine, state, time, settings, server)
+        results.append(result)
+    return after, tuple(results)
+
+
+def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, EngineState]:
+    """Return the states after a failed poll: no window spans the interruption."""
+    return {key: state.interrupt() for key, state in states.items()}
+
+
 def assess(
     engine: EngineReading,
     state: EngineState,
     time: float,
     settings: Settings,
-    server: Server,
+    server: PolledServer,
 ) -> tuple[EngineState, EngineResult]:
     """Return the state with the advice in force, and the result.
 
@@ -67,8 +110,11 @@ def assess(
         server: the server at this poll.
     """
     spec, reading = settings.speculation, server.reading
-    profile = deployed(settings.profile, settings.size_ratio, spec.draft_model, engine.key.model_name)
     deltas = [window_delta(state.history, window, settings.slack) for window in settings.windows]
+    profile = deployed(settings.costs, spec, engine.key.model_name, reading.dialect, server.version)
+    judged_delta = deltas[settings.windows.index(settings.judged)]
+    profile = profile.at_context(judged_delta.context_tokens if judged_delta else None)
+    profile = observed(profile, state.steps, *_drafting(judged_delta), time)
     windows = [
         _measures(window, delta, profile, settings)
         for window, delta in zip(settings.windows, deltas, strict=True)
@@ -84,7 +130,7 @@ def assess(
     case = Case(
         activity=_activity(
             engine,
-            deltas[settings.windows.index(settings.judged)],
+            judged_delta,
             settings,
             speculative=reading.speculative,
         ),
@@ -131,10 +177,27 @@ def assess(
         load=engine.load,
         accepted_tokens_per_draft=state.distribution,
         windows=tuple(windows),
+        steps=_learned(state.steps, time),
         engine_resets_total=state.history.resets,
         inconsistent_samples_total=state.inconsistent_samples,
         defects=state.latest_defects,
     )
+
+
+def _learned(steps: EngineSteps, time: float) -> LearnedSteps:
+    """Return the line that is in use: of steps with drafts, else of steps without."""
+    times = steps.plain if steps.plain.bins and not steps.drafting.bins else steps.drafting
+    fit = times.fit(time)
+    if isinstance(fit, str):
+        return LearnedSteps(times.k, refused=fit if times.bins or times.refused else "")
+    return LearnedSteps(times.k, fit)
+
+
+def _drafting(delta: Delta | None) -> tuple[float | None, float | None]:
+    """Return the tokens per draft and the batch size of the judged window."""
+    if delta is None or not delta.drafts or delta.draft_tokens is None:
+        return None, None
+    return delta.draft_tokens / delta.drafts, delta.batch_size
 
 
 def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Settings) -> Measures:
@@ -210,38 +273,3 @@ def _period(window: Window, delta: Delta | None) -> str:
     if delta is None or delta.span >= _FULL * window.seconds:
         return window.name
     return format_duration(max(1, round(delta.span)))
-
-
-__all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "observe"]
-
-
-def observe(
-    states: Mapping[EngineKey, EngineState],
-    reading: Reading,
-    time: float,
-    settings: Settings,
-    upstream_version: str = "",
-    shapes: Mapping[str, DraftShape] | None = None,
-) -> tuple[dict[EngineKey, EngineState], tuple[EngineResult, ...]]:
-    """Return the states and results of every engine in `reading`, taken at `time` seconds.
-
-    `shapes` has draft lengths by model, from records of single requests. The state of an engine that is no
-    longer in the reading is dropped, so memory is bounded.
-    """
-    keep = settings.windows[-1].seconds + settings.slack
-    server = Server(reading, upstream_version, shapes or {})
-    after: dict[EngineKey, EngineState] = {}
-    results = []
-    for engine in reading.engines:
-        key = engine.key
-        baseline = None if server.mismatch(key.model_name, settings) else settings.baseline
-        sample = Sample(time, engine.counters, engine.load.requests_running, latencies=engine.latencies)
-        state = states.get(key, EngineState()).observe(sample, keep, engine.defects, baseline)
-        after[key], result = assess(engine, state, time, settings, server)
-        results.append(result)
-    return after, tuple(results)
-
-
-def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, EngineState]:
-    """Return the states after a failed poll: no window spans the interruption."""
-    return {key: state.interrupt() for key, state in states.items()}

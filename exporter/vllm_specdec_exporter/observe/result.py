@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# Imported at run time: annotations are read to decode and document the JSON.
+from ..economics.step_time import StepFit
 from ..engines.reading import Counters, EngineKey, Load
 from ..judgement.activity import Activity
 from ..judgement.advice import Advice
 from ..judgement.findings import Finding
 from ..judgement.payoff import Payoff
 from ..judgement.quality import Quality
-
-# Imported at run time: annotations are read to decode and document the JSON.
 from ..measures.measures import Distribution, Measures
 from ..requests.result import RequestsResult
 
@@ -23,16 +23,16 @@ from ..requests.result import RequestsResult
 REASONS = {
     "refused": "nothing listens at the address: usual while a model loads",
     "unreachable": "the address cannot be resolved or reached",
-    "reset": "the connection was closed before an answer came",
-    "timeout": "no whole answer within the poll timeout",
+    "reset": "the connection was closed before a response came",
+    "timeout": "no complete response within the poll timeout",
     "tls": "no trusted TLS connection",
-    "redirect": "the server answered with a redirect, which is not followed",
-    "http_status": "the server answered with another status than 200",
-    "too_large": "the answer is larger than 16 MiB",
-    "malformed": "the answer is cut off or is no metrics text, or holds impossible values",
-    "unrecognized": "the answer is metrics, but of no server known here",
+    "redirect": "the response is a redirect, which is not followed",
+    "http_status": "the response has another status than 200",
+    "too_large": "the response is larger than 16 MiB",
+    "malformed": "the response is cut off or is no metrics text, or has impossible values",
+    "unrecognized": "the response is metrics, but of no supported server",
     "credentials": "the bearer token file cannot be read",
-    "stale": "the exporter itself was held up, and its last answer is too old to serve",
+    "stale": "the exporter itself was blocked, and its last result is too old to serve",
     "internal": "a defect of the exporter; its log has the traceback",
 }
 
@@ -46,7 +46,7 @@ class Deployment:
         draft_model: the model that makes them, from the speculative config.
         dialect: how the server writes its metrics.
         upstream_version: what the server says on `/version`.
-        cost_profile: what steps are taken to cost.
+        cost_profile: name of the cost profile.
     """
 
     method: str = ""
@@ -57,6 +57,21 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedSteps:
+    """The time of the engine's steps over the batch size, as learned from its inter-token latency.
+
+    Attributes:
+        num_speculative_tokens: tokens drafted for each request in these steps, 0 without drafts.
+        fit: the line; ``None`` if there is none yet.
+        refused: why there is none, empty if nothing was observed.
+    """
+
+    num_speculative_tokens: int = 0
+    fit: StepFit | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineResult:
     """One engine of a target after a successful poll.
 
@@ -64,7 +79,7 @@ class EngineResult:
         model_name: the server's label, empty where it has none.
         engine: the server's label, empty where it has none.
         deployment: what is known of how it was started.
-        activity: what the engine does about speculation, and why that is known.
+        activity: its activity state, with the reason.
         quality: how good its acceptance is; without a level unless it is active.
         payoff: whether speculation is worth it; without a verdict unless it is active.
         advice: which K it should have, and why.
@@ -76,8 +91,9 @@ class EngineResult:
         load: load gauges as the server gave them.
         accepted_tokens_per_draft: the exact distribution since the engine started.
         windows: derived values, one entry per window that holds two samples.
-        engine_resets_total: how often its counters were seen to start anew.
-        inconsistent_samples_total: how many of its samples contradicted themselves.
+        steps: learned step times.
+        engine_resets_total: detected resets of its counters.
+        inconsistent_samples_total: number of its inconsistent samples.
         defects: what was inconsistent in the newest sample.
     """
 
@@ -96,6 +112,7 @@ class EngineResult:
     load: Load = Load()
     accepted_tokens_per_draft: Distribution | None = None
     windows: tuple[Measures, ...] = ()
+    steps: LearnedSteps = LearnedSteps()
     engine_resets_total: int = 0
     inconsistent_samples_total: int = 0
     defects: tuple[str, ...] = ()
@@ -164,7 +181,7 @@ class ExporterResult:
         targets: one result per server, in the order of the configuration.
         thresholds: every threshold in force by name.
         reload: how the last reading of the configuration ended.
-        requests: what is known of single requests, where a tap or a push tells of them.
+        requests: what is known of single requests, if there is a tap or pushes.
     """
 
     version: str

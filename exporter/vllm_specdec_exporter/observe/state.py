@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from ..config.thresholds import Thresholds
 from ..economics.baseline_match import Match
-from ..economics.profiles import BUILTIN
+from ..economics.profiles import CostSettings
 from ..economics.speculative_config import Speculation
+from ..economics.step_time import EngineSteps
 from ..judgement.advice import CurrentAdvice
 from ..measures.history import History, Window, defects, running_between
 from ..measures.measures import Distribution, recover
+from ..measures.steps import step_interval
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline
-    from ..economics.cost import CostProfile
     from ..measures.history import Sample
 
 
@@ -32,8 +33,7 @@ class Settings:
         slack: seconds by which the oldest sample may lie before the window: half a poll interval.
         thresholds: the thresholds in force.
         speculation: the server's ``--speculative-config``, if given.
-        profile: the cost of steps.
-        size_ratio: size of the draft model over the target's, if given.
+        costs: the cost of steps.
         memory_ratio: memory of the draft model over that of the GPUs, if given.
         baseline: the recorded speed without speculation, if given.
         latencies: whether to read latency histograms; a baseline needs them.
@@ -44,8 +44,7 @@ class Settings:
     slack: float = 2.5
     thresholds: Thresholds = Thresholds()
     speculation: Speculation = Speculation()
-    profile: CostProfile = BUILTIN["unknown"]
-    size_ratio: float | None = None
+    costs: CostSettings = CostSettings()
     memory_ratio: float | None = None
     baseline: Baseline | None = None
     latencies: bool = False
@@ -61,6 +60,7 @@ class EngineState:
         distribution: accepted tokens per draft in this life.
         latest_defects: inconsistencies of the newest sample.
         current_advice: the advice in force.
+        steps: step times that were learned in this life.
     """
 
     history: History = History()
@@ -68,8 +68,9 @@ class EngineState:
     distribution: Distribution | None = None
     latest_defects: tuple[str, ...] = ()
     current_advice: CurrentAdvice = CurrentAdvice()
+    steps: EngineSteps = EngineSteps()
 
-    def observe(
+    def add_sample(
         self, sample: Sample, keep: float, found: tuple[str, ...], baseline: Baseline | None = None
     ) -> EngineState:
         """Return the state after `sample`.
@@ -83,19 +84,29 @@ class EngineState:
         before = self.history.newest
         if baseline is not None:
             sample = _matched(before, sample, baseline)
-        history = self.history.observe(sample, keep)
+        history = self.history.add(sample, keep)
         lives_on = before is not None and history.resets == self.history.resets
         if before is not None and sample.time <= before.time:
             found = (*found, "the clock did not advance since the sample before")
         if lives_on and before is not None and not self.history.interrupted:
             found = (*found, *defects(before, sample))
         recovered = recover(sample.counters, self.distribution if lives_on else None)
+        steps = self.steps if lives_on or not history.resets > self.history.resets else EngineSteps()
+        if lives_on and before is not None and not self.history.interrupted:
+            shown = step_interval(
+                (before.counters, before.steps),
+                (sample.counters, sample.steps),
+                running_between(before, sample),
+                sample.kv_cache,
+            )
+            steps = steps if shown is None else steps.add(*shown, sample.time)
         return EngineState(
             history=history,
             inconsistent_samples=self.inconsistent_samples + bool(found),
             distribution=recovered or (self.distribution if lives_on else None),
             latest_defects=found,
             current_advice=self.current_advice if lives_on else CurrentAdvice(),
+            steps=steps,
         )
 
     def interrupt(self) -> EngineState:

@@ -10,12 +10,11 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import BucketSpan, NativeHistogram
 from prometheus_client.utils import floatToGoString
 
-from ..exposition import histogram as native_buckets
-from ..exposition.histogram import Histogram
+from ..exposition.histogram import SCHEMA, ZERO_THRESHOLD, Histogram
 from ..requests.result import Observed
 from .metrics import METRICS
 from .metrics.metric import Kind, Scope
-from .metrics.metric import Metric as Row
+from .metrics.metric import Metric as MetricRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +65,7 @@ class ResultCollector(Collector):
         yield from map(_family, METRICS)
 
 
-def _family(row: Row) -> Metric:
+def _family(row: MetricRow) -> Metric:
     return _FAMILIES[row.kind](row.full_name, row.full_help)
 
 
@@ -134,8 +133,8 @@ def _native(observed: Observed) -> NativeHistogram:
     return NativeHistogram(
         count_value=observed.classic.count,
         sum_value=observed.classic.sum,
-        schema=native_buckets.SCHEMA,
-        zero_threshold=native_buckets.ZERO_THRESHOLD,
+        schema=SCHEMA,
+        zero_threshold=ZERO_THRESHOLD,
         zero_count=observed.zero,
         pos_spans=_spans([index for index, _ in buckets]),
         pos_deltas=[count - before for before, count in pairwise([0, *counts])],

@@ -76,7 +76,7 @@ def _engine_changes(
     if before is None:
         return
     if after.engine_resets_total > before.engine_resets_total:
-        yield Event(logging.INFO, "counters started anew", fields)
+        yield Event(logging.INFO, "counters reset", fields)
     if before.num_speculative_tokens != after.num_speculative_tokens is not None:
         k = {"before": before.num_speculative_tokens, "now": after.num_speculative_tokens}
         yield Event(logging.INFO, "num_speculative_tokens changed", {**fields, **k})

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..economics.speedup import of_all
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Advice
-from ..judgement.payoff import Basis, PayoffVerdict
+from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
 from . import request_report
 from .wording import (
@@ -116,17 +115,9 @@ def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
 
 
 def _uncertainty(engine: EngineResult) -> str:
-    """Return the interval of the speedup if it contains 1: both gain and loss are possible."""
-    measures = engine.window(engine.judged_window)
-    if measures is None:
-        return ""
-    speedup = measures.measured if engine.payoff.basis is Basis.MEASURED else measures.estimate
-    low, high = speedup.speedup_low, speedup.speedup_high
-    if low is None or high is None or not low < 1 < high:
-        return ""
-    if engine.payoff.basis is Basis.ESTIMATED:
-        low, high = of_all(low, measures.coverage_ratio), of_all(high, measures.coverage_ratio)
-    return f", uncertain: {low:.2f} to {high:.2f}"
+    """Say between what the speedup lies where that crosses the line between gain and loss."""
+    low, high = engine.payoff.speedup_low, engine.payoff.speedup_high
+    return f", uncertain: {low:.2f} to {high:.2f}" if low and high and low < 1 < high else ""
 
 
 def _name(engine: EngineResult) -> str:

@@ -12,11 +12,12 @@ from ..config.options import ConfigError, check_both_or_neither, gather
 from ..config.values import format_duration
 from ..economics.baseline import Baseline, BaselineError, decode
 from ..economics.cost import basis, thresholds_for
-from ..economics.profiles import BUILTIN, ProfileError, fit, guess_method, meant_for, parse_profiles
+from ..economics.profiles import fit, guess_method
 from ..economics.speculative_config import Speculation
 from ..measures.history import Window
 from ..observe.state import Settings
 from ..requests.judgement import RequestSettings
+from .cost_configuration import build_costs, memory_ratio
 from .option_table import OPTIONS
 from .request_options import build_requests, build_tap
 from .tls import UpstreamConfig
@@ -199,44 +200,17 @@ def build_settings(
         ConfigError: files that cannot be used, or values that contradict each other.
     """
     speculation: Speculation = values["spec.config"] or Speculation()
-    profile = _profile(values, speculation)
-    ratio: float | None = values["cost.draft-size-ratio"]
+    costs = build_costs(values, speculation)
     return Settings(
         windows=windows,
         judged=judged,
         slack=slack,
-        thresholds=_thresholds(values, fit(profile, ratio), speculation),
+        thresholds=_thresholds(values, fit(costs.profile, costs.size_ratio), speculation),
         speculation=speculation,
-        profile=profile,
-        size_ratio=ratio,
-        memory_ratio=_memory_ratio(values),
+        costs=costs,
+        memory_ratio=memory_ratio(values),
         baseline=_baseline(values["baseline.file"]),
     )
-
-
-def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile:
-    """Return the profile by name; with `auto`, the one for the method, from the file first."""
-    own = _profiles(values["cost.file"])
-    name: str = values["cost.profile"]
-    known = {**BUILTIN, **own}
-    if name in known:
-        return known[name]
-    if name != "auto":
-        msg = f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
-        raise ConfigError(msg)
-    if len(own) == 1 and not next(iter(own.values())).methods:
-        return next(iter(own.values()))
-    return meant_for(guess_method(speculation.method, speculation.draft_model), own)
-
-
-def _profiles(path: str | None) -> Mapping[str, CostProfile]:
-    if not path:
-        return {}
-    try:
-        return parse_profiles(read_file(path, "--cost.file"))
-    except ProfileError as error:
-        msg = f"--cost.file {json.dumps(path)}: {error}"
-        raise ConfigError(msg) from error
 
 
 def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Speculation) -> Thresholds:
@@ -248,15 +222,6 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
         if profile.cheap:
             msg += f"; thresholds that are not set come from the {basis(profile, k)}"
         raise ConfigError(msg) from error
-
-
-def _memory_ratio(values: Mapping[str, Any]) -> float | None:
-    check_both_or_neither(values, "cost.draft-memory", "cost.gpu-memory")
-    draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
-    if draft is not None and draft > gpus:
-        msg = f"--cost.draft-memory: {draft:g} bytes exceed the {gpus:g} of --cost.gpu-memory"
-        raise ConfigError(msg)
-    return None if draft is None else draft / gpus
 
 
 def _baseline(path: str | None) -> Baseline | None:

@@ -15,8 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..config.options import ConfigError
-from ..publish import snapshot
-from ..publish import status_page as statuspage
+from ..publish import snapshot, status_page
 from ..publish.collector import ResultCollector
 from ..requests.push_schema import PATH as PUSH_PATH
 
@@ -147,7 +146,7 @@ _MOST_RELOADS = 4
 
 # The page shows labels from the server, so it must not run or load anything.
 _PAGE_HEADERS = {
-    "Content-Security-Policy": statuspage.CONTENT_SECURITY_POLICY,
+    "Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -185,8 +184,8 @@ async def _no_push(_request: web.Request) -> web.Response:
 
 async def _page(request: web.Request) -> web.Response:
     exporter = request.app[EXPORTER]
-    refresh = statuspage.parse_refresh(request.query.get("refresh"), exporter.config.poll_interval)
-    page = statuspage.render(exporter.latest(), time.time(), refresh)
+    refresh = status_page.parse_refresh(request.query.get("refresh"), exporter.config.poll_interval)
+    page = status_page.render(exporter.latest(), time.time(), refresh)
     return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
 
 

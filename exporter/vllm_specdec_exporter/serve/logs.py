@@ -83,7 +83,7 @@ class LineHandler(logging.Handler):
 
     def _log_dropped(self) -> None:
         count, self._dropped = self._dropped, 0
-        text = "log lines left out, nobody took them"
+        text = "log lines dropped: output blocked"
         note = logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None)
         note.fields = {"lines": count}
         self._add(note)

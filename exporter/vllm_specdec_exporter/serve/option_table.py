@@ -21,6 +21,7 @@ from ..config.values import (
     threshold,
     whole_number,
 )
+from ..economics.hardware_profile import parse_machine
 from ..economics.speculative_config import parse_speculation
 from ..observe.state import DEFAULT_WINDOWS
 from .request_options import REQUEST_OPTIONS
@@ -114,6 +115,21 @@ OPTIONS: tuple[Option, ...] = (
         metavar="NAME",
     ),
     Option("cost.file", file, None, "YAML file with your own cost profiles.", metavar="FILE"),
+    Option(
+        "cost.hardware",
+        parse_machine,
+        None,
+        "GPUs of the server, such as h100 or 4xh100 (tensor parallel), to estimate the speedup for.",
+        metavar="GPUS",
+    ),
+    Option(
+        "cost.model",
+        str,
+        None,
+        "Size of the served model: 70B, 30B-A3B, 8B:fp8, or its config.json; and details such as "
+        "8B,layers=32,kv-heads=8,kv=fp8 or 30B-A3B,experts=8/128. Default: from its served name.",
+        metavar="SIZE",
+    ),
     Option(
         "cost.draft-size-ratio",
         share,

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .. import engines as dialects
+from ..engines import Unrecognized, read
 from ..exposition.text import MalformedExposition
 from ..observe import pipeline
 from ..observe.result import REASONS, PollFailure, TargetResult
@@ -118,14 +118,14 @@ class Poller:
         if self._overdue(started):
             before = replace(before, poll_errors_total=_counted(before.poll_errors_total, "stale"))
         failure: PollFailure | None = None
-        engines: tuple[EngineResult, ...] = ()
+        results: tuple[EngineResult, ...] = ()
         try:
-            engines = await self._observe(started)
+            results = await self._process(started)
         except PollError as error:
             failure = PollFailure(error.reason, str(error))
         except MalformedExposition as error:
             failure = _failure("malformed", error)
-        except dialects.Unrecognized as error:
+        except Unrecognized as error:
             failure = _failure("unrecognized", error)
         except Exception as error:  # noqa: BLE001 - a bug must not end the poll loop
             logs.LOGGER.exception("poll failed unexpectedly", extra={"fields": {"target": self.name}})
@@ -133,9 +133,9 @@ class Poller:
         after = replace(before, failure=failure, poll_duration_seconds=self._clock() - started)
         if failure is None:
             self.latest = replace(
-                after, up=True, last_success_timestamp_seconds=self._wall(), engines=engines
+                after, up=True, last_success_timestamp_seconds=self._wall(), engines=results
             )
-            resets = {(each.model_name, each.engine): each.engine_resets_total for each in engines}
+            resets = {(each.model_name, each.engine): each.engine_resets_total for each in results}
             # Compared with the last successful poll, so that each restart counts once.
             if any(total > self._resets.get(engine, 0) for engine, total in resets.items()):
                 self._forget_version()
@@ -145,19 +145,19 @@ class Poller:
         self._expires = self._clock() + self._patience
         self._log(changes(before, self.latest))
 
-    async def _observe(self, started: float) -> tuple[EngineResult, ...]:
+    async def _process(self, started: float) -> tuple[EngineResult, ...]:
         response = await self._upstream.fetch()
         time = self._clock()
         latencies = self.settings.latencies or self.settings.baseline is not None
-        reading = dialects.read(response.body, response.content_type, latencies=latencies)
+        reading = read(response.body, response.content_type, latencies=latencies)
         if not self._version and self._version_tries and reading.dialect.startswith("vllm"):
             self._version_tries -= 1
             # One deadline for the whole poll: the version gets the rest of it.
             self._version = await self._upstream.version(self._upstream.timeout - (time - started))
-        self._states, engines = pipeline.observe(
+        self._states, results = pipeline.process_reading(
             self._states, reading, time, self.settings, self._version, self._shapes()
         )
-        return engines
+        return results
 
     def _fail(self, after: TargetResult, failure: PollFailure) -> None:
         errors = _counted(after.poll_errors_total, failure.reason)

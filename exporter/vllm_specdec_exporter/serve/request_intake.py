@@ -74,7 +74,7 @@ class RequestIntake:
         for label in self._aggregator.add(observation, source, self._clock()):
             if label not in self._logged:
                 self._logged.add(label)
-                logs.write([Event(logging.WARNING, "no room for more names of requests", {"label": label})])
+                logs.write([Event(logging.WARNING, "label limit reached", {"label": label})])
 
     def reject(self, count: int) -> None:
         """Count pushed observations that could not be used."""
@@ -99,8 +99,9 @@ def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str
         measures = engine.window(engine.judged_window)
         if measures is None or measures.estimate.batch_size is None or engine.model_name in loads:
             continue
+        known = engine.deployment
         profile = deployed(
-            settings.profile, settings.size_ratio, settings.speculation.draft_model, engine.model_name
+            settings.costs, settings.speculation, engine.model_name, known.dialect, known.upstream_version
         )
         loads[engine.model_name] = BatchCost(measures.estimate.batch_size, profile)
     return loads

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline_match import QUANTILES
+from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import Latencies
-from vllm_specdec_exporter.judgement.payoff import Basis
 from vllm_specdec_exporter.observe.result import REASONS
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope

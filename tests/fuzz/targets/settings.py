@@ -129,7 +129,7 @@ def _configure(environment: Mapping[str, str], document: object) -> Mapping[str,
         return {"refused": message}
     json.dumps(shown)
     k = settings.speculation.num_speculative_tokens or 1
-    assert math.isfinite(settings.profile.step_cost(k, 8.0)), (
+    assert math.isfinite(settings.costs.profile.step_cost(k, 8.0)), (
         f"a step of K={k} takes no time that can be told"
     )
     return shown

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import engines as dialects
+from ... import engines
 from ...config import files
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
@@ -143,10 +143,10 @@ class Watcher:
     async def _read(self) -> Reading:
         answer = await self._upstream.fetch()
         try:
-            return dialects.read(answer.body, answer.content_type, latencies=True)
+            return engines.read(answer.body, answer.content_type, latencies=True)
         except MalformedExposition as error:
             raise PollError("malformed", str(error)) from error
-        except dialects.Unrecognized as error:
+        except engines.Unrecognized as error:
             raise PollError("unrecognized", str(error)) from error
 
     def _engines(self, reading: Reading) -> list[EngineReading]:

@@ -39,7 +39,7 @@ COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
 OPTIONS = tuple(
     option
     for option in ALL_OPTIONS
-    if option.name in ("cost.profile", "cost.file", "threshold")
+    if option.name in ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
     or (option.name.startswith("vllm.") and option.name != "vllm.url")
 )
 _SAMPLES = 6
@@ -147,7 +147,7 @@ def _by_name(sources: Sequence[ResultSource], results: Sequence[ExporterResult])
 
 
 def _sides(found: Mapping[str, ExporterResult], sources: Sequence[ResultSource], model: str) -> list[Side]:
-    """Return the sides of files."""
+    """Return the sides of the sources that were read."""
     sides = []
     for source in sources:
         if source.name not in found:

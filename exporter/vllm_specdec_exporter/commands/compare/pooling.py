@@ -57,7 +57,9 @@ def pool(measures: Sequence[Measures]) -> Measures:
             **{
                 item.name: _by_drafts([(getattr(m.estimate, item.name), m) for m in measures])
                 for item in fields(Estimate)
-            }
+                if item.name != "basis"
+            },
+            basis=next((m.estimate.basis for m in measures if m.estimate.basis), None),
         ),
     )
 

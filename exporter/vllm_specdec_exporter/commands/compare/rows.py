@@ -136,8 +136,8 @@ def _load(comparison: Comparison) -> Iterator[Row]:
         ),
     )
     rows: dict[str, Callable[[Side], str | None]] = {
-        "requests finished/s": lambda side: _some(side.requests_per_second),
-        "requests at a time": lambda side: _some(side.requests_at_a_time),
+        "requests finished/s": lambda side: _significant(side.requests_per_second),
+        "requests at a time": lambda side: _significant(side.requests_at_a_time),
         "tokens a request": lambda side: _count(side.tokens_per_request),
         "requests running, at the end": lambda side: _count(side.requests_running),
         "requests waiting, at the end": lambda side: _count(side.requests_waiting),
@@ -150,15 +150,15 @@ def _speculation(comparison: Comparison) -> Iterator[Row]:
     rows: dict[str, Callable[[Side], str | None]] = {
         "K": lambda side: _count(side.num_speculative_tokens),
         "drafts": lambda side: _count(side.drafts) if side.speculating else None,
-        "drafts/s": lambda side: _some(side.drafts_per_second) if side.speculating else None,
+        "drafts/s": lambda side: _significant(side.drafts_per_second) if side.speculating else None,
         "acceptance ratio": lambda side: _share(side.acceptance_ratio),
-        "mean acceptance length": lambda side: _around(side.mean_acceptance_length),
-        "mean draft length": lambda side: _two(side.mean_draft_length),
+        "mean acceptance length": lambda side: _with_margin(side.mean_acceptance_length),
+        "mean draft length": lambda side: _two_decimals(side.mean_draft_length),
         "tokens out of drafts": lambda side: (
             None if side.coverage_ratio is None else f"{side.coverage_ratio:.1%}"
         ),
         "rejected draft tokens/s": lambda side: (
-            _some(side.rejected_tokens_per_second) if side.speculating else None
+            _significant(side.rejected_tokens_per_second) if side.speculating else None
         ),
         "estimated speedup": lambda side: _ratio(side.estimated_speedup),
         "quality": lambda side: side.quality or None,
@@ -227,7 +227,7 @@ def _share(interval: Interval | None) -> str | None:
     return f"{100 * interval.value:.1f}{margin} %"
 
 
-def _around(interval: Interval | None) -> str | None:
+def _with_margin(interval: Interval | None) -> str | None:
     if interval is None:
         return None
     return f"{interval.value:.2f}" + ("" if interval.half is None else f" ± {interval.half:.2f}")
@@ -237,9 +237,9 @@ def _count(value: float | None) -> str | None:
     return None if value is None else f"{value:,.0f}"
 
 
-def _some(value: float | None) -> str | None:
+def _significant(value: float | None) -> str | None:
     return None if value is None else _digits(value)
 
 
-def _two(value: float | None) -> str | None:
+def _two_decimals(value: float | None) -> str | None:
     return None if value is None else f"{value:.2f}"

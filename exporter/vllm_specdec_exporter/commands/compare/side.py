@@ -43,7 +43,7 @@ class Side:
         cost_profile: what the estimate takes steps to cost.
         ended_seconds: Unix time of the last sample.
         span_seconds: length of the period, back from there.
-        restarts: how often its counters were seen to start anew.
+        restarts: detected resets of its counters.
         speculating: whether it drafted; ``None`` where it generated nothing.
         num_speculative_tokens: K.
         drafts: drafts in the period.

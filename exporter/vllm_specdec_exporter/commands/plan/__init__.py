@@ -13,14 +13,23 @@
     )
     print(plan.render(plan.make_plan(question)))
 
-* `sizes`, `architecture`, `model`: precisions, a `config.json`, and the number of parameters.
+* `heads`, with `sizes`, `architecture` and `model_size` of `economics`: precisions, a `config.json`, and the
+  number of parameters.
 * `methods`: what each method needs.
 * `estimates`: memory for keys and values, and the expected speedup.
 * `checks`, `checklist`: the published checks, and the facts that only the operator knows.
 * `planning`, `report`: the whole, as text and as JSON.
 """
 
-from .architecture import Architecture, ArchitectureError, read_architecture
+from ...economics.architecture import Architecture, ArchitectureError, read_architecture
+from ...economics.model_size import (
+    ModelSize,
+    count_active_parameters,
+    count_parameters,
+    from_architecture,
+    from_parameters,
+)
+from ...economics.sizes import PRECISIONS, Precision, parse_memory, parse_parameters, parse_precision
 from .checklist import Answer, Checklist, Facts, Item, Objective, fill_in
 from .checks import Check, Verdict, check_all
 from .estimates import (
@@ -35,18 +44,10 @@ from .estimates import (
     kv_per_token,
     look_ahead,
 )
+from .heads import estimate_head
 from .methods import METHODS, Drafter, Method
-from .model import (
-    ModelSize,
-    count_active_parameters,
-    count_parameters,
-    estimate_head,
-    from_architecture,
-    from_parameters,
-)
 from .planning import Conclusion, Plan, Question, conclude, make_plan, speculative_config, to_document
 from .report import render
-from .sizes import PRECISIONS, Precision, parse_memory, parse_parameters, parse_precision
 
 __all__ = [
     "BATCHES",

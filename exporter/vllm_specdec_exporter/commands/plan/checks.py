@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ...economics.sizes import format_gigabytes, format_parameters
 from .methods import Drafter
-from .sizes import format_gigabytes, format_parameters
 
 if TYPE_CHECKING:
-    from .architecture import Architecture
+    from ...economics.architecture import Architecture
+    from ...economics.model_size import ModelSize
     from .checklist import Facts
     from .estimates import Memory, PlannedLoad, SpeedupByBatch
     from .methods import Method
-    from .model import ModelSize
 
 #: Recommended size of the target over that of the draft model.
 LEAST_RATIO, MOST_RATIO = 8.0, 12.0
@@ -232,7 +232,7 @@ def check_speedup(outlook: SpeedupByBatch, load: PlannedLoad) -> Check:
     low, high = min(row.low for row in rows), max(row.high for row in rows)
     where = f"at batch {load.batch}" if load.batch is not None else f"over batch sizes 1 to {rows[-1].batch}"
     text = f"estimated {low:.2f}x to {high:.2f}x {where}"
-    if high < 1:
+    if high <= 1:
         return Check(name, Verdict.FAIL, f"{text}: even the best case loses")
     if low >= 1:
         return Check(name, Verdict.OK, text)

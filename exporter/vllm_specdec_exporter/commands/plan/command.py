@@ -8,24 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...config.options import ConfigError
+from ...economics.architecture import ArchitectureError, read_architecture
+from ...economics.hardware_profile import parse_machine
+from ...economics.model_size import from_architecture, from_parameters
 from ...economics.profiles import BUILTIN
-from .architecture import ArchitectureError, read_architecture
+from ...economics.sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
 from .checklist import Facts, Objective
 from .estimates import Gpus, PlannedLoad, usual_depth
+from .heads import estimate_head
 from .methods import METHODS, Drafter
-from .model import estimate_head, from_architecture, from_parameters
 from .planning import Conclusion, Question, make_plan, to_document
 from .report import render
-from .sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from .architecture import Architecture
+    from ...economics.architecture import Architecture
+    from ...economics.model_size import ModelSize
+    from ...economics.sizes import Precision
     from .methods import Method
-    from .model import ModelSize
-    from .sizes import Precision
 
 
 _MAX_CONFIG = 16 * 1024 * 1024
@@ -132,6 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "Likewise. Default: its config.json's, else 16 bits (MTP: the target's).",
         ),
         ("--draft-model", "NAME", "What vLLM shall load as drafter, for the configuration to paste."),
+        ("--gpu", "NAME", "The GPU, such as h100: its memory, and the speedup to expect on it."),
         ("--gpu-memory", "SIZE", "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30."),
         ("--context", "TOKENS", "Tokens that a request holds, prompt and answer together."),
         ("--batch", "N", "Requests at the same time."),
@@ -213,16 +216,22 @@ def read_question(args: argparse.Namespace) -> Question:
     draft = _draft(args, method, target, k)
     kv = _maybe(args, "kv_precision", parse_precision)
     wide = target.precision.name == "fp32"
-    if args.gpu_memory is None:
-        msg = "--gpu-memory is missing: the memory of one GPU, such as 80GB"
+    gpus = _parsed("--gpus", args.gpus, whole(1, _MOST_GPUS))
+    hardware = _maybe(args, "gpu", lambda name: parse_machine(f"{gpus}x{name}"))
+    if args.gpu_memory is not None:
+        memory = _parsed("--gpu-memory", args.gpu_memory, parse_memory)
+    elif hardware is not None:
+        memory = hardware[1].accelerator.memory
+    else:
+        msg = "--gpu or --gpu-memory is missing: the GPU, such as h100, or the memory of one, such as 80GB"
         raise ConfigError(msg)
     return Question(
         method=method,
         target=target,
         draft=draft,
         gpus=Gpus(
-            _parsed("--gpus", args.gpus, whole(1, _MOST_GPUS)),
-            _parsed("--gpu-memory", args.gpu_memory, parse_memory),
+            gpus,
+            memory,
             _parsed("--gpu-memory-utilization", args.gpu_memory_utilization, utilization),
         ),
         kv_precision=kv or PRECISIONS["fp32" if wide else "bf16"],
@@ -235,6 +244,7 @@ def read_question(args: argparse.Namespace) -> Question:
         facts=_facts(args),
         profile=profile,
         drafter_name=args.draft_model or "",
+        hardware=hardware,
     )
 
 

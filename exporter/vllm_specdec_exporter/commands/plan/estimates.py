@@ -10,14 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...economics.hardware_profile import Hardware, hardware_profile
 from ...economics.profiles import fit, for_method
+from ...economics.shape import shape_of
 from ...economics.speedup import expected_tokens
 from .methods import Drafter
 
 if TYPE_CHECKING:
     from ...economics.cost import CostProfile
+    from ...economics.model_size import ModelSize
+    from ...economics.physical import Machine
     from .methods import Method
-    from .model import ModelSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +269,11 @@ class SpeedupByBatch:
 
 
 def choose_profile(
-    method: Method, target: ModelSize, draft: ModelSize | None, named: CostProfile | None
+    method: Method,
+    target: ModelSize,
+    draft: ModelSize | None,
+    named: CostProfile | None,
+    hardware: tuple[str, Machine] | None = None,
 ) -> CostProfile:
     """Return the cost profile of a method for the sizes of the models.
 
@@ -279,7 +286,18 @@ def choose_profile(
         target: the served model.
         draft: the drafter, if its size is known.
         named: a profile to use instead of the method's.
+        hardware: name and GPUs, if known.
     """
+    if hardware is not None and named is None:
+        name, machine = hardware
+        found = hardware_profile(
+            for_method(method.name),
+            Hardware(name, machine, shape_of(target)),
+            method=method.name,
+            draft_parameters=draft.parameters if draft and method.drafter is Drafter.MODEL else None,
+        )
+        if found is not None:
+            return found
     ratio = None
     if draft is not None and method.drafter is Drafter.MODEL:
         ratio = min(1.0, draft.active_weights / target.active_weights)
@@ -319,15 +337,6 @@ def look_ahead(
 
 
 def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]) -> BatchRow:
-    cost = profile.step_cost(k, batch)
-    return BatchRow(
-        batch,
-        cost,
-        tuple(_range(assumption.tokens, cost, profile.uncertainty) for assumption in assumptions),
-    )
-
-
-def _range(tokens: float, cost: float, uncertainty: float) -> Range:
-    # A step with drafts never costs less than a plain one.
-    cheapest = max(1.0, cost * (1 - uncertainty))
-    return Range(tokens / (cost * (1 + uncertainty)), tokens / cost, tokens / cheapest)
+    cost, (least, most) = profile.step_cost(k, batch), profile.cost_range(k, batch)
+    ranges = (Range(one.tokens / most, one.tokens / cost, one.tokens / least) for one in assumptions)
+    return BatchRow(batch, cost, tuple(ranges))

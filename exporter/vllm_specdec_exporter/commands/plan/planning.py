@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...economics.cost import CostProfile
+    from ...economics.model_size import ModelSize
+    from ...economics.physical import Machine
+    from ...economics.sizes import Precision
     from .estimates import MemoryBudget
     from .methods import Method
-    from .model import ModelSize
-    from .sizes import Precision
 
 
 #: Stands in the configuration where the drafter's name was not given.
@@ -60,6 +61,7 @@ class Question:
         facts: what else is known of the deployment.
         profile: a cost profile to use instead of the method's.
         drafter_name: what vLLM shall load as drafter, empty where not known.
+        hardware: name and GPUs, ``None`` where not known.
     """
 
     method: Method
@@ -73,6 +75,7 @@ class Question:
     facts: Facts = field(default_factory=Facts)
     profile: CostProfile | None = None
     drafter_name: str = ""
+    hardware: tuple[str, Machine] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class Plan:
 def make_plan(question: Question) -> Plan:
     """Return everything that paper can tell about `question`."""
     method, target, draft, load = question.method, question.target, question.draft, question.load
-    profile = choose_profile(method, target, draft, question.profile)
+    profile = choose_profile(method, target, draft, question.profile, question.hardware)
     k = usual_depth(method) if question.k is None else question.k
     memory = account(
         target, draft, method.drafter, question.gpus, load, question.kv_precision.bytes_per_parameter

@@ -6,15 +6,15 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
+from ...economics.sizes import format_gigabytes, format_parameters
 from ...publish.wording import wrap
 from .methods import Drafter
-from .sizes import format_gigabytes, format_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ...economics.model_size import ModelSize
     from .estimates import MemoryBudget, SpeedupByBatch
-    from .model import ModelSize
     from .planning import Plan
 
 _NONE = "–"

@@ -44,7 +44,16 @@ if TYPE_CHECKING:
 FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
-_TAKEN = ("spec.", "cost.profile", "cost.file", "cost.draft-size", "threshold", "requests.")
+_TAKEN = (
+    "spec.",
+    "cost.profile",
+    "cost.file",
+    "cost.hardware",
+    "cost.model",
+    "cost.draft-size",
+    "threshold",
+    "requests.",
+)
 _LEFT = ("requests.window", "requests.bounds.")
 OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_TAKEN) and not o.name.startswith(_LEFT))
 
@@ -202,7 +211,7 @@ def _shown(path: str) -> str:
 
 def _costs(config: RequestsConfig, model: str) -> Costs:
     settings = config.settings
-    profile = deployed(settings.profile, settings.size_ratio, settings.speculation.draft_model, model)
+    profile = deployed(settings.costs, settings.speculation, model)
     return Costs(profile, (config.batch,) if config.batch else BATCHES)
 
 

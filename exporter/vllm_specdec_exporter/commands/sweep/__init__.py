@@ -15,7 +15,7 @@ from ...economics.statistics import ClusterInterval, TimeSummary
 from .endpoint import Endpoint, Unreachable, endpoint
 from .grid import Cell, Message, Prompt, PromptSet, SweepPlan, Zone, Zones
 from .grid import load as load_prompts
-from .progress import SweepProgress
+from .progress import SweepProgress, show_progress
 from .record import CellResult, ServerIdentity, Setup, Status, SweepRecord
 from .record import load as load_record
 from .report import conclusions
@@ -46,4 +46,5 @@ __all__ = [
     "load_prompts",
     "load_record",
     "run_sweep",
+    "show_progress",
 ]

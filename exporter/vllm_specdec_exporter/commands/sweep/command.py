@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -19,7 +17,7 @@ from . import page, report
 from . import record as recordfile
 from .arguments import add_flags_of_sweep, read_endpoint, read_plan
 from .endpoint import Unreachable
-from .progress import Lines, ProgressBar, SweepProgress
+from .progress import show_progress
 from .runner import OtherTraffic, run_sweep
 
 if TYPE_CHECKING:
@@ -57,7 +55,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         outcome = asyncio.run(
             run_sweep(
-                plan, endpoint, directory=directory, progress=_progress(quiet=args.quiet), begun=latest.append
+                plan,
+                endpoint,
+                directory=directory,
+                progress=show_progress(quiet=args.quiet),
+                begun=latest.append,
             )
         )
     except (Unreachable, OtherTraffic) as error:
@@ -104,11 +106,3 @@ def _tell_how_to_go_on(why: str, directory: Path, done: int, total: int) -> None
         "goes on from there",
         file=sys.stderr,
     )
-
-
-def _progress(*, quiet: bool) -> SweepProgress:
-    if quiet:
-        return SweepProgress()
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        return ProgressBar(sys.stderr, shutil.get_terminal_size().columns)
-    return Lines(sys.stderr)

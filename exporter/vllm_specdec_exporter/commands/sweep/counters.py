@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ... import engines as dialects
+from ... import engines
 from ...engines.reading import sum_known
 from ...exposition.text import MalformedExposition
 from ...measures.history import Delta, Sample, counters_reset, delta
@@ -117,11 +117,11 @@ class CounterReader:
         try:
             answer = await self._upstream.fetch()
             now = self._clock()
-            return CounterSample(now, dialects.read(answer.body, answer.content_type))
+            return CounterSample(now, engines.read(answer.body, answer.content_type))
         except PollError as error:
             told = error.reason in ("http_status", "redirect", "malformed", "too_large", "credentials")
             raise CountersError(str(error), gone=not told) from error
-        except (MalformedExposition, dialects.Unrecognized) as error:
+        except (MalformedExposition, engines.Unrecognized) as error:
             raise CountersError(str(error)) from error
 
     async def rest(

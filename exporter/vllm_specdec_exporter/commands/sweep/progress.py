@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -172,3 +175,12 @@ def span(seconds: float) -> str:
         return f"{max(1, round(seconds))}s"
     minutes = round(seconds / 60)
     return f"{minutes}m" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02}m"
+
+
+def show_progress(*, quiet: bool) -> SweepProgress:
+    """Return a bar on a terminal, else lines; nothing if `quiet`."""
+    if quiet:
+        return SweepProgress()
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return ProgressBar(sys.stderr, shutil.get_terminal_size().columns)
+    return Lines(sys.stderr)

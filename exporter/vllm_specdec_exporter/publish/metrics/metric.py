@@ -78,13 +78,13 @@ class Metric:
         """The HELP text, which ends with the upstream series."""
         return f"{self.help} From {', '.join(self.upstream)}." if self.upstream else self.help
 
-    def value(self, carrier: object) -> Any:
+    def value(self, result: object) -> Any:
         """Return the value of this metric in an object of its scope."""
-        return attrgetter(self.field)(carrier)
+        return attrgetter(self.field)(result)
 
-    def samples(self, carrier: object) -> Samples:
+    def samples(self, result: object) -> Samples:
         """Return the samples of this metric in an object of its scope."""
-        return self.expand(self.value(carrier))
+        return self.expand(self.value(result))
 
 
 @dataclass(frozen=True)
@@ -141,3 +141,4 @@ PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 GENERATED = "vllm:generation_tokens_total"
 RUNNING = "vllm:num_requests_running"
 TPOT = "vllm:request_time_per_output_token_seconds"
+STEPS = "vllm:inter_token_latency_seconds"

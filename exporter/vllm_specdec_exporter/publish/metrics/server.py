@@ -17,6 +17,7 @@ from .metric import (
     PER_POSITION,
     POSITION,
     RUNNING,
+    STEPS,
     Breakdown,
     Kind,
     Metric,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from ...economics.choice import CandidateK
     from ...economics.speculative_config import ScheduleRow
+    from ...economics.step_time import StepFit
     from ...engines.reading import Counters
     from ...judgement.payoff import Payoff
     from ...observe.result import Deployment
@@ -63,6 +65,16 @@ def _speedup(payoff: Payoff) -> Samples:
     if payoff.speedup is None or payoff.basis is None:
         return ()
     return [((payoff.basis.value,), payoff.speedup)]
+
+
+def _terms(fit: StepFit | None) -> Samples:
+    if fit is None:
+        return ()
+    return [((term,), getattr(fit, term)) for term in ("fixed", "per_request", "per_kv_cache")]
+
+
+def _fit_error(fit: StepFit | None) -> Samples:
+    return () if fit is None else [((), fit.error)]
 
 
 def _speedups(options: Iterable[CandidateK]) -> Samples:
@@ -155,7 +167,7 @@ ENGINES: tuple[Metric, ...] = (
     ),
     _engine(
         "activity",
-        "1 for what the engine does about speculation, 0 for the other states; all 0 where the server does "
+        "1 for the activity state of the engine, 0 for the other states; all 0 where the server does "
         "not show it (vLLM V0).",
         *(DRAFTS, GENERATED),
         field="activity.state",
@@ -185,8 +197,23 @@ ENGINES: tuple[Metric, ...] = (
         by=Breakdown(("basis",), _speedup),
     ),
     _engine(
+        "step_fit_seconds",
+        "The learned time of a step: fixed + per_request * requests in the batch + per_kv_cache * used "
+        "share of the KV cache. Of steps with drafts, or of all if there are none.",
+        *(STEPS, RUNNING),
+        field="steps.fit",
+        by=Breakdown(("term",), _terms),
+    ),
+    _engine(
+        "step_fit_error_ratio",
+        "Relative error of the learned time of a step, as a root of the mean square.",
+        *(STEPS, RUNNING),
+        field="steps.fit",
+        by=Breakdown((), _fit_error),
+    ),
+    _engine(
         "recommended_num_speculative_tokens",
-        "The K to have, 0 for no speculation; absent while nothing can be said.",
+        "Recommended K, 0 for no speculation; absent without advice.",
         *(PER_POSITION, DRAFTS, RUNNING),
         field="advice.num_speculative_tokens",
     ),
@@ -207,7 +234,7 @@ ENGINES: tuple[Metric, ...] = (
     ),
     _engine(
         "recommended_num_speculative_tokens_at",
-        "The K to have with this many requests in the batch, by the advised schedule; 0 for no speculation. "
+        "Recommended K with this many requests in the batch, by the advised schedule; 0 for no speculation. "
         "Only where a schedule is advised.",
         *(PER_POSITION, DRAFTS, RUNNING),
         field="advice.schedule",
@@ -227,10 +254,10 @@ ENGINES: tuple[Metric, ...] = (
         "vllm:gpu_cache_usage_perc",
         field="load.kv_cache_usage_ratio",
     ),
-    _engine_counter("engine_resets_total", "Times that the engine's counters were seen to start anew."),
+    _engine_counter("engine_resets_total", "Counter resets of the engine that were detected."),
     _engine_counter(
         "inconsistent_samples_total",
-        "Samples that contradicted themselves or the one before; ratios were clamped or left out.",
+        "Inconsistent samples, by themselves or against the one before; ratios were clamped or left out.",
     ),
 )
 

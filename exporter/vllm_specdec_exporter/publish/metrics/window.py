@@ -13,6 +13,7 @@ from .metric import (
     PER_POSITION,
     POSITION,
     RUNNING,
+    STEPS,
     TPOT,
     Breakdown,
     Metric,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...economics.baseline_match import LatencyRatio
+    from ...economics.speedup import Estimate
     from .metric import Samples
 
 _window = row_of(Scope.WINDOW)
@@ -37,6 +39,12 @@ def _rate(name: str, counted: str, upstream: str) -> Metric:
 def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
     # Not "quantile": promtool rejects that label outside summaries.
     return [((item.latency, f"{100 * item.quantile:g}"), item.ratio) for item in ratios]
+
+
+def _estimated(estimate: Estimate) -> Samples:
+    if estimate.speedup is None or estimate.basis is None:
+        return ()
+    return [((estimate.basis.value,), estimate.speedup)]
 
 
 #: Values of an engine over a window.
@@ -103,12 +111,18 @@ DERIVED: tuple[Metric, ...] = (
         field="span_seconds",
     ),
     _window(
+        "step_seconds",
+        "Mean time of an engine step, whatever it emits, as each request in the batch sees it.",
+        STEPS,
+    ),
+    _window(
         "estimated_speedup",
         "Estimated speed over that without speculation: mean acceptance length / cost of a step under the "
         "cost profile (see info) at the batch size of the window. Of drafts: see coverage_ratio for how much "
-        "came out of them. Below 1 speculation loses.",
+        "came out of them. Below 1 speculation loses. The basis says where the cost of a step comes from.",
         *(ACCEPTED, DRAFTS, RUNNING),
-        field="estimate.speedup",
+        field="estimate",
+        by=Breakdown(("basis",), _estimated),
     ),
     _window(
         "break_even_acceptance_length",

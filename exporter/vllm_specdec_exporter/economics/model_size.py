@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .methods import Drafter
+from .sizes import PRECISIONS, parse_parameters, parse_precision
 
 if TYPE_CHECKING:
     from .architecture import Architecture
-    from .methods import Method
     from .sizes import Precision
 
 
@@ -159,6 +158,23 @@ def from_parameters(count: int, precision: Precision) -> ModelSize:
     return ModelSize(count, count, precision, "as given")
 
 
+def parse_model_size(text: str) -> ModelSize:
+    """Return the size that `text` says: ``70B``, ``8B:fp8``, ``30B-A3B:int4``. BF16 without a precision.
+
+    Raises:
+        ValueError: not of this form; the message has what is allowed.
+    """
+    size, _, precision = text.partition(":")
+    total, _, active = size.partition("-A") if "-A" in size else size.partition("-a")
+    found = parse_precision(precision) if precision else PRECISIONS["bf16"]
+    parameters = parse_parameters(total)
+    used = parse_parameters(active) if active else parameters
+    if used > parameters:
+        msg = f"a token cannot pass through {active} of {total} parameters"
+        raise ValueError(msg)
+    return ModelSize(parameters, used, found, "as given")
+
+
 def from_architecture(architecture: Architecture, precision: Precision) -> ModelSize:
     """Return a model whose dimensions are known."""
     return ModelSize(
@@ -168,40 +184,3 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
         "counted from its config.json",
         architecture=architecture,
     )
-
-
-def estimate_head(method: Method, target: ModelSize, precision: Precision, k: int) -> ModelSize | None:
-    """Return the heads of `method` for `target` by estimate, ``None`` where there is nothing to go by.
-
-    Args:
-        method: a method of heads.
-        target: the model that they are for; with its dimensions the estimate is closer.
-        precision: of the heads.
-        k: number of speculative tokens; Medusa has a head for each.
-    """
-    if method.drafter is not Drafter.HEAD:
-        return None
-    if target.architecture is not None:
-        count = _count_head(method, target.architecture, k)
-        if count:
-            return ModelSize(
-                count, count, precision, "estimated from the target's dimensions", estimated=True
-            )
-    if method.share is None:
-        return None
-    count = round(method.share * target.parameters * (k if method.per_token else 1))
-    return ModelSize(count, count, precision, f"estimated ({method.share_source})", estimated=True)
-
-
-def _count_head(method: Method, target: Architecture, k: int) -> int:
-    match method.name:
-        case "eagle":
-            return count_eagle(target)
-        case "eagle3":
-            return count_eagle3(target)
-        case "medusa":
-            return count_medusa(target, k)
-        case "mtp":
-            return count_mtp(target)
-        case _:
-            return 0

@@ -1,0 +1,483 @@
+"""How true the estimated speedup is: docs/estimate-accuracy.md from measurements.yaml.
+
+    python bench/accuracy/score.py           write the page
+    python bench/accuracy/score.py --check   fail if it is not current, or if an estimate misses its goal
+    python bench/accuracy/score.py --fit     print the overheads that fit best, for `economics/physical.py`
+
+Each measurement is estimated from what an operator would know, and from its mean acceptance length:
+
+* modelled: with hardware, size of the model, method, K and batch size, by the roofline model;
+* generic: with the method, K and batch size alone, by the shipped profile;
+* calibrated: from step times of the same deployment at other batch sizes or other K.
+
+Half of the modelled measurements are for fitting the overheads, the other half for judging. Step times that
+bench/gpu/step_times.py wrote to bench/gpu/rows are held against the roofline model's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import zlib
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from vllm_specdec_exporter.economics.calibration import StepTime, calibrate
+from vllm_specdec_exporter.economics.hardware import accelerators
+from vllm_specdec_exporter.economics.hardware_profile import UNCERTAINTY, is_dated
+from vllm_specdec_exporter.economics.physical import Machine, Overheads, PhysicalModel
+from vllm_specdec_exporter.economics.profiles import for_method
+from vllm_specdec_exporter.economics.shape import STORAGE, Shape, usual_drafter, usual_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+HERE = Path(__file__).parent
+GPU = HERE.parent / "gpu"
+DOCS = HERE.parents[1] / "docs"
+PAGE, PLOT = DOCS / "estimate-accuracy.md", DOCS / "images" / "estimate-accuracy.svg"
+
+#: The goals, for the measurements that nothing was fitted to.
+MEDIAN_GOAL = {"modelled": 0.15, "calibrated": 0.05}
+RIGHT_GOAL, WRONG_GOAL = 0.90, 0.02
+
+#: Overheads before fitting, from what makers and engines say of themselves, and the weight of the pull
+#: towards each in measurements: a few measurements must not turn one of them to nonsense.
+PRIOR = Overheads(
+    bandwidth=0.8,
+    throughput=0.6,
+    throughput_4bit=0.3,
+    step=1.0e-3,
+    layer=1.0e-5,
+    request=1.0e-5,
+    speculation=0.5e-3,
+    speculation_request=3.0e-5,
+    draft_pass=0.2e-3,
+    lookup=2.0e-5,
+    message=1.0e-5,
+    verification=1.05,
+    routing=0.7,
+    dated=3.0,
+)
+PULL = 1.0
+_SHARES = ("bandwidth", "throughput", "throughput_4bit", "routing")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One published speedup, and what it was measured with.
+
+    Attributes:
+        source: where it is published.
+        url: its address.
+        engine: with its version, if known.
+        target: the served model.
+        parameters_billions: of the target.
+        method: as vLLM calls it.
+        k: drafted tokens.
+        batch: requests in the batch.
+        length: mean acceptance length.
+        speedup: over the same engine without speculation.
+        hardware: accelerator as in `economics/hardware.yaml`; empty where it is not published.
+        gpus: accelerators that the target is spread over.
+        active_billions: parameters that a token passes through, for a mixture of experts.
+        precision: of the weights.
+        context: mean tokens of context.
+        data: the prompts.
+        plain_seconds: time of a step without speculation.
+        note: what else to know.
+    """
+
+    source: str
+    url: str
+    engine: str
+    target: str
+    parameters_billions: float
+    method: str
+    k: int
+    batch: int
+    length: float
+    speedup: float
+    hardware: str = ""
+    gpus: int = 1
+    active_billions: float | None = None
+    precision: str = "bf16"
+    context: float = 1000.0
+    data: str = ""
+    plain_seconds: float | None = None
+    note: str = ""
+
+    @property
+    def group(self) -> str:
+        """Measurements of one deployment, which are not independent of each other."""
+        return f"{self.url} {self.target} {self.method}"
+
+    def model(self, overheads: Overheads | None = None) -> PhysicalModel:
+        """Return the roofline model of the deployment."""
+        size = self.parameters_billions * 1e9
+        active = self.active_billions * 1e9 if self.active_billions else None
+        target = usual_shape(size, active, *STORAGE[self.precision])
+        drafter = usual_drafter(self.method, target)
+        assert drafter is not None, self
+        name, _, version = self.engine.lower().partition(" ")
+        machine = Machine(accelerators()[self.hardware], self.gpus, overheads or Overheads())
+        return PhysicalModel(machine, target, drafter, dated=is_dated(name, version))
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """A measurement with its estimate."""
+
+    row: Measurement
+    basis: str
+    judging: bool
+    cost: float
+    low: float
+    high: float
+
+    @property
+    def speedup(self) -> float:
+        """The estimated speedup."""
+        return self.row.length / self.cost
+
+    @property
+    def error(self) -> float:
+        """The relative error of the estimate."""
+        return abs(self.speedup / self.row.speedup - 1)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the interval lies on the side of 1 that the measurement does."""
+        if self.low <= 1 <= self.high:
+            return "unknown"
+        return "right" if (self.low > 1) is (self.row.speedup > 1) else "wrong"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the measured speedup lies in the interval."""
+        return self.low <= self.row.speedup <= self.high
+
+
+def load() -> list[Measurement]:
+    """Return all measurements."""
+    found = []
+    for entry in yaml.safe_load((HERE / "measurements.yaml").read_text("utf-8")):
+        rows = entry.pop("rows")
+        found += [Measurement(**entry, **row) for row in rows]
+    return found
+
+
+def split(rows: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
+    """Return the halves for fitting and for judging.
+
+    A deployment stays together. They are taken in the order of the checksums of their names, each into the
+    smaller half, so the split depends on nothing that was measured.
+    """
+    groups: dict[str, list[Measurement]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    fitting: list[Measurement] = []
+    judging: list[Measurement] = []
+    for name in sorted(groups, key=lambda name: zlib.crc32(name.encode())):
+        min(fitting, judging, key=len).extend(groups[name])
+    return fitting, judging
+
+
+def modelled(rows: Sequence[Measurement]) -> list[Estimated]:
+    """Return the estimates with hardware and model known."""
+    known = [row for row in rows if row.hardware]
+    _, judging = split(known)
+    found = []
+    for row in known:
+        cost = row.model().step_cost(row.k, row.batch, row.context)
+        error = 1 + UNCERTAINTY
+        high = row.length / max(1.0, cost / error)
+        found.append(Estimated(row, "modelled", row in judging, cost, row.length / (cost * error), high))
+    return found
+
+
+def generic(rows: Sequence[Measurement]) -> list[Estimated]:
+    """Return the estimates with nothing but the method known."""
+    found = []
+    for row in rows:
+        profile = for_method(row.method)
+        cost, (least, most) = profile.step_cost(row.k, row.batch), profile.cost_range(row.k, row.batch)
+        found.append(Estimated(row, "generic", True, cost, row.length / most, row.length / least))
+    return found
+
+
+def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
+    """Return the estimates from step times of the same deployment.
+
+    Every second pair of K and batch size calibrates; the others are estimated.
+    """
+    groups: dict[str, list[Measurement]] = {}
+    for row in rows:
+        if row.plain_seconds is not None:
+            groups.setdefault(row.group, []).append(row)
+    found = []
+    for members in groups.values():
+        points = sorted({(row.k, row.batch) for row in members})
+        chosen = set(points[::2])
+        used = [row for row in members if (row.k, row.batch) in chosen]
+        times = []
+        for row in used:
+            plain = row.plain_seconds or 0.0
+            times += [
+                StepTime(row.batch, 0, plain),
+                StepTime(row.batch, row.k, plain * row.length / row.speedup),
+            ]
+        profile = calibrate(times, members[0].method)
+        for row in members:
+            if row not in used:
+                cost, (least, most) = (
+                    profile.step_cost(row.k, row.batch),
+                    profile.cost_range(row.k, row.batch),
+                )
+                found.append(Estimated(row, "calibrated", True, cost, row.length / most, row.length / least))
+    return found
+
+
+def fit(rows: Sequence[Measurement]) -> Overheads:
+    """Return the overheads with the least loss, by a search along each of them."""
+
+    def loss(overheads: Overheads) -> float:
+        total = 0.0
+        for row in rows:
+            cost = row.model(overheads).step_cost(row.k, row.batch, row.context)
+            error = abs(math.log(row.length / cost / row.speedup))
+            total += error if error > 0.1 else error * error / 0.2 + 0.05
+        ratios = [getattr(overheads, f.name) / getattr(PRIOR, f.name) for f in fields(Overheads)]
+        return total + PULL * sum(math.log(ratio) ** 2 for ratio in ratios)
+
+    best, least, step = PRIOR, loss(PRIOR), 1.5
+    while step > 1.01:
+        improved = False
+        for name in (f.name for f in fields(Overheads)):
+            for factor in (step, 1 / step):
+                value = getattr(best, name) * factor
+                if (name in _SHARES and value > 0.95) or (name == "verification" and value < 1):
+                    continue
+                trial = replace(best, **{name: value})
+                found = loss(trial)
+                if found < least - 1e-9:
+                    best, least, improved = trial, found, True
+        if not improved:
+            step = step**0.5
+    return best
+
+
+@cache
+def decoder(name: str, precision: str) -> Shape:
+    """Return the shape of the layers that bench/gpu/step_times.py measures under this name."""
+    shape = json.loads((GPU / "shapes.json").read_text("utf-8"))[name]
+    layers, hidden, size = shape["layers"], shape["hidden"], shape["head_size"]
+    experts, used = shape.get("experts", 0), shape.get("used", 0)
+    mlp = 3 * hidden * shape["intermediate"]
+    attention = 2 * hidden * size * (shape["heads"] + shape["kv_heads"])
+    return Shape(
+        dense=layers * (attention + (0 if experts else mlp)),
+        layers=layers,
+        hidden=hidden,
+        kv_values=layers * 2 * shape["kv_heads"] * size,
+        routed=layers * experts * mlp,
+        experts=experts,
+        used=used,
+        bytes_per_parameter=STORAGE[precision][0],
+        precision=STORAGE[precision][1],
+    )
+
+
+def step_errors(rows: Sequence[dict[str, Any]]) -> list[float]:
+    """Return the relative errors of the roofline model's step times, for rows of bench/gpu/step_times.py."""
+    found = []
+    for row in rows:
+        machine = Machine(accelerators()[row["hardware"]])
+        batch, tokens = row["batch"], row["tokens"]
+        shape = decoder(row["shape"], row["precision"])
+        seconds = machine.step_seconds(shape, batch * tokens, batch, row["context"])
+        if tokens > 1:
+            seconds *= machine.overheads.verification
+        found.append(abs(seconds / (row["milliseconds"] / 1000) - 1))
+    return found
+
+
+def steps_table() -> str:
+    """Return the table of the step times in bench/gpu/rows, or that there are none."""
+    lines = []
+    for path in sorted((GPU / "rows").glob("*.yaml")):
+        rows = yaml.safe_load(path.read_text("utf-8"))
+        errors = step_errors(rows)
+        head = rows[0]
+        lines.append(
+            f"| {head['device']} | {head['torch']} | {len(rows)} | {median(errors):.1%} "
+            f"| {quantile(errors, 0.9):.0%} |"
+        )
+    if not lines:
+        return "None yet: the project has not had a GPU."
+    heads = "| Device | PyTorch | Steps | Median error | 90 % below |\n|---|---|---|---|---|"
+    return "\n".join([heads, *lines])
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that a share of the values does not exceed."""
+    return sorted(values)[min(len(values) - 1, math.ceil(share * len(values)) - 1)]
+
+
+def share(found: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
+    return sum(test(one) for one in found) / len(found)
+
+
+def summary(found: Sequence[Estimated]) -> dict[str, float]:
+    """Return the numbers that the page shows of these estimates."""
+    decided = [one for one in found if one.verdict != "unknown"]
+    return {
+        "number": len(found),
+        "median": median(one.error for one in found),
+        "p90": quantile([one.error for one in found], 0.9),
+        "right": share(decided, lambda one: one.verdict == "right") if decided else math.nan,
+        "unknown": share(found, lambda one: one.verdict == "unknown"),
+        "wrong": share(found, lambda one: one.verdict == "wrong"),
+        "holds": share(found, lambda one: one.holds),
+    }
+
+
+def misses(parts: dict[str, list[Estimated]]) -> list[str]:
+    """Return the goals that are not reached."""
+    found = []
+    for basis, goal in MEDIAN_GOAL.items():
+        numbers = summary(parts[basis])
+        if numbers["median"] > goal:
+            found.append(f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}")
+    for basis in parts:
+        numbers = summary(parts[basis])
+        if not math.isnan(numbers["right"]) and numbers["right"] < RIGHT_GOAL:
+            found.append(f"{basis}: {numbers['right']:.0%} of the verdicts right, goal {RIGHT_GOAL:.0%}")
+        if numbers["wrong"] > WRONG_GOAL:
+            found.append(f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}")
+    return found
+
+
+TITLES = {
+    "modelled": "modelled: hardware and model known",
+    "calibrated": "calibrated: step times measured",
+    "generic": "generic: only the method known",
+}
+
+
+def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting: list[Estimated]) -> str:
+    """Return the page."""
+    table = []
+    named = [(TITLES[basis], found) for basis, found in parts.items()]
+    for title, found in [*named, ("modelled, those used for fitting", fitting)]:
+        n = summary(found)
+        right = "-" if math.isnan(n["right"]) else f"{n['right']:.0%}"
+        table.append(
+            f"| {title} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {right} "
+            f"| {n['unknown']:.0%} | {n['wrong']:.1%} | {n['holds']:.0%} |"
+        )
+    by_model = {id(one.row): one for one in [*parts["modelled"], *fitting]}
+    every = []
+    for one in parts["generic"]:
+        row = one.row
+        model = by_model.get(id(row))
+        gpu = (f"{row.gpus}x" if row.gpus > 1 else "") + (row.hardware or "?")
+        estimate = f"{model.speedup:.2f}{'' if model.judging else ' (fitted)'}" if model else ""
+        source, target = row.source.split(",")[0], row.target.rpartition("/")[2]
+        every.append(
+            f"| [{source}]({row.url}) | {target} | {gpu} | {row.method} | {row.k} | {row.batch} "
+            f"| {row.length:.2f} | {row.speedup:.2f} | {estimate} | {one.speedup:.2f} |"
+        )
+    text = (HERE / "page.md.in").read_text("utf-8")
+    for name, value in {
+        "NUMBER": str(len(rows)),
+        "UNCERTAINTY": f"{UNCERTAINTY:.0%}",
+        "TABLE": "\n".join(table),
+        "STEPS": steps_table(),
+        "ROWS": "\n".join(every),
+    }.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def plot(parts: dict[str, list[Estimated]]) -> str:
+    """Return the scatter of estimated over measured speedups, both axes logarithmic."""
+    width, height, left, bottom, least, most = 640, 420, 50, 40, 0.4, 3.6
+
+    def x(value: float) -> float:
+        return left + (width - left - 20) * math.log(value / least) / math.log(most / least)
+
+    def y(value: float) -> float:
+        return height - bottom - (height - bottom - 20) * math.log(value / least) / math.log(most / least)
+
+    colours = {"generic": "#999999", "modelled": "#0072B2", "calibrated": "#D55E00"}
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        'font-size="12" role="img"><title>Estimated over measured speedup</title>'
+    )
+    diagonal = f'<path d="M{x(least):.1f} {y(least):.1f}L{x(most):.1f} {y(most):.1f}" stroke="#333"/>'
+    out = [head, f'<rect width="{width}" height="{height}" fill="white"/>', diagonal]
+    for tick in (0.5, 0.7, 1, 1.5, 2, 3):
+        across, up = f"{x(tick):.1f}", f"{y(tick):.1f}"
+        lines = f"M{across} {y(least):.1f}V{y(most):.1f}M{x(least):.1f} {up}H{x(most):.1f}"
+        out += [
+            f'<path d="{lines}" stroke="{"#888" if tick == 1 else "#ddd"}"/>',
+            f'<text x="{across}" y="{height - 22}" text-anchor="middle">{tick:g}</text>',
+            f'<text x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>',
+        ]
+    out.append(f'<text x="{width / 2}" y="{height - 5}" text-anchor="middle">measured speedup</text>')
+    out.append(
+        f'<text transform="translate(14 {height / 2}) rotate(-90)" text-anchor="middle">estimated</text>'
+    )
+    for number, basis in enumerate(("generic", "modelled", "calibrated")):
+        out += [
+            f'<circle cx="{x(one.row.speedup):.1f}" cy="{y(min(most, max(least, one.speedup))):.1f}" r="3" '
+            f'fill="{colours[basis]}" fill-opacity="0.7"/>'
+            for one in parts[basis]
+        ]
+        top = 34 + 18 * number
+        out.append(f'<circle cx="{left + 20}" cy="{top - 4}" r="4" fill="{colours[basis]}"/>')
+        out.append(f'<text x="{left + 30}" y="{top}">{TITLES[basis]}</text>')
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    rows = load()
+    if "--fit" in arguments:
+        found: dict[str, Any] = {f.name: 0 for f in fields(Overheads)}
+        fitted = fit(split([row for row in rows if row.hardware])[0])
+        print("\n".join(f"    {name}: float = {getattr(fitted, name):.3g}" for name in found))
+        return 0
+    all_modelled = modelled(rows)
+    parts = {
+        "modelled": [one for one in all_modelled if one.judging],
+        "calibrated": calibrated(rows),
+        "generic": generic(rows),
+    }
+    texts = {
+        PAGE: page(rows, parts, [one for one in all_modelled if not one.judging]),
+        PLOT: plot(parts),
+    }
+    missed = misses(parts)
+    if "--check" in arguments:
+        stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
+        for path in stale:
+            print(f"{path}: not current; run make generate", file=sys.stderr)
+        for one in missed:
+            print(f"goal missed: {one}", file=sys.stderr)
+        return bool(stale or missed)
+    for path, text in texts.items():
+        path.write_text(text, "utf-8")
+    for one in missed:
+        print(f"goal missed: {one}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,321 @@
+"""`calibrate`: measure the cost of speculation on this machine, and write a cost profile for `--cost.file`.
+
+It sends the same requests to two servers of one model on equal machines, one with speculation and one
+without, or to one server with a K schedule that has K=0. It does so at several batch sizes and contexts, and
+fits the step times by `economics.calibration`. A step is the time per output token as a client sees it, times
+the tokens that a request gets per step, by the server's counters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from ..config.options import ConfigError
+from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
+from ..economics.cost import Basis
+from ..publish.wording import printable
+from .sweep import (
+    OtherTraffic,
+    Prompt,
+    PromptSet,
+    Status,
+    SweepPlan,
+    Unreachable,
+    endpoint,
+    load_prompts,
+    run_sweep,
+    show_progress,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from ..economics.cost import CostProfile
+    from .sweep import CellResult, ServerIdentity
+
+# Exit codes.
+FINE, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 4
+
+#: Requests of each worker: the first and the last run beside fewer others.
+_PER_WORKER = 3
+
+#: Words that are one token of most tokenizers; a prime number of them, so that texts differ.
+_WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music", "river", "table", "money")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `calibrate` to `parser`."""
+    parser.epilog = (
+        f"Exit codes: {FINE} written; {PROBLEM} the measurements give no profile, or others use a server; "
+        f"{USAGE} bad usage; {UNREACHABLE} a server cannot be reached."
+    )
+    parser.add_argument("url", metavar="URL", help="The server with speculation.")
+    parser.add_argument(
+        "--plain-url",
+        default="",
+        metavar="URL",
+        help="The same model without speculation, on an equal machine. Needed unless the server has a K "
+        "schedule that has K=0.",
+    )
+    parser.add_argument(
+        "--concurrency",
+        default="1,2,4,8",
+        metavar="N,N,...",
+        help="Batch sizes to measure. Default: 1,2,4,8.",
+    )
+    parser.add_argument(
+        "--context",
+        default="0,2000",
+        metavar="N,N,...",
+        help="Tokens of text before the prompts, 0 for none. Only the first set of prompts is measured with "
+        "text before it. Default: 0,2000.",
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=128, metavar="N", help="Tokens per response. Default: 128."
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="As in production: drafting costs a little less where more is rejected. Default: 0.",
+    )
+    parser.add_argument(
+        "--prompts", default="code,chat", metavar="SET", help="As in sweep. Default: code,chat."
+    )
+    parser.add_argument(
+        "--model", default="", metavar="NAME", help="Model to use, if the servers have several."
+    )
+    parser.add_argument(
+        "--method",
+        default="",
+        metavar="NAME",
+        help="Speculative method, such as eagle3: the profile is chosen for it.",
+    )
+    parser.add_argument("--api-key-file", default="", metavar="FILE", help="File with the servers' API key.")
+    parser.add_argument(
+        "--out", default="calibrated.yaml", metavar="FILE", help="File to write. Default: calibrated.yaml."
+    )
+    parser.add_argument("--dry-run", action="store_true", help="Print what would be sent, and exit.")
+    parser.add_argument(
+        "--allow-other-traffic", action="store_true", help="Measure even if others use a server."
+    )
+    parser.add_argument("--quiet", action="store_true", help="Show no progress.")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, write the profile, print what it means, and return the exit code."""
+    batches = _numbers("--concurrency", args.concurrency, 1, 1024)
+    contexts = _numbers("--context", args.context, 0, 1_000_000)
+    prompts = _prompts(args.prompts, contexts)
+    plans = [_plan(args, prompts, batch) for batch in batches]
+    requests = sum(plan.requests * len(prompts) for plan in plans)
+    if args.dry_run:
+        print(
+            f"{requests} requests of {args.max_tokens} tokens to each of {', '.join(_urls(args))}, "
+            f"at most {max(batches)} at a time"
+        )
+        return FINE
+    try:
+        identity, cells = asyncio.run(_measure(args, plans))
+    except Unreachable as error:
+        return _fail(str(error), UNREACHABLE)
+    except OtherTraffic as error:
+        return _fail(str(error), PROBLEM)
+    except ConfigError as error:
+        if "context" in str(error) and max(contexts) > 0:
+            msg = f"{error}; give shorter ones with --context"
+            raise ConfigError(msg) from error
+        raise
+    try:
+        rows = [step_time(cell) for cell in cells]
+        profile = calibrate(rows, args.method, _name(identity))
+    except CalibrationError as error:
+        hint = "" if args.plain_url else "; give a server without speculation as --plain-url"
+        return _fail(f"{error}{hint}", PROBLEM)
+    largest = largest_error(profile, rows)
+    profile = replace(
+        profile,
+        uncertainty=max(profile.uncertainty, largest),
+        basis=Basis.CALIBRATED,
+        batches=(float(min(batches)), float(max(batches))),
+        contexts=(min(row.context for row in rows), max(row.context for row in rows)),
+        provenance=(
+            f"vllm-specdec-exporter calibrate, {time.strftime('%Y-%m-%d', time.gmtime())}: {identity.model}, "
+            f"{identity.dialect} {identity.version}, {requests} requests to each server, "
+            f"{min(batches)} to {max(batches)} at a time; largest error {largest:.0%}"
+        ),
+    )
+    Path(args.out).write_text(document(profile), "utf-8")
+    print(f"{table(profile, rows)}\n\n{plot(profile, rows)}")
+    print(f"written to {args.out}: give it as --cost.file", file=sys.stderr)
+    return FINE
+
+
+def _urls(args: argparse.Namespace) -> tuple[str, ...]:
+    return (args.url, args.plain_url) if args.plain_url else (args.url,)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"vllm-specdec-exporter calibrate: error: {printable(message)}", file=sys.stderr)
+    return code
+
+
+def _name(identity: ServerIdentity) -> str:
+    return f"calibrated {identity.model.rpartition('/')[2]}"[:80]
+
+
+def _numbers(flag: str, text: str, least: int, most: int) -> list[int]:
+    try:
+        found = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or found[0] < least or found[-1] > most:
+        msg = f"{flag} {json.dumps(text)}: allowed: whole numbers from {least} to {most}, separated by commas"
+        raise ConfigError(msg)
+    return found
+
+
+def _prompts(names: str, contexts: Sequence[int]) -> tuple[PromptSet, ...]:
+    """Return the sets, and the first again for each longer context; the longest is first.
+
+    A server that does not take it then says so before anything is measured.
+    """
+    sets = load_prompts(names.split(","))
+    long = tuple(_lengthened(sets[0], tokens) for tokens in reversed(contexts) if tokens)
+    return long + sets if 0 in contexts else long
+
+
+def _lengthened(prompts: PromptSet, tokens: int) -> PromptSet:
+    """Return the prompts with about so many tokens before each.
+
+    They differ from the first one, or the server would read the cache of the common text once for all.
+    """
+    found = []
+    for number, prompt in enumerate(prompts.prompts):
+        text = " ".join(_WORDS[(number + i * (number + 3)) % len(_WORDS)] for i in range(tokens))
+        first, *others = prompt.messages
+        found.append(Prompt((replace(first, content=f"{text}\n{first.content}"), *others)))
+    return PromptSet(f"{prompts.name}+{tokens}", tuple(found))
+
+
+def _plan(args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int) -> SweepPlan:
+    return SweepPlan(
+        prompts=prompts,
+        temperatures=(args.temperature,),
+        concurrencies=(batch,),
+        requests=_PER_WORKER * max(2, batch),
+        max_tokens=args.max_tokens,
+        model=args.model,
+        ignore_eos=True,
+        allow_other_traffic=args.allow_other_traffic,
+        watch=1.0,
+    )
+
+
+async def _measure(
+    args: argparse.Namespace, plans: Sequence[SweepPlan]
+) -> tuple[ServerIdentity, list[CellResult]]:
+    """Return the server, and the cells of both servers, in turn so that a slow drift affects both."""
+    cells: list[CellResult] = []
+    identity: ServerIdentity | None = None
+    for plan in plans:
+        for url in _urls(args):
+            outcome = await run_sweep(
+                plan, endpoint(url, api_key_file=args.api_key_file), progress=show_progress(quiet=args.quiet)
+            )
+            identity = identity or outcome.record.server
+            cells += outcome.record.cells
+    assert identity is not None
+    return identity, cells
+
+
+def step_time(cell: CellResult) -> StepTime:
+    """Return the step time of a cell.
+
+    A request gets `generated / (generated - accepted)` tokens per step: each step emits one token beside the
+    accepted ones, with or without a draft.
+
+    Raises:
+        CalibrationError: the cell was not measured.
+    """
+    if cell.status is not Status.OK or cell.tpot.mean is None or not cell.generated_tokens:
+        reasons = "; ".join(cell.reasons) or "no time per output token"
+        msg = f"{cell.cell.name}: {reasons}"
+        raise CalibrationError(msg)
+    accepted = (cell.counters.accepted_tokens if cell.counters else None) or 0.0
+    drafted = (cell.counters.draft_tokens if cell.counters else None) or 0.0
+    steps = cell.generated_tokens - accepted
+    busy = sum(answer.seconds for answer in cell.answers) / cell.seconds
+    contexts = [a.prompt_tokens + a.completion_tokens / 2 for a in cell.answers if not a.error]
+    return StepTime(
+        batch=max(1.0, busy),
+        k=drafted / steps,
+        seconds=cell.tpot.mean * cell.generated_tokens / steps,
+        context=sum(contexts) / len(contexts),
+    )
+
+
+def document(profile: CostProfile) -> str:
+    """Return the file for `--cost.file`."""
+    entry = {
+        "provenance": profile.provenance,
+        "unit": "seconds",
+        "basis": profile.basis.value,
+        "batches": list(profile.batches or ()),
+        "contexts": [round(tokens, 1) for tokens in profile.contexts or ()],
+        "methods": list(profile.methods),
+        "cheap": profile.cheap,
+        "typical_k": profile.typical_k,
+        "uncertainty": round(profile.uncertainty, 4),
+        "context_tokens": round(profile.context_tokens, 1),
+        "target": {
+            "fixed": profile.target.fixed,
+            "per_request": profile.target.per_request,
+            "per_token": profile.target.per_token,
+            "per_context_token": profile.target.per_context_token,
+        },
+        "draft": {
+            "fixed": profile.draft.fixed,
+            "per_position": profile.draft.per_position,
+            "per_token": profile.draft.per_token,
+        },
+    }
+    return yaml.safe_dump({"profiles": {profile.name: entry}}, sort_keys=False, allow_unicode=True)
+
+
+def table(profile: CostProfile, rows: Sequence[StepTime]) -> str:
+    """Return the measured and fitted step costs, and the tokens per draft to break even, by K and batch."""
+    ks = sorted({1, 2, 3, 5, 8, round(max(row.k for row in rows))})
+    batches = sorted({round(row.batch) for row in rows})
+    lines = ["mean acceptance length at which speculation breaks even, by K and requests in the batch", ""]
+    lines.append("     K" + "".join(f"{batch:>8}" for batch in batches))
+    lines += [
+        f"{k:>6}" + "".join(f"{profile.step_cost(k, batch):>8.2f}" for batch in batches) for k in ks if k > 0
+    ]
+    return "\n".join(lines)
+
+
+#: Width of the longest bar, in characters.
+_WIDTH = 50
+
+
+def plot(profile: CostProfile, rows: Sequence[StepTime]) -> str:
+    """Return bars of the tokens per draft to break even at the measured K, by requests in the batch."""
+    k = round(max(row.k for row in rows))
+    lengths = {batch: profile.step_cost(k, batch) for batch in sorted({round(row.batch) for row in rows})}
+    scale = _WIDTH / max(k + 1, *lengths.values())
+    lines = [f"K={k}: tokens a draft to break even, of at most {k + 1}"]
+    for batch, length in lengths.items():
+        words = f"{length:.2f}" if length <= k + 1 else f"{length:.2f}, more than a draft can give"
+        lines.append(f"{batch:>6} {'#' * round(length * scale)} {words}")
+    return "\n".join(lines)

@@ -1,0 +1,244 @@
+"""The time of a step as one engine takes it, learned from its inter-token latency while it serves.
+
+vLLM's `inter_token_latency_seconds` has one observation for each request and step, so its mean over a poll
+interval is the mean step time, whatever was accepted. Intervals are averaged in bins of the batch size, and a
+line is fitted through the bins::
+
+    step_seconds(batch, kv_cache) = fixed + per_request * batch + per_kv_cache * kv_cache
+
+Bins instead of intervals keep the memory bounded and let rare batch sizes count as much as frequent ones.
+An old interval loses its weight with `HALF_LIFE`; one that differs from its bin by more than `OUTLIER` counts
+as that much. Pure: times come in with the intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Seconds after which an interval counts half.
+HALF_LIFE = 1800.0
+
+#: Largest relative difference from its bin that an interval counts with.
+OUTLIER = 0.5
+
+#: Seconds for which a line is kept while intervals come in, and while none does.
+_REFRESH, _KEEP = 60.0, 600.0
+
+#: Bins per doubling of the batch size.
+_RESOLUTION = 2
+
+#: Largest share of the tokens of an interval that may be prompts: prefill makes steps long.
+PREFILL_SHARE = 0.2
+
+#: Bins below this weight (intervals, aged) are not used.
+_LEAST_WEIGHT = 0.5
+
+#: A line needs bins whose batch sizes differ by this factor at least.
+LEAST_SPREAD = 2.0
+
+#: Above this relative error the engine's step time depends on something else, such as throttling.
+LARGEST_ERROR = 0.15
+
+#: The KV cache has a coefficient of its own only where its use varies by this factor between bins.
+_KV_SPREAD = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class StepInterval:
+    """What one poll interval shows of the steps in it.
+
+    Attributes:
+        seconds: mean time of a step.
+        batch: mean requests in the batch, at least 1.
+        kv_cache: share of the KV cache in use, 0 to 1: the context of all requests. ``None`` if not known.
+        prefill_share: prompt tokens over all tokens computed or emitted, 0 to 1.
+    """
+
+    seconds: float
+    batch: float
+    kv_cache: float | None = None
+    prefill_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepBin:
+    """Weighted means of the intervals with similar batch sizes."""
+
+    weight: float
+    seconds: float
+    batch: float
+    kv_cache: float | None
+    time: float
+
+    def aged(self, time: float) -> float:
+        """Return the weight at `time`."""
+        return self.weight * math.exp2(-max(0.0, time - self.time) / HALF_LIFE)
+
+
+@dataclass(frozen=True, slots=True)
+class StepFit:
+    """The line through the bins.
+
+    Attributes:
+        fixed: seconds of a step, whatever the batch.
+        per_request: seconds for each request in the batch.
+        per_kv_cache: seconds if the whole KV cache is in use; 0 if that cannot be told apart.
+        error: weighted relative error of the bins, as a root of the mean square.
+        batches: least and most requests in the bins: the line is known between them only.
+    """
+
+    fixed: float
+    per_request: float
+    per_kv_cache: float
+    error: float
+    batches: tuple[float, float]
+
+    def seconds(self, batch: float, kv_cache: float = 0.0) -> float:
+        """Return the time of a step."""
+        return self.fixed + self.per_request * batch + self.per_kv_cache * kv_cache
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """What was learned of one engine in one life, at one K.
+
+    Attributes:
+        k: drafted tokens per request, rounded; another K starts anew.
+        bins: from the bin's number to its means.
+        refused: why the newest interval was not used, empty if it was.
+        line: the line at `line_time`, or why there was none: fitting takes longer than all else of a poll.
+        line_time: in seconds.
+    """
+
+    k: int = 0
+    bins: tuple[tuple[int, StepBin], ...] = ()
+    refused: str = ""
+    line: StepFit | str = "no steps observed"
+    line_time: float = -math.inf
+
+    def add(self, interval: StepInterval, k: float, time: float) -> StepTimes:
+        """Return the state after an interval that ended at `time` seconds."""
+        drafted = round(k)
+        before = self if drafted == self.k else StepTimes(drafted)
+        if interval.prefill_share > PREFILL_SHARE:
+            return replace(before, refused=f"{interval.prefill_share:.0%} of the tokens are prompts")
+        if not (math.isfinite(interval.seconds) and interval.seconds > 0 and interval.batch >= 1):
+            return replace(before, refused="no step time in the interval")
+        number = round(_RESOLUTION * math.log2(interval.batch))
+        bins = dict(before.bins)
+        bins[number] = _joined(bins.get(number), interval, time)
+        after = replace(before, bins=tuple(sorted(bins.items())), refused="")
+        if time - before.line_time < _REFRESH and len(bins) == len(before.bins):
+            return after
+        return replace(after, line=after._fit(time), line_time=time)
+
+    def fit(self, time: float) -> StepFit | str:
+        """Return the line through the bins at `time`, a minute old at most, or why there is none."""
+        if self.bins and time - self.line_time < _KEEP:
+            return self.line
+        return self._fit(time)
+
+    def _fit(self, time: float) -> StepFit | str:
+        found = [
+            (bin_, min(weight, 20.0)) for _, bin_ in self.bins if (weight := bin_.aged(time)) >= _LEAST_WEIGHT
+        ]
+        if not found:
+            return self.refused or "no steps observed"
+        least, most = min(b.batch for b, _ in found), max(b.batch for b, _ in found)
+        if most < LEAST_SPREAD * least:
+            return f"only batch sizes of {least:.1f} to {most:.1f} observed"
+        fixed, per_request, per_kv = _solve(found)
+        if fixed <= 0 or per_request < 0:
+            return "step time does not rise with the batch"
+        line = StepFit(fixed, per_request, per_kv, 0.0, (least, most))
+        errors = [
+            (weight, line.seconds(bin_.batch, bin_.kv_cache or 0.0) / bin_.seconds - 1)
+            for bin_, weight in found
+        ]
+        error = math.sqrt(sum(w * e * e for w, e in errors) / sum(w for w, _ in errors))
+        if error > LARGEST_ERROR:
+            return f"step times differ by {error:.0%} from a line over the batch size"
+        return replace(line, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSteps:
+    """What was learned of one engine in one life, with and without drafts.
+
+    Attributes:
+        plain: steps without any draft, such as those of a K schedule with K = 0.
+        drafting: steps with drafts, at the present K.
+    """
+
+    plain: StepTimes = StepTimes()
+    drafting: StepTimes = StepTimes()
+
+    def add(self, interval: StepInterval, k: float, time: float) -> EngineSteps:
+        """Return the state after an interval in which `k` tokens were drafted for each request and step."""
+        if k == 0:
+            return replace(self, plain=self.plain.add(interval, 0, time))
+        if round(k) == 0:
+            return replace(self, drafting=replace(self.drafting, refused="few steps have drafts"))
+        return replace(self, drafting=self.drafting.add(interval, k, time))
+
+
+def _joined(bin_: StepBin | None, interval: StepInterval, time: float) -> StepBin:
+    weight = bin_.aged(time) if bin_ else 0.0
+    if bin_ is None or weight < _LEAST_WEIGHT / 2:
+        return StepBin(1.0, interval.seconds, interval.batch, interval.kv_cache, time)
+    bound = OUTLIER * bin_.seconds
+    seconds = min(max(interval.seconds, bin_.seconds - bound), bin_.seconds + bound)
+    total = weight + 1.0
+
+    def mean(old: float, new: float) -> float:
+        return (old * weight + new) / total
+
+    kv_cache = bin_.kv_cache
+    if interval.kv_cache is not None:
+        kv_cache = interval.kv_cache if kv_cache is None else mean(kv_cache, interval.kv_cache)
+    return StepBin(total, mean(bin_.seconds, seconds), mean(bin_.batch, interval.batch), kv_cache, time)
+
+
+def _solve(found: list[tuple[StepBin, float]]) -> tuple[float, float, float]:
+    """Return the coefficients with the least weighted relative squares."""
+    known = [bin_.kv_cache for bin_, _ in found if bin_.kv_cache]
+    if len(known) == len(found) > 3 and max(known) > _KV_SPREAD * min(known):
+        solution = least_squares(
+            [((1.0, b.batch, b.kv_cache or 0.0), b.seconds, w / b.seconds**2) for b, w in found]
+        )
+        if solution is not None and min(solution) >= 0:
+            return solution[0], solution[1], solution[2]
+    solution = least_squares([((1.0, b.batch), b.seconds, w / b.seconds**2) for b, w in found])
+    return (solution[0], solution[1], 0.0) if solution else (0.0, 0.0, 0.0)
+
+
+def least_squares(rows: Sequence[tuple[tuple[float, ...], float, float]]) -> tuple[float, ...] | None:
+    """Return the coefficients with the least weighted squares, ``None`` if the features are collinear.
+
+    Args:
+        rows: features, value and weight of each observation; for relative errors, a weight of 1 / scale².
+    """
+    size = len(rows[0][0])
+    scale = [max(abs(row[0][i]) for row in rows) or 1.0 for i in range(size)]
+    matrix = [[0.0] * (size + 1) for _ in range(size)]
+    for features, value, weight in rows:
+        scaled = [feature / unit for feature, unit in zip(features, scale, strict=True)]
+        for i in range(size):
+            for j in range(size):
+                matrix[i][j] += weight * scaled[i] * scaled[j]
+            matrix[i][size] += weight * scaled[i] * value
+    for i in range(size):
+        pivot = max(range(i, size), key=lambda row: abs(matrix[row][i]))
+        matrix[i], matrix[pivot] = matrix[pivot], matrix[i]
+        if abs(matrix[i][i]) < 1e-12 * max(1e-300, *map(abs, matrix[i])):
+            return None
+        for row in range(size):
+            if row != i:
+                factor = matrix[row][i] / matrix[i][i]
+                matrix[row] = [a - factor * b for a, b in zip(matrix[row], matrix[i], strict=True)]
+    return tuple(matrix[i][size] / matrix[i][i] / scale[i] for i in range(size))

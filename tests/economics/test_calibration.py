@@ -1,0 +1,86 @@
+"""A cost profile from measured step times."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime, calibrate, largest_error
+
+BATCHES = (1, 2, 4, 8, 16)
+
+
+def plain(batch: float) -> float:
+    return 5e-3 + 4e-4 * batch
+
+
+def step(k: float, batch: float) -> float:
+    return plain(batch) + 2e-3 * k + 1.5e-4 * k * batch
+
+
+def measured(ks: tuple[float, ...], noise: float = 0.0, seed: int = 1) -> list[StepTime]:
+    chance = random.Random(seed)
+    return [
+        StepTime(batch, k, (step(k, batch) if k else plain(batch)) * chance.gauss(1, noise))
+        for batch in BATCHES
+        for k in (0.0, *ks)
+    ]
+
+
+@pytest.mark.parametrize("ks", [(4.0,), (2.0, 5.0)])
+def test_the_cost_of_the_machine_is_found(ks: tuple[float, ...]) -> None:
+    """With noise of 2 %: within 5 % for every batch and K up to the largest measured."""
+    profile = calibrate(measured(ks, 0.02), "draft_model")
+
+    for batch in (*BATCHES, 12):
+        for k in range(1, round(max(ks)) + 1):
+            assert profile.step_cost(k, batch) == pytest.approx(step(k, batch) / plain(batch), rel=0.05)
+
+
+def test_drafting_in_one_pass_does_not_grow_with_k() -> None:
+    """With a single K measured, the method decides how its drafting time is divided."""
+    rows = [
+        StepTime(batch, k, plain(batch) + (3e-3 + 1e-4 * k * batch if k else 0.0))
+        for batch in BATCHES
+        for k in (0.0, 5.0)
+    ]
+
+    one_pass, sequential = calibrate(rows, "dflash"), calibrate(rows, "eagle3")
+
+    assert one_pass.step_cost(5, 4) == pytest.approx(sequential.step_cost(5, 4), rel=1e-6)
+    assert one_pass.step_cost(1, 1) > sequential.step_cost(1, 1) + 0.3
+
+
+def test_a_batch_size_alone_gives_a_profile_of_it() -> None:
+    profile = calibrate([StepTime(1, 0, 5e-3), StepTime(1, 3, 8e-3)], "eagle3")
+
+    assert profile.step_cost(3, 1) == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([StepTime(1, 0, 5e-3)], "no step time was measured with speculation"),
+        ([StepTime(1, 3, 5e-3)], "no step time was measured without speculation"),
+    ],
+)
+def test_what_is_missing_is_named(rows: list[StepTime], reason: str) -> None:
+    with pytest.raises(CalibrationError, match=reason):
+        calibrate(rows)
+
+
+def test_contexts_are_told_apart() -> None:
+    """Reading the context costs the same with drafts and without."""
+    rows = [
+        StepTime(batch, k, (step(k, batch) if k else plain(batch)) + 1e-7 * context * batch, context)
+        for batch in BATCHES
+        for k in (0.0, 4.0)
+        for context in (100.0, 4000.0)
+    ]
+    profile = calibrate(rows, "draft_model")
+
+    assert profile.target.per_context_token == pytest.approx(1e-7, rel=0.01)
+    assert largest_error(profile, rows) < 0.01
+    slower = [*rows, StepTime(1, 4, 1.25 * rows[2].seconds, 100.0)]
+    assert largest_error(profile, slower) == pytest.approx(0.2, abs=0.01)

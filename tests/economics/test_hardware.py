@@ -1,0 +1,234 @@
+"""The roofline model of known hardware: what it says of machines, models and drafters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.builders import refusal
+from support.scripts import script
+from vllm_specdec_exporter.economics import BUILTIN, for_method
+from vllm_specdec_exporter.economics.architecture import read_architecture
+from vllm_specdec_exporter.economics.hardware import accelerators
+from vllm_specdec_exporter.economics.hardware_profile import (
+    UNCERTAINTY,
+    Hardware,
+    HardwareError,
+    hardware_profile,
+    is_dated,
+    parse_machine,
+)
+from vllm_specdec_exporter.economics.model_size import from_architecture, parse_model_size
+from vllm_specdec_exporter.economics.profiles import CostSettings, deployed
+from vllm_specdec_exporter.economics.shape import shape_in_name, shape_of, usual_shape, with_details
+from vllm_specdec_exporter.economics.sizes import PRECISIONS
+from vllm_specdec_exporter.economics.speculative_config import Speculation
+
+ROOT = Path(__file__).parents[2]
+
+#: config.json of Qwen3-30B-A3B, as published.
+QWEN3_30B_A3B = {
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+def cost(gpus: str, model: str, method: str = "eagle3", k: int = 3, batch: float = 1) -> float:
+    """The cost of a step with drafts on these GPUs."""
+    hardware = Hardware(*parse_machine(gpus), shape_of(parse_model_size(model)))
+    found = hardware_profile(for_method(method), hardware, method=method)
+    assert found is not None
+    return found.step_cost(k, batch)
+
+
+def test_every_accelerator_has_a_source_and_plausible_numbers() -> None:
+    """By its ridge point: operations per byte of 16 bits lie between those of an L40S and an H20."""
+    for name, found in accelerators().items():
+        ridge = found.operations_per_second("fp16") / found.bandwidth
+        assert 30 < ridge < 450, name
+        assert found.source, name
+        assert found.operations_per_second("fp4") >= found.operations_per_second("fp8"), name
+
+
+def test_break_even_rises_with_the_batch_and_sooner_where_operations_are_scarce() -> None:
+    """An H20 reads as fast as an H100 and multiplies at a seventh of its speed."""
+    for gpus in ("h100", "h20", "rtx-3090"):
+        costs = [cost(gpus, "8B", batch=batch) for batch in (1, 8, 32, 128, 512)]
+        assert costs == sorted(costs), gpus
+    assert cost("h20", "8B", batch=64) > 1.3 * cost("h100", "8B", batch=64)
+
+
+def test_a_mixture_of_experts_pays_more_for_verification() -> None:
+    """More tokens touch more experts, at a batch in which not all of them are in use anyway."""
+    assert cost("h100", "30B-A3B", batch=4) > cost("h100", "3B", batch=4)
+
+
+def test_fewer_bits_reach_the_limit_of_operations_sooner() -> None:
+    """Weights of 4 bits are read in a quarter of the time and multiplied in 16 bits."""
+    assert cost("rtx-4090", "8B:int4", batch=50) > 1.3 * cost("rtx-4090", "8B", batch=50)
+
+
+def test_tensor_parallelism_needs_messages() -> None:
+    assert cost("8xh100", "70B") > cost("h100", "70B")
+
+
+def test_the_shape_of_a_config_is_that_of_its_size() -> None:
+    """Parameters and those in use by the dimensions, against the model card: 30.5B and 3.3B."""
+    model = shape_of(from_architecture(read_architecture(QWEN3_30B_A3B), PRECISIONS["bf16"]))
+    assert model.parameters == pytest.approx(30.5e9 - 151936 * 2048, rel=0.01)  # without embeddings
+    assert model.active == pytest.approx(3.3e9 - 151936 * 2048, rel=0.05)
+    assert (model.experts, model.used, model.layers) == (128, 8, 48)
+    assert model.kv_values == 48 * 2 * 4 * 128
+    assert model.weights(1) == pytest.approx(model.active * 2)
+    assert model.weights(1e6) == pytest.approx(model.parameters * 2)
+
+
+def test_names_that_say_all_and_names_that_do_not() -> None:
+    said = {
+        "meta-llama/Llama-3.1-70B-Instruct": (70e9, 2.0),
+        "Qwen/Qwen3-30B-A3B-FP8": (30e9, 1.0),
+        "Qwen/Qwen2.5-7B-Instruct-AWQ": (7e9, 0.5625),
+        "openai/gpt-oss-120b": None,  # a mixture of experts, of which the name says nothing
+        "deepseek-ai/DeepSeek-V3": None,
+        "tiny-llama": None,
+    }
+    for name, expected in said.items():
+        found = shape_in_name(name)
+        assert (None if found is None else (found.parameters, found.bytes_per_parameter)) == (
+            None if expected is None else (pytest.approx(expected[0]), expected[1])
+        ), name
+
+
+def test_what_is_no_hardware_or_size_is_refused_with_what_is_allowed() -> None:
+    for text in ("h999", "0xh100", "h100x4", "", "h100,h200"):
+        assert "known: " in refusal(HardwareError, parse_machine, text), text
+    assert [parse_machine(text)[0] for text in ("H100", "4xh100", "1xMI300X", "rtx_4090")] == [
+        *("h100", "4xh100", "mi300x", "rtx-4090"),
+    ]
+    for text in ("70", "3B-A30B", "8B:fp5", "B"):
+        assert refusal(ValueError, parse_model_size, text), text
+    size = parse_model_size("30B-A3B:int4")
+    assert (size.parameters, size.active_parameters, size.precision.name) == (30e9, 3e9, "int4")
+
+
+class TestDeployed:
+    """Which profile is used once the server is seen."""
+
+    def profile(
+        self, model: str, given: str | None = None, *, version: str = "0.32.0", **more: object
+    ) -> object:
+        shape = shape_of(parse_model_size(given)) if given else None
+        speculation = Speculation(True, **{"method": "eagle3", **more})  # type: ignore[arg-type]
+        costs = CostSettings(BUILTIN["eagle3"], None, Hardware(*parse_machine("h100"), shape))
+        return deployed(costs, speculation, model, "vllm-v1", version)
+
+    def test_by_the_served_name_or_the_given_size(self) -> None:
+        for model, given in (("meta-llama/Llama-3.1-8B", None), ("m", "8B")):
+            found = self.profile(model, given)
+            assert (found.name, found.uncertainty) == ("h100, eagle3", UNCERTAINTY)  # type: ignore[attr-defined]
+
+    def test_an_unknown_model_or_drafter_leaves_the_generic_profile(self) -> None:
+        assert self.profile("m") == BUILTIN["eagle3"]
+        assert self.profile("m", "8B", method="draft_model", draft_model="some/draft").name == "eagle3"  # type: ignore[attr-defined]
+
+    def test_an_old_engine_drafts_slower(self) -> None:
+        old, new = self.profile("m", "8B", version="0.9.2"), self.profile("m", "8B")
+        assert old.step_cost(3, 1) > 1.2 * new.step_cost(3, 1)  # type: ignore[attr-defined]
+        assert [is_dated("vllm-v1", text) for text in ("0.10.2", "v0.11.0", "", "1.0")] == [
+            True,
+            False,
+            False,
+            False,
+        ]
+
+
+def test_the_usual_shape_is_near_published_ones() -> None:
+    """Layers and hidden size of Llama 3 at 1B, 8B and 70B, within a quarter."""
+    for size, layers, hidden in ((1.2e9, 16, 2048), (8e9, 32, 4096), (70e9, 80, 8192)):
+        found = usual_shape(size)
+        assert found.layers == pytest.approx(layers, rel=0.25)
+        assert found.hidden == pytest.approx(hidden, rel=0.25)
+
+
+def test_the_page_holds_the_goals_and_the_interval() -> None:
+    """The published numbers are those of today's model (`make check-generated`); the interval holds 90 %."""
+    page = (ROOT / "docs" / "estimate-accuracy.md").read_text("utf-8")
+    cells = [
+        cell.strip()
+        for cell in page.split("| modelled: hardware and model known |")[1].split("\n")[0].split("|")
+    ]
+    assert float(cells[1].rstrip("%")) <= 15
+    assert float(cells[2].rstrip("%")) / 100 <= UNCERTAINTY
+    assert json.loads(json.dumps(cells))
+
+
+class TestDetails:
+    """What the operator says of a model beside its size."""
+
+    def test_they_replace_what_is_usual(self) -> None:
+        """Qwen3-30B-A3B by its dimensions is what its config.json says, within a tenth."""
+        known = shape_of(from_architecture(read_architecture(QWEN3_30B_A3B), PRECISIONS["bf16"]))
+        usual = shape_of(parse_model_size("30B-A3B"))
+        found = with_details(usual, "layers=48, kv-heads=4,experts=8/128,kv=fp8", known=False)
+        assert (found.layers, found.kv_values, found.kv_bytes) == (48, known.kv_values, 1)
+        assert (found.experts, found.used) == (128, 8)
+        assert (found.routed, found.active) == (
+            pytest.approx(known.routed, rel=0.1),
+            pytest.approx(3e9, rel=0.05),
+        )
+
+    def test_a_smaller_cache_makes_long_contexts_cheaper(self) -> None:
+        shape = shape_of(parse_model_size("8B"))
+        times = []
+        for details in ("kv=bf16", "kv=fp8"):
+            hardware = Hardware(*parse_machine("h100"), with_details(shape, details, known=False))
+            profile = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
+            assert profile is not None
+            short, long = (profile.at_context(tokens).times(3, 32)[0] for tokens in (1000, 50_000))
+            times.append(long - short)
+        assert times[1] == pytest.approx(times[0] / 2)
+
+    @pytest.mark.parametrize(
+        ("size", "details", "reason"),
+        [
+            ("8B", "experts=8/128", "contradicts the size"),
+            ("30B-A3B", "experts=128/8", "fewer experts in use than there are"),
+            ("8B", "layers=0", "whole numbers from 1 up"),
+            ("8B", "heads=8", "allowed: layers=N"),
+            ("8B", "kv=fp5", "allowed: fp32"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, size: str, details: str, reason: str) -> None:
+        shape = shape_of(parse_model_size(size))
+        with pytest.raises(ValueError, match=reason):
+            with_details(shape, details, known=False)
+
+    def test_a_config_has_all_but_the_precision_of_the_cache(self) -> None:
+        shape = shape_of(from_architecture(read_architecture(QWEN3_30B_A3B), PRECISIONS["bf16"]))
+        assert with_details(shape, "kv=fp8", known=True).kv_bytes == 1
+        with pytest.raises(ValueError, match=r"layers contradicts the config\.json"):
+            with_details(shape, "layers=48", known=True)
+
+
+def test_steps_measured_on_a_gpu_are_held_against_the_model() -> None:
+    """A row that is what the model says has no error; one of twice the time, an error of a half."""
+    score = script("bench/accuracy/score.py")
+    machine, shape = parse_machine("h100")[1], score.decoder("llama-3.1-8b", "bf16")
+    assert shape.parameters == pytest.approx(8.03e9 - 2 * 128_256 * 4096, rel=0.01)
+    row = {"hardware": "h100", "shape": "llama-3.1-8b", "precision": "bf16", "batch": 8, "context": 500}
+    plain = 1000 * machine.step_seconds(shape, 8, 8, 500)
+    rows = [{**row, "tokens": 1, "milliseconds": factor * plain} for factor in (1, 2)]
+    assert score.step_errors(rows) == pytest.approx([0.0, 0.5])

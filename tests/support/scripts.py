@@ -1,0 +1,28 @@
+"""Scripts of the repository that are in no package, as modules."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_ROOT = Path(__file__).parents[2]
+
+
+@cache
+def script(path: str) -> ModuleType:
+    """Return the script at `path` below the repository's root as a module."""
+    name = path.removesuffix(".py").replace("/", "_")
+    spec = importlib.util.spec_from_file_location(name, _ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Where dataclasses look up the names in annotations.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
