@@ -35,7 +35,10 @@ test-rest: $(STAMP) ## What test-all adds: slow tests, a browser and other progr
 
 test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)
-	SPECDEC_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -m vllm tests/vllm $(ARGS)
+	@bash tests/need.sh prometheus prometheus-alertmanager
+	$(VLLM_PYTEST) -n 2 --dist loadfile -m "vllm and not clock" $(ARGS)
+	$(VLLM_PYTEST) -m "vllm and clock" $(ARGS)
+VLLM_PYTEST = SPECDEC_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest tests/vllm
 
 lint: $(STAMP) ## Style, types, workflows
 	$(BIN)/ruff check .

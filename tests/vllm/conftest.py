@@ -8,6 +8,8 @@ import math
 import os
 import subprocess
 import threading
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -16,10 +18,12 @@ import pytest
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.ports import free_port
 
-from .server import HOST, Speculation, VllmServer
+from .server import HOST, Speculation, VllmServer, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from .server import Told, Truth
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POLL_INTERVAL = 1.0
@@ -178,3 +182,69 @@ class Watch:
                 self.scrapes.append(self._exporter.metrics())
             except (OSError, AssertionError, ValueError) as error:
                 self.errors.append(error)
+
+
+# --- what was published, beside the truth
+
+# The window that holds every request of a story, and the one that holds only its last seconds.
+WHOLE, RECENT = "5m", "10s"
+
+COUNTERS = ("drafts_total", "draft_tokens_total", "accepted_tokens_total", "generation_tokens_total")
+RATES = tuple(f"{name.removesuffix('_total')}_per_second" for name in COUNTERS)
+MEASURES = (
+    *("window_drafts", "acceptance_ratio", "mean_acceptance_length", "expected_tokens_per_step"),
+    *("mean_draft_length", "coverage_ratio", "position_decay_ratio"),
+)
+LABELLED = {
+    "position_acceptance_ratio": "position",
+    "position_conditional_acceptance_ratio": "position",
+    "mean_acceptance_length_at": "num_speculative_tokens",
+}
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the exporter published after some requests, and what these add up to.
+
+    Attributes:
+        before: what it published before them.
+        seconds: since it first showed this server.
+    """
+
+    before: Metrics
+    scrape: Metrics
+    truth: Truth
+    seconds: float
+
+    def increase(self, label: str, name: str) -> dict[str, float]:
+        """What the requests added to a counter, by a label."""
+        before = by(self.before, label, name)
+        return {key: value - before.get(key, 0.0) for key, value in by(self.scrape, label, name).items()}
+
+
+def wait_until_up(running: RunningExporter) -> tuple[Metrics, float]:
+    """Let the exporter find the server, so that its windows begin before the requests do."""
+    return scrape_when(running, is_up), time.monotonic()
+
+
+def observe(
+    running: RunningExporter, told: list[Told], begin: tuple[Metrics, float], before: Metrics | None = None
+) -> Observation:
+    """Let the exporter see the end of the requests and keep what it then publishes."""
+    sums, (at_first, since) = truth(told), begin
+    before = at_first if before is None else before
+
+    def complete(scrape: Metrics) -> bool:
+        """Tell whether the last token is in, which may come after the last draft where drafts are rare."""
+        tokens, drafts = (
+            (total(scrape, name) or 0) - (total(before, name) or 0)
+            for name in ("generation_tokens_total", "drafts_total")
+        )
+        return (tokens, drafts) == (sums.completion_tokens, sums.drafts)
+
+    scrape = scrape_when(running, complete)
+    return Observation(before, scrape, sums, time.monotonic() - since)
+
+
+def is_up(scrape: Metrics) -> bool:
+    return scrape.value("up") == 1

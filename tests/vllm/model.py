@@ -36,11 +36,11 @@ from transformers import (  # type: ignore[import-not-found]
 SEED = 20260801
 # Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are accepted.
 DRAFT_NOISE = (0.02,)
-# A good drafter of the deep target, a middling and a poor one.
-DEEP_DRAFT_NOISE = (0.0, 0.08, 0.4)
+# A good drafter of the deep target, and a poor one.
+DEEP_DRAFT_NOISE = (0.0, 0.4)
 DEEP_LAYERS = 10
 # What the layers behind the first add, as a share of what they would.
-DEEP_SHARE = 0.01
+DEEP_SHARE = 0.005
 VOCABULARY = 2000
 CONTEXT = 2048
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
@@ -139,11 +139,11 @@ def make_deep(tokenizer: PreTrainedTokenizerFast) -> tuple[LlamaForCausalLM, Lla
     torch.manual_seed(SEED)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=768,
-        intermediate_size=2304,
+        hidden_size=512,
+        intermediate_size=1536,
         num_hidden_layers=DEEP_LAYERS,
-        num_attention_heads=12,
-        num_key_value_heads=6,
+        num_attention_heads=8,
+        num_key_value_heads=4,
         max_position_embeddings=CONTEXT,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,

@@ -132,7 +132,9 @@ class VllmServer:
         self._log_file = self._directory / f"vllm-{next(self._lives)}.log"
         command = [str(self._python), "-c", LAUNCHER, "serve", str(self._model)]
         command += ["--served-model-name", MODEL_NAME, "--host", HOST, "--port", str(self.port)]
-        command += ["--enforce-eager", "--max-model-len", "1024", *self._arguments]
+        # Without AVX-512, bfloat16 is multiplied one token at a time, so verification is not cheaper than
+        # generation; and each kind of processor rounds it differently and accepts other drafts.
+        command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "1024", *self._arguments]
         if self.speculation is not None:
             command += ["--speculative-config", json.dumps(self.speculation)]
             # Without speculation the server refuses this flag.

@@ -1,4 +1,4 @@
-"""`compare` against two real vLLM servers: n-gram speculation beside none, under the same traffic.
+"""`compare` against two real vLLM servers: a draft model beside none, under the same traffic.
 
 Both are watched from before the first request to after the last, so what `compare` says of them must be what
 their clients saw: the same requests, drafts and accepted tokens, and the same times, which the clients took
@@ -20,7 +20,6 @@ import pytest
 from support.commands import run
 from support.programs import COMMAND, clean_environment
 
-from .conftest import ngram
 from .server import drive, truth
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from .conftest import Servers
     from .server import Told
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 # Long enough for a conclusion on a slow processor, such as one without AVX-512.
 WATCHED, DRIVEN = 40, 30.0
@@ -38,7 +37,7 @@ CONCURRENCY = 6
 TOLERANCE = 0.2
 TRAFFIC: dict[str, Any] = {"concurrency": CONCURRENCY, "max_tokens": 24}
 K = 4
-PLAIN, DRAFTING = "plain", "ngram"
+PLAIN, DRAFTING = "plain", "drafting"
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Story:
 @pytest.fixture(scope="module")
 def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
     directory = tmp_path_factory.mktemp("compare")
-    drafting, plain = servers.running("deep", ngram(K), None)
+    drafting, plain = servers.running("deep", servers.drafter("deep-draft-0.0", K), None)
     both = {PLAIN: plain, DRAFTING: drafting}
     saved, page = directory / "saved.json", directory / "report.html"
     command = [COMMAND, "compare", *(f"{name}={server.url}" for name, server in both.items())]

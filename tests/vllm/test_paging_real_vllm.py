@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .conftest import Servers
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 K = 4
 #: What docs/reference/detection.md promises, and Alertmanager's group_wait, in minutes of production.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,8 +20,28 @@ import pytest
 from support.exporter import Metrics
 from support.programs import eventually
 
-from .conftest import POLL_INTERVAL, WINDOWS, Watch, by, exporter, ngram, scrape_when, tap, total
-from .server import LOG_INTERVAL, MODEL_NAME, REPETITIVE_PROMPTS, Ask, Truth, drive, send_all, truth
+from .conftest import (
+    COUNTERS,
+    LABELLED,
+    MEASURES,
+    POLL_INTERVAL,
+    RATES,
+    RECENT,
+    WHOLE,
+    WINDOWS,
+    Observation,
+    Watch,
+    by,
+    exporter,
+    is_up,
+    ngram,
+    observe,
+    scrape_when,
+    tap,
+    total,
+    wait_until_up,
+)
+from .server import LOG_INTERVAL, MODEL_NAME, REPETITIVE_PROMPTS, Ask, Truth, drive, send_all
 
 if TYPE_CHECKING:
     from support.exporter import RunningExporter
@@ -33,20 +52,6 @@ if TYPE_CHECKING:
 # A story is one fixture and takes up to a minute and a half, in the first test that needs it.
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-# The window that holds every request of a story, and the one that holds only its last seconds.
-WHOLE, RECENT = "5m", "10s"
-
-COUNTERS = ("drafts_total", "draft_tokens_total", "accepted_tokens_total", "generation_tokens_total")
-RATES = tuple(f"{name.removesuffix('_total')}_per_second" for name in COUNTERS)
-MEASURES = (
-    *("window_drafts", "acceptance_ratio", "mean_acceptance_length", "expected_tokens_per_step"),
-    *("mean_draft_length", "coverage_ratio", "position_decay_ratio"),
-)
-LABELLED = {
-    "position_acceptance_ratio": "position",
-    "position_conditional_acceptance_ratio": "position",
-    "mean_acceptance_length_at": "num_speculative_tokens",
-}
 # What may not be published while the server cannot be read.
 DERIVED = {
     *(*COUNTERS, *RATES, *MEASURES, *LABELLED, "accepted_tokens_per_position_total"),
@@ -56,74 +61,8 @@ DERIVED = {
 NOTHING = Metrics("")
 
 
-@dataclass(frozen=True)
-class Observation:
-    """What the exporter published after some requests, and what these add up to.
-
-    Attributes:
-        before: what it published before them.
-        seconds: since it first showed this server.
-    """
-
-    before: Metrics
-    scrape: Metrics
-    truth: Truth
-    seconds: float
-
-    def increase(self, label: str, name: str) -> dict[str, float]:
-        """What the requests added to a counter, by a label."""
-        before = by(self.before, label, name)
-        return {key: value - before.get(key, 0.0) for key, value in by(self.scrape, label, name).items()}
-
-
-def wait_until_up(running: RunningExporter) -> tuple[Metrics, float]:
-    """Let the exporter find the server, so that its windows begin before the requests do."""
-    return scrape_when(running, is_up), time.monotonic()
-
-
-def observe(
-    running: RunningExporter, told: list[Told], begin: tuple[Metrics, float], before: Metrics | None = None
-) -> Observation:
-    """Let the exporter see the end of the requests and keep what it then publishes."""
-    sums, (at_first, since) = truth(told), begin
-    before = at_first if before is None else before
-
-    def complete(scrape: Metrics) -> bool:
-        """Tell whether the last token is in, which may come after the last draft where drafts are rare."""
-        tokens, drafts = (
-            (total(scrape, name) or 0) - (total(before, name) or 0)
-            for name in ("generation_tokens_total", "drafts_total")
-        )
-        return (tokens, drafts) == (sums.completion_tokens, sums.drafts)
-
-    scrape = scrape_when(running, complete)
-    return Observation(before, scrape, sums, time.monotonic() - since)
-
-
-def is_up(scrape: Metrics) -> bool:
-    return scrape.value("up") == 1
-
-
 def is_down(scrape: Metrics) -> bool:
     return scrape.value("up") == 0
-
-
-# --- no speculation ---
-
-
-def test_a_server_without_speculation_is_off_and_has_no_acceptance(servers: Servers) -> None:
-    (server,) = servers.running("deep", None)
-    with exporter(server) as running:
-        begin = wait_until_up(running)
-        observation = observe(running, drive(server, 8), begin)
-    scrape = observation.scrape
-    assert scrape.one_hot("activity") == ["off"]
-    assert scrape.one_hot("quality") == []
-    tokens = observation.increase("engine", "generation_tokens_total")
-    assert tokens == {"0": observation.truth.completion_tokens}
-    assert (total(scrape, "drafts_total") or 0) == 0
-    ratios = {name for name in (*MEASURES, *LABELLED) if "acceptance" in name or "position" in name}
-    assert (ratios | {"mean_draft_length"}) & set(scrape.samples) == set()
 
 
 # --- an n-gram server: loading, greedy requests, requests at a temperature, a restart with K=2 ---
@@ -541,33 +480,3 @@ def test_rates_are_over_the_span_of_the_window(observation: Observation) -> None
     rates = [(scrape.value(name, window=WHOLE) or 0) * span for name in RATES]
     expected = [sums.drafts, sums.draft_tokens, sums.accepted_tokens, sums.completion_tokens]
     assert rates == pytest.approx(expected, rel=1e-9)
-
-
-# --- two engines ---
-
-
-def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
-    """Each has vLLM's own counters and measures of its own; together they are what the requests recorded."""
-    server = servers.new("target", ngram(3), "--data-parallel-size", "2")
-    with server, exporter(server) as running:
-        begin = wait_until_up(running)
-        observation = observe(running, drive(server, 24), begin)
-        upstream = Metrics(server.metrics())
-    scrape, sums = observation.scrape, observation.truth
-    assert by(scrape, "engine", "num_speculative_tokens") == {"0": 3, "1": 3}
-    published = {name: by(scrape, "engine", name) for name in COUNTERS}
-    assert published == {
-        name: by(upstream, "engine", f"vllm:{'' if name.startswith('gen') else 'spec_decode_num_'}{name}")
-        for name in COUNTERS
-    }
-    assert [sum(values.values()) for values in published.values()] == [
-        *(sums.drafts, sums.draft_tokens, sums.accepted_tokens, sums.completion_tokens)
-    ]
-    positions = by(scrape, "position", "accepted_tokens_per_position_total")
-    assert positions == {str(n): accepted for n, accepted in enumerate(sums.accepted_per_position)}
-    for engine in ("0", "1"):
-        drafts, drafted, accepted, generated = (published[name][engine] for name in COUNTERS)
-        assert min(drafts, drafted, accepted, generated) > 0
-        own = {"engine": engine, "window": WHOLE}
-        assert scrape.value("acceptance_ratio", **own) == pytest.approx(accepted / drafted, rel=1e-9)
-        assert scrape.value("mean_acceptance_length", **own) == pytest.approx(1 + accepted / drafts, rel=1e-9)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 K = 4
-#: Prompts of which the draft model guesses the greedy continuation well, and badly.
-EASY, HARD = (REPETITIVE_PROMPTS[2], REPETITIVE_PROMPTS[3]), REPETITIVE_PROMPTS[1]
+#: Prompts of which the draft model guesses the greedy continuation well.
+EASY = (REPETITIVE_PROMPTS[2], REPETITIVE_PROMPTS[3])
 #: The label that a temperature is counted under.
 BUCKETS = {None: "unset", 0.0: "0", 0.4: "0-0.5", 0.6: "0.5-0.7", 1.0: "0.7-1", 1.3: "1+"}
 
@@ -194,10 +194,11 @@ def test_snapshot_names_the_worst_requests_without_saying_what_they_said(story: 
 
 
 def test_sixty_forty_looks_healthy_on_the_mean_and_is_flagged(server: VllmServer) -> None:
+    """Prose is sampled, so its drafts are rejected; short, or its many drafts would dominate the mean."""
     asks = [
-        Ask(EASY[index % 2], kind="code", seed=index, max_tokens=60)
+        Ask(EASY[index % 2], kind="code", seed=index, max_tokens=80)
         if index % 5 < 3
-        else Ask(HARD, kind="prose", seed=index, max_tokens=60)
+        else Ask(EASY[0], kind="prose", temperature=1.0, seed=index, max_tokens=7)
         for index in range(60)
     ]
     with tap(server) as (port, running):

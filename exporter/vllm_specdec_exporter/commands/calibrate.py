@@ -14,6 +14,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 import yaml
@@ -45,8 +46,11 @@ if TYPE_CHECKING:
 # Exit codes.
 FINE, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 4
 
-#: Requests of each worker: the first and the last run beside fewer others.
+#: Requests of each worker.
 _PER_WORKER = 3
+
+#: Largest relative difference between the numbers of events and of steps, where each step sends an event.
+_SAME_STEPS = 0.1
 
 #: Words that are one token of most tokenizers; a prime number of them, so that texts differ.
 _WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music", "river", "table", "money")
@@ -213,6 +217,7 @@ def _plan(args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int) 
         prompts=prompts,
         temperatures=(args.temperature,),
         concurrencies=(batch,),
+        waves=True,
         requests=_PER_WORKER * max(2, batch),
         max_tokens=args.max_tokens,
         model=args.model,
@@ -242,8 +247,10 @@ async def _measure(
 def step_time(cell: CellResult) -> StepTime:
     """Return the step time of a cell.
 
-    A request gets `generated / (generated - accepted)` tokens per step: each step emits one token beside the
-    accepted ones, with or without a draft.
+    Each step emits one token beside the accepted ones, with or without a draft, and the first step of a
+    request has none. vLLM sends one event for each step, so the time between events is the step time; its
+    median leaves out the steps that computed prompts of other requests. For servers that send other events
+    it follows from the time per output token.
 
     Raises:
         CalibrationError: the cell was not measured.
@@ -252,16 +259,23 @@ def step_time(cell: CellResult) -> StepTime:
         reasons = "; ".join(cell.reasons) or "no time per output token"
         msg = f"{cell.cell.name}: {reasons}"
         raise CalibrationError(msg)
-    accepted = (cell.counters.accepted_tokens if cell.counters else None) or 0.0
-    drafted = (cell.counters.draft_tokens if cell.counters else None) or 0.0
-    steps = cell.generated_tokens - accepted
-    busy = sum(answer.seconds for answer in cell.answers) / cell.seconds
-    contexts = [a.prompt_tokens + a.completion_tokens / 2 for a in cell.answers if not a.error]
+    whole = [answer for answer in cell.answers if not answer.error]
+    firsts, counters = len(whole), cell.counters
+    accepted, drafted, drafts = (
+        (getattr(counters, name) if counters else None) or 0.0
+        for name in ("accepted_tokens", "draft_tokens", "drafts")
+    )
+    # Tokens accepted beyond the end of a request count as accepted and not as generated.
+    steps = max(cell.generated_tokens - accepted - firsts, drafts)
+    times = [answer.event_seconds for answer in whole if answer.event_seconds is not None]
+    between = sum(answer.events - 1 for answer in whole)
     return StepTime(
-        batch=max(1.0, busy),
+        batch=max(1.0, sum(answer.seconds for answer in cell.answers) / cell.seconds),
         k=drafted / steps,
-        seconds=cell.tpot.mean * cell.generated_tokens / steps,
-        context=sum(contexts) / len(contexts),
+        seconds=median(times)
+        if times and abs(between / steps - 1) <= _SAME_STEPS
+        else cell.tpot.mean * (cell.generated_tokens - firsts) / steps,
+        context=mean(a.prompt_tokens + a.completion_tokens / 2 for a in whole),
     )
 
 

@@ -23,7 +23,7 @@ from .counters import between
 from .record import CellAcceptance, CellResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .client import Client, Sampling
     from .counters import CounterSample
@@ -40,6 +40,8 @@ async def send(
     asked: Sequence[tuple[int, Prompt]],
     concurrency: int,
     answered: Callable[[StreamedAnswer], None] = lambda _: None,
+    *,
+    waves: bool = False,
 ) -> tuple[tuple[StreamedAnswer, ...], float]:
     """Send the requests in a closed loop; return all responses in order, and the elapsed seconds.
 
@@ -51,20 +53,24 @@ async def send(
         asked: the prompts, each with its index in the set.
         concurrency: number of workers.
         answered: called with each response.
+        waves: whether all workers send their next requests together, so that no prompt is computed while
+            another worker's response is generated.
     """
-    left = iter(enumerate(asked))
     answers: list[StreamedAnswer] = []
+    numbered = list(enumerate(asked))
 
-    async def work() -> None:
+    async def work(left: Iterator[tuple[int, tuple[int, Prompt]]]) -> None:
         for number, (place, prompt) in left:
             answer = await client.ask(sampling, prompt, number, place)
             answers.append(answer)
             answered(answer)
 
     started = time.monotonic()
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(concurrency, len(asked))):
-            group.create_task(work())
+    for at in range(0, len(numbered), concurrency) if waves else (0,):
+        left = iter(numbered[at : at + concurrency] if waves else numbered)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, len(asked))):
+                group.create_task(work(left))
     return tuple(sorted(answers, key=lambda answer: answer.request)), time.monotonic() - started
 
 

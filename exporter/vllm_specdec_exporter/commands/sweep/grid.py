@@ -228,6 +228,7 @@ class SweepPlan:
         prompts: sets of prompts, each with cells of its own.
         temperatures: sampling temperatures, 0 (greedy) or more.
         concurrencies: numbers of workers, each of which sends its next request after its last response.
+        waves: whether all workers send their next requests together.
         requests: requests per cell; they use the prompts of the set in turn.
         max_tokens: most tokens of a response.
         model: name of the model; empty for the only one of the server.
@@ -248,6 +249,7 @@ class SweepPlan:
     prompts: tuple[PromptSet, ...]
     temperatures: tuple[float, ...] = TEMPERATURES
     concurrencies: tuple[int, ...] = (1,)
+    waves: bool = False
     requests: int = 16
     max_tokens: int = 128
     model: str = ""

@@ -230,6 +230,7 @@ class _Sweep:
                 self._plan.asked(cell),
                 cell.concurrency,
                 lambda _: self._progress.answered(),
+                waves=self._plan.waves,
             )
             own = sum(answer.completion_tokens for answer in answers)
             try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 
@@ -44,6 +46,8 @@ class StreamedAnswer:
         completion_tokens: from the server's usage.
         ttft_seconds: from sending the request to the first token.
         tpot_seconds: (last token - first token) / (completion tokens - 1); ``None`` for a single token.
+        events: number of events with tokens; vLLM sends one for each step.
+        event_seconds: median time between two of them; ``None`` for a single one.
         seconds: from sending the request to the end of the response.
         finish_reason: ``length``, ``stop``.
         drafts: the server's record of the drafts, if given.
@@ -56,6 +60,8 @@ class StreamedAnswer:
     completion_tokens: int = 0
     ttft_seconds: float | None = None
     tpot_seconds: float | None = None
+    events: int = 0
+    event_seconds: float | None = None
     seconds: float = 0.0
     finish_reason: str = ""
     drafts: StreamedDrafts | None = None
@@ -70,8 +76,7 @@ class Stream:
 
     def __init__(self, started: float) -> None:
         self._started = started
-        self._first: float | None = None
-        self._last = started
+        self._times: list[float] = []
         self._finish_reason = ""
         self._summary: dict[str, Any] | None = None
 
@@ -106,9 +111,8 @@ class Stream:
             return
         finish = choice.get("finish_reason")
         # An event without text may still have a token, whose text follows when its bytes are complete.
-        if not (self._first is None and finish is None and _opens_chat(choice)):
-            self._first = time if self._first is None else self._first
-            self._last = time
+        if self._times or finish is not None or not _opens_chat(choice):
+            self._times.append(time)
         if isinstance(finish, str):
             self._finish_reason = finish
 
@@ -123,14 +127,18 @@ class Stream:
             raise StreamError(msg)
         usage = self._summary["usage"]
         tokens = _count(usage.get("completion_tokens"))
-        first = self._first
+        times = self._times
+        first = times[0] if times else None
+        between = [later - earlier for earlier, later in pairwise(times)]
         return StreamedAnswer(
             request=request,
             prompt=prompt,
             prompt_tokens=_count(usage.get("prompt_tokens")),
             completion_tokens=tokens,
             ttft_seconds=None if first is None else first - self._started,
-            tpot_seconds=None if first is None or tokens < 2 else (self._last - first) / (tokens - 1),
+            tpot_seconds=None if first is None or tokens < 2 else (times[-1] - first) / (tokens - 1),
+            events=len(times),
+            event_seconds=median(between) if between else None,
             seconds=time - self._started,
             finish_reason=self._finish_reason,
             drafts=_drafts(self._summary),
