@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from vllm_specdec_exporter.requests.observation import DraftRecord, Observation,
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from vllm_specdec_exporter.requests.result import RequestsResult
 
 #: What one step drafted, and how much of it was accepted.
 Step = tuple[int, int]
@@ -34,6 +37,26 @@ def request(accepted: int, drafted: int = 100, drafts: int = 20, **more: Any) ->
     """A request that had so many of its drafted tokens accepted."""
     known = {"time": 0.0, "model_name": "m", "temperature": 0.0, "request_type": "chat"}
     return Observation(**{**known, "record": totals(accepted, drafted, drafts), **more})
+
+
+def counters(found: RequestsResult) -> dict[Any, float]:
+    """Every counter in a result, by its labels and name."""
+    counted: dict[Any, float] = {("rejected",): found.push_rejected_total}
+    counted |= {(o.source, o.record): o.requests for o in found.observations}
+    owners = [((g.model_name, g.temperature, g.request_type), g) for g in found.groups]
+    owners += [((t.model_name, t.tenant), t) for t in found.tenants]
+    assert len(dict(owners)) == len(owners), "two groups have the same labels"
+    for labels, owner in owners:
+        for field in fields(owner):
+            value = getattr(owner, field.name)
+            if isinstance(value, dict):
+                counted |= {(*labels, field.name, name): count for name, count in value.items()}
+            elif isinstance(value, int):
+                counted[*labels, field.name] = value
+    for model in found.models:
+        for name in ("drafted_per_position", "accepted_per_position"):
+            counted |= {(model.model_name, name, i): n for i, n in enumerate(getattr(model, name))}
+    return counted
 
 
 def steps(k: int = 5, *, least: int = 0, most: int = 40) -> st.SearchStrategy[list[Step]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from per_request.exact import real_records, record, request, totals
+from per_request.exact import counters, real_records, record, request, totals
 from support.builders import final_answer, requests
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
@@ -276,28 +276,6 @@ class TestLoad:
             None,
         ]
         assert self.speedups({}) == [None, None]
-
-
-def counters(found: RequestsResult) -> dict[Any, float]:
-    """Every counter in a result, by its place."""
-    counted: dict[Any, float] = {("rejected",): found.push_rejected_total}
-    counted |= {(o.source, o.record): o.requests for o in found.observations}
-    for group in found.groups:
-        key = (group.model_name, group.temperature, group.request_type)
-        counted |= {
-            (*key, name): getattr(group, name) for name in ("drafts", "draft_tokens", "accepted_tokens")
-        }
-        counted |= {(*key, "outcomes", name): value for name, value in group.outcomes.items()}
-        counted |= {(*key, "tokens", name): value for name, value in group.generation_tokens.items()}
-    for tenant in found.tenants:
-        at = (tenant.model_name, tenant.tenant)
-        counted |= {(*at, name): getattr(tenant, name) for name in ("draft_tokens", "accepted_tokens")}
-        counted |= {(*at, "outcomes", name): value for name, value in tenant.outcomes.items()}
-        counted |= {(*at, "tokens", name): value for name, value in tenant.generation_tokens.items()}
-    for model in found.models:
-        for name in ("drafted_per_position", "accepted_per_position"):
-            counted |= {(model.model_name, name, i): n for i, n in enumerate(getattr(model, name))}
-    return counted
 
 
 #: Every way in which a reload may change how requests are grouped, judged and counted.

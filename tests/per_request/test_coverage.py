@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from html import escape
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from per_request.exact import request
 from per_request.results import RESULTS
@@ -19,7 +16,6 @@ from vllm_specdec_exporter.requests.aggregation import RequestAggregator
 from vllm_specdec_exporter.requests.grouping import MOST_MODELS, MOST_TYPES, Temperatures
 from vllm_specdec_exporter.requests.judgement import RequestSettings
 from vllm_specdec_exporter.requests.observation import Source
-from vllm_specdec_exporter.requests.recent_window import SLICES, RecentCounts, growth
 from vllm_specdec_exporter.requests.result import TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 
@@ -65,10 +61,6 @@ class TestUnobserved:
             finding = book().result(0.0, {}, TapResult(unobserved_total={reason: 3})).findings[-1]
             assert finding.text.endswith(f"could not be observed ({reason} 3)")
             assert finding.action.endswith(f" ({reason}).")
-
-    def test_pushed_requests_do_not_make_up_for_it(self) -> None:
-        """What the tap misses is held against what the tap sees."""
-        assert told(book(1000, Source.PUSH), encoded=1)[0].startswith("1 of 1 request through the tap")
 
     def test_any_defect(self) -> None:
         """One is worth a word, however few they are."""
@@ -160,26 +152,3 @@ class TestCrowded:
 
         assert found.add(request(82, request_type=name), Source.PUSH, 0.0) == ()
         assert found.result(0.0, {}).findings == ()
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.floats(0, 30)), max_size=30))
-def test_the_last_minute_against_adding_up(added: list[tuple[str, int, float]]) -> None:
-    """Whatever comes when: what is younger than the window is in it, to within one of its slices."""
-    lately, now = RecentCounts(60.0), 0.0
-    log: list[tuple[str, int, float]] = []
-    for name, count, wait in added:
-        now += wait
-        lately.add(name, now, count)
-        log.append((name, count, now))
-        slices = int(now // (60.0 / SLICES))
-        expected: Counter[str] = Counter()
-        for earlier, number, at in log:
-            expected[earlier] += number if int(at // (60.0 / SLICES)) > slices - SLICES else 0
-        assert +lately.counts(now) == +expected
-        kept = [number for number, _ in lately._slices]
-        assert kept == sorted(set(kept)), "nothing piles up: a slice is there once"
-
-
-def test_growth() -> None:
-    """By how much; a counter that began anew has not grown by less than nothing."""
-    assert growth({"a": 1, "b": 2, "c": 9}, {"a": 4, "b": 2, "c": 1, "d": 3}) == {"a": 3, "d": 3}

@@ -1,16 +1,29 @@
-"""Grouping: buckets of temperature, and label sets that do not grow without end."""
+"""Grouping of requests: rules, types, tenants, buckets of temperature, and limits of labels."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
 
-from hypothesis import example, given
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.requests.grouping import OTHER, UNSET, LabelLimiter, Temperatures
+from vllm_specdec_exporter.requests.grouping import (
+    OTHER,
+    UNSET,
+    Classification,
+    LabelLimiter,
+    Temperatures,
+    TypeRule,
+    clean_model,
+    clean_type,
+    parse_rule,
+)
+from vllm_specdec_exporter.requests.openai_api import ROUTES, RequestFields
 
-#: Any bounds that the options let through, also such as differ only in their last digit.
+CHAT = "/v1/chat/completions"
+#: Any bounds that the options allow, including neighbours that differ only in their last digit.
 BOUNDS = st.lists(
     st.floats(0, 4)
     | st.sampled_from([0.0, -0.0, 1e-9, 1e-300, 0.1234567, 0.1234568, 0.1234569, 1e22, 1e300]),
@@ -20,9 +33,99 @@ BOUNDS = st.lists(
 ).map(lambda bounds: tuple(sorted(bounds)))
 
 
+class TestRules:
+    def test_parsing(self) -> None:
+        """A name, a place and a pattern that may contain colons; names of headers have no case."""
+        for text, *rule in (
+            ("code=model:*coder*", "code", "model", "*coder*"),
+            (" batch = HEADER.X-Queue : bulk* ", "batch", "header.x-queue", "bulk*"),
+            ("a:b=model:m=1:2", "a:b", "model", "m=1:2"),
+            ("a=header.x:[ab]?:c", "a", "header.x", "[ab]?:c"),
+        ):
+            assert parse_rule(text) == TypeRule(*rule)
+
+    def test_invalid_rules(self) -> None:
+        """The error has the allowed syntax; a type becomes a label, so its name is restricted."""
+        form = "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or header.NAME, such as "
+        name = "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in "
+        rules = ["", "code", "code=", "code=model", "code=model:", "code=model: ", "=model:x", "model:x"]
+        rules += [f"code={where}:x" for where in ("body", "header", "header.", "header.a b", "models")]
+        names = [f"{name}=model:x" for name in ("my code", "é", "_x", "x" * 65, "a\nb", "{x}")]
+        for message, texts in ((form, rules), (name, names)):
+            for text in texts:
+                with pytest.raises(ValueError, match="NAME") as error:
+                    parse_rule(text)
+                assert (text, str(error.value)) == (text, f"{message}code=model:*coder*")
+
+    def test_matching(self) -> None:
+        """Shell patterns with case; paths without their query; a header or field must be present."""
+        request = RequestFields("org/Qwen-Coder-7b", fields=frozenset({"tools", "messages"}))
+        headers = {"x-queue": "bulk-2", "x-empty": ""}
+        for rule, matches in {
+            "model:*Coder*": True,
+            "model:*coder*": False,
+            "model:*[Cc]oder-7?": True,
+            "model:*coder-7": False,
+            "path:/rag/*": True,
+            "path:*a=b*": False,
+            "header.X-Queue:bulk*": True,
+            "header.x-empty:*": True,
+            "header.x-other:*": False,
+            "field:tools": True,
+            "field:t*": True,
+            "field:response_format": False,
+        }.items():
+            found = parse_rule(f"x={rule}").matches("/rag/v1/chat/completions?a=b", headers, request)
+            assert found is matches, rule
+
+
+class TestType:
+    RULES = (parse_rule("code=model:*coder*"), parse_rule("agent=field:tools"), parse_rule("late=model:*"))
+
+    def test_priority(self) -> None:
+        """The header, then the first matching rule; an invalid header gives `other`."""
+        classification = Classification(type_header="x-type", rules=self.RULES)
+        tools = frozenset({"tools"})
+        for header, request, expected in (
+            ("rag", RequestFields("coder"), "rag"),
+            (" rag ", RequestFields("coder"), "rag"),
+            ("  ", RequestFields("coder", fields=tools), "code"),
+            ("", RequestFields("llama", fields=tools), "agent"),
+            ("", RequestFields("llama"), "late"),
+            ("my name is Ada", RequestFields("coder"), OTHER),
+        ):
+            assert classification.type_of(CHAT, {"x-type": header}, request) == expected
+
+    def test_route(self) -> None:
+        """Without header and rule, the type is that of the route."""
+        for path, kind in (*ROUTES.items(), ("/v1/embeddings", OTHER)):
+            assert Classification().type_of(f"/prefix{path}?x=1", {"": "rag"}, RequestFields()) == kind
+
+    def test_valid_names(self) -> None:
+        """Types: letters, digits and some signs of ASCII, up to 64. Models: printable text up to 256."""
+        for text in ("chat", "v1/rag:search_2.0-x", "x" * 64):
+            assert clean_type(text) == text
+        for text in ("x" * 65, "", "a b", "a\n", "-a", 'a"} 1', "ａ", "١"):
+            assert clean_type(text) == OTHER
+        for text in ("", "meta-llama/Llama-3.1-8B-Instruct", "/models/my model", "通义千问", "x" * 256):
+            assert clean_model(text) == text
+        for text in ("x" * 257, "a\nb", "a\0b", "\x1b[31mred", "\u202egnp", "\ud800"):
+            assert clean_model(text) == OTHER
+
+
+def test_only_configured_tenants_are_named() -> None:
+    """Every other is `other`; without a configured header there is no tenant."""
+    known = Classification(tenant_header="x-tenant", tenants=frozenset({"acme", "globex"}))
+    named = {"acme": "acme", " acme ": "acme", "ACME": OTHER, "ada@example.org": OTHER, "": "", "  ": ""}
+
+    assert {name: known.tenant_of({"x-tenant": name}) for name in named} == named
+    assert [known.tenant_of(headers) for headers in ({}, {"x-user": "acme"})] == ["", ""]
+    assert Classification(tenants=frozenset({"acme"})).tenant_of({"": "acme", "x-tenant": "acme"}) == ""
+
+
 class TestTemperatures:
-    def test_by_default(self) -> None:
-        """Greedy requests are by themselves, and a bound belongs to the bucket below it."""
+    def test_default_buckets(self) -> None:
+        """Greedy requests have their own bucket; a bound belongs to the bucket below it."""
         for bucket, temperatures in {
             "0": (0,),
             "0-0.5": (1e-9, 0.5),
@@ -33,18 +136,17 @@ class TestTemperatures:
         }.items():
             assert [Temperatures().bucket(t) for t in temperatures] == [bucket] * len(temperatures)
 
-    def test_the_servers_default(self) -> None:
-        """A request that names none is sampled with the server's; one that names one is not."""
+    def test_default_of_the_server(self) -> None:
+        """It applies to requests without a temperature only."""
         for default, bucket in ((0.0, "0"), (0.6, "0.5-0.7"), (1.5, "1+")):
             buckets = Temperatures(default=default)
             assert (buckets.bucket(None), buckets.bucket(0.1)) == (bucket, "0-0.5")
 
-    def test_every_bucket_has_a_name(self) -> None:
-        """The coolest first; bounds that are hard to tell apart are written out."""
+    def test_names(self) -> None:
+        """In ascending order; close bounds are written with all their digits."""
         for bounds, names in (
             ((0.0, 0.5, 0.7, 1.0), "0 0-0.5 0.5-0.7 0.7-1 1+"),
             ((0.5, 1.0), "0-0.5 0.5-1 1+"),
-            ((0.0,), "0 0+"),
             ((-0.0, 1.0), "0 0-1 1+"),
             ((1e-9,), "0-1e-09 1e-09+"),
             ((1000000.0, 12345678.0), "0-1000000 1000000-12345678 12345678+"),
@@ -52,22 +154,11 @@ class TestTemperatures:
         ):
             assert Temperatures(bounds).names == (*names.split(), UNSET)
 
-    @given(BOUNDS)
-    @example((0.1234567, 0.1234568, 0.1234569))
-    def test_no_two_buckets_share_a_name(self, bounds: tuple[float, ...]) -> None:
-        """Whatever the bounds: as many names as buckets, all different, and in order."""
-        buckets = Temperatures(bounds)
-        edges = [*bounds, math.inf]
-
-        assert len(set(buckets.names)) == len(buckets.names) == len(bounds) + 2
-        assert buckets.names == (*map(buckets.bucket, edges), UNSET)
-
     @given(BOUNDS, st.lists(st.floats(0, allow_nan=False), min_size=2))
-    def test_a_hotter_request_is_in_no_cooler_bucket(
-        self, bounds: tuple[float, ...], temperatures: list[float]
-    ) -> None:
+    def test_order(self, bounds: tuple[float, ...], temperatures: list[float]) -> None:
         """Two temperatures share a bucket if and only if no bound lies between them."""
         buckets = Temperatures(bounds)
+        assert len(set(buckets.names)) == len(bounds) + 2
         for cooler, hotter in pairwise(sorted(temperatures)):
             between = any(cooler <= bound < hotter for bound in bounds)
             places = [buckets.names.index(buckets.bucket(t)) for t in (cooler, hotter)]
@@ -77,12 +168,9 @@ class TestTemperatures:
 
 
 class TestLabelLimiter:
-    def test_who_has_a_name(self) -> None:
-        """Those that came first keep their name for good, all later ones share one.
-
-        That one takes no place; neither do those that the operator or the API gave, whom nobody keeps out.
-        """
-        for admission, names, shown in (
+    def test_limit(self) -> None:
+        """The first values are kept, later ones become `other`; `other` and given values do not count."""
+        for limiter, names, shown in (
             (LabelLimiter(2), "abcabd", ["a", "b", OTHER, "a", "b", OTHER]),
             (LabelLimiter(1), (OTHER, "a", OTHER, "b"), [OTHER, "a", OTHER, OTHER]),
             (
@@ -91,23 +179,13 @@ class TestLabelLimiter:
                 ["chat", "a", OTHER, "rag", "a"],
             ),
         ):
-            assert [admission.admit(name) for name in names] == shown
+            assert [limiter.admit(name) for name in names] == shown
 
-    def test_who_follows_another(self) -> None:
-        """Names that were told apart before still are, and as many in all."""
+    def test_adopt(self) -> None:
+        """Values that were admitted before still are, and the limit is the same."""
         before, after = LabelLimiter(2), LabelLimiter(2)
         for name in "abc":
             before.admit(name)
         after.adopt(before)
 
         assert [after.admit(name) for name in "cba"] == [OTHER, "b", "a"]
-
-    @given(st.lists(st.text(max_size=3)), st.integers(0, 5))
-    def test_never_more(self, names: list[str], most: int) -> None:
-        """However many values come, there are at most so many and one; each stays what it first was."""
-        admission = LabelLimiter(most)
-        first = {name: admission.admit(name) for name in names}
-
-        assert len(set(first.values()) - {OTHER}) <= most
-        assert {name: admission.admit(name) for name in names} == first
-        assert all(shown in (name, OTHER) for name, shown in first.items())

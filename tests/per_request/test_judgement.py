@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from per_request.exact import record, request
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
 from vllm_specdec_exporter.requests.grouping import OTHER
@@ -117,12 +116,6 @@ class TestEnough:
         assert found.acceptance_quantiles["0.1"] == 0.38
         assert judged(sixty_forty()[:50]).mixed is True
 
-    def test_requests_without_drafts_do_not_count(self) -> None:
-        """They neither gain nor lose."""
-        found = judged([*sixty_forty()[:49], *[request(0, record=None)] * 100, *[request(0, 0, 0)] * 100])
-
-        assert (found.window_requests, found.mixed) == (49, None)
-
     def test_requests_without_a_record(self) -> None:
         """From a fifth of them on it is said that judgement is on the others, and what to change."""
         unseen = [request(0, record=None)]
@@ -164,14 +157,6 @@ class TestEnough:
         severities = [finding.severity for finding in found.findings]
 
         assert severities == [Severity.PROBLEM] * 2 + [Severity.HINT] * 2
-
-    def test_the_operators_number(self) -> None:
-        """Groups need two fifths of it."""
-        thresholds = Thresholds().with_values({"minimum_requests": 5})
-        found = judged([*alike(3, 82, "code"), *alike(2, 38), *alike(1, 38, "rag")], thresholds)
-
-        assert [group.judged for group in found.groups] == [True, True, False]
-        assert found.mixed is True
 
 
 def test_requests_without_a_type() -> None:
@@ -217,13 +202,6 @@ class TestMixed:
             "neither"
         ) in texts
 
-    def test_the_operators_share(self) -> None:
-        """However small, traffic that only gains is not mixed."""
-        thresholds = Thresholds().with_values({"mixed_requests_ratio": 0.01})
-
-        assert judged([*alike(99, 82), *alike(1, 38)], thresholds).mixed is True
-        assert judged(alike(100, 82), thresholds).mixed is False
-
 
 class TestTail:
     def test_on_the_limit(self) -> None:
@@ -266,41 +244,6 @@ class TestTail:
             findings = judged(requests, Thresholds().with_values(limits)).findings
             assert any("P10" in finding.text for finding in findings) is told, (limits, ratios)
             assert any(finding.severity is Severity.PROBLEM for finding in findings) is told
-
-
-class TestCheapDrafters:
-    NGRAM = thresholds_for(for_method("ngram"), 4)
-
-    def test_requests_that_never_repeat_themselves(self) -> None:
-        """With n-grams only those lose of which next to nothing is accepted, and the limit is theirs."""
-        found = judged([*alike(70, 40), *alike(30, 0, "prose")], self.NGRAM, batch=8.0)
-
-        tail, mixed, routing = (finding.text for finding in found.findings)
-
-        assert tail == (
-            "a tenth of the requests has an acceptance of 0.0% or less (P10, limit 0.4%): 30% of the "
-            "requests lose"
-        )
-        assert mixed == (
-            "the workload is mixed: 70% of the requests gain and 30% lose; their mean of 28% looks healthy "
-            "and describes neither"
-        )
-        assert routing == (
-            "requests of type prose lose: 30% of the requests, and 42% of the drafted tokens that were "
-            "verified for nothing"
-        )
-
-    def test_each_by_its_own_break_even(self) -> None:
-        """On either side of the drafter's own limit, not of the one for draft models."""
-        for method in ("ngram", "eagle3", "mtp"):
-            thresholds = thresholds_for(for_method(method), 3)
-            limit = round(thresholds.disable_acceptance_ratio * 10_000)
-            below = judged([request(limit - 1, 10_000, 3_000)] * 60, thresholds)
-            above = judged([request(limit, 10_000, 3_000)] * 60, thresholds)
-
-            assert (below.losing_requests_ratio, above.losing_requests_ratio) == (1.0, 0.0)
-            assert [finding.severity for finding in below.findings] == [Severity.PROBLEM]
-            assert above.findings == ()
 
 
 @given(
@@ -353,34 +296,6 @@ def many(
 
 def routing(*groups: list[Observation], batch: float | None = None) -> Routing | None:
     return judged((each for group in groups for each in group), batch=batch).routing
-
-
-def acceptance(requests: Iterable[Observation]) -> float:
-    records = [each.record for each in requests if each.record]
-    return sum(r.accepted_tokens for r in records) / sum(r.draft_tokens for r in records)
-
-
-def rejected(requests: Iterable[Observation]) -> int:
-    return sum(each.record.draft_tokens - each.record.accepted_tokens for each in requests if each.record)
-
-
-def cell(one: Observation) -> tuple[str, str]:
-    return one.request_type, "1+" if one.temperature == HOT else "0-0.5"
-
-
-def judged_cells(requests: Iterable[Observation]) -> dict[tuple[str, str], bool]:
-    """Whether each group that is large enough to be judged loses."""
-    by_cell: dict[tuple[str, str], list[Observation]] = {}
-    for each in requests:
-        by_cell.setdefault(cell(each), []).append(each)
-    return {c: acceptance(own) < 0.5 for c, own in by_cell.items() if len(own) >= LEAST}
-
-
-def losing(requests: Iterable[Observation], label: int) -> list[str]:
-    """The types (label 0) or temperatures (1) of which every judged group loses."""
-    cells = judged_cells(requests)
-    spared = {each[label] for each, loses in cells.items() if not loses}
-    return sorted({each[label] for each in cells} - spared)
 
 
 CODE = many(60, 82, "code")
@@ -444,43 +359,3 @@ class TestNumbers:
         without = routing(many(60, 82, "code"), many(40, 38, "chat"))
         assert without is not None
         assert without.speedup is None, "it needs the load"
-
-    @given(
-        st.lists(
-            st.tuples(
-                st.integers(1, 45),
-                st.integers(0, 100),
-                st.sampled_from(["code", "chat", "rag"]),
-                st.sampled_from([COOL, HOT]),
-                st.sampled_from([50, 100, 400]),
-            ),
-            min_size=1,
-            max_size=6,
-        )
-    )
-    def test_against_adding_up(self, groups: list[tuple[int, int, str, float, int]]) -> None:
-        """Whoever is named: the shares are theirs, their judged groups lose, and the rest does better."""
-        requests = [
-            each
-            for count, percent, kind, temperature, drafted in groups
-            for each in many(count, percent * drafted // 100, kind, temperature, drafted)
-        ]
-        label = 0 if losing(requests, 0) else 1
-        named = losing(requests, label)
-        gone = [each for each in requests if cell(each)[label] in named]
-        stay = [each for each in requests if cell(each)[label] not in named]
-        found = routing(requests)
-
-        assert (found is not None) is (
-            len(requests) >= Thresholds().minimum_requests
-            and bool(gone)
-            and any(each[label] not in named for each in judged_cells(requests))
-            and acceptance(stay) > acceptance(requests)
-        )
-        if found is not None:
-            assert [found.request_types, found.temperatures][label] == tuple(named)
-            assert [found.request_types, found.temperatures][1 - label] == ()
-            assert found.requests_ratio == pytest.approx(len(gone) / len(requests))
-            assert found.rejected_ratio == pytest.approx(rejected(gone) / rejected(requests))
-            assert found.acceptance_before == pytest.approx(acceptance(requests))
-            assert found.acceptance_after == pytest.approx(acceptance(stay))

@@ -24,15 +24,6 @@ def positions(*records: DraftRecord) -> Positions:
 
 
 class TestCounting:
-    def test_by_hand(self) -> None:
-        """Long drafts say something of deep positions, short ones nothing."""
-        found = positions(record([(4, 4), (4, 1), (2, 2), (1, 0)]))
-
-        assert (found.drafted, found.accepted) == ((4, 3, 2, 2), (3, 2, 1, 1))
-        assert found.ratios == (3 / 4, 2 / 3, 1 / 2, 1 / 2)
-        assert found.mean_lengths == (4 / 4, 7 / 4, 9 / 4, 11 / 4)
-        assert found.drafts == 4
-
     @given(st.lists(steps(k=6), max_size=6))
     def test_against_every_step(self, requests: list[list[Step]]) -> None:
         """Counted over requests: the same as looking at each step by itself."""

@@ -56,8 +56,7 @@ def get_metrics(
     query += [("metric", name) for name in metric]
     address = f"{url.rstrip('/')}/api/v1/snapshot?{urllib.parse.urlencode(query)}"
     if not address.startswith(("http://", "https://")):
-        msg = f"{url!r} is not an http or https address"
-        raise SnapshotError(msg)
+        raise SnapshotError(f"{url!r} is not an http or https address")
     # Without the proxy of the environment: the exporter is usually in the same network.
     handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
     try:
@@ -65,16 +64,13 @@ def get_metrics(
         with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
             body = answer.read()
     except urllib.error.HTTPError as error:
-        msg = f"{url} answered {error.code}: {_reason(error.read())}"
-        raise SnapshotError(msg) from error
+        raise SnapshotError(f"{url} answered {error.code}: {_reason(error.read())}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        msg = f"{url} cannot be reached: {getattr(error, 'reason', error)}"
-        raise SnapshotError(msg) from error
+        raise SnapshotError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from error
     try:
         return snapshot.decode(body)
     except ValueError as error:
-        msg = f"{url} did not answer with a snapshot: {error}"
-        raise SnapshotError(msg) from error
+        raise SnapshotError(f"{url} did not answer with a snapshot: {error}") from error
 
 
 def _reason(body: bytes) -> str:

@@ -126,21 +126,18 @@ VARIABLES = {
 def _reporter_from(environ: Mapping[str, str]) -> Reporter:
     for name in ("SPECDEC_PUSH_URL", "SPECDEC_PUSH_TOKEN_FILE"):
         if not environ.get(name):
-            msg = f"the environment variable {name} is needed: {VARIABLES[name]}"
-            raise ValueError(msg)
+            raise ValueError(f"the environment variable {name} is needed: {VARIABLES[name]}")
     tls = None
     if ca_file := environ.get("SPECDEC_PUSH_CA_FILE"):
         try:
             tls = ssl.create_default_context(cafile=ca_file)
         except OSError as error:
-            msg = f"SPECDEC_PUSH_CA_FILE: {ca_file} cannot be loaded: {error}"
-            raise ValueError(msg) from error
+            raise ValueError(f"SPECDEC_PUSH_CA_FILE: {ca_file} cannot be loaded: {error}") from error
     url = environ["SPECDEC_PUSH_URL"]
     try:
         return Reporter(url, token_file=environ["SPECDEC_PUSH_TOKEN_FILE"], tls=tls)
     except ValueError as error:
-        msg = f"SPECDEC_PUSH_URL: {error}"
-        raise ValueError(msg) from error
+        raise ValueError(f"SPECDEC_PUSH_URL: {error}") from error
 
 
 def _labels_from(environ: Mapping[str, str]) -> Labels:

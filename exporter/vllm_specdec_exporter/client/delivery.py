@@ -77,14 +77,11 @@ class Address:
         except ValueError:
             parts, port = urlsplit(""), None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            msg = "url: allowed: http://host:port or https://host:port of the exporter"
-            raise ValueError(msg)
+            raise ValueError("url: allowed: http://host:port or https://host:port of the exporter")
         if parts.username is not None:
-            msg = "url: must not have a user and a password; use the token"
-            raise ValueError(msg)
+            raise ValueError("url: must not have a user and a password; use the token")
         if bool(token) == bool(token_file):
-            msg = "either token or token_file is needed"
-            raise ValueError(msg)
+            raise ValueError("either token or token_file is needed")
         self.url = f"{parts.scheme}://{parts.netloc}"
         self._host, self._port = parts.hostname, port
         self._path = parts.path.rstrip("/").removesuffix(PATH) + PATH

@@ -58,14 +58,11 @@ def observe(
     """
     library = _library_of(http_client)
     if library is None or not isinstance(http_client, (library.Client, library.AsyncClient)):
-        msg = f"a Client or an AsyncClient of httpx is expected, not {type(http_client).__name__}"
-        raise TypeError(msg)
-    is_async = isinstance(http_client, library.AsyncClient)
-    observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage, is_async=is_async)
-    hooks = http_client.event_hooks
+        raise TypeError(f"a Client or an AsyncClient of httpx is expected, not {type(http_client).__name__}")
+    observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage)
     before: Any = observer.request
     after: Any = observer.response
-    if is_async:
+    if isinstance(http_client, library.AsyncClient):
 
         async def before(request: Any) -> None:
             observer.request(request)
@@ -73,6 +70,7 @@ def observe(
         async def after(response: Any) -> None:
             observer.response(response)
 
+    hooks = http_client.event_hooks
     # The last hook of a request, for its final form, and the first of a response, before others read it.
     http_client.event_hooks = {
         "request": [*hooks["request"], before],
@@ -81,8 +79,17 @@ def observe(
     return http_client
 
 
-class _ObservingTransport(Transport):  # type: ignore[misc]
-    _is_async: ClassVar[bool]
+class ObservingTransport(Transport):  # type: ignore[misc]
+    """A transport of a `Client` that observes the requests of another one.
+
+    Args:
+        reporter: receives the observations.
+        transport: the other one; by default a plain `HTTPTransport`.
+        ask_for_usage: as in `observe`.
+        labels: how requests are classified, see `Labels`.
+    """
+
+    _default: ClassVar[str] = "HTTPTransport"
 
     def __init__(
         self,
@@ -92,30 +99,27 @@ class _ObservingTransport(Transport):  # type: ignore[misc]
         ask_for_usage: bool = False,
         **labels: Unpack[Labels],
     ) -> None:
-        self._observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage, is_async=self._is_async)
+        self._observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage)
         self._transport = transport
         self._lock = threading.Lock()
 
-
-class ObservingTransport(_ObservingTransport):
-    """A transport that observes the requests of another one.
-
-    Args:
-        reporter: receives the observations.
-        transport: the other one; by default a plain `HTTPTransport`.
-        ask_for_usage: as in `observe`.
-        labels: how requests are classified, see `Labels`.
-    """
-
-    _is_async = False
+    def _prepared(self, request: Any) -> Any:
+        """Observe a request, and return the transport that sends it."""
+        with self._lock:
+            if self._transport is None:  # the first request determines the library
+                self._transport = getattr(_library(request), self._default)()
+        self._observer.request(request)
+        return self._transport
 
     def handle_request(self, request: Any) -> Any:
         """Send a request, and return the response."""
-        with self._lock:
-            if self._transport is None:  # the first request determines the library
-                self._transport = _library(request).HTTPTransport()
-        self._observer.request(request)
-        response = self._transport.handle_request(request)
+        response = self._prepared(request).handle_request(request)
+        self._observer.response(response, request)
+        return response
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request, and return the response."""
+        response = await self._prepared(request).handle_async_request(request)
         self._observer.response(response, request)
         return response
 
@@ -123,6 +127,11 @@ class ObservingTransport(_ObservingTransport):
         """Close the other transport."""
         if self._transport is not None:
             self._transport.close()
+
+    async def aclose(self) -> None:
+        """Close the other transport."""
+        if self._transport is not None:
+            await self._transport.aclose()
 
     def __enter__(self) -> Self:
         if self._transport is not None:
@@ -132,26 +141,6 @@ class ObservingTransport(_ObservingTransport):
     def __exit__(self, *error: Any) -> None:
         if self._transport is not None:
             self._transport.__exit__(*error)
-
-
-class AsyncObservingTransport(_ObservingTransport):
-    """The same for an `AsyncClient`; by default it wraps a plain `AsyncHTTPTransport`."""
-
-    _is_async = True
-
-    async def handle_async_request(self, request: Any) -> Any:
-        """Send a request, and return the response."""
-        if self._transport is None:
-            self._transport = _library(request).AsyncHTTPTransport()
-        self._observer.request(request)
-        response = await self._transport.handle_async_request(request)
-        self._observer.response(response, request)
-        return response
-
-    async def aclose(self) -> None:
-        """Close the other transport."""
-        if self._transport is not None:
-            await self._transport.aclose()
 
     async def __aenter__(self) -> Self:
         if self._transport is not None:
@@ -163,13 +152,18 @@ class AsyncObservingTransport(_ObservingTransport):
             await self._transport.__aexit__(*error)
 
 
+class AsyncObservingTransport(ObservingTransport):
+    """The same for an `AsyncClient`; by default it wraps a plain `AsyncHTTPTransport`."""
+
+    _default = "AsyncHTTPTransport"
+
+
 class _Observer:
     """Observes requests of httpx and their responses."""
 
-    def __init__(self, reporter: Reporter, labels: Labels, *, ask_for_usage: bool, is_async: bool) -> None:
+    def __init__(self, reporter: Reporter, labels: Labels, *, ask_for_usage: bool) -> None:
         self._watcher = RequestWatcher(reporter, labels)
         self._ask_for_usage = ask_for_usage
-        self._is_async = is_async
 
     @harmless
     def request(self, request: Any) -> None:
@@ -211,9 +205,7 @@ class _Observer:
         streams = headers.get("content-type", "").lower().startswith("text/event-stream")
         if not streams or "content-encoding" in headers:
             usage_filter = None
-        of_sync, of_async = _bodies(_library(response))
-        kind = of_async if self._is_async else of_sync
-        response.stream = kind(response.stream, watch, usage_filter)
+        response.stream = _body_class(_library(response))(response.stream, watch, usage_filter)
 
 
 def _library_of(thing: object) -> ModuleType | None:
@@ -226,8 +218,8 @@ def _library(thing: object) -> Any:
     return _library_of(thing)
 
 
-class _Watched:
-    """The body of a response, observed while it is read."""
+class _ObservedBody:
+    """The body of a response, observed while it is read, by a `Client` or by an `AsyncClient`."""
 
     def __init__(self, stream: Any, watch: RequestWatch, usage_filter: UsageEventFilter | None) -> None:
         self._stream = stream
@@ -245,8 +237,6 @@ class _Watched:
         self._watch.response_end()
         return b"" if self._filter is None else self._filter.end()
 
-
-class _WatchedSync(_Watched):
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._stream:
             if passed := self._passed(chunk):
@@ -254,14 +244,6 @@ class _WatchedSync(_Watched):
         if rest := self._rest():
             yield rest
 
-    def close(self) -> None:
-        try:
-            self._stream.close()
-        finally:
-            self._watch.stop()
-
-
-class _WatchedAsync(_Watched):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         stream = self._stream.__aiter__()
         try:
@@ -274,6 +256,12 @@ class _WatchedAsync(_Watched):
         if rest := self._rest():
             yield rest
 
+    def close(self) -> None:
+        try:
+            self._stream.close()
+        finally:
+            self._watch.stop()
+
     async def aclose(self) -> None:
         try:
             await self._stream.aclose()
@@ -282,7 +270,6 @@ class _WatchedAsync(_Watched):
 
 
 @cache
-def _bodies(library: Any) -> tuple[Any, Any]:
-    """Return the body classes for `Client` and `AsyncClient`: a library checks for its own base class."""
-    of_sync = type("WatchedSync", (_WatchedSync, library.SyncByteStream), {})
-    return of_sync, type("WatchedAsync", (_WatchedAsync, library.AsyncByteStream), {})
+def _body_class(library: Any) -> Any:
+    """Return `_ObservedBody` as a class of a library, which checks for its own base classes."""
+    return type("ObservedBody", (_ObservedBody, library.SyncByteStream, library.AsyncByteStream), {})

@@ -49,11 +49,9 @@ def observed(
     try:
         import openai
     except ImportError as error:
-        msg = "observed() needs the package openai: pip install openai"
-        raise ImportError(msg) from error
+        raise ImportError("observed() needs the package openai: pip install openai") from error
     if not isinstance(client, (openai.OpenAI, openai.AsyncOpenAI)):
-        msg = f"a client of openai is expected, not {type(client).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"a client of openai is expected, not {type(client).__name__}")
     if http_client is None:
         _refuse_custom(openai, client)
         if isinstance(client, openai.OpenAI):
@@ -73,8 +71,7 @@ def _refuse_custom(openai: Any, client: Any) -> None:
     public = (openai.DefaultHttpxClient, openai.DefaultAsyncHttpxClient)
     if given is None or (type(given) not in public and type(given).__module__.startswith("openai.")):
         return
-    msg = (
+    raise ValueError(
         "this client was created with an http_client: pass it as http_client, or observe it before: "
         "OpenAI(http_client=observe(http_client, reporter))"
     )
-    raise ValueError(msg)

@@ -71,13 +71,11 @@ class Reporter:
         patience: float = 60.0,
     ) -> None:
         if not 1 <= batch <= MOST_REQUESTS:
-            msg = f"batch: {batch}; allowed: 1 to {MOST_REQUESTS}"
-            raise ValueError(msg)
+            raise ValueError(f"batch: {batch}; allowed: 1 to {MOST_REQUESTS}")
         numbers = {"interval": interval, "queue": queue, "timeout": timeout, "patience": patience}
         for name, number in numbers.items():
             if not 0 < number < float("inf"):
-                msg = f"{name}: {number}; a number above 0 is needed"
-                raise ValueError(msg)
+                raise ValueError(f"{name}: {number}; a number above 0 is needed")
         self._address = Address(url, token, os.fspath(token_file), tls, timeout)
         self._batch, self._interval, self._patience = batch, interval, patience
         self._queue_limit = queue

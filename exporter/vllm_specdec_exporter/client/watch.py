@@ -79,17 +79,16 @@ class RequestWatcher:
 
     def __init__(self, reporter: Reporter, labels: Labels) -> None:
         if unknown := labels.keys() - Labels.__annotations__.keys():
-            msg = f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(Labels.__annotations__)}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(Labels.__annotations__)}"
+            )
         for name in ("types", "tenants"):
             if isinstance(labels.get(name), str):
-                msg = f"{name}: a list is expected"
-                raise ValueError(msg)
+                raise ValueError(f"{name}: a list is expected")
         rules = tuple(map(parse_rule, labels.get("types", ())))
         if fixed := labels.get("request_type"):
             if clean_type(fixed) != fixed:
-                msg = f"request_type: {fixed!r}; up to 64 letters, digits and _.:/- are allowed"
-                raise ValueError(msg)
+                raise ValueError(f"request_type: {fixed!r}; up to 64 letters, digits and _.:/- are allowed")
             rules += (TypeRule(fixed, "path", "*"),)
         self.reporter = reporter
         self._tenant = labels.get("tenant", "")

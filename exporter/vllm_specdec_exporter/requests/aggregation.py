@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from .findings import Coverage
 from .grouping import GroupLimiter
 from .judgement import Bounds, judge
 from .observation import RecordState
-from .recent_window import Positions, RecentWindow
+from .recent_window import Positions, RecentWindow, RequestCounts
 from .result import (
     GroupResult,
     ModelRequests,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..measures.measures import DraftShape
     from .grouping import GroupKey, GroupOverflow
     from .judgement import BatchCost, RequestSettings
-    from .observation import DraftRecord, Observation, Source
+    from .observation import Observation, Source
 
 #: Lifetime of a cached judgement, in seconds: judging is the slowest part of a result.
 _CACHE_SECONDS = 1.0
@@ -52,7 +52,7 @@ class HistogramAccumulator:
     """
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
+        self.bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
         self._zero = 0
@@ -63,7 +63,7 @@ class HistogramAccumulator:
         if value is None:
             return
         index = index_of(value)
-        self._counts[bisect_left(self._bounds, value)] += 1
+        self._counts[bisect_left(self.bounds, value)] += 1
         self._sum += value
         if index is None:
             self._zero += 1
@@ -76,32 +76,10 @@ class HistogramAccumulator:
             return None
         counts = tuple(map(float, accumulate(self._counts)))
         return Observed(
-            Histogram(self._bounds, counts[:-1], counts[-1], self._sum),
+            Histogram(self.bounds, counts[:-1], counts[-1], self._sum),
             self._zero,
             tuple(sorted(self._native.items())),
         )
-
-
-def _by_outcome() -> Counter[Outcome]:
-    return Counter(dict.fromkeys(Outcome, 0))
-
-
-@dataclass(slots=True)
-class _Counts:
-    """Cumulative counts of requests for which something was drafted."""
-
-    outcomes: Counter[Outcome] = field(default_factory=_by_outcome)
-    tokens: Counter[Outcome] = field(default_factory=_by_outcome)
-    drafts: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
-
-    def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
-        self.outcomes[outcome] += 1
-        self.tokens[outcome] += tokens
-        self.drafts += record.drafts
-        self.draft_tokens += record.draft_tokens
-        self.accepted_tokens += record.accepted_tokens
 
 
 class GroupTotal:
@@ -114,19 +92,17 @@ class GroupTotal:
     """
 
     def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        self.counts = _Counts()
-        self.histograms = {
-            item.name: HistogramAccumulator(getattr(bounds, item.name)) for item in fields(Bounds)
-        }
+        self.counts = RequestCounts()
+        self.histograms: dict[str, HistogramAccumulator] = {}
+        self.change_bounds(bounds)
         self.last = 0.0
 
     def change_bounds(self, bounds: Bounds) -> None:
         """Reset the histograms whose bounds have changed."""
-        for name in self.histograms:
-            if getattr(bounds, name) != getattr(self._bounds, name):
-                self.histograms[name] = HistogramAccumulator(getattr(bounds, name))
-        self._bounds = bounds
+        for item in fields(Bounds):
+            upper, present = getattr(bounds, item.name), self.histograms.get(item.name)
+            if present is None or present.bounds != upper:
+                self.histograms[item.name] = HistogramAccumulator(upper)
 
     def add(self, observation: Observation, outcome: Outcome | None) -> None:
         """Count a request; the outcome is ``None`` if nothing was drafted for it."""
@@ -140,36 +116,28 @@ class GroupTotal:
 
     def result(self, key: GroupKey) -> GroupResult:
         """Return the counts and histograms."""
-        histograms, counts = self.histograms, self.counts
+        observed = {name: histogram.observed() for name, histogram in self.histograms.items()}
         return GroupResult(
-            model_name=key.model_name,
-            temperature=key.temperature,
-            request_type=key.request_type,
-            acceptance_ratio=histograms["acceptance_ratio"].observed(),
-            accepted_tokens_per_draft=histograms["accepted_tokens_per_draft"].observed(),
-            time_to_first_token_seconds=histograms["time_to_first_token"].observed(),
-            time_per_output_token_seconds=histograms["time_per_output_token"].observed(),
-            outcomes=_by_name(counts.outcomes),
-            generation_tokens=_by_name(counts.tokens),
-            drafts=counts.drafts,
-            draft_tokens=counts.draft_tokens,
-            accepted_tokens=counts.accepted_tokens,
+            *key,
+            acceptance_ratio=observed["acceptance_ratio"],
+            accepted_tokens_per_draft=observed["accepted_tokens_per_draft"],
+            time_to_first_token_seconds=observed["time_to_first_token"],
+            time_per_output_token_seconds=observed["time_per_output_token"],
+            outcomes=_by_name(self.counts.requests),
+            generation_tokens=_by_name(self.counts.tokens),
+            drafts=self.counts.drafts,
+            draft_tokens=self.counts.draft_tokens,
+            accepted_tokens=self.counts.accepted_tokens,
         )
 
 
-def _tenant_result(model: str, name: str, counts: _Counts) -> TenantResult:
-    return TenantResult(
-        model_name=model,
-        tenant=name,
-        outcomes=_by_name(counts.outcomes),
-        generation_tokens=_by_name(counts.tokens),
-        draft_tokens=counts.draft_tokens,
-        accepted_tokens=counts.accepted_tokens,
-    )
+def _tenant_result(model: str, tenant: str, counts: RequestCounts) -> TenantResult:
+    requests, tokens = _by_name(counts.requests), _by_name(counts.tokens)
+    return TenantResult(model, tenant, requests, tokens, counts.draft_tokens, counts.accepted_tokens)
 
 
 def _by_name(counts: Counter[Outcome]) -> dict[str, int]:
-    return {str(name): count for name, count in counts.items()}
+    return {str(outcome): counts[outcome] for outcome in Outcome}
 
 
 class RequestAggregator:
@@ -191,7 +159,7 @@ class RequestAggregator:
         self._coverage = Coverage(settings.window_seconds)
         self._totals: dict[GroupKey, GroupTotal] = {}
         self._retired: set[GroupKey] = set()  # groups of earlier settings that no request falls into
-        self._tenants: dict[tuple[str, str], _Counts] = {}
+        self._tenants: dict[tuple[str, str], RequestCounts] = {}
         self._positions: dict[str, Positions] = {}
         self._windows: dict[str, RecentWindow] = {}
         self._observations = Counter(
@@ -262,7 +230,7 @@ class RequestAggregator:
             return
         tenant = self.settings.classification.known_tenant(observation.tenant)
         if tenant:
-            counts = self._tenants.setdefault((model, tenant), _Counts())
+            counts = self._tenants.setdefault((model, tenant), RequestCounts())
             counts.add(record, outcome, observation.completion_tokens or 0)
         self._positions.setdefault(model, Positions()).add(record.steps)
         self._window(model).add(key, observation, outcome, time)

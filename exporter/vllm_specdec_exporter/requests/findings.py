@@ -8,17 +8,17 @@ which depends on the load; the outcomes do not.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..judgement.findings import Finding, Severity
 from .grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, OTHER, UNSET, GroupOverflow
 from .observation import Source
-from .recent_window import GroupStats, RecentCounts, growth
+from .recent_window import GroupStats, Slices
 from .result import Outcome, Routing
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..config.thresholds import Thresholds
@@ -222,7 +222,7 @@ _REMEDIES = {
 }
 _INTERNAL = "internal"
 
-#: Names of the counts of observed requests: all of them, and those through the tap.
+#: Names of the counts in `Coverage` beside reasons and labels: observed requests, and those through the tap.
 _OBSERVED, _TAPPED = "observed", "tapped"
 
 
@@ -234,40 +234,33 @@ class Coverage:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._observed = RecentCounts(seconds)
-        self._overflow = RecentCounts(seconds)
-        self._unobserved = RecentCounts(seconds)
-        self._previous: Mapping[str, int] = {}
+        self._recent: Slices[Counter[str]] = Slices(seconds, Counter)
+        self._previous: Counter[str] = Counter()
 
     def adopt(self, earlier: Coverage, *, reset: bool) -> None:
         """Continue the counts of `earlier`; with `reset`, the window starts empty."""
         self._previous = earlier._previous
         if not reset:
-            self._observed, self._overflow = earlier._observed, earlier._overflow
-            self._unobserved = earlier._unobserved
+            self._recent = earlier._recent
 
     def add_observed(self, source: Source, overflow: Iterable[GroupOverflow], time: float) -> None:
         """Count an observed request, and its labels that became `other`."""
-        self._observed.add(_OBSERVED, time)
-        if source is Source.TAP:
-            self._observed.add(_TAPPED, time)
-        for label in overflow:
-            self._overflow.add(label, time)
+        tapped = (_TAPPED,) if source is Source.TAP else ()
+        self._recent.at(time).update((_OBSERVED, *tapped, *overflow))
 
     def add_unobserved(self, tap: TapResult, time: float) -> None:
         """Count the requests that passed the tap unobserved since the last call."""
-        for reason, count in growth(self._previous, tap.unobserved_total).items():
-            self._unobserved.add(reason, time, count)
-        self._previous = dict(tap.unobserved_total)
+        now = Counter(tap.unobserved_total)
+        self._recent.at(time).update(now - self._previous)
+        self._previous = now
 
     def findings(self, window: str, thresholds: Thresholds, time: float) -> tuple[Finding, ...]:
         """Return the findings at `time`; `window` is the name of the window."""
-        observed, overflow = self._observed.counts(time), self._overflow.counts(time)
-        unobserved = self._unobserved.counts(time)
+        counts = sum(self._recent.until(time), Counter[str]())
         return (
-            *_defects(unobserved[_INTERNAL], window),
-            *_unobserved(unobserved, observed[_TAPPED], window, thresholds),
-            *_overflows(overflow, observed[_OBSERVED], window),
+            *_defects(counts[_INTERNAL], window),
+            *_unobserved(counts, counts[_TAPPED], window, thresholds),
+            *_overflows(counts, counts[_OBSERVED], window),
         )
 
 

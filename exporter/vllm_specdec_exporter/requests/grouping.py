@@ -70,17 +70,15 @@ def parse_rule(text: str) -> TypeRule:
     where, colon, pattern = rest.partition(":")
     name, where, pattern = name.strip(), where.strip().lower(), pattern.strip()
     if not equals or not colon or not name or not pattern or not _WHERE.fullmatch(where):
-        msg = (
+        raise ValueError(
             "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or header.NAME, such as "
             "code=model:*coder*"
         )
-        raise ValueError(msg)
     if not _NAME.fullmatch(name):
-        msg = (
+        raise ValueError(
             "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in "
             "code=model:*coder*"
         )
-        raise ValueError(msg)
     return TypeRule(name, where, pattern)
 
 
@@ -231,18 +229,6 @@ class GroupOverflow(StrEnum):
     TYPE = "type"
 
 
-class GroupPlacement(NamedTuple):
-    """The group of a request.
-
-    Attributes:
-        key: the group.
-        overflow: labels that became `OTHER` because a limit is reached.
-    """
-
-    key: GroupKey
-    overflow: tuple[GroupOverflow, ...] = ()
-
-
 def own_types(classification: Classification) -> frozenset[str]:
     """Return the types that need no admission: those of rules and routes."""
     return frozenset({*(rule.name for rule in classification.rules), *ROUTES.values(), OTHER})
@@ -280,8 +266,8 @@ class GroupLimiter:
         """Return whether requests may still fall into this group."""
         return key.temperature in self._buckets and self._types.is_admitted(key.request_type)
 
-    def place(self, observation: Observation) -> GroupPlacement:
-        """Return the group of a request."""
+    def place(self, observation: Observation) -> tuple[GroupKey, tuple[GroupOverflow, ...]]:
+        """Return the group of a request, and its labels that became `OTHER` because a limit is reached."""
         overflow = []
         named, kind = clean_model(observation.model_name), clean_type(observation.request_type)
         model, shown = self._models.admit(named), self._types.admit(kind)
@@ -295,4 +281,4 @@ class GroupLimiter:
                 key = key._replace(request_type=OTHER)
         if key.request_type != kind:
             overflow.append(GroupOverflow.TYPE)
-        return GroupPlacement(key, tuple(overflow))
+        return key, tuple(overflow)

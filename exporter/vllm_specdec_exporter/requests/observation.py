@@ -61,8 +61,7 @@ def parse_record(document: object) -> DraftRecord:
         RecordError: invalid counts, or counts that contradict each other.
     """
     if not isinstance(document, dict):
-        msg = "the record is not an object"
-        raise RecordError(msg)
+        raise RecordError("the record is not an object")
     drafts = _count(document, "num_spec_steps")
     draft_tokens = _count(document, "num_draft_tokens")
     accepted = _count(document, "num_accepted_draft_tokens")
@@ -117,8 +116,7 @@ def _is_long(values: object) -> bool:
 def _count(document: dict[str, Any], name: str) -> int:
     value = document.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        msg = f"the record's {name} is not a count"
-        raise RecordError(msg)
+        raise RecordError(f"the record's {name} is not a count")
     return value
 
 
@@ -127,8 +125,7 @@ def _counts(document: dict[str, Any], name: str) -> tuple[int, ...]:
     if values is None:
         return ()
     if not isinstance(values, list) or _is_long(values) or not _are_counts(values):
-        msg = f"the record's {name} is not a list of counts"
-        raise RecordError(msg)
+        raise RecordError(f"the record's {name} is not a list of counts")
     return tuple(values)
 
 

@@ -87,8 +87,7 @@ def read_request(body: bytes | bytearray) -> RequestFields:
             choices = _NUMBER.decode(inner.get("n", b"1"))
         model = _TEXT.decode(fields.get("model", b"null"))
     except UNREADABLE as error:
-        msg = "not the JSON of a request"
-        raise UnreadableError(msg) from error
+        raise UnreadableError("not the JSON of a request") from error
     if temperature is not None and not math.isfinite(temperature):
         temperature = None
     present = frozenset(name for name, value in fields.items() if not _is_empty(value))
@@ -248,8 +247,7 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
     try:
         found = _DOCUMENT.decode(body)
     except UNREADABLE as error:
-        msg = "not the JSON of a response"
-        raise UnreadableError(msg) from error
+        raise UnreadableError("not the JSON of a response") from error
     metrics = found.metrics or _Metrics()
     record, malformed = _record(metrics.speculative_decoding)
     failed = not _is_null(found.error)

@@ -106,8 +106,7 @@ def read_push(body: bytes, wall: float) -> Pushed:
     try:
         items = _PUSH.decode(body).requests
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        msg = f'not {{"requests": [...]}}: {error}'
-        raise PushError(msg) from error
+        raise PushError(f'not {{"requests": [...]}}: {error}') from error
     if len(items) > MOST_REQUESTS:
         msg = f"{len(items)} requests in one push; allowed: up to {MOST_REQUESTS}"
         raise PushError(msg, len(items))
@@ -153,15 +152,13 @@ def _observation(item: PushedRequest, wall: float) -> tuple[Observation, str]:
 
 def _number(value: float | None, name: str, most: float) -> float | None:
     if value is not None and not 0 <= value <= most:
-        msg = f"{name} is {value:g}; a number from 0 to {most:g} is expected"
-        raise ValueError(msg)
+        raise ValueError(f"{name} is {value:g}; a number from 0 to {most:g} is expected")
     return value
 
 
 def _tokens(value: int | None) -> int | None:
     if value is not None and not 0 <= value < 2**53:
-        msg = f"completion_tokens is {value}; a count is expected"
-        raise ValueError(msg)
+        raise ValueError(f"completion_tokens is {value}; a count is expected")
     return value
 
 
@@ -186,15 +183,13 @@ def encode(item: Observation | PushedRequest) -> bytes:
     try:
         text = _encode(request)
     except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
-        msg = f"invalid request: {error}"
-        raise ValueError(msg) from error
+        raise ValueError(f"invalid request: {error}") from error
     if len(text) > MAX_REQUEST and request.speculative_decoding:
         kept = request.speculative_decoding.items()
         totals = {name: value for name, value in kept if not name.startswith("per_step_")}
         text = _encode(msgspec.structs.replace(request, speculative_decoding=totals))
     if len(text) > MAX_REQUEST:
-        msg = f"a request of {len(text)} bytes; allowed: up to {MAX_REQUEST}"
-        raise ValueError(msg)
+        raise ValueError(f"a request of {len(text)} bytes; allowed: up to {MAX_REQUEST}")
     return text
 
 

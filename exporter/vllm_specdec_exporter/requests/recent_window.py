@@ -7,13 +7,13 @@ from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..measures.measures import DraftShape
 from .result import Outcome, WorstRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from .grouping import GroupKey
     from .observation import DraftRecord, Observation
@@ -43,13 +43,12 @@ def _subtract(counts: Counter[T], others: Mapping[T, int]) -> None:
 
 
 @dataclass(slots=True)
-class GroupStats:
-    """Requests of a group within a part of the window for which something was drafted.
+class RequestCounts:
+    """Counts of requests for which something was drafted.
 
     Attributes:
         requests: requests by outcome.
         tokens: their generated tokens by outcome.
-        ratios: requests by acceptance ratio, in steps of 1 / `RESOLUTION`, rounded down.
         drafts: drafts of all requests.
         draft_tokens: drafted tokens of all requests.
         accepted_tokens: accepted tokens of all requests.
@@ -57,7 +56,6 @@ class GroupStats:
 
     requests: Counter[Outcome] = field(default_factory=Counter)
     tokens: Counter[Outcome] = field(default_factory=Counter)
-    ratios: Counter[int] = field(default_factory=Counter)
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
@@ -66,28 +64,45 @@ class GroupStats:
         """Count a request."""
         self.requests[outcome] += 1
         self.tokens[outcome] += tokens
-        self.ratios[record.accepted_tokens * RESOLUTION // record.draft_tokens] += 1
         self.drafts += record.drafts
         self.draft_tokens += record.draft_tokens
         self.accepted_tokens += record.accepted_tokens
 
+
+@dataclass(slots=True)
+class GroupStats(RequestCounts):
+    """Requests of a group within a part of the window for which something was drafted.
+
+    Attributes:
+        ratios: requests by acceptance ratio, in steps of 1 / `RESOLUTION`, rounded down.
+    """
+
+    ratios: Counter[int] = field(default_factory=Counter)
+
+    def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
+        """Count a request."""
+        RequestCounts.add(self, record, outcome, tokens)
+        self.ratios[record.accepted_tokens * RESOLUTION // record.draft_tokens] += 1
+
     def merge(self, other: GroupStats) -> None:
         """Add the counts of `other`."""
-        self.requests.update(other.requests)
-        self.tokens.update(other.tokens)
-        self.ratios.update(other.ratios)
-        self.drafts += other.drafts
-        self.draft_tokens += other.draft_tokens
-        self.accepted_tokens += other.accepted_tokens
+        for mine, others in self._counters(other):
+            mine.update(others)
+        self._change_totals(other, 1)
 
     def subtract(self, other: GroupStats) -> None:
         """Subtract the counts of `other`, all of which were added before."""
-        _subtract(self.requests, other.requests)
-        _subtract(self.tokens, other.tokens)
-        _subtract(self.ratios, other.ratios)
-        self.drafts -= other.drafts
-        self.draft_tokens -= other.draft_tokens
-        self.accepted_tokens -= other.accepted_tokens
+        for mine, others in self._counters(other):
+            _subtract(mine, others)
+        self._change_totals(other, -1)
+
+    def _counters(self, other: GroupStats) -> Iterable[tuple[Counter[Any], Counter[Any]]]:
+        return (self.requests, other.requests), (self.tokens, other.tokens), (self.ratios, other.ratios)
+
+    def _change_totals(self, other: GroupStats, sign: int) -> None:
+        self.drafts += sign * other.drafts
+        self.draft_tokens += sign * other.draft_tokens
+        self.accepted_tokens += sign * other.accepted_tokens
 
     @property
     def count(self) -> int:
@@ -216,6 +231,37 @@ def worst_first(request: WorstRequest) -> tuple[float, int]:
     return request.acceptance_ratio, -request.draft_tokens
 
 
+class Slices(Generic[T]):
+    """The last `seconds`, in slices that are dropped one by one. Times are those of a monotonic clock.
+
+    Args:
+        seconds: length of the window.
+        create: makes an empty slice.
+        drop: called with each slice that is dropped.
+    """
+
+    def __init__(
+        self, seconds: float, create: Callable[[], T], drop: Callable[[T], None] = lambda _: None
+    ) -> None:
+        self._length = seconds / SLICES
+        self._create, self._drop = create, drop
+        self._slices: deque[tuple[int, T]] = deque()
+
+    def at(self, time: float) -> T:
+        """Return the slice of `time`, in seconds; the newest one if that is later."""
+        number = int(time // self._length)
+        if not self._slices or self._slices[-1][0] < number:
+            self.until(time)
+            self._slices.append((number, self._create()))
+        return self._slices[-1][1]
+
+    def until(self, time: float) -> list[T]:
+        """Return the slices of the window that ends at `time`, in seconds, the oldest first."""
+        while self._slices and self._slices[0][0] <= int(time // self._length) - SLICES:
+            self._drop(self._slices.popleft()[1])
+        return [part for _, part in self._slices]
+
+
 class RecentWindow:
     """The last `seconds` of one model's requests.
 
@@ -223,8 +269,7 @@ class RecentWindow:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._length = seconds / SLICES
-        self._slices: deque[tuple[int, Slice]] = deque()
+        self._slices = Slices(seconds, Slice, self._subtract)
         self._groups: dict[GroupKey, GroupStats] = {}
         self._positions = Positions()
 
@@ -233,26 +278,18 @@ class RecentWindow:
         record = observation.record
         if record is None or not record.draft_tokens:
             return
-        self._current(time).add(key, observation, record, outcome)
+        self._slices.at(time).add(key, observation, record, outcome)
         tokens = observation.completion_tokens or 0
         self._groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
         self._positions.add(record.steps)
 
     def add_unrecorded(self, time: float) -> None:
         """Count a request without a record that ended at `time`."""
-        self._current(time).unrecorded += 1
-
-    def _current(self, time: float) -> Slice:
-        number = int(time // self._length)
-        if not self._slices or self._slices[-1][0] < number:
-            self._expire(number)
-            self._slices.append((number, Slice()))
-        return self._slices[-1][1]
+        self._slices.at(time).unrecorded += 1
 
     def whole(self, time: float) -> Slice:
         """Return the sum of the window at `time`. Later requests change it; callers must not."""
-        self._expire(int(time // self._length))
-        parts = [part for _, part in self._slices]
+        parts = self._slices.until(time)
         return Slice(
             self._groups,
             self._positions,
@@ -262,47 +299,12 @@ class RecentWindow:
 
     def shape(self, time: float) -> DraftShape:
         """Return the lengths of the drafts in the window at `time`."""
-        self._expire(int(time // self._length))
+        self._slices.until(time)
         return self._positions.shape
 
-    def _expire(self, number: int) -> None:
-        while self._slices and self._slices[0][0] <= number - SLICES:
-            _, old = self._slices.popleft()
-            for key, group in old.groups.items():
-                self._groups[key].subtract(group)
-                if not self._groups[key].count:
-                    del self._groups[key]
-            self._positions.subtract(old.positions.steps)
-
-
-class RecentCounts:
-    """Counts by name within the last `seconds`. Names are few: all are kept."""
-
-    def __init__(self, seconds: float) -> None:
-        self._length = seconds / SLICES
-        self._slices: deque[tuple[int, Counter[str]]] = deque()
-
-    def add(self, name: str, time: float, count: int = 1) -> None:
-        """Add `count` at `time`, in seconds of a monotonic clock."""
-        number = int(time // self._length)
-        if not self._slices or self._slices[-1][0] < number:
-            self._expire(number)
-            self._slices.append((number, Counter()))
-        self._slices[-1][1][name] += count
-
-    def counts(self, time: float) -> Counter[str]:
-        """Return the counts of the window at `time`."""
-        self._expire(int(time // self._length))
-        found: Counter[str] = Counter()
-        for _, part in self._slices:
-            found.update(part)
-        return found
-
-    def _expire(self, number: int) -> None:
-        while self._slices and self._slices[0][0] <= number - SLICES:
-            self._slices.popleft()
-
-
-def growth(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return by how much counters have grown; those that have not are left out."""
-    return {name: count - before.get(name, 0) for name, count in now.items() if count > before.get(name, 0)}
+    def _subtract(self, old: Slice) -> None:
+        for key, group in old.groups.items():
+            self._groups[key].subtract(group)
+            if not self._groups[key].count:
+                del self._groups[key]
+        self._positions.subtract(old.positions.steps)
