@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypothesis import strategies as st
-
 from tap.streams import (
     DONE,
     RECORD,
@@ -57,30 +55,3 @@ def after_asking() -> UsageRewriter:
     asking = UsageRewriter()
     assert asking.request(STREAM) == with_question(STREAM)
     return asking
-
-
-#: Bytes such as requests and answers consist of, in any order, without a stream that is to be asked.
-BYTES = st.lists(
-    st.sampled_from(
-        [
-            b"\r\n",
-            b"\n",
-            b"\r",
-            b"\r\n\r\n",
-            b"POST /v1/completions HTTP/1.1\r\n",
-            b"GET / HTTP/1.1\r\n",
-            b"Content-Length: 15\r\n",
-            b"Content-Length: 0\r\n",
-            b"Transfer-Encoding: chunked\r\n",
-            b'{"stream":false}',
-            b"x",
-            b"\x00",
-            b"HTTP/1.1 200 OK\r\n",
-            b"content-type: text/event-stream\r\n",
-            b"5\r\nhello\r\n",
-            b"0\r\n\r\n",
-            b"data: {}\n\n",
-        ]
-    ),
-    max_size=14,
-).map(b"".join)

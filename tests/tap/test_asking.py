@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap.asked import (
-    BYTES,
     STREAM,
     WITH,
     WITHOUT,
@@ -325,10 +324,3 @@ def test_many_streams_on_one_connection() -> None:
         refused = answer({"error": {}}, "429 Too Many Requests")
         assert asking.request(sent) == with_question(sent)
         assert asking.response(refused) == refused
-
-
-@given(BYTES, st.lists(st.integers(0, 300), max_size=10))
-def test_any_bytes_without_a_stream_pass(data: bytes, places: list[int]) -> None:
-    """Every byte in order, in whatever pieces, once the client is at its end."""
-    asking = UsageRewriter()
-    assert requests(asking, cut_at(data, places)) + asking.release() == data

@@ -85,9 +85,7 @@ async def test_who_takes_observations_may_fail(caplog: pytest.LogCaptureFixture)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-@pytest.mark.parametrize(
-    "place", ["the request", "an event", "the head of an answer", "the end of an answer"]
-)
+@pytest.mark.parametrize("place", ["the request", "an event"])
 def test_a_defect_is_said_once(
     place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

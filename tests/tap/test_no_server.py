@@ -143,24 +143,6 @@ async def test_why_there_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
             assert relay.errors == {reason: 1}, raised
 
 
-async def test_a_name_with_several_addresses_that_all_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As localhost has: the reason is that it was refused."""
-
-    def resolve(*_: object, **__: object) -> list[object]:
-        return [
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in (HOST, "127.0.0.2")
-        ]
-
-    port = _unused()
-    async with tapping(f"http://vllm.test:{port}") as relay:
-        client = await connect(relay.port)
-        monkeypatch.setattr(socket, "getaddrinfo", resolve)
-        await client.send(_GET)
-        assert (await client.rest())[0].startswith(b"HTTP/1.1 502 ")
-        await client.close()
-        assert relay.errors == {"refused": 1}
-
-
 async def test_a_server_that_does_not_accept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clients get the answer after the time for a connection."""
     monkeypatch.setattr(tap_module, "CONNECT_SECONDS", 0.05)

@@ -152,14 +152,6 @@ def test_times_of_a_stream() -> None:
     assert (seen.ttft_seconds, seen.tpot_seconds) == (0.5, 0.2)
 
 
-def test_times_of_several_answers_are_not_told() -> None:
-    """Whose token an event has is then open."""
-    asked = request(chat_request(stream=True, n=2, stream_options={"include_usage": True}))
-    (seen,) = observe(([asked], [STREAMED])).told
-    assert seen.ttft_seconds is not None
-    assert seen.tpot_seconds is None
-
-
 def test_types_and_tenants() -> None:
     """By header, by rules, by route; a tenant only where the operator knows it."""
     watched = Watched(

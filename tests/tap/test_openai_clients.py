@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
 
-from support.fake_vllm import COMPLETION_TOKENS, MODEL, FakeVLLM, Script
+from support.fake_vllm import MODEL, FakeVLLM, Script
 from tap.ends import tapping
 
 if TYPE_CHECKING:
@@ -86,34 +85,3 @@ async def test_the_same_results(name: str, ask: bool, vllm: FakeVLLM) -> None:
             told = [seen.state.value for seen in relay.told]
             assert {*told, *relay.unobserved} == {outcomes[ask]}
             assert relay.result.requests_total == len(vllm.asked) / 2  # a busy server is asked twice
-
-
-async def test_no_server_is_an_error_that_clients_know() -> None:
-    """They retry, and their error has the tap's message."""
-    async with tapping("http://127.0.0.1:1") as relay, _client(f"http://127.0.0.1:{relay.port}") as client:
-        with pytest.raises(openai.InternalServerError, match="the server cannot be reached") as caught:
-            await client.models.list()
-        assert caught.value.status_code == 502
-        assert relay.errors == {"refused": 2}
-
-
-@pytest.mark.parametrize("ask", [False, True], ids=["tap", "asking"])
-async def test_one_connection_for_many_calls(ask: bool, vllm: FakeVLLM) -> None:
-    """Kept alive through the tap as without it."""
-    async with tapping(vllm.url, ask=ask) as relay, _client(f"http://127.0.0.1:{relay.port}") as client:
-        for _ in range(10):
-            await client.models.list()
-            stream: Any = await client.chat.completions.create(model=MODEL, messages=_MESSAGES, stream=True)
-            assert [event.usage async for event in stream] == [None] * 5
-        assert (relay.result.connections_total, relay.result.requests_total) == (1, 20)
-        assert [seen.completion_tokens for seen in relay.told] == [COMPLETION_TOKENS if ask else None] * 10
-
-
-async def test_many_clients_at_once(vllm: FakeVLLM) -> None:
-    """Each gets its own answer."""
-    async with tapping(vllm.url, ask=True) as relay:
-        expected = await _call(vllm.url, "chat", stream=True)
-        calls = [_call(f"http://127.0.0.1:{relay.port}", "chat", stream=True) for _ in range(20)]
-        assert await asyncio.gather(*calls) == [expected] * 20
-        await relay.becomes_quiet()
-        assert len(relay.told) == 20

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tap.asked import (
-    BYTES,
     DOCUMENTS,
     STREAM,
     WITH,
@@ -265,30 +264,3 @@ def test_a_defect_in_the_reading_passes_traffic_on(monkeypatch: pytest.MonkeyPat
     assert unchunk(split(out)[1])[0] == b"".join(WITH)
     monkeypatch.setattr(openai_api, "_stream_fields", _fails)
     assert UsageRewriter().request(STREAM) == STREAM
-
-
-@given(BYTES, st.lists(st.integers(0, 300), max_size=10))
-def test_any_answer_in_any_pieces_is_the_same(data: bytes, places: list[int]) -> None:
-    """What a client makes of it does not hang on the pieces that it came in."""
-    whole, cut = after_asking(), after_asking()
-    assert _plain(answers(cut, cut_at(data, places)) + cut.end_of_responses()) == _plain(
-        whole.response(data) + whole.end_of_responses()
-    )
-
-
-def _plain(answered: bytes) -> bytes:
-    """An answer with its chunks as one, as far as they can be read."""
-    head, rest = split(answered)
-    if b"chunked" not in head:
-        return answered
-    body = b""
-    while rest:
-        line, end, after = rest.partition(b"\r\n")
-        try:
-            size = int(line, 16)
-        except ValueError:
-            break
-        if not end or not size or after[size : size + 2] != b"\r\n":
-            break
-        body, rest = body + after[:size], after[size + 2 :]
-    return head + body + b"|" + rest

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import resource
 import shutil
 import ssl
 from contextlib import asynccontextmanager
@@ -29,7 +26,7 @@ from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.serve.request_options import TapConfig
-from vllm_specdec_exporter.serve.tap.tap import ClientTLS, TapService
+from vllm_specdec_exporter.serve.tap.tap import TapService
 from vllm_specdec_exporter.serve.tls import UpstreamConfig
 
 if TYPE_CHECKING:
@@ -83,47 +80,6 @@ async def _is_answered(port: int, upstream: Server) -> None:
 
 
 # --- files
-
-
-def test_files_that_could_not_be_read_are_tried_again(authority: Authority, tmp_path: Path) -> None:
-    """There was no descriptor left, say: the files did not change since, and are loaded all the same."""
-    folder = tmp_path / "other"
-    folder.mkdir()
-    old, new = authority.issue(HOST), Authority(folder, "other").issue(HOST)
-    used = tuple(tmp_path / name for name in ("tls.crt", "tls.key"))
-    for source, target in zip(old, used, strict=True):
-        shutil.copy(source, target)
-    tls = ClientTLS(*map(str, used))
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for source, target in zip(new, used, strict=True):
-        shutil.copy(source, target)
-    held = os.open(os.devnull, os.O_RDONLY)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (held, limits[1]))
-        tls.refresh()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        os.close(held)
-    assert _presented(tls.context) == _certificate(old[0])
-    tls.refresh()
-    assert _presented(tls.context) == _certificate(new[0])
-
-
-def _presented(context: ssl.SSLContext) -> bytes | None:
-    """The certificate that a server with these settings shows, in DER."""
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = context.wrap_bio(to_server, to_client, server_side=True)
-    client = trusting.wrap_bio(to_client, to_server)
-    for side in (client, server, client, server):
-        with contextlib.suppress(ssl.SSLWantReadError):
-            side.do_handshake()
-    return client.getpeercert(binary_form=True)
-
-
-def _certificate(path: str) -> bytes:
-    return ssl.PEM_cert_to_DER_cert(Path(path).read_text())
 
 
 # --- towards the server
