@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -15,7 +14,6 @@ import pytest
 from client.collector import arrived
 from support.fake_vllm import COMPLETION_TOKENS, MODEL, RECORD
 from support.programs import clean_environment
-from vllm_specdec_exporter.client.httpx_transport import observe
 from vllm_specdec_exporter.client.openai import observed
 from vllm_specdec_exporter.requests.observation import parse_record
 
@@ -62,53 +60,6 @@ class TestSync:
         assert vllm.asked[0].headers["x-mine"] == "1"
         assert vllm.asked[0].headers["authorization"] == "Bearer CANARY-KEY"
         assert vllm.asked[0].json == ASKED
-
-    def test_completions(self, client: openai.OpenAI, reporter: Reporter, collector: Collector) -> None:
-        """The older route."""
-        answer = client.completions.create(model=MODEL, prompt="CANARY-PROMPT")
-
-        assert answer.choices[0].text == "CANARY-ANSWER"
-        [found] = arrived(reporter, collector)
-        assert (found.temperature, found.record) == (None, parse_record(RECORD))
-
-    def test_stream_token_by_token(
-        self, client: openai.OpenAI, reporter: Reporter, collector: Collector, vllm: FakeVLLM
-    ) -> None:
-        """A stream, read as `openai` reads it, up to [DONE]; a token is there before the next is made."""
-        vllm.script.gate = threading.Event()
-        seen = ""
-        for chunk in client.chat.completions.create(**ASKED, **USAGE):
-            seen += chunk.choices[0].delta.content or "" if chunk.choices else ""
-            if "two" in seen:
-                vllm.script.gate.set()
-        assert seen == TEXT
-        [found] = arrived(reporter, collector)
-        assert (found.stream, found.record) == (True, parse_record(RECORD))
-        assert found.ttft_seconds is not None
-
-    def test_asks_for_usage(self, reporter: Reporter, collector: Collector, vllm: FakeVLLM) -> None:
-        """A program that knows nothing of usage sees none, and its streams have a record."""
-        with (
-            openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="x") as plain,
-            observed(plain, reporter, ask_for_usage=True) as client,
-        ):
-            chunks = list(client.chat.completions.create(**ASKED, stream=True))
-
-        assert all(chunk.choices for chunk in chunks)
-        assert all(chunk.usage is None for chunk in chunks)
-        assert "".join(c.choices[0].delta.content or "" for c in chunks) == TEXT
-        [found] = arrived(reporter, collector)
-        assert found.record == parse_record(RECORD)
-
-    def test_raw_and_streaming_responses(
-        self, client: openai.OpenAI, reporter: Reporter, collector: Collector
-    ) -> None:
-        """The other ways to get an answer."""
-        raw = client.chat.completions.with_raw_response.create(**ASKED)
-        assert raw.parse().choices[0].message.content == "CANARY-ANSWER"
-        with client.chat.completions.with_streaming_response.create(**ASKED) as response:
-            assert b"CANARY-ANSWER" in b"".join(response.iter_bytes())
-        assert len(arrived(reporter, collector)) == 2
 
     def test_errors(
         self, client: openai.OpenAI, reporter: Reporter, collector: Collector, vllm: FakeVLLM
@@ -197,13 +148,6 @@ class TestHttpClients:
         """A client that is observed already is not observed once more."""
         with pytest.raises(ValueError, match="was created with an http_client"):
             observed(client, reporter)
-
-    def test_observed_before(self, vllm: FakeVLLM, reporter: Reporter, collector: Collector) -> None:
-        """The HTTP client may be observed where the client is made."""
-        http_client = observe(openai.DefaultHttpxClient(), reporter, request_type="code")
-        with openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="x", http_client=http_client) as client:
-            client.chat.completions.create(**ASKED)
-        assert [one.request_type for one in arrived(reporter, collector)] == ["code"]
 
     @pytest.mark.parametrize("thing", [None, "client", httpx2])
     def test_no_client(self, thing: Any, reporter: Reporter) -> None:

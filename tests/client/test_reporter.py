@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 import subprocess
@@ -18,7 +17,6 @@ from support.fake_vllm import RECORD
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.client import Reporter, reporter
 from vllm_specdec_exporter.client.delivery import PATH
-from vllm_specdec_exporter.requests import push_schema as wire
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, parse_record
 from vllm_specdec_exporter.requests.push_schema import PushedRequest
 from webconfig.pki import Pki
@@ -51,26 +49,6 @@ def reporting(url: str, **options: Any) -> Reporter:
 
 
 class TestDelivery:
-    def test_a_push(self, collector: Collector) -> None:
-        """What is reported arrives, with the token, as JSON."""
-        with reporting(collector.url) as reporter:
-            reporter.report(ONE)
-
-            assert reporter.flush(10)
-            assert (reporter.sent, reporter.waiting) == (1, 0)
-        [push] = collector.pushes
-        assert push.path == PATH
-        assert push.headers["authorization"] == f"Bearer {TOKEN}"
-        assert push.headers["content-type"] == "application/json"
-        assert push.requests == [
-            {
-                "model": "llama",
-                "temperature": 0.3,
-                "stream": False,
-                "speculative_decoding": wire.of_record(parse_record(RECORD)),
-            }
-        ]
-
     def test_batches(self, collector: Collector) -> None:
         """A full batch goes at once; what is left goes after the interval, or when asked."""
         with reporting(collector.url, batch=10, interval=3600) as reporter:
@@ -81,6 +59,9 @@ class TestDelivery:
             assert reporter.flush(10)
         assert [len(push.requests) for push in collector.pushes] == [10, 10, 5]
         assert numbers(collector) == list(range(25))
+        headers = collector.pushes[0].headers
+        assert (headers["authorization"], headers["content-type"]) == (f"Bearer {TOKEN}", "application/json")
+        assert collector.observations[0].record == parse_record(RECORD)
 
     def test_a_push_has_a_limit(self, collector: Collector) -> None:
         """Long records are divided among pushes that the exporter takes."""
@@ -241,14 +222,6 @@ class TestFaults:
             go_on.set()
         assert len(collector.pushes) == 1
 
-    def test_patience_ends(self) -> None:
-        """What cannot be pushed for long is given up, and counted."""
-        with reporting("http://127.0.0.1:1", patience=0.1) as reporter:
-            for _ in range(3):
-                reporter.report(ONE)
-            eventually(lambda: reporter.failed == 3)
-            assert reporter.waiting == 0
-
     def test_rejected(self, collector: Collector, caplog: Any) -> None:
         """What the exporter cannot use is counted, and why is logged."""
         with reporting(collector.url, batch=2, interval=3600) as reporter:
@@ -256,19 +229,14 @@ class TestFaults:
             reporter.report(PushedRequest(model="m", temperature=-1.0))
             assert reporter.flush(10)
             assert (reporter.sent, reporter.rejected, reporter.failed) == (1, 1, 0)
+            reporter.report(PushedRequest(model="\udcff"))  # cannot be written as JSON
+            reporter.report(ONE)
+            assert reporter.flush(10)
+            assert (reporter.sent, reporter.rejected, reporter.failed) == (2, 1, 1)
             reporter.report(PushedRequest(model="m", completion_tokens=-1))
             assert reporter.flush(10)
-            assert (reporter.sent, reporter.rejected, reporter.failed) == (1, 2, 0)
+            assert (reporter.sent, reporter.rejected, reporter.failed) == (2, 2, 1)
         assert "requests[1]: temperature is -1" in caplog.text
-
-    def test_what_is_no_request(self, collector: Collector, caplog: Any) -> None:
-        """What cannot be written as JSON costs itself, and nothing that goes with it."""
-        with reporting(collector.url, batch=3, interval=3600) as reporter:
-            reporter.report(ONE)
-            reporter.report(PushedRequest(model="\udcff"))
-            reporter.report(ONE)
-            eventually(lambda: reporter.sent == 2)
-            assert reporter.failed == 1
         assert "invalid request" in caplog.text
 
     def test_a_defect(self, collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -285,12 +253,6 @@ class TestFaults:
             reporter_.report(ONE)
             eventually(lambda: reporter_.sent == 1)
         assert "a push failed" in caplog.text
-
-
-def observations_held() -> int:
-    """Return how many observations there are in this process."""
-    gc.collect()
-    return sum(isinstance(thing, Observation) for thing in gc.get_objects())
 
 
 class TestQueue:
@@ -314,25 +276,6 @@ class TestQueue:
             assert reporter.flush(10)
         assert numbers(collector) == [0, *range(21, 31)]
 
-    def test_threads(self, collector: Collector) -> None:
-        """Many threads may report at once; nothing is lost and nothing comes twice."""
-        with reporting(collector.url, batch=50) as reporter:
-
-            def report(first: int) -> None:
-                for number in range(first, first + 200):
-                    reporter.report(numbered(number))
-
-            threads = [threading.Thread(target=report, args=(1000 * n,)) for n in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(20)
-            assert reporter.flush(20)
-            assert reporter.sent == 1600
-        found = numbers(collector)
-        assert len(found) == 1600
-        assert set(found) == {1000 * n + m for n in range(8) for m in range(200)}
-
     def test_reported_by_a_collection_of_garbage(self, collector: Collector) -> None:
         """A stream that is collected reports wherever that happens, also within the reporter."""
         with reporting(collector.url) as reporter:
@@ -344,18 +287,19 @@ class TestQueue:
     def test_no_growth(self, collector: Collector) -> None:
         """Reporters that end leave no thread, and a busy one keeps nothing."""
         before = threading.active_count()
-        for _ in range(20):
+        for _ in range(5):
             with reporting(collector.url) as reporter:
                 reporter.report(ONE)
                 assert reporter.flush(10)
         eventually(lambda: threading.active_count() <= before + 1)
-        held = observations_held()
         with reporting(collector.url) as reporter:
-            for _ in range(10):
-                for _ in range(100):
-                    reporter.report(replace(ONE))
-                assert reporter.flush(10)
-            assert observations_held() < held + 50
+            items = [replace(ONE) for _ in range(100)]
+            for item in items:
+                reporter.report(item)
+            assert reporter.flush(10)
+            del item
+            # Only the list and the loop refer to them.
+            eventually(lambda: {sys.getrefcount(item) for item in items} <= {2, 3})
 
 
 class TestEnd:
@@ -376,19 +320,6 @@ class TestEnd:
             reporter.report(ONE)
         reporter.close(10)
         assert (reporter.failed, reporter.waiting) == (20, 0)
-
-    def test_unused(self) -> None:
-        """A reporter that nothing was reported to has no thread, and ends at once."""
-        before = threading.active_count()
-        with reporting("http://127.0.0.1:1") as reporter:
-            assert threading.active_count() == before
-            assert reporter.flush(1)
-
-    def test_flush_says_that_it_could_not(self) -> None:
-        """What still waits after the timeout is told."""
-        with reporting("http://127.0.0.1:1") as reporter:
-            reporter.report(ONE)
-            assert not reporter.flush(0.05)
 
     @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
     def test_exit(self, collector: Collector, ending: str) -> None:

@@ -69,24 +69,6 @@ def test_round_trip(items: list[Observation]) -> None:
     assert pushed.observations == tuple(replace(item, time=WALL, request_id="") for item in items)
 
 
-@given(records())
-def test_records_in_their_own_form(record: DraftRecord) -> None:
-    """VLLM's form of a record reads as that record, also for whoever else reads it."""
-    assert parse_record(json.loads(json.dumps(wire.of_record(record)))) == record
-
-
-def test_vllm_s_record() -> None:
-    """The counts are those that vLLM wrote; means follow from them and are not sent."""
-    written = wire.of_record(parse_record(RECORD))
-
-    assert written == {name: value for name, value in RECORD.items() if name in written}
-    assert RECORD.keys() - written.keys() == {
-        "mean_acceptance_length",
-        "draft_acceptance_rate",
-        "num_spec_tokens",
-    }
-
-
 @pytest.mark.parametrize(
     "item",
     [

@@ -134,7 +134,7 @@ def test_time_grows_with_the_size_alone() -> None:
     assert min(map(len, HOSTILE.values())) >= 300_000
     pickled = pickle.dumps(list(HOSTILE.items()))
     try:
-        done = subprocess.run([sys.executable, "-c", _READ], input=pickled, capture_output=True, timeout=90)
+        done = subprocess.run([sys.executable, "-c", _READ], input=pickled, capture_output=True, timeout=250)
     except subprocess.TimeoutExpired as error:
         pytest.fail(f"it does not end, after {(error.stdout or b'').decode()}")
     assert (done.returncode, done.stdout.decode().splitlines()) == (0, list(HOSTILE)), done.stderr

@@ -25,7 +25,6 @@ from vllm_specdec_exporter.requests.grouping import (
 from vllm_specdec_exporter.requests.judgement import BatchCost, Bounds, RequestSettings
 from vllm_specdec_exporter.requests.observation import DraftRecord, RecordState, Source
 from vllm_specdec_exporter.requests.openai_api import ROUTES
-from vllm_specdec_exporter.requests.result import ObservationCount, TapResult
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.requests.observation import Observation
@@ -101,21 +100,6 @@ class TestCounting:
         assert found.groups[0].generation_tokens == {"loses": 0, "break_even": 0, "gains": 0}
         assert [(model.window_requests, model.groups) for model in found.models] in ([], [(0, ())])
         assert found.tenants == ()
-
-    def test_requests_that_told_nothing(self) -> None:
-        """A model whose answers have no records is there with all that is known of it: how many they were."""
-        (model,) = result(request(0, record=None), request(0, record=None, malformed=True)).models
-
-        assert (model.window_requests, model.window_unrecorded_requests) == (0, 2)
-        assert (model.drafted_per_position, model.position_acceptance_ratio) == ((), ())
-
-    def test_what_else_is_handed_through(self) -> None:
-        """The tap's own numbers, and pushes that could not be used."""
-        found = book()
-        found.push_rejected_total = 3
-        tap = TapResult(connections=2)
-
-        assert (found.result(0.0, {}, tap).tap, found.result(0.0, {}, tap).push_rejected_total) == (tap, 3)
 
     def test_judgement_is_drawn_once_a_second(self) -> None:
         """Counters are fresh at once; judgement, which takes longer, within a second."""
@@ -229,13 +213,6 @@ class TestNames:
         assert sum(group.request_type != OTHER for group in found.groups) == MOST_GROUPS < len(many)
         assert others == {("b", "1.5+")}
         assert sum(sum(group.outcomes.values()) for group in found.groups) == 2 * len(many)
-
-    def test_names_that_no_label_may_hold(self) -> None:
-        """Whatever a client or a server calls a model or a type: it does not get into labels."""
-        for name in ("x" * 300, "a\nb", "\x1b[31m", "\u202e", "\ud800"):
-            found = result(request(82, model_name=name, request_type=name, tenant=name))
-            assert {(g.model_name, g.request_type) for g in found.groups} == {(OTHER, OTHER)}
-            assert {(t.model_name, t.tenant) for t in found.tenants} == {(OTHER, OTHER)}
 
     def test_tenants(self) -> None:
         """Only those that the operator named are told apart; without a tenant there is none to count."""
@@ -411,11 +388,3 @@ class TestReload:
         (group,) = after.result(1e6, {}).groups
 
         assert (group.request_type, group.draft_tokens) == ("code", 200)
-
-
-def test_observations_of_a_source_that_was_not_announced() -> None:
-    """They are counted all the same: a file has no source in a configuration."""
-    found = RequestAggregator(TENANTS, Thresholds())
-    found.add(request(82), Source.FILE, 0.0)
-
-    assert found.result(0.0, {}).observations == (ObservationCount("file", "summary", 1),)

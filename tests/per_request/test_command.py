@@ -17,7 +17,7 @@ import pytest
 
 from per_request.results import few
 from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
-from support.commands import Outcome, run, run_here, run_in_terminal, wrong_refusals
+from support.commands import Outcome, run_here, run_in_terminal, wrong_refusals
 from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter.publish import snapshot
 
@@ -65,7 +65,7 @@ def models(outcome: Outcome) -> tuple[ModelRequests, ...]:
 
 def test_a_mean_that_looks_healthy_hides_nothing(mixed: str) -> None:
     """65 % of all tokens are accepted; the report says who loses, and whom to send elsewhere."""
-    outcome = run("requests", mixed, *TYPED)
+    outcome = called(mixed, *TYPED)
     assert (outcome.code, outcome.err) == (1, "")
     text = words_of(outcome)
     assert f"MIXED {MODEL}: 59.7% of 1,000 requests gain and 39.0% lose, while 64.5% of all" in text
@@ -86,14 +86,12 @@ CODES: dict[str, tuple[tuple[Kind, ...], tuple[str, ...], int, str]] = {
     "all lose": ((CHAT,), (), 1, "LOSING"),
     "some lose": ((CODE, few(CHAT, 90)), (), 1, "PARTLY LOSING"),
     "few": ((few(CODE, 30),), (), 3, "UNKNOWN"),
-    "few are enough": ((few(CODE, 30),), ("--threshold", "minimum_requests=30"), 0, "GAINING"),
     "other thresholds": (
         (CHAT,),
         ("--threshold", "disable_acceptance_ratio=0.1", "--threshold", "poor_request_acceptance_ratio=0.1"),
         0,
         "NEAR BREAK-EVEN",
     ),
-    "one model of two": ((CODE, few(replace(CODE, model="b"), 10)), (), 3, "UNKNOWN"),
     "the gravest of two": ((few(CODE, 10), replace(CHAT, model="b")), (), 1, "LOSING"),
 }
 
@@ -123,7 +121,7 @@ def test_too_few_requests_are_not_told_to_wait_for_more(tmp_path: Path) -> None:
 
 def test_answers_without_records_cannot_be_judged() -> None:
     """The report says which flag of vLLM they need."""
-    outcome = run("requests", NOSPEC)
+    outcome = called(NOSPEC)
     assert (outcome.code, outcome.err) == (3, "")
     text = words_of(outcome)
     assert "127 entries records 127 none No response has a record of speculation." in text
@@ -254,7 +252,7 @@ def true_steps(truth: list[dict[str, Any]]) -> list[tuple[int, int]]:
 @pytest.fixture(scope="module")
 def found() -> ModelRequests:
     """What the command makes of them."""
-    outcome = run("requests", PHASES, "--json", "--batch", "4", "--cost.profile", "draft_model")
+    outcome = called(PHASES, "--json", "--batch", "4", "--cost.profile", "draft_model")
     assert (outcome.code, outcome.err) == (1, "")
     jsonschema.validate(json.loads(outcome.out), snapshot.schema())
     (model,) = models(outcome)
@@ -346,13 +344,10 @@ def test_json_is_the_snapshot(tmp_path: Path) -> None:
 
 
 def test_colours_are_for_terminals(mixed: str) -> None:
-    """A pipe gets none, and without them the report is the same."""
-    plain, painted = run("requests", mixed).out, run_in_terminal("requests", mixed).out
-    assert "\x1b" not in plain
+    """Without its colours, the report on a terminal is that of a pipe."""
+    painted = run_in_terminal("requests", mixed).out
     assert "\x1b[31mMIXED\x1b[0m" in painted
-    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == plain
-    assert "\x1b" not in run_in_terminal("requests", mixed, NO_COLOR="1").out
-    assert "\x1b" in run("requests", mixed, "--color", "always").out
+    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == called(mixed).out
 
 
 def test_nothing_in_a_file_can_steer_the_terminal(tmp_path: Path) -> None:
@@ -368,10 +363,3 @@ def test_nothing_in_a_file_can_steer_the_terminal(tmp_path: Path) -> None:
     assert "\u202e" not in shown
     assert shown.startswith(f"{tmp_path}/evil\N{REPLACEMENT CHARACTER}[31m: 62 entries\n")
     assert "(61 requests with something drafted)" in shown
-
-
-def test_a_reader_that_has_seen_enough_is_no_error(mixed: str) -> None:
-    """Piped into `head`, the command ends without a traceback."""
-    script = f"'{COMMAND}' requests {mixed} | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, env=clean_environment(), timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (141, b"", b"")

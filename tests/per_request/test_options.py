@@ -111,12 +111,6 @@ class TestRoom:
             "temperature buckets are 640 groups; allowed: up to 600"
         )
 
-    def test_several_rules_of_one_name(self) -> None:
-        """They are one type."""
-        rules = [f"code=model:m{n}" for n in range(500)]
-
-        assert len(load({"requests.type": rules}).requests.classification.rules) == 500
-
     def test_the_log_tells_once_of_each_kind_of_name(self, caplog: pytest.LogCaptureFixture) -> None:
         """However many requests come with names for which there is no room, also after a reload."""
         found = RequestIntake(load({"push.bearer-token-file": __file__}), lambda: 0.0)

@@ -67,12 +67,6 @@ class TestReading:
             assert (found.drafts, found.accepted_tokens) == (count, count)
             assert found.steps == ({(3, 1): most} if count == most else {})
 
-    def test_means_are_not_believed(self) -> None:
-        """They follow from the counts, and what else a later vLLM may tell is left alone."""
-        found = {**DETAILED, "draft_acceptance_rate": "nan", "mean_acceptance_length": None, "new": [{}]}
-
-        assert parse_record(found) == parse_record(DETAILED)
-
     @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
     def test_what_a_real_server_said(self, scenario: str) -> None:
         """Every record of the captures is read, and the means that vLLM adds follow from its counts."""
@@ -82,18 +76,6 @@ class TestReading:
             assert sum(record.steps.values()) == record.drafts == spec["num_spec_steps"]
             assert (record.acceptance_ratio or 0.0) == pytest.approx(spec["draft_acceptance_rate"])
             assert 1 + (record.accepted_per_draft or 0.0) == pytest.approx(spec["mean_acceptance_length"])
-
-    @given(steps(), st.booleans())
-    def test_steps_and_totals_agree(self, found: list[Step], details: bool) -> None:
-        """Whatever the steps were, the record's totals are theirs."""
-        record = parse_record(record_of(found, details=details))
-
-        assert (record.drafts, record.draft_tokens, record.accepted_tokens) == (
-            len(found),
-            sum(drafted for drafted, _ in found),
-            sum(accepted for _, accepted in found),
-        )
-        assert record.steps == (Counter(found) if details else {})
 
 
 class TestState:

@@ -197,33 +197,6 @@ def test_what_a_client_took_down_is_read(scenario: str) -> None:
         assert found.record == (truth["spec"] and parse_record(truth["spec"]))
 
 
-def test_a_stream_of_events_is_one_request() -> None:
-    """The record is in its last event; nobody knows when the events came, so there are no times."""
-    for done in (True, False):
-        found = only(streamed(done=done))
-        assert found.record is not None
-        assert (found.completion_tokens, found.request_type, found.stream) == (80, "chat", True)
-        assert (found.ttft_seconds, found.tpot_seconds) == (None, None)
-
-
-def test_times_that_the_server_took_are_kept() -> None:
-    """They may stand in the answer; they are its own, not the file's."""
-    metrics = {
-        "speculative_decoding": RECORD,
-        "time_to_first_token_ms": 80.0,
-        "queue_time_ms": 20.0,
-        "mean_itl_ms": 12.0,
-    }
-    found = only(answer(metrics=metrics))
-    assert (found.ttft_seconds, found.tpot_seconds) == (pytest.approx(0.1), pytest.approx(0.012))
-
-
-def test_a_record_that_contradicts_itself_is_counted_as_such() -> None:
-    """It is an observation: the server wrote it."""
-    broken = {**RECORD, "num_accepted_draft_tokens": RECORD["num_draft_tokens"] + 1}
-    assert only(answer(metrics={"speculative_decoding": broken})).state is RecordState.MALFORMED
-
-
 # --- what cannot be used
 
 FAILED = "the request failed"
@@ -360,9 +333,9 @@ def test_files_are_split_into_entries_with_their_places() -> None:
 
 
 def test_many_documents_behind_one_another_take_no_longer_each() -> None:
-    """The time goes with the bytes, also where nothing stands between a hundred thousand of them."""
+    """Time grows linearly with the bytes, also if nothing is between the documents."""
     begin = time.process_time()
-    assert len(split(b'{"a":1}' * 100_000)) == 100_000
+    assert len(split(b'{"a":1}' * 50_000)) == 50_000
     assert time.process_time() - begin < 10
 
 

@@ -12,15 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from per_request.results import RESULTS
 from per_request.traffic import MODEL, PROFILE, Kind, known
 from statuspage.examples import PAGES, page_of
 from vllm_specdec_exporter.publish import terminal_report as report
 from vllm_specdec_exporter.publish.request_report import Costs, render
-from vllm_specdec_exporter.requests.judgement import choice_at, every_k
 
 HERE = Path(__file__).parent / "golden"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -87,27 +84,6 @@ def test_without_tap_and_push_nothing_is_said_of_requests() -> None:
 
 
 # --- what a smaller K would have given
-
-kinds = st.builds(
-    Kind,
-    requests=st.integers(1, 5),
-    chance=st.floats(0, 1),
-    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),
-    drafts=st.integers(1, 20),
-)
-
-
-@given(st.lists(kinds, min_size=1, max_size=3), st.sampled_from([1.0, 16.0, 256.0]))
-def test_the_fastest_k_is_the_fastest(found: list[Kind], batch: float) -> None:
-    """Of every K up to the present one, and of none: by tokens a draft over the cost of its step."""
-    (model,) = known(found).models
-    choice = choice_at(model, PROFILE, batch)
-    assert choice is not None
-    speedups = [1.0] + [
-        option.acceptance_length / PROFILE.step_cost(option.draft_length, batch) for option in every_k(model)
-    ]
-    assert [option.speedup for option in choice.options] == pytest.approx(speedups)
-    assert choice.best.speedup == pytest.approx(max(speedups))
 
 
 def test_a_k_that_is_not_surely_faster_is_called_so() -> None:

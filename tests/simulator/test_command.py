@@ -98,14 +98,6 @@ def test_faulty_flags_end_with_status_2(capsys: pytest.CaptureFixture[str]) -> N
         assert message in capsys.readouterr().err
 
 
-def test_defaults() -> None:
-    args = parse()
-    assert (args.listen_address, args.scenario, args.loop) == (("127.0.0.1", 8000), "tour", None)
-    assert parse("--no-loop").loop is False
-    assert parse("--web.listen-address", "[::1]:80").listen_address == ("::1", 80)
-    assert parse("--web.listen-address", ":80").listen_address == ("", 80)
-
-
 def test_a_taken_port_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -9,7 +9,6 @@ from vllm_specdec_exporter.commands.simulate.speculation import (
     Conditions,
     DraftModel,
     EngineConfig,
-    StepCost,
     Traffic,
 )
 
@@ -79,13 +78,6 @@ def test_time_per_output_token_depends_on_acceptance_but_inter_token_latency_doe
     assert mean(good, tpot) < 0.6 * mean(none, tpot)
     assert mean(bad, tpot) > 1.1 * mean(none, tpot)
     assert mean(good, itl) == pytest.approx(mean(bad, itl), rel=0.2)
-
-
-def test_step_time_grows_with_batch_and_drafts() -> None:
-    cost = StepCost()
-    assert cost.step_seconds(32, 4, 4) > cost.step_seconds(32, 0, 0)
-    assert cost.step_seconds(128, 4, 4) > cost.step_seconds(32, 4, 4)
-    assert cost.step_seconds(32, 4, 4, 500) > cost.step_seconds(32, 4, 4)
 
 
 def test_an_overloaded_engine_queues_and_preempts() -> None:

@@ -5,8 +5,6 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vllm_specdec_exporter.commands.simulate.speculation import binomial, multinomial
 
@@ -48,23 +46,6 @@ def test_draws_follow_the_binomial_distribution() -> None:
         assert statistic < freedom + 5 * math.sqrt(2 * freedom), (trials, chance)
 
 
-def test_large_numbers_have_the_right_mean_and_variance() -> None:
-    draws = 4000
-    for trials, chance in ((10**6, 0.3), (10**9, 0.7), (10**12, 1e-9)):
-        rng = Random(11)
-        values = [binomial(rng, trials, chance) for _ in range(draws)]
-        deviation = math.sqrt(trials * chance * (1 - chance))
-        mean = sum(values) / draws
-        assert abs(mean - trials * chance) < 5 * deviation / math.sqrt(draws)
-        variance = sum((value - mean) ** 2 for value in values) / draws
-        assert variance == pytest.approx(deviation**2, rel=0.15)
-
-
-@given(st.integers(0, 10**7), st.floats(0, 1), st.integers())
-def test_a_draw_is_within_range(trials: int, chance: float, seed: int) -> None:
-    assert 0 <= binomial(Random(seed), trials, chance) <= trials
-
-
 def test_certain_outcomes_and_impossible_distributions() -> None:
     certain = {(0, 0.5): 0, (100, 0.0): 0, (100, 1.0): 100, (100, 5e-324): 0}
     assert {of: binomial(Random(1), *of) for of in certain} == certain
@@ -85,14 +66,3 @@ def test_multinomial_follows_the_weights() -> None:
     assert totals[1] == 0
     for total, share in zip(totals, (1 / 8, 0, 3 / 8, 4 / 8), strict=True):
         assert abs(total - 200_000 * share) <= 5 * math.sqrt(200_000 * share * (1 - share))
-
-
-@given(
-    st.integers(0, 10**6),
-    st.lists(st.floats(0, 1e6), min_size=1, max_size=8).filter(lambda weights: sum(weights) > 0),
-    st.integers(),
-)
-def test_multinomial_adds_up(trials: int, weights: list[float], seed: int) -> None:
-    counts = multinomial(Random(seed), trials, weights)
-    assert sum(counts) == trials
-    assert all(count >= 0 for count in counts)

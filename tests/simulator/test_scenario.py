@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from support.builders import refusal
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
@@ -152,29 +151,3 @@ def test_a_phase_set_by_hand_interrupts_the_scenario() -> None:
     simulation.set_phase("idle")
     simulation.advance(100_000)
     assert simulation.phase.kind.name == "idle"
-
-
-def test_the_file_format_is_what_the_built_in_scenarios_use(tmp_path: Path) -> None:
-    """A built-in scenario written as a file reads as the same scenario."""
-    tour = SCENARIOS["tour"]
-    document = {
-        "name": "tour",
-        "phases": [
-            {
-                "phase": step.kind.name,
-                "seconds": step.seconds,
-                **{
-                    name: list(value) if isinstance(value, tuple) else value
-                    for name, value in step.parameters.items()
-                    if value is not None
-                },
-            }
-            for step in tour.phases
-        ],
-    }
-    path = tmp_path / "tour.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    loaded = load_scenario(path)
-    assert [dict(step.parameters) for step in loaded.phases] == [
-        dict(step.parameters) for step in tour.phases
-    ]

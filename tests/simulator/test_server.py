@@ -72,15 +72,6 @@ async def test_dialects() -> None:
             assert await status_of(client, "/version") == version, dialect
 
 
-async def test_time_passes_by_itself_and_faster_if_asked() -> None:
-    async with serving(speed=50) as (_, client):
-
-        async def advanced() -> bool:
-            return bool((await document_of(client, "/simulator"))["elapsed_seconds"] > 20)
-
-        await eventually(advanced)
-
-
 async def test_a_restart_closes_the_port_and_opens_it_again() -> None:
     async with serving() as (server, client):
         await status_of(client, "/metrics")  # leaves a connection open for reuse

@@ -2,8 +2,6 @@
 
 import itertools
 
-import pytest
-
 from support.exporter import Metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS, parse_scenario
@@ -86,11 +84,6 @@ def test_a_server_without_speculation_stays_without() -> None:
     simulation.advance(1200)
     assert simulation.truth.drafts == 0
     assert simulation.num_speculative_tokens is None
-
-
-def test_time_does_not_run_backwards() -> None:
-    with pytest.raises(ValueError, match="backwards"):
-        Simulation().advance(-1)
 
 
 def test_several_models_have_engines_of_their_own_that_differ() -> None:

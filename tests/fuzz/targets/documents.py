@@ -26,30 +26,10 @@ from vllm_specdec_exporter.serve.web_config.fields import parse_yaml as read_tex
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Modules whose branches guide the fuzzer.
-INSTRUMENTED = (
-    "vllm_specdec_exporter.economics.baseline",
-    "vllm_specdec_exporter.economics.cost",
-    "vllm_specdec_exporter.economics.profiles",
-    "vllm_specdec_exporter.economics.architecture",
-    "vllm_specdec_exporter.economics.sizes",
-    "vllm_specdec_exporter.economics.model_size",
-    "vllm_specdec_exporter.commands.simulate.simulation",
-    "vllm_specdec_exporter.serve.web_config.document",
-    "vllm_specdec_exporter.serve.web_config.fields",
-    "vllm_specdec_exporter.serve.web_config.tls",
-    "vllm_specdec_exporter.serve.web_config.fields",
-    "vllm_specdec_exporter.config.files",
-)
 
 #: Of a whole bcrypt hash, which is a secret of a kind.
 _HASH = "$2y$10$" + "s3cr3t" * 8 + "abcde"
 _MARK = "s3cr3ts3cr3t"
-
-
-def plain(data: bytes) -> bytes:
-    """Return an input as a regression case has it: as it is."""
-    return data
 
 
 def check(data: bytes) -> None:

@@ -1,8 +1,7 @@
 """The exposition parser: any bytes are read, or refused for a reason that holds.
 
 The first byte of an input says how the rest is meant, so that one corpus reaches classic text and
-OpenMetrics, with latencies and without. With `COMPACT`, single bytes stand for the long sample names and
-label fragments that a mutator would never guess; regression cases are written out plainly instead.
+OpenMetrics, with latencies and without.
 
 What is promised:
 
@@ -48,43 +47,18 @@ if TYPE_CHECKING:
 
     from vllm_specdec_exporter.engines.reading import Reading
 
-#: What the first byte of an input says, as bits of its number; ``0`` to ``7`` say it in plain sight.
-LATENCIES, OPENMETRICS, COMPACT = 1, 2, 4
+#: What the first byte of an input says, as bits of its number, such as ``0`` to ``3``.
+LATENCIES, OPENMETRICS = 1, 2
 _CONTENT_TYPES = ("text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0; charset=utf-8")
 
 #: Characters of a refusal: two quotes of 120 characters, each of which may be spelled ``\\U0001f600``.
 MAX_MESSAGE = 3000
 
-#: Modules whose branches guide the fuzzer.
-INSTRUMENTED = (
-    "vllm_specdec_exporter.exposition.text",
-    "vllm_specdec_exporter.engines",
-    "vllm_specdec_exporter.engines.dialect",
-    "vllm_specdec_exporter.engines.dialect",
-)
 
 _COUNTED = {name for dialect in DIALECTS for name in dialect.names()}
 _TIMED = {name for dialect in DIALECTS for name in dialect.histogram_fields}
 _SELECTIONS = (Selection(_COUNTED), Selection(_COUNTED | _TIMED))
 
-_FRAGMENTS = [
-    *('{model_name="', '",engine="', '",position="', '",le="', '",pid="', '"} ', "\n# TYPE ", "\n# HELP "),
-    *(
-        "# EOF\n",
-        ' # {trace_id="a"} 1',
-        "NaN",
-        "+Inf",
-        "1e18",
-        "\\n",
-        "\\\\",
-        '\\"',
-        'engine="0"',
-        "position=",
-    ),
-]
-_FREE = [byte for byte in range(256) if (byte < 0x20 and byte not in b"\t\n\r") or byte >= 0x80]
-_WORDS = dict(zip(_FREE, [text.encode() for text in (*_FRAGMENTS, *sorted(_COUNTED | _TIMED))], strict=False))
-_SPELLED = [_WORDS.get(byte, bytes((byte,))) for byte in range(256)]
 
 # The text format as Prometheus documents it, a line at a time. What Go takes for a number is narrower than
 # what Python does: no surrounding space, no signed NaN, nothing out of range.
@@ -98,17 +72,8 @@ _SAMPLE = re.compile(
 _EXEMPLAR = re.compile(rb' # \{[^}\n"]*(?:"[^"\\\n]*"[^}\n"]*)*\} [0-9.]+(?: [0-9.]+)?\Z')
 
 
-def plain(data: bytes) -> bytes:
-    """Return an input with its words written out, as a regression case has it."""
-    if not data or not data[0] & COMPACT:
-        return data
-    text = b"".join(map(_SPELLED.__getitem__, data[1:]))
-    return b"%d%b" % (data[0] & (LATENCIES | OPENMETRICS), text)
-
-
 def check(data: bytes) -> None:
     """Raise unless the parser keeps its promises for one input."""
-    data = plain(data)
     if not data:
         return
     latencies, openmetrics = bool(data[0] & LATENCIES), bool(data[0] & OPENMETRICS)
@@ -316,7 +281,7 @@ def _close(one: float, other: float) -> bool:
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield the recorded answers in small pieces: the lines of interest, a few at a time, packed."""
+    """Yield the recorded answers in small pieces: the lines of interest, a few at a time."""
     names = _COUNTED | _TIMED
     texts = [path.read_bytes() for path in sorted((DATA / "upstream").glob("*.txt"))]
     texts += [path.read_bytes() for path in sorted((DATA / "captures").glob("*/metrics-final.txt"))]
@@ -329,17 +294,13 @@ def seeds() -> Iterator[bytes]:
         for part in (counted[:10], counted[-10:], rows[:12], rows[-12:]):
             joined = b"\n".join(part) + b"\n"
             yield b"0" + joined
-            yield b"5" + _packed(joined)
-            yield b"7" + _packed(joined + b"# EOF\n")
-
-
-def _packed(text: bytes) -> bytes:
-    for byte, word in sorted(_WORDS.items(), key=lambda item: -len(item[1])):
-        text = text.replace(word, bytes((byte,)))
-    return text
+            yield b"1" + joined
+            yield b"3" + joined + b"# EOF\n"
 
 
 def dictionary() -> list[bytes]:
     """Return tokens that a mutator may put in."""
-    more = (b"{", b"}", b'="', b'",', b"_created", b"\r\n", b"\n  ", b"e+09", b"-1", b"<html")
-    return [*_WORDS.values(), *more]
+    labels = ('{model_name="', '",engine="', '",position="', '",le="', '",pid="', '"} ', 'engine="0"', '="')
+    lines = ("\n# TYPE ", "\n# HELP ", "# EOF\n", ' # {trace_id="a"} 1', "_created", "\r\n", "\n  ", "<html")
+    values = ("NaN", "+Inf", "1e18", "e+09", "-1", "\\n", "\\\\", '\\"', "{", "}", '",')
+    return [text.encode() for text in (*labels, *lines, *values, *sorted(_COUNTED | _TIMED))]

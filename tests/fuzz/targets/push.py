@@ -17,19 +17,9 @@ from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS, PushError,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Modules whose branches guide the fuzzer.
-INSTRUMENTED = (
-    "vllm_specdec_exporter.requests.push_schema",
-    "vllm_specdec_exporter.requests.observation",
-)
 
 #: Stands for a prompt, a user, a key: for what is nobody's business.
 MARK = "s3cr3t"
-
-
-def plain(data: bytes) -> bytes:
-    """Return an input as a regression case has it: as it is."""
-    return data
 
 
 def check(data: bytes) -> None:

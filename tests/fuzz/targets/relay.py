@@ -47,15 +47,6 @@ if TYPE_CHECKING:
 
     from vllm_specdec_exporter.requests.observation import Observation
 
-#: Modules whose branches guide the fuzzer.
-INSTRUMENTED = (
-    "vllm_specdec_exporter.requests.openai_api",
-    "vllm_specdec_exporter.requests.exchange",
-    "vllm_specdec_exporter.requests.observation",
-    "vllm_specdec_exporter.serve.tap.usage",
-    "vllm_specdec_exporter.serve.tap.http_framing",
-    "vllm_specdec_exporter.serve.tap.observer",
-)
 
 #: Between what the client sends and what the server sends.
 _TURN = b"\x1e"
@@ -64,11 +55,6 @@ _LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)([0-9]{1,15})")
 _CODINGS = re.compile(rb"(?im)^(accept-encoding:)[^\r\n]*")
 _WANTED = b'{"include_usage":true}'
 _OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null|%s),?' % re.escape(_WANTED))
-
-
-def plain(data: bytes) -> bytes:
-    """Return an input as a regression case has it: as it is."""
-    return data
 
 
 def check(data: bytes) -> None:
@@ -108,7 +94,9 @@ def _check_events(data: bytes, way: int) -> None:
             large = True
             break
     for event in found:
-        data_of(event)
+        lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        values = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        assert data_of(event) == b"\n".join(values), f"{data_of(event)!r} of {event!r}"
         assert len(event) <= limit, f"an event of {len(event)} bytes"
     assert data.startswith(b"".join(found) + splitter.rest), "bytes are lost"
     if large:

@@ -25,17 +25,6 @@ from vllm_specdec_exporter.serve.option_table import OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Modules whose branches guide the fuzzer.
-INSTRUMENTED = (
-    "vllm_specdec_exporter.serve.configuration",
-    "vllm_specdec_exporter.config.values",
-    "vllm_specdec_exporter.config.options",
-    "vllm_specdec_exporter.serve.request_options",
-    "vllm_specdec_exporter.economics.speculative_config",
-    "vllm_specdec_exporter.config.thresholds",
-    "vllm_specdec_exporter.config.files",
-    "vllm_specdec_exporter.requests.grouping",
-)
 
 SECRET = "s3cr3t"
 _FILE = "settings.yml"
@@ -49,11 +38,6 @@ def _no_file(_text: str) -> str:
 #: The table without what opens files by names that a fuzzer makes up.
 _TABLE = tuple(replace(option, parse=_no_file) if option.parse is file else option for option in OPTIONS)
 _VARIABLES = {option.name: option.variable for option in _TABLE}
-
-
-def plain(data: bytes) -> bytes:
-    """Return an input as a regression case has it: as it is."""
-    return data
 
 
 def check(data: bytes) -> None:
