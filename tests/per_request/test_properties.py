@@ -176,10 +176,10 @@ def test_it_holds_no_more_of_more_requests() -> None:
     settings = RequestSettings(classification=Classification(tenants=frozenset(TENANTS)))
     book = RequestAggregator(settings, Thresholds(), (Source.TAP,))
     # After so many requests everything below has come round, slices of the window too.
-    period = 41 * 60
+    period = 97 * 60
     kept = []
     for number in range(4 * period):
-        name = f"n{number % 41}" if number < 3 * period else f"new{number}"
+        name = f"n{number % 97}" if number < 3 * period else f"new{number}"
         one = request(
             0,
             model_name=name,
@@ -188,7 +188,7 @@ def test_it_holds_no_more_of_more_requests() -> None:
             temperature=(0.0, 2.0)[number % 2],
             record=record([(4, number % 5), (2, number % 3)] * 3),
         )
-        book.add(one, Source.TAP, number * 1.0)
+        book.add(one, Source.TAP, number * 0.5)
         if (number + 1) % period == 0:
             kept.append(sizes(book))
 
