@@ -68,38 +68,29 @@ class TestCounting:
 
     def test_groups(self) -> None:
         """By model, bucket of temperature and type, in order."""
-        found = result(
+        first, second, third = result(
             request(82, temperature=0.6, completion_tokens=100),
             request(38, temperature=0.7, completion_tokens=30),
             request(82, request_type="code"),
             request(60, model_name="a", temperature=None),
-        )
+        ).groups
 
-        assert [(g.model_name, g.temperature, g.request_type) for g in found.groups] == [
-            ("a", "unset", "chat"),
-            ("m", "0", "code"),
-            ("m", "0.5-0.7", "chat"),
-        ]
-        assert found.groups[2].outcomes == {"loses": 1, "break_even": 0, "gains": 1}
-        assert found.groups[2].generation_tokens == {"loses": 30, "break_even": 0, "gains": 100}
-        assert not any(found.groups[1].generation_tokens.values()), "its answer told none"
-        assert (found.groups[2].drafts, found.groups[2].draft_tokens, found.groups[2].accepted_tokens) == (
-            40,
-            200,
-            120,
-        )
-        assert [model.model_name for model in found.models] == ["a", "m"]
+        assert (first.model_name, first.temperature, first.request_type) == ("a", "unset", "chat")
+        assert (second.model_name, second.temperature, second.request_type) == ("m", "0", "code")
+        assert (third.model_name, third.temperature, third.request_type) == ("m", "0.5-0.7", "chat")
+        assert third.outcomes == {"loses": 1, "break_even": 0, "gains": 1}
+        assert third.generation_tokens == {"loses": 30, "break_even": 0, "gains": 100}
+        assert (third.drafts, third.draft_tokens, third.accepted_tokens) == (40, 200, 120)
 
-    @pytest.mark.parametrize("nothing", [None, DraftRecord(0, 0, 0), totals(0, 0, 4)])
-    def test_requests_that_were_not_drafted_for(self, nothing: DraftRecord | None) -> None:
-        """They have times, but no outcome; nothing is judged by them, and their tenant is not counted."""
-        found = result(request(0, record=nothing, tenant="acme", completion_tokens=7, ttft_seconds=0.1))
-
-        assert found.groups[0].time_to_first_token_seconds is not None
-        assert found.groups[0].outcomes == {"loses": 0, "break_even": 0, "gains": 0}
-        assert found.groups[0].generation_tokens == {"loses": 0, "break_even": 0, "gains": 0}
-        assert [(model.window_requests, model.groups) for model in found.models] in ([], [(0, ())])
-        assert found.tenants == ()
+    def test_requests_without_drafts(self) -> None:
+        """They have times, but no outcome; they are not judged, and their tenant is not counted."""
+        for nothing in (None, DraftRecord(0, 0, 0), totals(0, 0, 4)):
+            found = result(request(0, record=nothing, tenant="acme", completion_tokens=7, ttft_seconds=0.1))
+            (group,) = found.groups
+            assert group.time_to_first_token_seconds is not None
+            assert not any((*group.outcomes.values(), *group.generation_tokens.values()))
+            assert [model.window_requests for model in found.models] in ([], [0])
+            assert found.tenants == ()
 
     def test_judgement_is_drawn_once_a_second(self) -> None:
         """Counters are fresh at once; judgement, which takes longer, within a second."""
@@ -229,30 +220,19 @@ class TestNames:
         assert "ada" not in repr(found)
 
 
-class TestLoad:
-    PROFILE = for_method("draft_model")
+def test_load_of_a_model() -> None:
+    """A model is judged at the load of its own server, an adapter at that of the only one; else at none."""
+    profile = for_method("draft_model")
 
-    def speedups(self, loads: dict[str, BatchCost]) -> list[float | None]:
+    def speedups(**batches: float) -> list[float | None]:
+        loads = {model: BatchCost(batch, profile) for model, batch in batches.items()}
         found = book(request(82), request(82, model_name="adapter")).result(0.0, loads)
         return [model.groups[0].estimated_speedup for model in found.models]
 
-    def test_of_the_model(self) -> None:
-        """Each model's requests are judged at the load of its own server."""
-        loads = {"m": BatchCost(4, self.PROFILE), "adapter": BatchCost(64, self.PROFILE)}
-        own = [5.1 / self.PROFILE.step_cost(5, batch) for batch in (64, 4)]
-
-        assert self.speedups(loads) == pytest.approx(own)
-
-    def test_an_adapter(self) -> None:
-        """A model that no server names runs on the only one there is; of several none is picked."""
-        assert self.speedups({"base": BatchCost(4, self.PROFILE)}) == pytest.approx(
-            [5.1 / self.PROFILE.step_cost(5, 4)] * 2
-        )
-        assert self.speedups({"a": BatchCost(4, self.PROFILE), "b": BatchCost(8, self.PROFILE)}) == [
-            None,
-            None,
-        ]
-        assert self.speedups({}) == [None, None]
+    four, sixty_four = (5.1 / profile.step_cost(5, batch) for batch in (4, 64))
+    assert speedups(m=4, adapter=64) == pytest.approx([sixty_four, four])
+    assert speedups(base=4) == pytest.approx([four, four])
+    assert speedups(a=4, b=8) == speedups() == [None, None]
 
 
 #: Every way in which a reload may change how requests are grouped, judged and counted.
@@ -325,24 +305,22 @@ class TestReload:
                 after.adopt(book(*self.SEEN))
                 assert [model.window_requests for model in after.result(0.0, {}).models] == [kept], threshold
 
-    @pytest.mark.parametrize("changed", [item.name for item in fields(Bounds)])
-    def test_histograms_with_other_bounds(self, changed: str) -> None:
-        """Only those whose bounds changed begin anew, and they have the new bounds."""
+    def test_histograms_with_other_bounds(self) -> None:
+        """Only those whose bounds changed begin anew, with the new bounds."""
         published = {
             "acceptance_ratio": "acceptance_ratio",
             "accepted_tokens_per_draft": "accepted_tokens_per_draft",
             "time_to_first_token": "time_to_first_token_seconds",
             "time_per_output_token": "time_per_output_token_seconds",
         }
-        after = RequestAggregator(CHANGES[f"bounds of {changed}"], Thresholds(), (Source.TAP,))
-        after.adopt(book(*self.SEEN))
-        group = after.result(0.0, {}).groups[0]
-
-        for name, place in published.items():
-            assert (getattr(group, place) is None) is (name == changed)
-        after.add(self.SEEN[0], Source.TAP, 0.0)
-        found = getattr(after.result(0.0, {}).groups[0], published[changed])
-        assert (found.classic.bounds, found.classic.count) == ((0.3, 3.0), 1.0)
+        for changed in published:
+            after = RequestAggregator(CHANGES[f"bounds of {changed}"], Thresholds(), (Source.TAP,))
+            after.adopt(book(*self.SEEN))
+            group = after.result(0.0, {}).groups[0]
+            assert [name for name, place in published.items() if getattr(group, place) is None] == [changed]
+            after.add(self.SEEN[0], Source.TAP, 0.0)
+            found = getattr(after.result(0.0, {}).groups[0], published[changed])
+            assert (found.classic.bounds, found.classic.count) == ((0.3, 3.0), 1.0)
 
     def test_groups_of_earlier_settings_take_no_room(self) -> None:
         """After other bounds, types that clients name have as much room as before, beside the old ones."""

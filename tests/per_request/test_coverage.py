@@ -144,11 +144,3 @@ class TestCrowded:
         crowded = [found.add(request(82, model_name=f"m{n}"), Source.PUSH, 0.0) for n in range(6)]
 
         assert crowded == [(), (), (), (), ("model",), ("model",)]
-
-    @pytest.mark.parametrize("name", ["", "other", "no such name!"])
-    def test_what_is_other_by_itself(self, name: str) -> None:
-        """Room has nothing to do with it."""
-        found = book()
-
-        assert found.add(request(82, request_type=name), Source.PUSH, 0.0) == ()
-        assert found.result(0.0, {}).findings == ()

@@ -6,32 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tap.ends import PATIENCE, connect, eventually, late, passes, road
-from tap.streams import ASKED, BEGUN, REST, answer, chat_answer, chat_request, request, split
+from tap.streams import ASKED, BEGUN, REST, answer, chat_request, request, split
 from vllm_specdec_exporter.serve.tap import observer
 from vllm_specdec_exporter.serve.tap import relay as module
 
 if TYPE_CHECKING:
     import pytest
-
-    from tap.ends import End
-
-
-async def test_connections_do_not_hinder_each_other() -> None:
-    """One that is stuck at its server, one at its client, and a hundred that go on."""
-    async with road() as built:
-        stuck, _ = await built.both(ASKED)
-        ends: list[End] = [stuck]
-        for number in range(100):
-            client, server = await built.both(request(chat_request(user=str(number))))
-            await passes(server, client, answer(chat_answer(), X_Number=str(number)))
-            ends += [client]
-        assert built.relay.result.connections == 101
-        for end in ends:
-            await end.close()
-        for end in built.server.ends:
-            await end.close()
-        await built.relay.becomes_quiet()
-        assert len(built.relay.told) == 100
 
 
 async def test_what_asking_holds_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

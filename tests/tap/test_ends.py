@@ -16,7 +16,6 @@ from tap.streams import (
     STREAMED,
     answer,
     chat_answer,
-    chat_request,
     request,
     split,
     stream_head,
@@ -99,35 +98,6 @@ async def test_a_server_that_breaks_off_is_seen_as_such(way: str, begun: bytes, 
         await _break_off(server, client, how)
         await built.relay.becomes_quiet()
         assert sum(built.relay.unobserved.values()) == 1
-
-
-async def test_an_asked_stream_until_the_end_of_the_connection() -> None:
-    """Its extra event is taken out, and its record observed."""
-    async with road("asking") as built:
-        client = await connect(built.port)
-        await client.send(request(chat_request(stream=True)))
-        server = await built.server.connection()
-        await passes(server, client, stream_head(**_UNTIL_THE_END))
-        for event in EVENTS:
-            if event == EVENTS[-2]:
-                await server.send(event)
-            else:
-                await passes(server, client, event)
-        await _break_off(server, client, "end")
-        await _observed(built)
-
-
-async def test_a_broken_asked_stream_ends_where_it_broke() -> None:
-    """What the tap still held back of an answer reaches the client."""
-    async with road("asking") as built:
-        client = await connect(built.port)
-        await client.send(request(chat_request(stream=True)))
-        server = await built.server.connection()
-        await server.send(stream_head() + b"20\r\ndata: half")
-        assert await client.read(len(stream_head())) == stream_head()
-        await server.close()
-        assert await client.rest() == (b"a\r\ndata: half\r\n", "end")
-        await client.close()
 
 
 @each_way

@@ -22,7 +22,6 @@ from tap.streams import (
     STREAMED,
     request,
 )
-from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.serve.request_options import TapConfig
@@ -229,17 +228,6 @@ async def test_certificates_that_are_replaced(authority: Authority, tmp_path: Pa
         await _stream(before, server)
         await before.close()
         assert len(told) == 1
-
-
-def test_certificates_that_cannot_be_used(authority: Authority, tmp_path: Path) -> None:
-    """A clear line that names both flags: of files that are empty, missing, no certificate or no pair."""
-    (cert, key), (_, other) = authority.issue(HOST), authority.issue("second.test")
-    empty = tmp_path / "empty"
-    empty.touch()
-    for pair in ((str(empty), str(empty)), ("/nowhere", "/nowhere"), (cert, other), (key, key)):
-        config = TapConfig((HOST, 0), parse_target("http://vllm:8000"), cert_file=pair[0], key_file=pair[1])
-        with pytest.raises(ConfigError, match=r"--tap\.cert-file .*--tap\.key-file"):
-            TapService(config, UpstreamConfig())
 
 
 async def test_clients_that_do_not_speak_tls_leave_nothing(authority: Authority) -> None:
