@@ -156,6 +156,17 @@ class SimulatorServer:
     While the simulated server restarts, the listening socket is closed, so that connections are refused; with
     `unavailable: 503` it stays open and returns that status.
 
+    Args:
+        simulation: The simulation.
+        dialect: A name from `DIALECTS`.
+        host: Empty for all addresses.
+        port: 0 for a free one.
+        speed: Simulated seconds per second; 0: time passes only in `advance`.
+        on_phase: Called when a phase begins, including the first one.
+
+    Raises:
+        OSError: On entry: it cannot listen on the address.
+
     Example:
         >>> async with SimulatorServer(Simulation(seed=1)) as server:
         ...     print(server.url)
@@ -171,16 +182,6 @@ class SimulatorServer:
         speed: float = 1.0,
         on_phase: Callable[[Phase], None] | None = None,
     ) -> None:
-        """Set the configuration; `start` opens the socket.
-
-        Args:
-            simulation: The simulation.
-            dialect: A name from `DIALECTS`.
-            host: Empty for all addresses.
-            port: 0 for a free one.
-            speed: Simulated seconds per second; 0: time passes only in `advance`.
-            on_phase: Called when a phase begins, including the first one.
-        """
         self.simulation = simulation or Simulation()
         self.dialect = DIALECTS[dialect]
         self.host = host
@@ -199,30 +200,16 @@ class SimulatorServer:
         return f"http://{format_address(self.host or '127.0.0.1', self.port)}"
 
     async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Open the socket and start the clock.
-
-        Raises:
-            OSError: It cannot listen on the address.
-        """
         self._last = time.monotonic()
         await self._open()
         self._announce()
         self._ticker = asyncio.create_task(self._tick())
+        return self
 
-    async def stop(self) -> None:
-        """Stop the clock and close the socket."""
+    async def __aexit__(self, *_: object) -> None:
         if self._ticker is not None:
             self._ticker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._ticker
-            self._ticker = None
+            await asyncio.gather(self._ticker, return_exceptions=True)
         await self._close()
 
     async def advance(self, seconds: float) -> None:

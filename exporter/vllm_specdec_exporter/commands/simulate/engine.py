@@ -95,7 +95,7 @@ class Engine:
         tokens = self._generate(decoding, 1, seconds, conditions)
         for request in admitted:
             self._finish_prefill(request, started_at)
-        self._iteration(computed + tokens + len(admitted), 1)
+        self.measurements.observe("iteration_tokens_total", computed + tokens + len(admitted))
         self._finish_requests()
 
     def _finish_prefill(self, request: SimulatedRequest, started_at: float) -> None:
@@ -129,8 +129,8 @@ class Engine:
         tokens = self._generate(running, steps, step, conditions)
         # The tokens of a group are spread over its steps, and the remainder over the last ones.
         each, extra = divmod(tokens, steps)
-        self._iteration(each, steps - extra)
-        self._iteration(each + 1, extra)
+        self.measurements.observe("iteration_tokens_total", each, steps - extra)
+        self.measurements.observe("iteration_tokens_total", each + 1, extra)
         self._finish_requests()
 
     def _advance_clock(self, seconds: float) -> None:
@@ -173,9 +173,6 @@ class Engine:
         counts.add("spec_decode_num_accepted_tokens", drawn.accepted_tokens)
         for position, accepted in enumerate(drawn.accepted_per_position):
             counts.add("spec_decode_num_accepted_tokens_per_pos", accepted, str(position))
-
-    def _iteration(self, tokens: int, steps: int) -> None:
-        self.measurements.observe("iteration_tokens_total", tokens, steps)
 
     def _finish_requests(self) -> None:
         """Finish complete answers and free KV cache."""
@@ -274,27 +271,27 @@ def _set_lmdeploy_values(counts: Measurements, totals: Totals) -> None:
 
 def _set_llamacpp_values(counts: Measurements, totals: Totals) -> None:
     """Set llama.cpp's values, which change only when a request is complete."""
-
-    def put(name: str, value: float, variant: str = "") -> None:
-        counts.set(f"llamacpp_{name}", value, variant)
-
     computed = counts.get("prompt_tokens_by_source", "local_compute")
     generated = counts.get("generation_tokens")
     prefill, decode = counts.get("prefill_seconds"), counts.get("decode_seconds")
     steps = counts.histograms["iteration_tokens_total"].count
-    put("prompt_tokens", computed)
-    put("prompt_tokens_cached", counts.get("prompt_tokens_cached"))
-    put("prompt_seconds", prefill)
-    put("tokens_predicted", generated)
-    put("tokens_predicted_seconds", decode)
-    put("n_decode", steps)
-    put("n_tokens_max", counts.get("longest"))
-    put("prompt_tokens_seconds", computed / prefill if prefill else 0.0)
-    put("predicted_tokens_seconds", generated / decode if decode else 0.0)
-    put("n_busy_slots_per_decode", counts.get("busy_slots") / steps if steps else 0.0)
-    put("spec_decode_num_drafts", totals.drafts)
-    put("spec_decode_num_draft_tokens", totals.draft_tokens)
-    put("spec_decode_num_accepted_tokens", totals.accepted_tokens)
+    values = {
+        "prompt_tokens": computed,
+        "prompt_tokens_cached": counts.get("prompt_tokens_cached"),
+        "prompt_seconds": prefill,
+        "tokens_predicted": generated,
+        "tokens_predicted_seconds": decode,
+        "n_decode": steps,
+        "n_tokens_max": counts.get("longest"),
+        "prompt_tokens_seconds": computed / prefill if prefill else 0.0,
+        "predicted_tokens_seconds": generated / decode if decode else 0.0,
+        "n_busy_slots_per_decode": counts.get("busy_slots") / steps if steps else 0.0,
+        "spec_decode_num_drafts": totals.drafts,
+        "spec_decode_num_draft_tokens": totals.draft_tokens,
+        "spec_decode_num_accepted_tokens": totals.accepted_tokens,
+    }
+    for name, value in values.items():
+        counts.set(f"llamacpp_{name}", value)
     if totals.drafts:
         for position, accepted in enumerate(totals.accepted_per_position):
-            put("spec_decode_num_accepted_tokens_per_pos", accepted, str(position))
+            counts.set("llamacpp_spec_decode_num_accepted_tokens_per_pos", accepted, str(position))

@@ -252,8 +252,8 @@ class SimulatedDialect:
         openmetrics: Whether the format is OpenMetrics, not the classic text.
         underscores: Whether sample names have `_` in place of `:`.
         created: Whether creation times are published.
-        process: Whether there are `process_*` and `python_*` families.
-        grouped_by_type: Whether histograms come first and gauges last.
+        multiprocess: Whether several processes write the values: without `process_*` and `python_*` families,
+            histograms first and gauges last.
         empty_families: Whether families without samples have HELP and TYPE lines.
         identity_first: Whether labels begin with `model_name`, `engine`; otherwise they are
             sorted by name.
@@ -268,8 +268,7 @@ class SimulatedDialect:
     openmetrics: bool = False
     underscores: bool = False
     created: bool = False
-    process: bool = True
-    grouped_by_type: bool = False
+    multiprocess: bool = False
     empty_families: bool = True
     identity_first: bool = False
     histogram: tuple[str, ...] = _PYTHON_HISTOGRAM
@@ -278,11 +277,10 @@ class SimulatedDialect:
     def families(self) -> tuple[FamilySpec, ...]:
         """Return the families of the dialect in their order."""
         families = load_families(self.server)
-        if not self.process:
-            families = tuple(f for f in families if not f.name.startswith(("python_", "process_")))
-        if self.grouped_by_type:
-            families = tuple(sorted(families, key=lambda f: _MULTIPROC_TYPES.index(f.type)))
-        return families
+        if not self.multiprocess:
+            return families
+        found = (f for f in families if not f.name.startswith(("python_", "process_")))
+        return tuple(sorted(found, key=lambda f: _MULTIPROC_TYPES.index(f.type)))
 
 
 _DIALECTS = (
@@ -292,8 +290,7 @@ _DIALECTS = (
         "vllm",
         _CLASSIC,
         format_python,
-        process=False,
-        grouped_by_type=True,
+        multiprocess=True,
         empty_families=False,
         histogram=_MULTIPROC_HISTOGRAM,
     ),

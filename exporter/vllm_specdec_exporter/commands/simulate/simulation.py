@@ -253,7 +253,10 @@ class Simulation:
                 step = min(step, remaining)
             if phase.kind.ramps:
                 step = min(step, _RAMP_SECONDS)
-            self._advance_engines(step)
+            if self.serving:
+                conditions = phase.conditions(self.phase_elapsed)
+                for engine in self._all_engines():
+                    engine.advance(step, conditions)
             self.elapsed += step
             if remaining is not None and remaining - step <= _RESOLUTION:
                 self._next_phase()
@@ -338,13 +341,6 @@ class Simulation:
             ]
             for model in self.config.models
         }
-
-    def _advance_engines(self, seconds: float) -> None:
-        if not self.serving:
-            return
-        conditions = self.phase.conditions(self.phase_elapsed)
-        for engine in self._all_engines():
-            engine.advance(seconds, conditions)
 
     def _all_engines(self) -> Iterator[Engine]:
         return chain.from_iterable(self._engines.values())

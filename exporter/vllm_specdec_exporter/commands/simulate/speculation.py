@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -166,20 +167,12 @@ class Totals:
 
     def add(self, other: Totals) -> None:
         """Add other totals to these; the number of positions may differ."""
-        self.drafts += other.drafts
-        self.draft_tokens += other.draft_tokens
-        self.accepted_tokens += other.accepted_tokens
-        self.generation_tokens += other.generation_tokens
-        self.finished_requests += other.finished_requests
-        self.accepted_anywhere += other.accepted_anywhere
-        _add_each(self.accepted_per_position, other.accepted_per_position)
-        _add_each(self.accepted_per_draft, other.accepted_per_draft)
-
-
-def _add_each(totals: list[int], amounts: Sequence[int]) -> None:
-    totals.extend([0] * (len(amounts) - len(totals)))
-    for index, amount in enumerate(amounts):
-        totals[index] += amount
+        for each in fields(self):
+            mine, others = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, list):
+                mine[:] = map(sum, zip_longest(mine, others, fillvalue=0))
+            else:
+                setattr(self, each.name, mine + others)
 
 
 def sample_drafts(rng: Random, request_steps: int, model: DraftModel, num_speculative_tokens: int) -> Totals:
