@@ -57,7 +57,7 @@ def taken(push: Push) -> Reply:
 
 def arrived(reporter: Reporter, collector: Collector) -> list[Observation]:
     """What arrived of what was observed; no text of a request, of an answer or of a header may be in it."""
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert not any(canary in collector.text for canary in CANARIES)
     return collector.observations
 

@@ -44,5 +44,5 @@ def collector(running_collector: Collector) -> Collector:
 
 @pytest.fixture
 def reporter(collector: Collector) -> Iterator[Reporter]:
-    with Reporter(collector.url, token="a-token") as reporter:
+    with Reporter(collector.url, token="a-token", timeout=60) as reporter:
         yield reporter

@@ -192,7 +192,7 @@ class TestLiteLLM:
             await hook.told.async_log_success_event(
                 kwargs=call["kwargs"], response_obj=answer, start_time=None, end_time=None
             )
-        assert hook.reporter.flush(10)
+        assert hook.reporter.flush(60)
 
         found = collector.observations
         assert [(one.request_type, one.temperature, one.completion_tokens) for one in found] == [

@@ -91,12 +91,12 @@ async def _asynchronous(items: Iterator[bytes]) -> AsyncIterator[bytes]:
 def a_client(library: Any, way: str, reporter: Reporter, **options: Any) -> Any:
     """A client that reports."""
     if way == "hooks":
-        return observe(library.Client(), reporter, **options)
+        return observe(library.Client(timeout=60), reporter, **options)
     if way == "transport":
-        return library.Client(transport=ObservingTransport(reporter, **options))
+        return library.Client(transport=ObservingTransport(reporter, **options), timeout=60)
     if way == "async hooks":
-        return Awaited(observe(library.AsyncClient(), reporter, **options))
-    return Awaited(library.AsyncClient(transport=AsyncObservingTransport(reporter, **options)))
+        return Awaited(observe(library.AsyncClient(timeout=60), reporter, **options))
+    return Awaited(library.AsyncClient(transport=AsyncObservingTransport(reporter, **options), timeout=60))
 
 
 @pytest.mark.parametrize("way", ["hooks", "transport", "async hooks", "async transport"])

@@ -36,7 +36,7 @@ def client(vllm: FakeVLLM, reporter: Reporter) -> Iterator[openai.OpenAI]:
     plain = openai.OpenAI(
         base_url=f"{vllm.url}/v1",
         api_key="CANARY-KEY",
-        timeout=17.0,
+        timeout=170.0,
         max_retries=1,
         default_headers={"X-Mine": "1"},
     )
@@ -49,7 +49,7 @@ class TestSync:
         self, client: openai.OpenAI, vllm: FakeVLLM, reporter: Reporter, collector: Collector
     ) -> None:
         """Address, key, timeout, retries and headers are those of the client that was observed."""
-        assert (client.timeout, client.max_retries, client.api_key) == (17.0, 1, "CANARY-KEY")
+        assert (client.timeout, client.max_retries, client.api_key) == (170.0, 1, "CANARY-KEY")
         answer = client.chat.completions.create(**ASKED)
 
         assert answer.choices[0].message.content == "CANARY-ANSWER"
@@ -75,7 +75,7 @@ class TestSync:
     def test_with_options(self, client: openai.OpenAI, reporter: Reporter, collector: Collector) -> None:
         """A client made from an observed one is observed as well. A call may name its type."""
         headers = {"X-Request-Type": "code"}
-        client.with_options(timeout=3.0).chat.completions.create(**ASKED, extra_headers=headers)
+        client.with_options(timeout=90.0).chat.completions.create(**ASKED, extra_headers=headers)
 
         assert [one.request_type for one in arrived(reporter, collector)] == ["code"]
 
@@ -84,10 +84,10 @@ class TestAsync:
     async def test_both(self, vllm: FakeVLLM, reporter: Reporter, collector: Collector) -> None:
         """The asynchronous client, whole and as a stream."""
         async with (
-            openai.AsyncOpenAI(base_url=f"{vllm.url}/v1", api_key="CANARY-KEY", timeout=9.0) as plain,
+            openai.AsyncOpenAI(base_url=f"{vllm.url}/v1", api_key="CANARY-KEY", timeout=90.0) as plain,
             observed(plain, reporter, request_type="rag") as client,
         ):
-            assert client.timeout == 9.0
+            assert client.timeout == 90.0
             answer = await client.chat.completions.create(**ASKED)
             stream = await client.chat.completions.create(**ASKED, **USAGE)
             chunks = [chunk async for chunk in stream]

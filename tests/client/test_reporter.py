@@ -45,7 +45,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reporting(url: str, **options: Any) -> Reporter:
     """A reporter that waits for nobody."""
-    return Reporter(url, **{"token": TOKEN, "interval": 0.02, **options})
+    return Reporter(url, **{"token": TOKEN, "interval": 0.02, "timeout": 60, **options})
 
 
 class TestDelivery:
@@ -56,7 +56,7 @@ class TestDelivery:
                 reporter.report(numbered(number))
             eventually(lambda: reporter.sent == 20)
             assert reporter.waiting == 5
-            assert reporter.flush(10)
+            assert reporter.flush(60)
         assert [len(push.requests) for push in collector.pushes] == [10, 10, 5]
         assert numbers(collector) == list(range(25))
         headers = collector.pushes[0].headers
@@ -70,7 +70,7 @@ class TestDelivery:
         with reporting(collector.url, batch=100, interval=3600) as reporter:
             for _ in range(40):
                 reporter.report(replace(ONE, record=record))
-            assert reporter.flush(30)
+            assert reporter.flush(60)
             assert reporter.sent == 40
         assert len(collector.pushes) > 1
         assert all(len(push.body) < 1024 * 1024 for push in collector.pushes)
@@ -81,7 +81,7 @@ class TestDelivery:
         for path in ("", "/", "/specdec", "/specdec/", PATH, f"/specdec{PATH}"):
             with reporting(collector.url + path) as reporter:
                 reporter.report(ONE)
-                assert reporter.flush(10)
+                assert reporter.flush(60)
             assert collector.pushes[-1].path == ("/specdec" if "specdec" in path else "") + PATH
 
     def test_no_proxy(self, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ class TestDelivery:
             monkeypatch.setenv(name, "http://127.0.0.1:1")
         with reporting(collector.url) as reporter:
             reporter.report(ONE)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert reporter.sent == 1
 
     def test_tls(self, tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ class TestDelivery:
             url = collector.url.replace("127.0.0.1", "localhost")
             with reporting(url, tls=trusting) as reporter:
                 reporter.report(ONE)
-                assert reporter.flush(10)
+                assert reporter.flush(60)
                 assert reporter.sent == 1
             with reporting(url, patience=0.1) as wary:
                 wary.report(ONE)
-                assert wary.flush(10)
+                assert wary.flush(60)
                 assert (wary.sent, wary.failed) == (0, 1)
             assert len(collector.pushes) == 1
 
@@ -147,7 +147,7 @@ class TestToken:
         caplog.set_level(logging.DEBUG, "vllm_specdec_exporter.client")
         with reporting("http://127.0.0.1:1", token="CANARY-KEY", patience=0.05) as reporter:
             reporter.report(ONE)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
         assert "cannot push to http://127.0.0.1:1: " in caplog.text
         assert "CANARY-KEY" not in caplog.text + repr(reporter)
 
@@ -174,7 +174,7 @@ class TestFaults:
         collector.reply = lambda push: replies.pop() if replies else taken(push)
         with reporting(collector.url) as reporter:
             reporter.report(ONE)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert (reporter.sent, reporter.failed, reporter.rejected) == (1, 0, 0)
         assert len(collector.pushes) == 5
         assert len({push.body for push in collector.pushes}) == 1
@@ -198,11 +198,11 @@ class TestFaults:
         collector.reply = lambda push: replies.pop() if replies else taken(push)
         with reporting(collector.url) as reporter:
             reporter.report(ONE)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert (reporter.sent, reporter.failed) == (0, 1)
             assert "cannot push" in caplog.text
             reporter.report(ONE)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert reporter.sent == 1
         assert len(collector.pushes) == 2
 
@@ -217,7 +217,7 @@ class TestFaults:
         collector.reply = slow
         with reporting(collector.url, timeout=0.5) as reporter:
             reporter.report(ONE)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert (reporter.sent, reporter.failed) == (0, 1)
             go_on.set()
         assert len(collector.pushes) == 1
@@ -227,14 +227,14 @@ class TestFaults:
         with reporting(collector.url, batch=2, interval=3600) as reporter:
             reporter.report(ONE)
             reporter.report(PushedRequest(model="m", temperature=-1.0))
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert (reporter.sent, reporter.rejected, reporter.failed) == (1, 1, 0)
             reporter.report(PushedRequest(model="\udcff"))  # cannot be written as JSON
             reporter.report(ONE)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert (reporter.sent, reporter.rejected, reporter.failed) == (2, 1, 1)
             reporter.report(PushedRequest(model="m", completion_tokens=-1))
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert (reporter.sent, reporter.rejected, reporter.failed) == (2, 2, 1)
         assert "requests[1]: temperature is -1" in caplog.text
         assert "invalid request" in caplog.text
@@ -273,7 +273,7 @@ class TestQueue:
             assert (reporter.dropped, reporter.waiting) == (20, 11)
             assert len(collector.pushes) == 1  # it still hangs
             go_on.set()
-            assert reporter.flush(10)
+            assert reporter.flush(60)
         assert numbers(collector) == [0, *range(21, 31)]
 
     def test_reported_by_a_collection_of_garbage(self, collector: Collector) -> None:
@@ -281,7 +281,7 @@ class TestQueue:
         with reporting(collector.url) as reporter:
             with reporter._changed:  # as if this thread were within it
                 reporter.report(ONE)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             assert reporter.sent == 1
 
     def test_no_growth(self, collector: Collector) -> None:
@@ -290,13 +290,13 @@ class TestQueue:
         for _ in range(5):
             with reporting(collector.url) as reporter:
                 reporter.report(ONE)
-                assert reporter.flush(10)
+                assert reporter.flush(60)
         eventually(lambda: threading.active_count() <= before + 1)
         with reporting(collector.url) as reporter:
             items = [replace(ONE) for _ in range(100)]
             for item in items:
                 reporter.report(item)
-            assert reporter.flush(10)
+            assert reporter.flush(60)
             del item
             # Only the list and the loop refer to them.
             eventually(lambda: {sys.getrefcount(item) for item in items} <= {2, 3})
@@ -348,7 +348,7 @@ class TestEnd:
             "if child == 0:\n"
             "    assert reporter.waiting == 0\n"
             "    reporter.report(Observation(0.0, 'child'))\n"
-            "    assert reporter.flush(10) and reporter.sent == 1\n"
+            "    assert reporter.flush(60) and reporter.sent == 1\n"
             "    os._exit(0)\n"
             "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
         )

@@ -22,7 +22,7 @@ def parse(*flags: str) -> argparse.Namespace:
 
 
 def get(url: str, body: bytes | None = None) -> bytes:
-    with urllib.request.urlopen(url, body, timeout=30) as answer:
+    with urllib.request.urlopen(url, body, timeout=100) as answer:
         return bytes(answer.read())
 
 
@@ -53,7 +53,7 @@ def test_it_serves_quietly_and_stops_when_told_even_while_the_port_is_closed(
             get(f"{url}/simulator/phase", b'{"phase": "restart", "downtime_seconds": 99999}')
             eventually(lambda: not answers(f"{url}/health"))
         process.send_signal(number)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=100)
     finally:
         if process.poll() is None:
             process.kill()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vllm_specdec_exporter.requests.result import TapResult
 
 #: Longer than anything here takes on a busy machine.
-PATIENCE = 30.0
+PATIENCE = 100.0
 
 HOST = "127.0.0.1"
 

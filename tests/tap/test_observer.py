@@ -103,14 +103,15 @@ def _result(watched: Watched) -> tuple[tuple[Observation, ...], dict[str, int], 
 def test_the_same_observation_whatever_the_pieces(name: str) -> None:
     """Every way to cut the request in two, every way to cut the answer, byte by byte, and all at once."""
     asked, answered = EXCHANGES[name]
-    whole = _result(observe(([asked], [answered]), ([asked], [answered])))
-    assert len(whole[0]) + sum(whole[1].values()) == whole[2] == 2
+    twice = observe(([asked], [answered]), ([asked], [answered]))
+    assert len(twice.told) + sum(twice.unobserved.values()) == twice.watch.requests == 2
     if name not in ("refused", "malformed", "no JSON", "encoded"):
-        assert [seen.completion_tokens for seen in whole[0]] == ([None] if "trailers" in name else [9]) * 2
+        assert [seen.completion_tokens for seen in twice.told] == ([None] if "trailers" in name else [9]) * 2
+    whole = _result(observe(([asked], [answered])))
     for parts in cuts(asked):
-        assert _result(observe((parts, [answered]), (parts, [answered]))) == whole, parts[0]
+        assert _result(observe((parts, [answered]))) == whole, parts[0]
     for parts in cuts(answered):
-        assert _result(observe(([asked], parts), ([asked], parts))) == whole, parts[0]
+        assert _result(observe(([asked], parts))) == whole, parts[0]
 
 
 def test_what_is_observed_of_a_stream() -> None:
