@@ -322,7 +322,13 @@ class TestOwnHooksAndTransports:
         with library.Client(transport=ObservingTransport(reporter, transport)) as client:
             assert client.post(f"http://nowhere{PATH}", json=BODY).json() == whole()
         assert [one.record for one in arrived(reporter, collector)] == [parse_record(RECORD)]
-        assert closed
+
+        async def aclose() -> None:
+            closed.append(True)
+
+        transport.aclose = aclose
+        asyncio.run(AsyncObservingTransport(reporter, transport).aclose())
+        assert closed == [True, True]
 
     @pytest.mark.parametrize("thing", [None, "client", 7])
     def test_no_client(self, thing: Any, reporter: Reporter) -> None:

@@ -6,7 +6,6 @@ An exception in the observation ends the observation, never the request.
 from __future__ import annotations
 
 import logging
-import re
 import time
 import zlib
 from dataclasses import replace
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     from .reporter import Reporter
 
 _LOG = logging.getLogger(__package__)
-
-#: The end of a complete stream. Clients stop reading there.
-_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]\s*$")
-_TAIL = 64
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -144,7 +139,6 @@ class RequestWatch:
         self._reporter = reporter
         self._tenant = tenant
         self._inflate: zlib._Decompress | None = None
-        self._tail = b""
         self.over = False
 
     @_guarded
@@ -172,7 +166,6 @@ class RequestWatch:
             data = self._inflate.decompress(data, MAX_BODY + 1)
             if self._inflate.unconsumed_tail:
                 self._exchange.give_up("too_large")
-        self._tail = (self._tail + data[-_TAIL:])[-_TAIL:]
         self._exchange.response_data(data, time.monotonic())
 
     @_guarded
@@ -190,7 +183,7 @@ class RequestWatch:
     @_guarded
     def stop(self) -> None:
         """Process the end of the connection: of a stream after its ``[DONE]``, or of an aborted response."""
-        if _DONE.search(self._tail):
+        if self._exchange.is_done:
             self.response_end()
         if not self.over:
             self.over = True

@@ -37,6 +37,10 @@ _ONE_LINE = re.compile(rb"data: ([^\r\n]*)\n\n")
 #: Bytes of the end of an event that may have been searched already.
 _OVERLAP = 3
 
+#: The end of a complete stream, and the bytes that are searched for it. Clients stop reading there.
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]\s*\Z")
+_TAIL = 64
+
 
 class EventTooLargeError(ValueError):
     """An event is larger than the limit.
@@ -167,6 +171,9 @@ class Exchange:
         self._sent: float | None = None
         self._first: float | None = None
         self._last: float | None = None
+        self._last_event = b""
+        #: Whether the response is a stream of events.
+        self.streams = False
         #: Why it cannot be observed; empty while it can.
         self.unobserved = ""
 
@@ -182,6 +189,14 @@ class Exchange:
         """Bytes that are buffered now."""
         events = len(self._events.rest) if self._events else 0
         return len(self._request_body) + len(self._response_body) + events
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a stream ends with its last event, complete or not."""
+        if self._events is None:
+            return False
+        end = b"\n" + self._last_event + self._events.rest[-_TAIL:]
+        return _DONE.search(end[-_TAIL:]) is not None
 
     def request_data(self, data: bytes) -> None:
         """Process bytes of the request's body."""
@@ -216,7 +231,7 @@ class Exchange:
         elif headers.get("content-encoding", "identity").lower() != "identity":
             self.give_up("encoded")
         elif kind == "text/event-stream":
-            self._events = EventSplitter(MAX_EVENT)
+            self._events, self.streams = EventSplitter(MAX_EVENT), True
         elif not kind.endswith("json"):
             self.give_up("malformed")
 
@@ -231,6 +246,7 @@ class Exchange:
             return
         try:
             for event in self._events.feed(data):
+                self._last_event = event[-_TAIL:] if event.strip() else self._last_event
                 self._event(data_of(event), time)
         except EventTooLargeError:
             self.give_up("too_large")
@@ -270,7 +286,7 @@ class Exchange:
                 self.give_up("refused")
         if self.unobserved or self._request is None:
             return None
-        response, request, streams = self._response, self._request, self._events is not None
+        response, request, streams = self._response, self._request, self.streams
         observation = Observation(
             time=wall,
             model_name=response.model_name or request.model_name,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
 
 #: Bytes of bodies that all connections together may buffer.
 MAX_HELD = 32 * 1024 * 1024
-
-#: The end of a complete stream, and how many of its last bytes are kept to find it.
-_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]\s*\Z")
-_TAIL = 32
 
 #: Limit of different defects in the log.
 _MAX_LOGGED = 100
@@ -98,8 +93,6 @@ class Observer:
         self._in_request = False  # a request has begun and is not complete
         self._awaits_response = False  # its response is not complete
         self._until_end = False  # the response ends with the connection
-        self._streams = False
-        self._tail = b""  # the last bytes of the response
         self.blind = False
 
     @property
@@ -149,7 +142,8 @@ class Observer:
 
     def server_ended(self) -> None:
         """Handle the end of the server's bytes, which may be the end of a response."""
-        complete = not self._streams or self._is_done
+        exchange = self._exchange
+        complete = exchange is None or not exchange.streams or exchange.is_done
         if self._until_end and self._awaits_response and not self._in_request and complete:
             self._finish()
             self._update_held()
@@ -168,8 +162,7 @@ class Observer:
             return
         self._in_request = self._awaits_response = True
         self._head_only = method == "HEAD"
-        self._until_end = self._streams = False
-        self._tail = b"\n"
+        self._until_end = False
         self._responses = httptools.HttpResponseParser(_ResponseCallbacks(self))
         if observable:
             self._exchange = Exchange(path, headers, self._context.classification)
@@ -191,7 +184,6 @@ class Observer:
             return
         if self._exchange is not None:
             self._exchange.response_head(status, headers)
-            self._streams = headers.get("content-type", "").lower().startswith("text/event-stream")
         framed = headers.keys() & {"content-length", "transfer-encoding"}
         self._until_end = not framed and status not in _BODILESS
         if self._head_only:
@@ -201,16 +193,11 @@ class Observer:
         """Process bytes of a response's body."""
         if self._exchange is not None:
             self._exchange.response_data(data, self._context.clock())
-            self._tail = (self._tail + data[-_TAIL:])[-_TAIL:]
 
     def end_response(self, status: int) -> None:
         """Process the end of a response, unless it is an interim one."""
         if status >= 200:
             self._finish()
-
-    @property
-    def _is_done(self) -> bool:
-        return self._streams and _DONE.search(self._tail) is not None
 
     def _finish(self) -> None:
         self._awaits_response = False
@@ -225,7 +212,8 @@ class Observer:
         self._exchange = None  # last: a defect above is still counted as unobserved
 
     def _end(self, reason: str) -> None:
-        if reason != "internal" and self._is_done and not self._in_request:
+        exchange = self._exchange
+        if reason != "internal" and exchange is not None and exchange.is_done and not self._in_request:
             self._finish()
         exchange, self._exchange = self._exchange, None
         self._responses, self._in_request, self._awaits_response = None, False, False
