@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -18,6 +19,12 @@ HERE = Path(__file__).parent
 MAX_LENGTH = 4096
 #: Seconds after which one input counts as a hang.
 PATIENCE = 10
+#: Tokens that a mutator may put in, beside those of the seeds.
+MORE_TOKENS = (
+    *b"NaN +Inf .inf 1e400 1e-400 -0 null true [] {} != !!bool !!int &a *a <<: --- %40 [::1] ms GiB".split(),
+    *b'9007199254740992 "error": "n":2 HTTP/1.0 \\u0000 \\ud800'.split(),
+    b"0\r\n\r\n",
+)
 
 
 def main() -> None:
@@ -37,9 +44,11 @@ def main() -> None:
         target = importlib.import_module(f"fuzz.targets.{given.target}")
     corpus, words = given.folder / f"{given.target}.corpus", given.folder / f"{given.target}.dictionary"
     corpus.mkdir(parents=True, exist_ok=True)
+    tokens = set(MORE_TOKENS)
     for seed in target.seeds():
         (corpus / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
-    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.dictionary()))
+        tokens.update(re.findall(rb'[\w:.="{}/-]{3,50}', seed))
+    words.write_text("".join(f'"{_escaped(token)}"\n' for token in sorted(tokens)))
     options = {
         "runs": given.runs or -1,
         "max_total_time": 0 if given.runs else given.seconds,

@@ -25,7 +25,6 @@ def test_seeds_and_what_was_found_keep_the_promises(name: str) -> None:
         except Exception as error:  # noqa: BLE001 whatever a parser may raise
             broken[case] = repr(error)
     assert broken == {}
-    assert all(isinstance(word, bytes) and word for word in target.dictionary())
 
 
 def test_every_find_is_of_a_target() -> None:

@@ -17,7 +17,7 @@ from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
 from vllm_specdec_exporter.economics.architecture import ArchitectureError, read_architecture
 from vllm_specdec_exporter.economics.baseline import BaselineError, decode, encode
 from vllm_specdec_exporter.economics.model_size import from_architecture
-from vllm_specdec_exporter.economics.profiles import BUILTIN, ProfileError, parse_profiles
+from vllm_specdec_exporter.economics.profiles import ProfileError, parse_profiles
 from vllm_specdec_exporter.economics.sizes import FAMILIES, PRECISIONS
 from vllm_specdec_exporter.serve.web_config import document as web_document
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
@@ -141,20 +141,3 @@ def seeds() -> Iterator[bytes]:
     yield b"3" + json.dumps({"model_type": "deepseek_v3", **sizes, **latent, **experts}).encode()
     quantized = {"quantization_config": {"quant_method": "compressed-tensors", "bits": 4}, "layer_types": []}
     yield b"3" + json.dumps({"model_type": next(iter(FAMILIES)), **sizes, **quantized}).encode()
-
-
-def dictionary() -> list[bytes]:
-    """Return tokens that a mutator may put in."""
-    syntax = ["!!bool ", "!!int ", "&a ", "*a", "<<: ", "? ", "---\n", "1e400", ".inf", "NaN", "Infinity"]
-    keys = [
-        "profiles:",
-        "target:",
-        "draft:",
-        "fixed: 1",
-        "methods: [a]",
-        "size_ratio:",
-        "typical_k:",
-        "phases:",
-    ]
-    web = ["basic_auth_users:", "tls_server_config:", "http_server_config:", "headers:", _HASH, "$2y$31$"]
-    return [text.encode() for text in (*syntax, "9" * 400, *keys, *web, *list(BUILTIN)[:4])]

@@ -296,11 +296,3 @@ def seeds() -> Iterator[bytes]:
             yield b"0" + joined
             yield b"1" + joined
             yield b"3" + joined + b"# EOF\n"
-
-
-def dictionary() -> list[bytes]:
-    """Return tokens that a mutator may put in."""
-    labels = ('{model_name="', '",engine="', '",position="', '",le="', '",pid="', '"} ', 'engine="0"', '="')
-    lines = ("\n# TYPE ", "\n# HELP ", "# EOF\n", ' # {trace_id="a"} 1', "_created", "\r\n", "\n  ", "<html")
-    values = ("NaN", "+Inf", "1e18", "e+09", "-1", "\\n", "\\\\", '\\"', "{", "}", '",')
-    return [text.encode() for text in (*labels, *lines, *values, *sorted(_COUNTED | _TIMED))]

@@ -83,10 +83,3 @@ def seeds() -> Iterator[bytes]:
     yield json.dumps({"requests": [{}] * (MOST_REQUESTS + 1)}, separators=(",", ":")).encode()
     yield json.dumps({"requests": {MARK: MARK}}).encode()
     yield b'{"requests":[],"requests":[{}]}'
-
-
-def dictionary() -> list[bytes]:
-    """Return tokens that a mutator may put in."""
-    fields = ["requests", "model", "temperature", "completion_tokens", "speculative_decoding", *RECORD, MARK]
-    values = ["null", "1e400", "-0", "NaN", "9007199254740992", '"\\ud800"', "[]", "{}", "true", "1e-400"]
-    return [text.encode() for text in (*(f'"{name}":' for name in fields), *values, "\ufeff", "\\u0000")]

@@ -293,19 +293,3 @@ def seeds() -> Iterator[bytes]:
         yield b"3" + way + _TURN.join((ASKED, stream_head(**_UNTIL_THE_END) + chat_stream()))
         yield b"3" + way + _TURN.join((_IN_CHUNKS, answer(chat_answer(), Content_Length=None)))
         yield b"3" + way + _TURN.join((request(method="HEAD", path="/health"), answer(b""), ASKED, b""))
-
-
-def dictionary() -> list[bytes]:
-    """Return tokens that a mutator may put in."""
-    heads = (
-        *("Content-Length: ", "Transfer-Encoding: chunked\r\n", "Content-Type: text/event-stream\r\n"),
-        *("Upgrade: h2c\r\n", "Expect: 100-continue\r\n", "Accept-Encoding: gzip\r\n"),
-        *("HTTP/1.1 200 OK\r\n", "HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.0 200 OK\r\n"),
-        "POST /v1/completions HTTP/1.1\r\n",
-    )
-    bodies = (
-        *("\r\n\r\n", "0\r\n\r\n", "data: ", "data: [DONE]\n\n", "\x1e", '"usage":{', '"choices":[]'),
-        *('"stream":true', '"stream_options":null', '"error":', "null", '"n":2', "\\u0075", "1e400"),
-        *('"speculative_decoding":{', '"num_draft_tokens":'),
-    )
-    return [text.encode() for text in (*heads, *bodies)]

@@ -184,12 +184,3 @@ def seeds() -> Iterator[bytes]:
     yield from (
         b"3" + text for text in (b"1h30m", b"500ms", b"unix:/a.sock:/metrics?x=1", b"https://[::1]:1/a/")
     )
-
-
-def dictionary() -> list[bytes]:
-    """Return tokens that a mutator may put in."""
-    words = [part for option in _TABLE for part in (option.name + "\x1f", *option.key.split("."))]
-    syntax = ["!!bool ", "!!int ", "!!binary ", "? ", "- |\n", "---\n", "%YAML 1.1\n", "&a ", "*a", "<<: "]
-    more = ["\\u2028", "unix:/", "://", "@", "%40", "[::1]", "\x1e", "\ud7ff", "="]
-    more += ["1e400", ".inf", ".nan", "0x", "ms", "GiB"]
-    return [text.encode() for text in (*dict.fromkeys(words), *syntax, *more)]
