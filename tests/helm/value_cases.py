@@ -88,7 +88,7 @@ TAP = on("tap")
 TAP_ALONE = merged(TAP, at(tap__upstream="http://vllm-0.vllm.chat:8000"))
 PUSH = at(push__existingSecret="specdec-push")
 SIDECAR_POLICY = merged(
-    on("networkPolicy"), at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000]})
+    on("networkPolicy"), at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000, 5557]})
 )
 EVERYTHING_BESIDE = merged(
     SIDECAR,
