@@ -49,19 +49,19 @@ def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return values with one at a path; its names may have dots."""
+    return {path[0]: nested(path[1:], value) if path[1:] else value}
+
+
 def on(*parts: str) -> dict[str, Any]:
     """Return values with parts switched on ("dashboards.grafanaDashboard")."""
-    return merged(*(_at(f"{part}.enabled", True) for part in parts))
-
-
-def _at(path: str, value: Any) -> dict[str, Any]:
-    first, _, rest = path.partition(".")
-    return {first: _at(rest, value) if rest else value}
+    return merged(*(nested((*part.split("."), "enabled"), True) for part in parts))
 
 
 def at(**paths: Any) -> dict[str, Any]:
     """Return values by their paths, with `__` for a dot: `at(image__tag="1")`."""
-    return merged(*(_at(path.replace("__", "."), value) for path, value in paths.items()))
+    return merged(*(nested(tuple(path.split("__")), value) for path, value in paths.items()))
 
 
 RECEIVER = {"slackConfigs": [{"channel": "#specdec", "apiURL": {"name": "slack", "key": "url"}}]}
@@ -361,11 +361,6 @@ LEAVES: dict[Path, dict[str, Any]] = {
     for name, inner in level["properties"].items()
     if "properties" not in inner and (path or name not in OF_HELM)
 }
-
-
-def nested(path: Path, value: Any) -> dict[str, Any]:
-    """Return values with one at a path; its names may have dots."""
-    return {path[0]: nested(path[1:], value) if path[1:] else value}
 
 
 def value_at(values: Any, path: Path) -> Any:
