@@ -58,7 +58,7 @@ TAKEN = (
     Taken("docs/bare-metal.md", ("sh",), "systemd/test_bare_metal.py", "^make wheel$"),
     Taken("docs/plan.md", ("sh", "text"), "plan/test_command.py"),
     Taken("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py"),
-    Taken(_CHART, ("yaml",), "injection/test_injection_readme.py", "^injection:|exporter/inject"),
+    Taken(_CHART, ("yaml",), "injection/test_policy_admission.py", "^injection:|exporter/inject"),
     Taken(_CHART, ("yaml",), "docs/test_library_chart.py", "^# (Chart|values).yaml$|^# templates/"),
     Taken(
         "helm/examples/README.md",

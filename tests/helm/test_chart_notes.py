@@ -11,6 +11,7 @@ from .kubernetes_yaml import documents
 from .value_cases import (
     EVERYTHING_BESIDE,
     INJECTION,
+    PUSH,
     RULES,
     SIDECAR,
     STANDALONE,
@@ -26,11 +27,28 @@ def notes(values: Any, **where: str) -> str:
     return render_files(values, **where)["templates/NOTES.txt"]
 
 
-def test_nothing_installed_is_said() -> None:
-    """With what to switch on."""
-    assert "Nothing was installed" in notes({})
+def test_what_is_missing_is_said() -> None:
+    """The words are in the notes for some values, and not in those for values that have what was missing."""
+    amounts = {"cpu": "1", "memory": "256Mi"}
+    ample = at(exporter__resources={"requests": amounts, "limits": amounts})
+    unknown, tapped = (
+        at(exporter__specConfig=""),
+        "exporter.resources are those of an exporter without the tap",
+    )
+    for words, missing, there in (
+        ("Nothing was installed", {}, SIDECAR),
+        ("exporter.specConfig is empty", merged(STANDALONE, unknown), STANDALONE),
+        ("exporter.specConfig is empty", merged(INJECTION, unknown), INJECTION),
+        (tapped, merged(STANDALONE, TAP_ALONE), merged(STANDALONE, TAP_ALONE, ample)),
+        (tapped, merged(INJECTION, TAP), merged(INJECTION, TAP, ample)),
+        ("prometheusRule.runbookUrl", RULES, EVERYTHING_BESIDE),
+        ("prometheusRule.grafanaUrl", RULES, EVERYTHING_BESIDE),
+        ("alertmanagerConfigMatcherStrategy", EVERYTHING_BESIDE, RULES),
+        ("Push: ", merged(INJECTION, PUSH), INJECTION),
+    ):
+        assert words in notes(missing), words
+        assert words not in notes(there), words
     assert "--set podMonitor.enabled=true" in notes({})
-    assert "Nothing was installed" not in notes(SIDECAR)
 
 
 def test_the_labels_that_prometheus_must_look_for_are_said() -> None:
@@ -56,14 +74,6 @@ def test_the_sidecar_is_shown_ready_to_paste() -> None:
     assert entry["image"].startswith("registry.example.com/vllm-specdec-exporter:")
 
 
-def test_an_unknown_specification_is_warned_of() -> None:
-    """A guess does not page."""
-    warning = "exporter.specConfig is empty"
-    for values in (STANDALONE, INJECTION):
-        assert warning not in notes(values)
-        assert warning in notes(merged(values, at(exporter__specConfig="")))
-
-
 def test_the_service_that_moves_to_the_tap_is_said() -> None:
     """With its port, the order, and what stays at vLLM; in the standalone pod there is a Service already."""
     assert "tap" not in notes(INJECTION)
@@ -79,28 +89,10 @@ def test_the_service_that_moves_to_the_tap_is_said() -> None:
     assert "kubectl patch service" not in alone
 
 
-def test_a_tap_with_the_resources_of_none_is_warned_of() -> None:
-    """Every request passes it; who has thought of it is not told again."""
-    warning = "exporter.resources are those of an exporter without the tap"
-    amounts = {"cpu": "1", "memory": "256Mi"}
-    more = at(exporter__resources={"requests": amounts, "limits": amounts})
-    for values in (merged(STANDALONE, TAP_ALONE), merged(INJECTION, TAP)):
-        assert warning in notes(values)
-        assert warning not in notes(merged(values, more))
-
-
 def test_push_is_told_with_its_secret() -> None:
     """Address, port and where the token is."""
     text = notes(merged(INJECTION, at(push__existingSecret="gateway", push__key="bearer")))
     assert "POST /api/v1/requests on port 9850, with the token of key bearer in Secret gateway" in text
-    assert "Push:" not in notes(INJECTION)
-
-
-def test_missing_addresses_are_said() -> None:
-    """Alerts without links are alerts without help."""
-    assert "prometheusRule.runbookUrl" in notes(RULES)
-    assert "prometheusRule.grafanaUrl" in notes(RULES)
-    assert "prometheusRule.runbookUrl" not in notes(EVERYTHING_BESIDE)
 
 
 def test_injection_says_which_kubernetes_it_needs() -> None:
@@ -109,8 +101,3 @@ def test_injection_says_which_kubernetes_it_needs() -> None:
         text = notes(merged(INJECTION, at(injection__apiVersion=version)))
         for words in (said, "rollout restart", "vllm-specdec-exporter/inject=enabled"):
             assert words in text
-
-
-def test_alertmanagers_namespace_trap_is_said() -> None:
-    """The operator adds a matcher on namespace to every route of an AlertmanagerConfig."""
-    assert "alertmanagerConfigMatcherStrategy" in notes(EVERYTHING_BESIDE)

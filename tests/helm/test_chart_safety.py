@@ -6,10 +6,8 @@ from typing import Any
 
 from vllm_specdec_exporter import __version__
 
-from .api_rules import pod_spec
-from .charts import render
+from .charts import SIDECAR_NAME, named_templates, render
 from .kubernetes_yaml import documents
-from .sidecar_shape import NAME
 from .value_cases import EVERYTHING_ALONE, IMAGE, SIDECAR, STANDALONE, TAP, TAP_ALONE, at, merged
 
 
@@ -19,9 +17,9 @@ def kinds(*values: Any, release: str = "specdec") -> dict[str, dict[str, Any]]:
     return {obj["kind"]: obj for obj in objects if not obj["metadata"]["name"].endswith("-vllm")}
 
 
-def test_the_sidecar_is_the_one_that_is_documented(parent: Any) -> None:
+def test_the_sidecar_is_the_one_that_is_documented() -> None:
     """With defaults, field for field; the tag is the exporter's version."""
-    (container,) = parent(IMAGE)["initContainers"]
+    container, _ = named_templates(IMAGE)
     assert (
         container
         == documents(f"""
@@ -52,7 +50,7 @@ terminationMessagePolicy: FallbackToLogsOnError
     )
 
 
-def test_values_arrive_as_flags(parent: Any) -> None:
+def test_values_arrive_as_flags() -> None:
     """Whatever quotes, braces or spaces they have; a list is repeated, and text arrives word for word."""
     exporter = {
         "vllmUrls": ["http://a:1", "http://b:2"],
@@ -62,7 +60,8 @@ def test_values_arrive_as_flags(parent: Any) -> None:
         "port": 9999,
         "extraArgs": ["--log.level=debug"],
     }
-    (container,) = parent({"exporter": exporter, "webConfig": {"existingSecret": "web"}})["initContainers"]
+    web = {"webConfig": {"existingSecret": "web"}}
+    container, _ = named_templates(merged(IMAGE, {"exporter": exporter}, web))
     assert container["args"] == [
         "--startup.on-error=wait",
         "--vllm.url=http://a:1",
@@ -75,11 +74,11 @@ def test_values_arrive_as_flags(parent: Any) -> None:
         "--log.level=debug",
     ]
     for text in ('{"method": "ngram",  "prompt_lookup_max": 4}', "{}", "a: 'b' \"c\" {{ d }} #e"):
-        (container,) = parent(at(exporter__specConfig=text))["initContainers"]
+        container, _ = named_templates(merged(IMAGE, at(exporter__specConfig=text)))
         assert container["args"][2] == f"--spec.config={text}"
 
 
-def test_the_tap_and_push_arrive_as_flags(parent: Any) -> None:
+def test_the_tap_and_push_arrive_as_flags() -> None:
     """Their Secrets are mounted where the flags say; one that is missing does not hold the pod back."""
     tap = {
         "enabled": True,
@@ -89,8 +88,7 @@ def test_the_tap_and_push_arrive_as_flags(parent: Any) -> None:
         "drainTimeout": "1m",
         "tls": {"existingSecret": "certificate"},
     }
-    pod = parent({"tap": tap, "push": {"existingSecret": "gateway"}})
-    (container,) = pod["initContainers"]
+    container, volumes = named_templates({**IMAGE, "tap": tap, "push": {"existingSecret": "gateway"}})
     assert container["args"][2:] == [
         "--tap.listen-address=:8080",
         "--tap.upstream=http://127.0.0.1:8001",
@@ -106,14 +104,14 @@ def test_the_tap_and_push_arrive_as_flags(parent: Any) -> None:
         {"name": name, "mountPath": f"/etc/vllm-specdec-exporter/{folder}", "readOnly": True}
         for name, folder, _ in mounts
     ]
-    assert pod["volumes"] == [
+    assert volumes == [
         {"name": name, "secret": {"secretName": secret, "optional": True}} for name, _, secret in mounts
     ]
 
 
-def test_the_tap_changes_nothing_else_of_the_sidecar(parent: Any) -> None:
+def test_the_tap_changes_nothing_else_of_the_sidecar() -> None:
     """No probe asks it, and nothing waits for it: flags and a port are all that there is of it."""
-    without, with_tap = (parent(values)["initContainers"][0] for values in ({}, TAP))
+    without, with_tap = (named_templates(merged(IMAGE, values))[0] for values in ({}, TAP))
     assert with_tap["args"][: len(without["args"])] == without["args"]
     assert all(flag.startswith("--tap.") for flag in with_tap["args"][len(without["args"]) :])
     assert with_tap["ports"][:1] == without["ports"]
@@ -122,17 +120,14 @@ def test_the_tap_changes_nothing_else_of_the_sidecar(parent: Any) -> None:
 
 def test_the_standalone_pod_may_take_its_time_to_end() -> None:
     """As long as the tap may wait for open connections; ten seconds without it."""
-    wanted = {"25s": 35, "1500ms": 12, "0s": 10, "2m": 130, "1ms": 11}
-    pods = {
-        drain: pod_spec(kinds(STANDALONE, TAP_ALONE, at(tap__drainTimeout=drain))["Deployment"])
-        for drain in wanted
-    }
-    assert {drain: pod["terminationGracePeriodSeconds"] for drain, pod in pods.items() if pod} == wanted
-    without = kinds(STANDALONE)["Deployment"]["spec"]["template"]["spec"]
-    assert without["terminationGracePeriodSeconds"] == 10
+    for drain, seconds in (("25s", 35), ("1500ms", 12), ("0s", 10), ("2m", 130), ("1ms", 11)):
+        (deployment, *_) = render(merged(STANDALONE, TAP_ALONE, at(tap__drainTimeout=drain)))
+        assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == seconds, drain
+    (deployment, *_) = render(STANDALONE)
+    assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 10
 
 
-def test_the_image_is_named_in_full(parent: Any) -> None:
+def test_the_image_is_named_in_full() -> None:
     """A digest pins it; a tag beside it is for people."""
     digest = f"sha256:{'a' * 64}"
     for image, expected in (
@@ -142,7 +137,7 @@ def test_the_image_is_named_in_full(parent: Any) -> None:
         ({"repository": "b", "digest": digest}, f"b@{digest}"),
         ({"repository": "b", "tag": "1", "digest": digest}, f"b:1@{digest}"),
     ):
-        (container,) = parent({"image": {"registry": "", **image}})["initContainers"]
+        container, _ = named_templates({"image": {"registry": "", **image}})
         assert container["image"] == expected
 
 
@@ -152,7 +147,7 @@ def test_the_standalone_exporter_is_one_and_its_probes_need_no_vllm() -> None:
     assert spec["replicas"] == 1
     assert spec["strategy"] == {"type": "Recreate"}
     (container,) = spec["template"]["spec"]["containers"]
-    assert container["name"] != NAME
+    assert container["name"] != SIDECAR_NAME
     assert "restartPolicy" not in container
     # A sidecar waits with its errors; a pod of its own may fail visibly.
     assert not [one for one in container["args"] if one.startswith("--startup.on-error")]

@@ -17,6 +17,7 @@ from .value_cases import (
     EVERYTHING_ALONE,
     IMAGE,
     INJECTION,
+    LEAVES,
     RECEIVER,
     RULES,
     SERVERS,
@@ -28,8 +29,8 @@ from .value_cases import (
     VLLM_PODS,
     at,
     merged,
+    nested,
     on,
-    value_paths,
 )
 
 if TYPE_CHECKING:
@@ -37,161 +38,121 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def _argument(*arguments: str) -> dict[str, Any]:
-    return merged(INJECTION, at(exporter__extraArgs=list(arguments)))
-
-
-def _variable(name: str) -> dict[str, Any]:
-    return merged(INJECTION, at(exporter__extraEnv=[{"name": name, "value": "x"}]))
-
-
-def _scrape(timeout: str, interval: str) -> dict[str, Any]:
-    return merged(SIDECAR, at(podMonitor__interval=interval, podMonitor__scrapeTimeout=timeout))
-
-
-def _tap(**paths: Any) -> dict[str, Any]:
-    return merged(INJECTION, TAP, at(**paths))
-
-
+_TAP = merged(INJECTION, TAP)
+_URLS = "exporter.vllmUrls"
 _NO_IMAGE = "image.repository is empty"
-_NO_SERVERS = "standalone.enabled needs exporter.vllmUrls: "
+_NO_SERVERS = "standalone.enabled needs exporter.vllmUrls"
 _NO_RECEIVER = "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket"
 _NO_SECRET = "webConfig.tls and webConfig.clientCertificates describe what is in webConfig.existingSecret"
-_EXPORTERS_PORT = "vllmPodMonitor.port is the exporter's port"
+_PORT = "vllmPodMonitor.port is the exporter's port"
 _VLLM_MONITOR = merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS))
+_SELECTING = merged(SIDECAR, on("networkPolicy"), at(networkPolicy__sidecar__podSelector=VLLM_PODS))
+_CLOSED = merged(SIDECAR, TAP, SIDECAR_POLICY, at(networkPolicy__tapFrom=[{"podSelector": {}}]))
+_LOCAL = "http://127.0.0.1:8000"
 _ENV = "VLLM_SPECDEC_EXPORTER_"
+_WEB, _TAP_AND_PUSH = ": set exporter.port and webConfig instead", ": set tap and push instead"
 
-#: How the message begins, up to the last name or value in it that varies, and the values.
-REFUSED: tuple[tuple[str, dict[str, Any]], ...] = (
-    (_NO_IMAGE, merged(on("standalone"), at(exporter__vllmUrls=SERVERS))),
-    (_NO_IMAGE, on("injection")),
-    ("serviceMonitor.enabled needs standalone.enabled", on("serviceMonitor")),
-    (
-        "podMonitor.basicAuth and podMonitor.authorization would be sent to every pod",
-        merged(SIDECAR, {"podMonitor": BASIC_AUTH}),
-    ),
+#: How the message begins, the values, and what is set in them by path.
+_ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    (_NO_IMAGE, on("standalone"), {_URLS: SERVERS}),
+    (_NO_IMAGE, on("injection"), {}),
+    ("serviceMonitor.enabled needs standalone.enabled", {}, {"serviceMonitor.enabled": True}),
+    ("podMonitor.basicAuth and podMonitor.authorization would be sent", SIDECAR, {"podMonitor": BASIC_AUTH}),
     (
         "podMonitor.basicAuth and podMonitor.authorization exclude each other",
-        merged(SIDECAR, {"podMonitor": {**BASIC_AUTH, **BEARER, "selector": VLLM_PODS}}),
+        SIDECAR,
+        {"podMonitor": {**BASIC_AUTH, **BEARER, "selector": VLLM_PODS}},
     ),
-    (
-        "podMonitor.tlsConfig without TLS: set webConfig.tls, or podMonitor.scheme",
-        merged(SIDECAR, at(podMonitor__tlsConfig={"serverName": "specdec"})),
-    ),
+    ("podMonitor.tlsConfig without TLS", SIDECAR, {"podMonitor.tlsConfig": {"serverName": "specdec"}}),
     *(
         (
             f"podMonitor.scrapeTimeout {timeout} is longer than podMonitor.interval {interval}, ",
-            _scrape(timeout, interval),
+            SIDECAR,
+            values,
         )
-        for timeout, interval in {
-            "16s": "15s",
-            "1m": "59s",
-            "1001ms": "1s",
-            "1h1m": "1h",
-            "2d": "47h",
-        }.items()
+        for timeout, interval in (("1m", "59s"), ("1001ms", "1s"), ("1h1m", "1h"), ("2d", "47h"))
+        for values in [{"podMonitor.interval": interval, "podMonitor.scrapeTimeout": timeout}]
     ),
-    (
-        "serviceMonitor.scrapeTimeout 1m is longer than serviceMonitor.interval 15s, ",
-        merged(EVERYTHING_ALONE, at(serviceMonitor__scrapeTimeout="1m")),
-    ),
-    (_NO_SERVERS, merged(IMAGE, on("standalone"))),
-    (_NO_SERVERS, merged(STANDALONE, at(exporter__vllmUrls=["http://127.0.0.1:8000"]))),
-    ("standalone.enabled and injection.enabled share exporter.*", merged(STANDALONE, on("injection"))),
+    ("serviceMonitor.scrapeTimeout 1m is longer", EVERYTHING_ALONE, {"serviceMonitor.scrapeTimeout": "1m"}),
+    (_NO_SERVERS, merged(IMAGE, on("standalone")), {}),
+    (_NO_SERVERS, STANDALONE, {_URLS: [_LOCAL]}),
+    ("standalone.enabled and injection.enabled share exporter.*", STANDALONE, {"injection.enabled": True}),
     (
         "standalone.enabled makes a Service, which would be called 7b, ",
-        merged(STANDALONE, {"fullnameOverride": "7b"}),
+        STANDALONE,
+        {"fullnameOverride": "7b"},
     ),
-    ("vllmPodMonitor.enabled needs vllmPodMonitor.selector", on("vllmPodMonitor")),
-    (_EXPORTERS_PORT, merged(_VLLM_MONITOR, at(vllmPodMonitor__port="specdec-metrics"))),
-    (_EXPORTERS_PORT, merged(_VLLM_MONITOR, at(vllmPodMonitor__port="tap"))),
-    (_NO_SECRET, merged(SIDECAR, at(webConfig__tls=True))),
-    (_NO_SECRET, merged(SIDECAR, at(webConfig__clientCertificates=True))),
+    ("vllmPodMonitor.enabled needs vllmPodMonitor.selector", on("vllmPodMonitor"), {}),
+    (_PORT, _VLLM_MONITOR, {"vllmPodMonitor.port": "specdec-metrics"}),
+    (_PORT, _VLLM_MONITOR, {"vllmPodMonitor.port": "tap"}),
+    (_NO_SECRET, SIDECAR, {"webConfig.tls": True}),
+    (_NO_SECRET, SIDECAR, {"webConfig.clientCertificates": True}),
+    ("prometheusRule.groups.recording is off, and ", RULES, {"prometheusRule.groups.recording": False}),
+    (_NO_RECEIVER, on("alertmanagerConfig"), {}),
+    (_NO_RECEIVER, on("alertmanagerConfig"), {"alertmanagerConfig.receivers.hints": RECEIVER}),
     (
-        "prometheusRule.groups.recording is off, and prometheusRule.groups.activity ",
-        merged(RULES, at(prometheusRule__groups__recording=False)),
+        "dashboards.labels gives a another",
+        DASHBOARDS,
+        {"dashboards.label": "a", "dashboards.labels": {"a": "b"}},
     ),
-    (_NO_RECEIVER, on("alertmanagerConfig")),
-    (_NO_RECEIVER, merged(on("alertmanagerConfig"), at(alertmanagerConfig__receivers__hints=RECEIVER))),
-    (
-        "dashboards.labels gives grafana_dashboard another value ",
-        merged(DASHBOARDS, at(dashboards__labels={"grafana_dashboard": "yes"})),
-    ),
-    (
-        "dashboards.grafanaDashboard.enabled needs dashboards.enabled",
-        on("dashboards.grafanaDashboard"),
-    ),
-    ("networkPolicy.enabled has nothing to protect", merged(SIDECAR, on("networkPolicy"))),
-    (
-        "networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar.keepOpen is empty",
-        merged(SIDECAR, on("networkPolicy"), at(networkPolicy__sidecar__podSelector=VLLM_PODS)),
-    ),
-    ("tap.port and exporter.port are both 9852: ", _tap(exporter__port=9852)),
-    ("exporter.vllmUrls has 2 servers, ", merged(STANDALONE, TAP)),
+    ("dashboards.grafanaDashboard.enabled needs dashboards.enabled", on("dashboards.grafanaDashboard"), {}),
+    ("networkPolicy.enabled has nothing to protect", SIDECAR, {"networkPolicy.enabled": True}),
+    ("networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar", _SELECTING, {}),
+    ("networkPolicy.sidecar.keepOpen opens 9852 ", _CLOSED, {"networkPolicy.sidecar.keepOpen": [8000, 9852]}),
+    ("tap.port and exporter.port are both 9852: ", _TAP, {"exporter.port": 9852}),
+    ("exporter.vllmUrls has 2 servers, ", merged(STANDALONE, TAP), {}),
+    (f"tap.port is the port of {_LOCAL}: ", _TAP, {"tap.port": 8000}),
     *(
-        (f"tap.port is the port of {url}: ", values)
-        for url, values in (
-            ("http://127.0.0.1:8000", _tap(tap__port=8000)),
-            (
-                "https://localhost:9852/metrics",
-                _tap(exporter__vllmUrls=["https://localhost:9852/metrics"]),
-            ),
-            ("http://u:p@127.1.2.3:9852", _tap(exporter__vllmUrls=["http://u:p@127.1.2.3:9852"])),
-            ("http://[::1]:9852", _tap(tap__upstream="http://[::1]:9852")),
-            (
-                "http://0.0.0.0:8001/",
-                _tap(
-                    exporter__vllmUrls=["http://127.0.0.1:8000", "http://0.0.0.0:8001/"],
-                    tap__port=8001,
-                    tap__upstream="http://127.0.0.1:8000",
-                ),
-            ),
-        )
+        (f"tap.port is the port of {url}: ", _TAP, {_URLS: [_LOCAL, url], "tap.upstream": _LOCAL})
+        for url in ("https://localhost:9852/metrics", "http://u:p@127.1.2.3:9852", "http://0.0.0.0:9852/")
     ),
+    ("tap.port is the port of http://[::1]:9852: ", _TAP, {"tap.upstream": "http://[::1]:9852"}),
     (
         "standalone.service.port and standalone.service.tapPort are both 9850: ",
-        merged(STANDALONE, TAP_ALONE, at(standalone__service__tapPort=9850)),
-    ),
-    (
-        "networkPolicy.sidecar.keepOpen opens 9852 to everybody, which networkPolicy.tapFrom closes: ",
-        merged(
-            SIDECAR,
-            TAP,
-            SIDECAR_POLICY,
-            at(networkPolicy__sidecar__keepOpen=[8000, 9852], networkPolicy__tapFrom=[{"podSelector": {}}]),
-        ),
+        merged(STANDALONE, TAP_ALONE),
+        {"standalone.service.tapPort": 9850},
     ),
     *(
-        (f"exporter.extraArgs has {argument}{why}", _argument(argument, "x"))
+        (f"exporter.extraArgs has {argument}{why}", INJECTION, {"exporter.extraArgs": [argument, "x"]})
         for why, arguments in {
             ", with which the exporter ends at once": ("--config.check", "--help", "-h", "--version"),
-            ": set exporter.port and webConfig instead": ("--web.listen-address=:1", "--web.config.file=/x"),
+            _WEB: ("--web.listen-address=:1", "--web.config.file=/x"),
             ": set exporter.vllmUrls and exporter.specConfig instead": ("--vllm.url", "--spec.config"),
             ": a sidecar waits and the standalone exporter exits": ("--startup.on-error=exit",),
-            ": set tap and push instead": ("--tap.listen-address=:1", "--push.bearer-token-file=/x"),
+            _TAP_AND_PUSH: ("--tap.listen-address=:1", "--push.bearer-token-file=/x"),
         }.items()
         for argument in arguments
     ),
     *(
-        (f"exporter.extraEnv has {_ENV}{name}: set {instead} instead", _variable(_ENV + name))
-        for name, instead in {
-            "WEB_LISTEN_ADDRESS": "exporter.port and webConfig",
-            "WEB_CONFIG_FILE": "exporter.port and webConfig",
-            "STARTUP_ON_ERROR": "exporter.port and webConfig",
-            "TAP_LISTEN_ADDRESS": "tap and push",
-            "PUSH_BEARER_TOKEN_FILE": "tap and push",
+        (
+            f"exporter.extraEnv has {_ENV}{name}{why}",
+            INJECTION,
+            {"exporter.extraEnv": [{"name": _ENV + name}]},
+        )
+        for why, names in {
+            _WEB: ("WEB_LISTEN_ADDRESS", "WEB_CONFIG_FILE", "STARTUP_ON_ERROR"),
+            _TAP_AND_PUSH: ("TAP_LISTEN_ADDRESS", "PUSH_BEARER_TOKEN_FILE"),
         }.items()
+        for name in names
     ),
     *(
-        (f"exporter.resources: the request and the limit of {name} differ", merged(INJECTION, amounts))
+        (f"exporter.resources: the request and the limit of {name} differ", INJECTION, amounts)
         for name, amounts in (
-            ("cpu", at(exporter__resources__requests__cpu="100m")),
-            ("memory", at(exporter__resources__requests__memory="64Mi")),
-            ("cpu", at(exporter__resources__limits__cpu=None)),
-            ("cpu", at(exporter__resources={"limits": None, "requests": None})),
+            ("cpu", {"exporter.resources.requests.cpu": "100m"}),
+            ("memory", {"exporter.resources.requests.memory": "64Mi"}),
+            ("cpu", {"exporter.resources.limits.cpu": None}),
+            ("cpu", {"exporter.resources.limits": None, "exporter.resources.requests": None}),
         )
     ),
 )
+
+
+def _set(values: dict[str, Any], paths: dict[str, Any]) -> dict[str, Any]:
+    return merged(values, *(nested(tuple(path.split(".")), value) for path, value in paths.items()))
+
+
+#: How the message begins, and the values.
+REFUSED = tuple((begin, _set(values, paths)) for begin, values, paths in _ROWS)
 
 #: Helm 3 does not get so far: it cannot hand such values to the schema.
 ONLY_BY_HELM_4 = tuple(
@@ -200,10 +161,7 @@ ONLY_BY_HELM_4 = tuple(
 )
 
 #: Only reached where the schema is skipped.
-WITHOUT_SCHEMA = (
-    "injection.labels is empty",
-    merged(INJECTION, {"injection": {"labels": {"vllm-specdec-exporter/inject": None}}}),
-)
+WITHOUT_SCHEMA = merged(INJECTION, {"injection": {"labels": {"vllm-specdec-exporter/inject": None}}})
 
 _FAIL = re.compile(r"""fail\s+(?:\(printf\s+)?(?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)""")
 
@@ -223,72 +181,51 @@ def says(text: str, message: str) -> bool:
     )
 
 
-@pytest.fixture(scope="module")
-def chart_without_schema(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart as `--skip-schema-validation` has it."""
-    copy = tmp_path_factory.mktemp("chart") / CHART.name
-    shutil.copytree(CHART, copy)
-    (copy / "values.schema.json").unlink()
-    return copy
-
-
 def refusal(values: dict[str, Any], helm: Callable[..., object] = render, **options: Any) -> str:
-    """Return the message with which values are refused; what Helm itself said where it was not ours."""
+    """Return the message with which values are refused; Helm's output if `fail` did not refuse them."""
     with pytest.raises(RenderError) as error:
         helm(values, **options)
     return error.value.refusal or str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("helm", "refused"),
-    [
-        pytest.param(render, (*REFUSED, *ONLY_BY_HELM_4), id="Helm 4"),
-        pytest.param(render_helm3, REFUSED, id="Helm 3", marks=pytest.mark.full),
-    ],
-)
-def test_contradictions_are_refused(
-    helm: Callable[[Any], object], refused: tuple[tuple[str, dict[str, Any]], ...]
-) -> None:
-    """With the message for it, and nothing but it."""
-    said = [(begin, refusal(values, helm)) for begin, values in refused]
-    assert [(begin, message) for begin, message in said if not message.startswith(begin)] == []
+def test_contradictions_are_refused(tmp_path: Path) -> None:
+    """Each `fail` is reached, and only with its message, which names existing values and what to do."""
+    messages = [(begin, refusal(values)) for begin, values in (*REFUSED, *ONLY_BY_HELM_4)]
+    assert "/injection" in refusal(WITHOUT_SCHEMA)
+    copy = tmp_path / CHART.name
+    shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("values.schema.json"))
+    messages.append(("injection.labels is empty", refusal(WITHOUT_SCHEMA, chart=copy)))
+
     written = texts()
-    assert [message for _, message in said if not any(says(text, message) for text in written)] == []
-
-
-def test_every_message_is_reached_and_says_what_to_do(chart_without_schema: Path) -> None:
-    """None that nobody has read; each names values that exist, and what to do with one."""
-    messages = {refusal(values) for _, values in (*REFUSED, *ONLY_BY_HELM_4)}
-    messages.add(refusal(WITHOUT_SCHEMA[1], chart=chart_without_schema))
-    assert [text for text in texts() if not any(says(text, message) for message in messages)] == []
-    for message in messages:
+    reached = {text for text in written for _, message in messages if says(text, message)}
+    assert set(written) == reached
+    paths = {".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)}
+    for begin, message in messages:
+        assert message.startswith(begin)
+        assert any(says(text, message) for text in written), message
         named = set(re.findall(r"[a-zA-Z]+(?:\.[a-zA-Z]+)+|\b(?:fullnameOverride|webConfig)\b", message))
-        assert named & value_paths(), message
+        assert named & paths, message
         todo = r"\b(set|give|name|switch|remove|make|keep|enable|install|build|needs)\b"
         assert re.search(todo, message.lower()), message
 
 
-def test_an_injection_into_every_pod_is_refused_without_schema_too(chart_without_schema: Path) -> None:
-    """Who skips the schema stops with this message; who does not is stopped by the schema."""
-    begin, values = WITHOUT_SCHEMA
-    assert refusal(values, chart=chart_without_schema).startswith(begin)
-    assert "/injection" in refusal(values)
+@pytest.mark.full
+def test_helm_3_refuses_the_same() -> None:
+    """One case of each message."""
+    written = texts()
+    cases = {
+        written.index(next(text for text in written if says(text, refusal(values)))): (begin, values)
+        for begin, values in REFUSED
+    }
+    for begin, values in cases.values():
+        assert refusal(values, render_helm3).startswith(begin)
 
 
-def test_what_renders_no_container_needs_no_image() -> None:
-    """Only who lets the chart run the exporter must have built it."""
+def test_similar_values_are_not_refused() -> None:
+    """No image without a container; a scrape may take all of its interval; other machines' ports are free."""
     assert all(render(values) for values in (RULES, DASHBOARDS, ALERTMANAGER, on("podMonitor")))
-
-
-def test_a_scrape_may_take_all_of_its_interval() -> None:
-    """Equal is fine, in whatever units."""
     for timeout in ("15s", "15000ms", "0s"):
-        (monitor,) = render(_scrape(timeout, "15s"))
-        assert monitor["spec"]["podMetricsEndpoints"][0]["scrapeTimeout"] == timeout
-
-
-def test_the_tap_may_have_the_port_of_another_machine() -> None:
-    """Only addresses of its own pod can be itself."""
+        assert render(_set(SIDECAR, {"podMonitor.interval": "15s", "podMonitor.scrapeTimeout": timeout}))
     for port, url in (
         (8000, "http://vllm.chat:8000"),
         (80, "http://127.0.0.1:8000"),
@@ -296,4 +233,4 @@ def test_the_tap_may_have_the_port_of_another_machine() -> None:
         (9852, "http://127.example.com:9852"),
         (9852, "http://127.0.0.1:8000/v1:9852/"),
     ):
-        assert render(_tap(tap__port=port, exporter__vllmUrls=[url])), url
+        assert render(_set(_TAP, {"tap.port": port, _URLS: [url]})), url

@@ -49,19 +49,19 @@ def merged(*values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def on(*parts: str, **values: Any) -> dict[str, Any]:
-    """Return values with parts switched on ("dashboards.grafanaDashboard"), merged with others."""
-    return merged(*(_at(f"{part}.enabled", True) for part in parts), values)
+def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return values with one at a path; its names may have dots."""
+    return {path[0]: nested(path[1:], value) if path[1:] else value}
 
 
-def _at(path: str, value: Any) -> dict[str, Any]:
-    first, _, rest = path.partition(".")
-    return {first: _at(rest, value) if rest else value}
+def on(*parts: str) -> dict[str, Any]:
+    """Return values with parts switched on ("dashboards.grafanaDashboard")."""
+    return merged(*(nested((*part.split("."), "enabled"), True) for part in parts))
 
 
 def at(**paths: Any) -> dict[str, Any]:
     """Return values by their paths, with `__` for a dot: `at(image__tag="1")`."""
-    return merged(*(_at(path.replace("__", "."), value) for path, value in paths.items()))
+    return merged(*(nested(tuple(path.split("__")), value) for path, value in paths.items()))
 
 
 RECEIVER = {"slackConfigs": [{"channel": "#specdec", "apiURL": {"name": "slack", "key": "url"}}]}
@@ -88,7 +88,7 @@ TAP = on("tap")
 TAP_ALONE = merged(TAP, at(tap__upstream="http://vllm-0.vllm.chat:8000"))
 PUSH = at(push__existingSecret="specdec-push")
 SIDECAR_POLICY = merged(
-    on("networkPolicy"), at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000]})
+    on("networkPolicy"), at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000, 5557]})
 )
 EVERYTHING_BESIDE = merged(
     SIDECAR,
@@ -339,20 +339,44 @@ CASES = tuple(_named())
 assert len({case.name for case in CASES}) == len(CASES)
 
 
-def flipped(values: Mapping[str, Any], defaults: Mapping[str, Any], path: str) -> dict[str, Any]:
+SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+Path = tuple[str, ...]
+
+
+def levels(schema: Mapping[str, Any] = SCHEMA, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Every level of values that the chart itself defines, the root first."""
+    yield path, dict(schema)
+    for name, inner in schema["properties"].items():
+        if "properties" in inner:
+            yield from levels(inner, (*path, name))
+
+
+#: What Helm itself adds to the values of a dependency.
+OF_HELM = {"global", "enabled"}
+#: The schema of every value that is no level, by path.
+LEAVES: dict[Path, dict[str, Any]] = {
+    (*path, name): inner
+    for path, level in levels()
+    for name, inner in level["properties"].items()
+    if "properties" not in inner and (path or name not in OF_HELM)
+}
+
+
+def value_at(values: Any, path: Path) -> Any:
+    """Return the value at a path; None if there is none."""
+    for name in path:
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
+
+
+def without(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return values without the one at a path."""
+    found = merged(values)
+    value_at(found, path[:-1]).pop(path[-1])
+    return found
+
+
+def flipped(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return values with one switch the other way."""
-    before: Any = merged(defaults, values)
-    for name in path.split("."):
-        before = before.get(name, False) if isinstance(before, dict) else False
-    return merged(values, _at(path, not before))
-
-
-def value_paths() -> set[str]:
-    """Return the path of every value in the schema, levels included."""
-    return set(_paths(json.loads((CHART / "values.schema.json").read_text("utf-8")), ()))
-
-
-def _paths(schema: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    for name, inner in (schema.get("properties") or {}).items():
-        yield ".".join((*path, name))
-        yield from _paths(inner, (*path, name))
+    return merged(values, nested(path, not value_at(merged(DEFAULTS, values), path)))

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helm.charts import CHART, render
+from helm.charts import named_templates, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 IMAGE = {"registry": "registry.example.com", "repository": "vllm-specdec-exporter"}
-
-#: A template that shows what the chart's named templates give.
-_NAMED = """\
-container:
-  {{- include "vllm-specdec-exporter.sidecar" . | nindent 2 }}
-volumes:
-  {{- include "vllm-specdec-exporter.volumes" . | default "[]" | nindent 2 }}
-"""
 
 
 def injection(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -43,28 +31,9 @@ def switched_on(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 def sidecar(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the container that the chart's named template gives with these values."""
-    return dict(_named(values)["container"])
+    return named_templates(switched_on(values))[0]
 
 
 def volumes(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """Return the volumes that this container mounts."""
-    return list(_named(values)["volumes"])
-
-
-def _named(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    (rendered,) = render(switched_on(values), chart=Path(_named_chart().name))
-    return rendered
-
-
-@functools.cache
-def _named_chart() -> tempfile.TemporaryDirectory[str]:
-    """Return a chart that has the named templates and shows them; it lives as long as the process."""
-    scratch = tempfile.TemporaryDirectory(prefix="injection-")
-    chart = Path(scratch.name)
-    (chart / "templates").mkdir()
-    for file in ("Chart.yaml", "values.yaml"):
-        shutil.copy(CHART / file, chart / file)
-    for template in (CHART / "templates").glob("_*.tpl"):
-        shutil.copy(template, chart / "templates")
-    (chart / "templates" / "named.yaml").write_text(_NAMED)
-    return scratch
+    return named_templates(switched_on(values))[1]

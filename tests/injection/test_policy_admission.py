@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
+import yaml
 
-from helm.kubernetes_schemas import KUBE_VERSIONS
-from helm.manifest_schemas import problems
+from helm.charts import CHART
+from helm.manifest_schemas import problems_everywhere
 from helm.quantities import qos_class
 from injection.pods import INJECTED, REFUSED, VLLM, pod
 from injection.policy_server import PolicyError, admit, patch, unmet_condition
-from injection.rendered_policy import policy, sidecar, volumes
+from injection.rendered_policy import injection, policy, sidecar, volumes
 from vllm_specdec_exporter.cli import main
 
 pytestmark = pytest.mark.full
@@ -52,36 +54,54 @@ PAIRS = [(sent, EVERYTHING) for sent in INJECTED.values()] + [(INJECTED["bare"],
 
 
 def test_pod_gets_the_chart_s_sidecar() -> None:
-    """The last init container is what the named template renders; all else of the pod stays as it was."""
+    """The last init container is what the named template renders; all else of the pod stays as it was.
+
+    A pod that lost its class of service would lose its exclusive CPUs. The second time, by reinvocation,
+    the policy does not match; nor would its patch add anything.
+    """
     for sent, values in PAIRS:
-        admitted = admit(policy(values), sent)
+        made = policy(values)
+        admitted = admit(made, sent)
         *others, added = admitted["spec"]["initContainers"]
         assert added == sidecar(values)
         assert others == sent["spec"].get("initContainers", [])
+        assert admitted["spec"].get("volumes", []) == [*sent["spec"].get("volumes", []), *volumes(values)]
         for key in set(sent["spec"]) - {"initContainers", "volumes", "imagePullSecrets"}:
             assert admitted["spec"][key] == sent["spec"][key]
         assert admitted["metadata"] == sent["metadata"]
-        assert admitted["spec"].get("volumes", []) == [*sent["spec"].get("volumes", []), *volumes(values)]
+        assert problems_everywhere([admitted]) == []
+        if qos_class(sent["spec"]) == "Guaranteed":
+            assert qos_class(admitted["spec"]) == "Guaranteed"
+        assert admit(made, admitted) == admitted
+        assert unmet_condition(made, admitted) == "no-sidecar-yet"
+        assert patch(made, admitted) == []
+    assert qos_class(INJECTED["deployment"]["spec"]) == "Guaranteed"
 
 
-def test_the_result_is_valid_and_stays_guaranteed() -> None:
-    """No field of the patch is unknown; a pod that lost its class would lose its exclusive CPUs."""
-    for name, sent in INJECTED.items():
-        admitted = admit(policy(EVERYTHING), sent)
-        assert [one for version in KUBE_VERSIONS for one in problems(admitted, version)] == [], name
-    for name in ("bare", "init-container", "job", "deployment"):
-        assert qos_class(INJECTED[name]["spec"]) == "Guaranteed"
-        assert qos_class(admit(policy(EVERYTHING), INJECTED[name])["spec"]) == "Guaranteed", name
+def test_the_policy_never_holds_pods_up() -> None:
+    """A policy that fails lets pods start, unless told otherwise; it runs again after other mutations."""
+    made, binding = injection(
+        {"webConfig": {"existingSecret": "web"}, "imagePullSecrets": [{"name": "pull"}]}
+    )
+    spec = made["spec"]
+    assert binding["spec"] == {"policyName": made["metadata"]["name"]}
+    assert (spec["failurePolicy"], spec["reinvocationPolicy"]) == ("Ignore", "IfNeeded")
+    assert policy({"injection": {"failurePolicy": "Fail"}})["spec"]["failurePolicy"] == "Fail"
+    # Variables are CEL identifiers, conditions are qualified names; none twice.
+    for entries, form in (
+        (spec["variables"], r"[A-Za-z_][A-Za-z0-9_]*"),
+        (spec["matchConditions"], r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"),
+    ):
+        names = [entry["name"] for entry in entries]
+        assert all(re.fullmatch(form, name) for name in names)
+        assert len(set(names)) == len(names)
 
 
-def test_second_time_changes_nothing() -> None:
-    """Asked again, as reinvocation does, the policy does not match; nor would its patch add anything."""
-    for sent, values in PAIRS:
-        made = policy(values)
-        once = admit(made, sent)
-        assert admit(made, once) == once
-        assert unmet_condition(made, once) == "no-sidecar-yet"
-        assert patch(made, once) == []
+def test_labels_are_selected_as_given() -> None:
+    """Every label of injection.labels is required, the default one as well unless it is removed."""
+    labels = {"serve": "llm", "vllm-specdec-exporter/inject": None}
+    selector = policy({"injection": {"labels": labels}})["spec"]["matchConstraints"]["objectSelector"]
+    assert selector == {"matchLabels": {"serve": "llm"}}
 
 
 def test_pod_that_does_not_qualify_stays_as_it_is() -> None:
@@ -156,18 +176,7 @@ def test_annotations_change_the_flags_of_their_pod() -> None:
         (added,) = admitted["spec"]["initContainers"]
         assert added["args"] == args, name
         assert {**added, "args": None} == {**sidecar(FLAGS), "args": None}, name
-
-
-def test_flags_of_annotations_are_the_exporter_s() -> None:
-    """The exporter takes what the annotations are turned into."""
-    annotations = {
-        URL: "http://127.0.0.1:8200",
-        SPEC: '{"method": "eagle3"}',
-        "vllm-specdec-exporter/tap": "true",
-    }
-    args = admit(policy(), pod(metadata={"annotations": annotations}))["spec"]["initContainers"][0]["args"]
-    assert "--tap.listen-address=:9852" in args
-    assert main([*args, "--config.check"]) == 0
+        assert main([*args, "--config.check"]) == 0, name
 
 
 def asking(for_tap: str) -> dict[str, Any]:
@@ -236,3 +245,24 @@ def test_policy_server_tells_broken_expressions() -> None:
         wrong["spec"]["mutations"][0]["jsonPatch"]["expression"] = broken
         with pytest.raises(PolicyError):
             patch(wrong, pod())
+
+
+def test_readme_s_example_gets_the_sidecar_with_its_flags() -> None:
+    """Its values switch the policy on; a label on the Deployment alone, not on its pods, does nothing."""
+    section = (CHART / "README.md").read_text().partition("## Injection without a webhook server")[2]
+    blocks = re.findall(r"```yaml\n(.*?)```", section.partition("\n## ")[0], flags=re.DOTALL)
+    values, deployment = map(yaml.safe_load, blocks)
+    assert values["injection"]["enabled"] is True
+    template = deployment["spec"]["template"]
+    (added,) = admit(policy(values), template)["spec"]["initContainers"]
+    assert added["args"] == [
+        WAIT,
+        "--tap.listen-address=:9852",
+        "--tap.ask-for-usage=false",
+        "--tap.drain-timeout=25s",
+        DEFAULT,
+        '--spec.config={"method": "eagle3", "num_speculative_tokens": 3}',
+    ]
+    assert [port["name"] for port in added["ports"]] == ["specdec-metrics", "tap"]
+    del template["metadata"]["labels"]["vllm-specdec-exporter/inject"]
+    assert admit(policy(values), template) == template

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import json
 import subprocess
 import urllib.request
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from helm.api_rules import containers_of
 from helm.charts import render
 from helm.manifest_schemas import problems_everywhere
 from recipes.discovery import NAMESPACE, cluster_pod_monitoring, discovered, pod_monitor, vm_pod_scrape
@@ -60,63 +59,20 @@ def scrape_configs(path: str) -> list[dict[str, Any]]:
     return configs
 
 
-def offline(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return scrape configurations with a file in the place of the Kubernetes API."""
-    assert all(config["kubernetes_sd_configs"] == [{"role": "pod"}] for config in configs), (
-        "lists init containers"
-    )
-    kept = [
-        {key: value for key, value in config.items() if key != "kubernetes_sd_configs"} for config in configs
-    ]
-    return [
-        config | {"scrape_interval": "1h", "file_sd_configs": [{"files": ["pods.json"]}]} for config in kept
-    ]
-
-
-@dataclass(frozen=True)
-class Case:
-    """Scrape configurations, and what Prometheus discovers."""
-
-    configs: Sequence[Mapping[str, Any]]
-    pods: Sequence[Pod]
-    phase: str = "Running"
-
-    def server(self) -> PrometheusServer:
-        """Return a Prometheus of this configuration, not yet started."""
-        listed = [
-            target for number, pod in enumerate(self.pods) for target in discovered(pod, address(number))
-        ]
-        for target in listed:
-            target["labels"]["__meta_kubernetes_pod_phase"] = self.phase
-        return PrometheusServer(
-            config={"scrape_configs": offline(self.configs)}, files={"pods.json": json.dumps(listed)}
+def offline(configs: Sequence[Mapping[str, Any]], file: str, prefix: str = "") -> list[dict[str, Any]]:
+    """Return scrape configurations with a file in place of the Kubernetes API, and a prefix of names."""
+    made = []
+    for config in configs:
+        kept = dict(config)
+        assert kept.pop("kubernetes_sd_configs") == [{"role": "pod"}], "lists init containers"
+        name = kept["job_name"]
+        job = {"target_label": "job", "replacement": name}  # what Prometheus sets of itself
+        made.append(
+            kept
+            | {"job_name": prefix + name, "scrape_interval": "1h", "file_sd_configs": [{"files": [file]}]}
+            | {"relabel_configs": [job, *kept["relabel_configs"]]}
         )
-
-
-#: Labels and address of the targets that a Prometheus keeps, by the name of the scrape configuration.
-Kept = dict[str, list[dict[str, str]]]
-
-
-def kept(server: PrometheusServer, case: Case) -> Kept:
-    """Return what a Prometheus keeps, once it has looked at all that it discovered."""
-    names = [config["job_name"] for config in case.configs]
-    synced = [f'pool_sync_total{{scrape_job="{name}"}}' for name in names]
-    eventually(lambda: all(one in _own_metrics(server) for one in synced))
-    answer = server.api("targets")
-    assert answer["activeTargets"] or answer["droppedTargets"]
-    return {
-        name: [
-            target["labels"] | {"__url__": target["scrapeUrl"]}
-            for target in answer["activeTargets"]
-            if target["scrapePool"] == name
-        ]
-        for name in names
-    }
-
-
-def _own_metrics(server: PrometheusServer) -> str:
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as answer:
-        return str(answer.read().decode())
+    return made
 
 
 ONE_PORT = {"prometheus.io/scrape": "true"}
@@ -129,9 +85,12 @@ ANNOTATED = {
 TAPPED = f"vllm-{[recipe.path for recipe in RECIPES].index('deployment-with-tap.yaml')}"
 PLAIN = ("prometheus/kubernetes-sd.yml", "prometheus/annotations.yml")
 
+#: Labels and address of the targets that are kept, by the name of the scrape configuration.
+Kept = dict[str, list[dict[str, str]]]
 
-def cases() -> dict[str, Case]:
-    """Return all that is tried."""
+
+def cases() -> dict[str, tuple[Sequence[Mapping[str, Any]], Sequence[Pod], str]]:
+    """Return all that is tried: scrape configurations, pods and their phase."""
     by_annotation = scrape_configs("prometheus/annotations.yml")
     careless = copy.deepcopy(by_annotation)
     del careless[1]["relabel_configs"][0]
@@ -139,29 +98,57 @@ def cases() -> dict[str, Case]:
         config for obj in load("google-managed-prometheus.yaml") for config in cluster_pod_monitoring(obj)
     ]
     victoria = [config for obj in load("victoriametrics.yaml") for config in vm_pod_scrape(obj)]
+    ended = [pod_named("vllm-batch", ONE_PORT)]
     return {
-        **{path: Case(scrape_configs(path), pods()) for path in PLAIN},
-        **{name: Case(by_annotation, [pod_named("vllm-0", texts)]) for name, texts in ANNOTATED.items()},
-        "tap": Case(by_annotation, [pod_named(TAPPED, ONE_PORT)]),
-        "careless": Case(careless, [pod_named("vllm-0", ONE_PORT)]),
+        **{path: (scrape_configs(path), pods(), "Running") for path in PLAIN},
         **{
-            f"{phase} {path}": Case(scrape_configs(path), [pod_named("vllm-batch", ONE_PORT)], phase)
+            name: (by_annotation, [pod_named("vllm-0", texts)], "Running")
+            for name, texts in ANNOTATED.items()
+        },
+        "tap": (by_annotation, [pod_named(TAPPED, ONE_PORT)], "Running"),
+        "careless": (careless, [pod_named("vllm-0", ONE_PORT)], "Running"),
+        **{
+            f"{phase} {path}": (scrape_configs(path), ended, phase)
             for path in PLAIN
             for phase in ("Succeeded", "Failed")
         },
-        "google": Case(google, pods()),
-        "victoriametrics": Case(victoria, pods()),
-        "chart": Case(pod_monitor(chart_monitor()), pods()),
+        "google": (google, pods(), "Running"),
+        "victoriametrics": (victoria, pods(), "Running"),
+        "chart": (pod_monitor(chart_monitor()), pods(), "Running"),
     }
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Kept]:
-    """What each case's Prometheus keeps; they run at once, for each takes seconds to discover."""
-    tried = cases()
-    with contextlib.ExitStack() as stack:
-        servers = {name: stack.enter_context(case.server()) for name, case in tried.items()}
-        return {name: kept(server, tried[name]) for name, server in servers.items()}
+    """What one Prometheus keeps of each case, once it has looked at all that it discovered."""
+    files: dict[str, str] = {}
+    configs: list[dict[str, Any]] = []
+    for number, (name, (given, listed, phase)) in enumerate(cases().items()):
+        targets = [target for index, pod in enumerate(listed) for target in discovered(pod, address(index))]
+        for target in targets:
+            target["labels"]["__meta_kubernetes_pod_phase"] = phase
+        files[f"{number}.json"] = json.dumps(targets)
+        configs += offline(given, f"{number}.json", f"{name}|")
+    with PrometheusServer(config={"scrape_configs": configs}, files=files) as server:
+
+        def synced() -> bool:
+            with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as answer:
+                text = answer.read().decode()
+            return all(f'pool_sync_total{{scrape_job="{one["job_name"]}"}}' in text for one in configs)
+
+        eventually(synced)
+        answer = server.api("targets")
+    assert answer["activeTargets"]
+    assert answer["droppedTargets"]
+    result: dict[str, Kept] = {}
+    for config in configs:
+        case, _, job = config["job_name"].partition("|")
+        result.setdefault(case, {})[job] = [
+            target["labels"] | {"__url__": target["scrapeUrl"]}
+            for target in answer["activeTargets"]
+            if target["scrapePool"] == config["job_name"]
+        ]
+    return result
 
 
 def chart_monitor() -> dict[str, Any]:
@@ -181,21 +168,6 @@ def assert_exactly_the_sidecars(targets: Sequence[Mapping[str, str]]) -> None:
     assert {target["job"] for target in targets} == {JOB}
     assert {target["namespace"] for target in targets} == {NAMESPACE}
     assert {target["container"] for target in targets} == {"specdec-exporter"}
-
-
-def test_plain_prometheus_keeps_exactly_the_sidecars(found: dict[str, Kept]) -> None:
-    """Of all ports of all recipes' pods, init containers' too, the exporter's job keeps the sidecars'."""
-    for path in PLAIN:
-        assert_exactly_the_sidecars(found[path][JOB])
-
-
-def test_kubernetes_sd_finds_vllm_beside_it(found: dict[str, Kept]) -> None:
-    """VLLM is a job of its own, with the same namespace and pod, which rules join by, and another port."""
-    jobs = found["prometheus/kubernetes-sd.yml"]
-    sidecars = {(target["namespace"], target["pod"]) for target in jobs[JOB]}
-    assert_vllm(jobs["vllm"])
-    assert {target["job"] for target in jobs["vllm"]} == {"vllm"}
-    assert {(target["namespace"], target["pod"]) for target in jobs["vllm"]} <= sidecars
 
 
 def assert_vllm(targets: Sequence[Mapping[str, str]]) -> None:
@@ -220,14 +192,10 @@ def test_annotations_scrape_nothing_twice(found: dict[str, Kept]) -> None:
 
 def test_annotations_leave_the_tap_alone(found: dict[str, Kept]) -> None:
     """It relays vLLM's /metrics, which would count everything twice."""
-    ports = {port["name"] for kind in ("containers", "initContainers") for port in ports_of(TAPPED, kind)}
-    assert ports == {"http", "specdec-metrics", "tap"}
+    containers = containers_of(pod_named(TAPPED).spec)
+    names = {port["name"] for container in containers for port in container["ports"]}
+    assert names == {"http", "specdec-metrics", "tap"}
     assert sorted(url.split(":")[2] for url in urls(found["tap"])) == ["8000/metrics", f"{PORT}/metrics"]
-
-
-def ports_of(name: str, kind: str) -> list[dict[str, Any]]:
-    """Return the ports of a pod's containers of a kind."""
-    return [port for container in pod_named(name).spec[kind] for port in container["ports"]]
 
 
 def test_annotations_alone_would_scrape_twice(found: dict[str, Kept]) -> None:
@@ -249,39 +217,34 @@ def test_a_pod_that_has_ended_is_not_scraped(found: dict[str, Kept]) -> None:
 
 def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
     """Each file is a whole configuration; for Debian, whose promtool has no kubernetes_sd, with files."""
-    (tmp_path / "pods.json").write_text("[]")
     for path in PLAIN:
         (document,) = load(path)
         assert set(document) == {"scrape_configs"}
         config = tmp_path / "prometheus.yml"
-        config.write_text(yaml.safe_dump({"scrape_configs": offline(scrape_configs(path))}))
+        config.write_text(yaml.safe_dump({"scrape_configs": offline(scrape_configs(path), "pods.json")}))
         command = (find_program("promtool", "prometheus"), "check", "config", config)
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_google_finds_exactly_the_sidecars(found: dict[str, Kept]) -> None:
-    """ClusterPodMonitoring: its name is the job, its port the sidecar's; the rules' labels are there."""
-    assert problems_everywhere(load("google-managed-prometheus.yaml")) == []
-    (sidecars, vllm) = found["google"].values()
+@pytest.mark.parametrize("case", [*PLAIN, "google", "victoriametrics", "chart"])
+def test_exactly_the_sidecars_are_found(found: dict[str, Kept], case: str) -> None:
+    """Of all ports of all recipes' pods; vLLM under a job of its own that rules can join with."""
+    sidecars, *others = found[case].values()
     assert_exactly_the_sidecars(sidecars)
+    if case in ("prometheus/kubernetes-sd.yml", "google", "victoriametrics"):
+        (vllm,) = others
+        assert_vllm(vllm)
+        pairs, beside = ({(target["namespace"], target["pod"]) for target in one} for one in (vllm, sidecars))
+        assert pairs <= beside
+
+
+def test_the_jobs_and_namespaces_are_as_the_rules_need_them(found: dict[str, Kept]) -> None:
+    """Google's job is the name of the object; the other objects look into any namespace."""
+    assert {target["job"] for target in found["prometheus/kubernetes-sd.yml"]["vllm"]} == {"vllm"}
     names = {pod.name for pod in pods() if pod.serves}
+    sidecars, _ = found["google"].values()
     assert {target["instance"] for target in sidecars} == {f"{name}:specdec-metrics" for name in names}
-    assert_vllm(vllm)
-
-
-def test_victoriametrics_finds_exactly_the_sidecars(found: dict[str, Kept]) -> None:
-    """VMPodScrape: in any namespace, and the job that the rules look for."""
-    objects = load("victoriametrics.yaml")
-    assert problems_everywhere(objects) == []
-    assert all(obj["spec"]["namespaceSelector"] == {"any": True} for obj in objects)
-    (sidecars, vllm) = found["victoriametrics"].values()
-    assert_exactly_the_sidecars(sidecars)
-    assert_vllm(vllm)
-
-
-def test_the_charts_pod_monitor_finds_exactly_the_sidecars(found: dict[str, Kept]) -> None:
-    """The PodMonitor that the index of recipes recommends for all stacks."""
-    assert chart_monitor()["spec"]["namespaceSelector"] == {"any": True}
-    (sidecars,) = found["chart"].values()
-    assert_exactly_the_sidecars(sidecars)
+    google, victoria = load("google-managed-prometheus.yaml"), load("victoriametrics.yaml")
+    assert problems_everywhere([*google, *victoria]) == []
+    assert all(obj["spec"]["namespaceSelector"] == {"any": True} for obj in (*victoria, chart_monitor()))

@@ -61,48 +61,34 @@ def clone(tmp_path: Path) -> Path:
     return clone
 
 
-def run(block: Block, clone: Path) -> None:
-    """Run a block as a reader would, from the root of the repository."""
-    path = f"{clone.parent / 'bin'}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        ("bash", "-euo", "pipefail", "-c", block.code),
-        cwd=clone,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, block.code + done.stderr
-
-
 EXECUTABLE = [block for block in blocks() if not block.why]
 
 
-@pytest.mark.parametrize("block", EXECUTABLE, ids=lambda block: block.code.split("\n")[0][:60])
-def test_a_block_does_what_it_says(block: Block, clone: Path) -> None:
-    """It runs, and every file that it writes has objects that an API server takes."""
-    run(block, clone)
-    written = re.findall(r"> (\S+\.yaml)$", block.code, flags=re.MULTILINE)
-    assert written
-    for name in written:
-        objects = [obj for obj in yaml.safe_load_all((clone / name).read_text()) if obj]
-        assert objects
-        assert problems_everywhere(objects) == []
-
-
-def test_both_kinds_of_blocks_are_there() -> None:
-    """Blocks are found, and the ones that are not run say why, and need what is not here."""
+def test_blocks_do_what_they_say(clone: Path) -> None:
+    """They run from the root of the repository, and what they write is taken by an API server."""
     assert len(EXECUTABLE) >= 3
+    path = f"{clone.parent / 'bin'}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for block in EXECUTABLE:
+        command = ("bash", "-euo", "pipefail", "-c", block.code)
+        done = subprocess.run(
+            command, cwd=clone, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, block.code + done.stderr
+        written = re.findall(r"> (\S+\.yaml)$", block.code, flags=re.MULTILINE)
+        assert written
+        for name in written:
+            objects = [obj for obj in yaml.safe_load_all((clone / name).read_text()) if obj]
+            assert objects
+            assert problems_everywhere(objects) == []
+
+
+def test_blocks_that_are_not_run_say_why() -> None:
+    """They need what is not here; the files that they name are there."""
     for block in blocks():
         if block.why:
             assert re.search("cluster|chart", block.why)
             assert re.search(r"kubectl (apply|port-forward)|helm (upgrade|template vllm) ", block.code)
-
-
-def test_commands_in_comments_name_files_that_exist() -> None:
-    """Files that a block names are there."""
-    for block in blocks():
         for name in re.findall(r"(?<![\w/])((?:helm|alerts)/[\w./-]+\.(?:yaml|py))", block.code):
             assert (ROOT / name).exists() or name.endswith("production-stack/rendered.yaml"), name
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -29,21 +28,10 @@ from recipes.stacks import (
     workload,
 )
 from recipes.table import RECIPES, Recipe
-from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 pytestmark = pytest.mark.full
 
 each = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.path)
-
-
-def serving(recipe: Recipe) -> list[Pod]:
-    """Return the pods that have vLLM's API server; each recipe has one."""
-    pods = [pod for pod in recipe.pods(load(recipe.path)) if pod.serves]
-    assert pods
-    return pods
 
 
 def test_every_file_that_leads_to_pods_is_tested() -> None:
@@ -53,16 +41,6 @@ def test_every_file_that_leads_to_pods_is_tested() -> None:
     listed = {recipe.path for recipe in RECIPES}
     assert with_sidecar - {"production-stack/kustomization.yaml"} <= listed
     assert listed <= files
-
-
-@each
-def test_stack_and_api_server_take_the_recipe(recipe: Recipe) -> None:
-    """Nothing in it is unknown to its stack; its pods are valid in Kubernetes 1.29 to 1.37."""
-    if recipe.stack:
-        assert [refusals(recipe.stack, document) for document in load(recipe.path)] == [[]]
-    else:
-        assert problems_everywhere(load(recipe.path)) == []
-    assert problems_everywhere(pod.manifest() for pod in recipe.pods(load(recipe.path))) == []
 
 
 def test_what_a_stack_accepts_is_strict_and_has_a_source() -> None:
@@ -77,117 +55,94 @@ def test_what_a_stack_accepts_is_strict_and_has_a_source() -> None:
 
 
 @each
-def test_the_sidecar_is_the_charts_and_does_no_harm(recipe: Recipe) -> None:
-    """Nothing but args, and what is declared, differs from the chart's; nothing of it clashes or decides."""
-    for pod in recipe.pods(load(recipe.path)):
-        names = [container["name"] for container in containers_of(pod.spec)]
+def test_stack_and_api_server_take_the_recipe(recipe: Recipe) -> None:
+    """Nothing in it is unknown to its stack; it begins with what to change and how it was checked."""
+    documents = load(recipe.path)
+    if recipe.stack:
+        assert [refusals(recipe.stack, document) for document in documents] == [[]]
+    else:
+        assert problems_everywhere(documents) == []
+    lines = (EXAMPLES / recipe.path).read_text().splitlines()
+    head = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
+    assert any(line.startswith("# Change: ") for line in head)
+    assert any(line.startswith(("# Checked ", "# Rendered ")) for line in head)
+    assert 3 <= len(head) <= 10
+
+
+@each
+def test_its_pods_have_the_charts_sidecar(recipe: Recipe) -> None:
+    """Nothing but args, and what is declared, differs from the chart's; nothing of it clashes or decides.
+
+    The API server takes the pods, whose class of service is the one without the sidecar.
+    """
+    pods = recipe.pods(load(recipe.path))
+    assert problems_everywhere(pod.manifest() for pod in pods) == []
+    assert any(pod.serves for pod in pods)
+    for pod in pods:
+        others = [container for container in containers_of(pod.spec) if container["name"] != NAME]
         # Where there is no API server, it would report a server that is down for ever.
-        assert names.count(NAME) == int(pod.serves), pod.name
+        assert len(containers_of(pod.spec)) - len(others) == int(pod.serves)
+        assert_quality_is_kept(pod, others, recipe)
         if not pod.serves:
             continue
-        expected, found = chart_sidecar(), sidecar_of(pod)
+        found, expected = sidecar_of(pod), chart_sidecar()
         differs = {key for key in {*expected, *found} if expected.get(key) != found.get(key)}
         assert differs - {"args"} == recipe.differs
-        assert found["image"] == f"registry.example.com/vllm-specdec-exporter:{__version__}"
-        assert not {"readinessProbe", "startupProbe", "lifecycle"} & set(found)
         # Where its restart would be everybody's, it has no liveness probe at all.
         assert ("livenessProbe" in found) == ("livenessProbe" not in recipe.differs)
-        others = [container for container in containers_of(pod.spec) if container["name"] != NAME]
         ports = [port for container in others for port in container.get("ports") or ()]
         assert "specdec-metrics" not in {port.get("name") for port in ports}
         assert 9850 not in {port["containerPort"] for port in ports}
         mounted = {mount["name"] for mount in found.get("volumeMounts") or ()}
         assert not mounted & {mount["name"] for other in others for mount in other.get("volumeMounts") or ()}
+        assert_native(pod, recipe)
+        assert_flags(pod, others, recipe)
 
 
-@each
-def test_the_sidecar_is_native_and_behind_what_must_run_first(recipe: Recipe) -> None:
+def assert_quality_is_kept(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None:
+    """A pod has the class that it has without the sidecar; and Guaranteed, if all else in it is."""
+    bare = qos_class({"containers": others})
+    # KServe's container alone has no resources.
+    config = recipe.path == "kserve/llminferenceserviceconfig.yaml"
+    assert (qos_class(pod.spec), bare) == (recipe.quality, "BestEffort" if config else recipe.quality)
+    limits = {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+    own = [sidecar_of(pod)] if pod.serves else []
+    assert qos_class({"containers": [*own, *(other | limits for other in others)]}) == "Guaranteed"
+
+
+def assert_native(pod: Pod, recipe: Recipe) -> None:
     """It is among the init containers and always restarts; none of the recipe's own stands behind it."""
-    for pod in serving(recipe):
-        init = [container["name"] for container in pod.spec.get("initContainers") or ()]
-        assert (NAME in init) == recipe.native
-        if not recipe.native:
-            assert "ordinary container" in (EXAMPLES / recipe.path).read_text().split("\nimage:")[0]
-            continue
+    init = [container["name"] for container in pod.spec.get("initContainers") or ()]
+    assert (NAME in init) == recipe.native
+    if recipe.native:
         assert sidecar_of(pod)["restartPolicy"] == "Always"
         appended = stack(recipe.stack).get("appended", ()) if recipe.stack else ()
         assert set(init[init.index(NAME) + 1 :]) <= {container["name"] for container in appended}
+    else:
+        assert "ordinary container" in (EXAMPLES / recipe.path).read_text().split("\nimage:")[0]
 
 
-@each
-def test_the_sidecar_polls_vllm_on_the_port_it_has(recipe: Recipe) -> None:
-    """--vllm.url names the loopback and the ports that vLLM's containers listen on, and all of them."""
-    for pod in serving(recipe):
-        settings = loaded(sidecar_of(pod)["args"])
-        urls = [target.url.removesuffix("/metrics") for target in settings.upstream.targets]
-        assert tuple(urls) == recipe.upstream
-        assert {urlsplit(url).port for url in urls} == set(listening(pod))
-
-
-def listening(pod: Pod) -> Iterator[int]:
-    """Yield the ports that vLLM listens on, by its command line, else by the port declared."""
-    for container in pod.spec["containers"]:
-        if container["name"] == NAME:
-            continue
+def assert_flags(pod: Pod, others: list[dict[str, Any]], recipe: Recipe) -> None:
+    """It polls the loopback, on all ports of vLLM, and has the speculative config that vLLM has."""
+    args = sidecar_of(pod)["args"]
+    settings = loaded(args).settings
+    urls = [target.url.removesuffix("/metrics") for target in loaded(args).upstream.targets]
+    assert tuple(urls) == recipe.upstream
+    (config,) = [argument.split("=", 1)[1] for argument in args if argument.startswith("--spec.config=")]
+    assert settings.speculation.method == json.loads(config)["method"]
+    given = re.findall(r"\{\"method\".*?\}", (EXAMPLES / recipe.path).read_text())
+    assert given
+    assert all(json.loads(one) == json.loads(config) for one in given)
+    listening = set()
+    for container in (one for one in others if one in pod.spec["containers"]):
+        if recipe.path != "kserve/llminferenceserviceconfig.yaml":
+            assert "speculative-config" in json.dumps(container)
         command = " ".join([*container.get("command", ()), *container.get("args", ())])
         told = re.search(r"--port[= ](\d+)", command)
         ports = [port["containerPort"] for port in container.get("ports") or ()]
         assert told is None or not ports or int(told[1]) in ports
-        yield int(told[1]) if told else ports[0]
-
-
-@each
-def test_the_exporter_knows_the_speculative_config(recipe: Recipe) -> None:
-    """--spec.config is what vLLM is given: without it speedup is a guess, and a guess does not page."""
-    text = (EXAMPLES / recipe.path).read_text()
-    for pod in serving(recipe):
-        args = sidecar_of(pod)["args"]
-        (told,) = [argument.split("=", 1)[1] for argument in args if argument.startswith("--spec.config=")]
-        assert loaded(args).settings.speculation.method == json.loads(told)["method"]
-        others = [json.loads(found) for found in re.findall(r"\{\"method\".*?\}", text)]
-        assert others
-        assert all(other == json.loads(told) for other in others)
-        if recipe.path != "kserve/llminferenceserviceconfig.yaml":
-            given = [c for c in pod.spec["containers"] if c["name"] != NAME]
-            assert all("speculative-config" in json.dumps(container) for container in given), (
-                "vLLM is given none"
-            )
-
-
-def without_sidecar(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod's spec without the sidecar."""
-    found = copy.deepcopy(dict(spec))
-    for kind in ("initContainers", "containers"):
-        found[kind] = [container for container in found.get(kind) or () if container["name"] != NAME]
-    return found
-
-
-@each
-def test_the_quality_of_service_is_kept(recipe: Recipe) -> None:
-    """A pod is in the class it would be in without us; and Guaranteed, if all else in it is."""
-    for pod in recipe.pods(load(recipe.path)):
-        if pod.name == "llama" and recipe.path.endswith("config.yaml"):
-            assert qos_class(without_sidecar(pod.spec)) == "BestEffort"  # KServe's container has no resources
-        else:
-            assert qos_class(pod.spec) == qos_class(without_sidecar(pod.spec)) == recipe.quality
-        guaranteed = copy.deepcopy(dict(pod.spec))
-        for container in containers_of(guaranteed):
-            if container["name"] != NAME:
-                container["resources"] = {"limits": {"cpu": "1", "memory": "1Gi"}}
-        assert qos_class(guaranteed) == "Guaranteed"
-
-
-def test_a_recipe_says_what_it_is() -> None:
-    """It begins with a comment: what it does, what to change, what it was checked with."""
-    for recipe in RECIPES:
-        head = list(itertools.takewhile(lambda line: line.startswith("#"), lines(recipe)))
-        assert any(line.startswith("# Change: ") for line in head), recipe.path
-        assert any(line.startswith(("# Checked ", "# Rendered ")) for line in head), recipe.path
-        assert 3 <= len(head) <= 10, recipe.path
-
-
-def lines(recipe: Recipe) -> list[str]:
-    return (EXAMPLES / recipe.path).read_text().splitlines()
+        listening.add(int(told[1]) if told else ports[0])
+    assert {urlsplit(url).port for url in urls} == listening
 
 
 TAPPED = "deployment-with-tap.yaml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import urllib.request
 from pathlib import Path
@@ -20,6 +21,8 @@ from support.programs import simulator
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from support.exporter import RunningExporter
+
 pytestmark = pytest.mark.full
 
 CHART = {**IMAGE, "tap": {"enabled": True}}
@@ -32,18 +35,15 @@ def vllm() -> Iterator[str]:
         yield address
 
 
-def recipe_args() -> list[str]:
-    """Return the flags of the recipe's sidecar."""
-    (pod,) = workload(load("deployment-with-tap.yaml"))
-    return list(sidecar_of(pod)["args"])
-
-
-def moved(args: list[str], vllm: str, port: int) -> list[str]:
-    """Return flags with vLLM and the tap where they are here."""
-    return [
-        argument.replace("http://127.0.0.1:8000", vllm).replace("=:9852", f"=127.0.0.1:{port}")
-        for argument in args
-    ]
+@contextlib.contextmanager
+def exporting(args: list[str], vllm: str, *more: str) -> Iterator[tuple[RunningExporter, int]]:
+    """An exporter with these flags, but with vLLM and the tap where they are here; and the tap's port."""
+    port = free_port()
+    places = {"http://127.0.0.1:8000": vllm, "=:9852": f"=127.0.0.1:{port}"}
+    for place, here in places.items():
+        args = [argument.replace(place, here) for argument in args]
+    with running_exporter(*args, *more, fast=False) as exporter:
+        yield exporter, port
 
 
 def read(url: str, context: ssl.SSLContext | None = None) -> str:
@@ -52,13 +52,10 @@ def read(url: str, context: ssl.SSLContext | None = None) -> str:
         return str(answer.read().decode())
 
 
-@pytest.mark.parametrize(
-    "args", [recipe_args(), rendered_policy.sidecar(CHART)["args"]], ids=["recipe", "chart"]
-)
-def test_clients_reach_vllm_through_the_tap(args: list[str], vllm: str) -> None:
-    """At the port that the Service leads to; the exporter polls vLLM itself, and says what it is."""
-    port = free_port()
-    with running_exporter(*moved(args, vllm, port), fast=False) as exporter:
+def test_clients_reach_vllm_through_the_tap(vllm: str) -> None:
+    """At the port that the Service leads to; the exporter polls vLLM itself, and reports it."""
+    (pod,) = workload(load("deployment-with-tap.yaml"))
+    with exporting(list(sidecar_of(pod)["args"]), vllm) as (exporter, port):
         assert read(f"http://127.0.0.1:{port}/version") == read(f"{vllm}/version")
         exporter.wait_until_up()
         assert exporter.metrics().value("tap_connections_total") == 1.0
@@ -66,26 +63,22 @@ def test_clients_reach_vllm_through_the_tap(args: list[str], vllm: str) -> None:
 
 def test_a_push_secret_that_is_missing_leaves_clients_alone(vllm: str) -> None:
     """The sidecar stands by and says so, and its tap goes on relaying."""
-    port = free_port()
     args = rendered_policy.sidecar({**CHART, "push": {"existingSecret": "missing"}})["args"]
-    # Who stands by does not log where it listens.
+    # An exporter that stands by does not log where it listens.
     listen = ("--web.listen-address", f"127.0.0.1:{free_port()}")
-    with running_exporter(*moved(args, vllm, port), *listen, fast=False) as exporter:
+    with exporting(args, vllm, *listen) as (exporter, port):
         assert read(f"http://127.0.0.1:{port}/version") == read(f"{vllm}/version")
         assert exporter.get("/-/ready").text.startswith("standing by")
 
 
 def test_the_certificate_of_the_chart_is_the_one_that_clients_see(vllm: str, tmp_path: Path) -> None:
     """With the files where the Secret puts them, clients speak https with the tap."""
-    port = free_port()
     authority = Authority(tmp_path, "authority")
     for file, key in zip(authority.issue("localhost"), ("tls.crt", "tls.key"), strict=True):
         Path(file).rename(tmp_path / key)
-    args = rendered_policy.sidecar({**CHART, "tap": {"enabled": True, "tls": {"existingSecret": "x"}}})[
-        "args"
-    ]
+    tap = {"enabled": True, "tls": {"existingSecret": "x"}}
+    args = rendered_policy.sidecar({**CHART, "tap": tap})["args"]
     args = [argument.replace("/etc/vllm-specdec-exporter/tap/", f"{tmp_path}/") for argument in args]
-    with running_exporter(*moved(args, vllm, port), fast=False):
+    with exporting(args, vllm) as (_, port):
         trusted = ssl.create_default_context(cafile=authority.file)
-        answer = read(f"https://localhost:{port}/version", trusted)
-    assert answer == read(f"{vllm}/version")
+        assert read(f"https://localhost:{port}/version", trusted) == read(f"{vllm}/version")
