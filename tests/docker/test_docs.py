@@ -1,4 +1,4 @@
-"""docs/docker.md: its commands, addresses and numbers are those of the files."""
+"""docs/machine.md: its commands, addresses and numbers are those of the files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vllm_specdec_exporter import __version__
 
 pytestmark = pytest.mark.full
 
-TEXT = (ROOT / "docs" / "docker.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "machine.md").read_text("utf-8")
 
 
 def commands() -> list[list[str]]:

@@ -251,8 +251,8 @@ def test_the_lock_has_wheels_for_every_platform(machine: str, tmp_path: Path) ->
 
 
 def test_the_documented_size_is_the_size_and_small(image: Image) -> None:
-    """Where an image cannot be pulled, vLLM beside it does not start. docs/docker.md tells to a tenth."""
-    text = (Path(__file__).parents[2] / "docs" / "docker.md").read_text("utf-8")
+    """Where an image cannot be pulled, vLLM beside it does not start. docs/machine.md tells to a tenth."""
+    text = (Path(__file__).parents[2] / "docs" / "machine.md").read_text("utf-8")
     (said,) = re.findall(r"It adds ([\d.]+) MiB", text)
     assert size(image) / 2**20 == pytest.approx(float(said), rel=0.1)
     assert size(image) < LARGEST
