@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter.economics.statistics import (
-    CLUSTERING,
     MINIMUM_REQUESTS,
     Acceptance,
     Interval,
@@ -79,30 +78,6 @@ def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
 
 
 # --- by hand
-
-
-def test_the_difference_of_two_means_is_welchs() -> None:
-    found = difference_of_means(SampleMean(10.0, 2.0, 101), SampleMean(8.0, 3.0, 401))
-    error = math.sqrt(2.0**2 / 100 + 3.0**2 / 400)
-    assert found == Interval(2.0, 2.0 - 1.96 * error, 2.0 + 1.96 * error)
-
-
-def test_the_interval_of_a_ratio_is_even_on_logarithms() -> None:
-    found = ratio_of_means(SampleMean(10.0, 2.0, 101), SampleMean(8.0, 3.0, 401))
-    assert found is not None
-    error = math.sqrt((2 / 10) ** 2 / 100 + (3 / 8) ** 2 / 400)
-    assert found.low == pytest.approx(1.25 * math.exp(-1.96 * error))
-    assert found.high == pytest.approx(1.25 * math.exp(1.96 * error))
-
-
-def test_the_error_of_acceptance_is_that_of_its_drafts_widened_by_their_likeness() -> None:
-    accepted = [0] * 40 + [1] * 20 + [2] * 15 + [3] * 25
-    survival = tuple(sum(a > i for a in accepted) / len(accepted) for i in range(3))
-    mean = sum(accepted) / len(accepted)
-    variance = sum((a - mean) ** 2 for a in accepted) / len(accepted)
-    found = Acceptance(survival, len(accepted), mean / 3, 1 + mean, 3.0)
-    assert found.length_error == pytest.approx(math.sqrt(CLUSTERING * variance / len(accepted)))
-    assert found.ratio_error == pytest.approx((found.length_error or 0) / 3)
 
 
 @pytest.mark.parametrize("sample", [SampleMean(1.0, 0.5, 29), SampleMean(1.0, None, 1000)])

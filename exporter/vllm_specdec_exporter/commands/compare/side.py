@@ -216,14 +216,12 @@ def the_target(result: ExporterResult, name: str) -> TargetResult:
     """
     if len(result.targets) > 1:
         known = ", ".join(target.target for target in result.targets)
-        msg = (
+        raise ConfigError(
             f"side {name}: the snapshot holds {len(result.targets)} servers; "
             f"write FILE#ADDRESS with one of {known}"
         )
-        raise ConfigError(msg)
     if not result.targets:
-        msg = "the snapshot holds no server"
-        raise SideError(msg)
+        raise SideError("the snapshot holds no server")
     (target,) = result.targets
     if not target.up:
         why = f"{target.failure.reason}: {target.failure.message}" if target.failure else "it was not polled"
@@ -237,12 +235,10 @@ def _of_model(engines: tuple[EngineResult, ...], name: str, model: str) -> tuple
         chosen = tuple(engine for engine in engines if engine.model_name == model)
         if not chosen:
             known = ", ".join(served) or "no named model"
-            msg = f'--model "{model}": side {name} does not serve it; it serves {known}'
-            raise ConfigError(msg)
+            raise ConfigError(f'--model "{model}": side {name} does not serve it; it serves {known}')
         return chosen
     if len(served) > 1:
-        msg = f"side {name} serves several models; choose one with --model: {', '.join(served)}"
-        raise ConfigError(msg)
+        raise ConfigError(f"side {name} serves several models; choose one with --model: {', '.join(served)}")
     return engines
 
 
