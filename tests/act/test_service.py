@@ -454,9 +454,3 @@ def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(tmp_pa
         assert status("other") == 503
         file.write_text("third")
         assert status("third") == 200
-
-
-def test_insecure_is_as_it_says() -> None:
-    """Who asks for it gets it."""
-    with act("--web.insecure", "--web.listen-address", "0.0.0.0:{port}") as running:
-        assert running.post(body_of()).status == 200

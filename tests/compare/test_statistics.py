@@ -95,7 +95,7 @@ def test_no_ratio_to_nothing() -> None:
 
 # --- a known truth, many times over
 
-_TRIES = 2_000
+_TRIES = 800
 
 
 def _drawn(rng: random.Random, mean: float, count: int) -> SampleMean:
@@ -121,7 +121,7 @@ def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> 
 
 def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_resemble_each_other() -> None:
     """Requests of 20 drafts each with an acceptance of their own, which makes a design effect of 3.5."""
-    rng, held, tries = random.Random(22), 0, 600
+    rng, held, tries = random.Random(22), 0, 300
     drafts, k, requests = 20, 3, 60
     for _ in range(tries):
         accepted = [0] * k
@@ -145,7 +145,7 @@ def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_re
 def test_what_the_buckets_of_vllm_tell_of_the_spread_is_enough_for_an_interval() -> None:
     """Real buckets are coarse: the interval may grow by that, never lose its hold on the truth."""
     bounds = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
-    rng, held, tries = random.Random(23), 0, 1_000
+    rng, held, tries = random.Random(23), 0, 500
 
     def bucketed(mean: float, count: int) -> Latency:
         values = [rng.gammavariate(9.0, mean / 9.0) for _ in range(count)]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,12 +19,13 @@ import pytest
 
 from docker import sandbox
 from docker.build import Image, build
-from docker.dockerfile import stage
+from docker.dockerfile import ROOT, stage
 from docker.test_dockerfile import locked
 from support.exporter import request
 from support.ports import free_port
 from support.programs import answers, eventually, simulator
 from vllm_specdec_exporter import __version__
+from vllm_specdec_exporter.cli import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +77,7 @@ def size(image: Image) -> int:
 
 
 def test_it_holds_the_locked_packages_the_exporter_and_no_more(image: Image) -> None:
-    """No pip, no build backend, no tests; the package is in the environment, with rules and dashboards."""
+    """No pip, build backend or tests, but rules and dashboards; every command imports these alone."""
     expected = {name: version for name, (version, _) in locked("runtime").items()}
     assert installed(image) == expected | {"vllm-specdec-exporter": __version__}
     (package,) = image.venv.glob("lib/python3.*/site-packages/vllm_specdec_exporter")
@@ -83,6 +85,8 @@ def test_it_holds_the_locked_packages_the_exporter_and_no_more(image: Image) -> 
     assert list((package / "dashboards").glob("*.json"))
     assert not list(package.rglob("test_*.py"))
     assert not list(image.venv.glob("bin/pip*"))
+    code = "".join(f"import vllm_specdec_exporter.{module}\n" for module, _ in COMMANDS.values())
+    subprocess.run([image.venv / "bin" / "python", "-I", "-c", code], check=True)
 
 
 def test_everything_is_compiled_and_never_checked_again(image: Image) -> None:
@@ -155,7 +159,7 @@ def container(image: Image, tmp_path: Path) -> Iterator[Container]:
             )
         )
         stack.callback(process.kill)
-        eventually(lambda: answers(f"http://{address}/-/ready") or process.poll() is not None)
+        eventually(lambda: answers(f"http://{address}/-/ready") or process.poll() is not None, 120)
         assert process.poll() is None, process.communicate()[0]
         yield Container(process, f"http://{address}", enclosure)
 
@@ -165,27 +169,12 @@ def metrics(container: Container) -> str:
 
 
 def test_it_serves_answers_its_health_check_and_ends_at_once(container: Container) -> None:
-    """What a container does in its life, with nothing that it could write to."""
-    eventually(lambda: 'vllm_specdec_activity{engine="0"' in metrics(container))
+    """What a container does in its life: its user has no capability, and nothing that it could write to."""
+    eventually(lambda: 'vllm_specdec_activity{engine="0"' in metrics(container), 120)
     text = metrics(container)
     assert "\nvllm_specdec_up 1.0\n" in text
     assert "\nprocess_resident_memory_bytes " in text
 
-    check = container.exec(stage("").one("HEALTHCHECK").argv)
-    assert check.returncode == 0, check.stdout + check.stderr
-
-    container.process.send_signal(getattr(signal, stage("").one("STOPSIGNAL").text))
-    # Docker kills what has not ended after ten seconds; more here is the machine's.
-    assert container.process.wait(30) == 0
-    assert container.process.stdout is not None
-    assert "Traceback" not in container.process.stdout.read()
-
-    check = container.exec(stage("").one("HEALTHCHECK").argv)
-    assert check.returncode == 1, check.stdout + check.stderr
-
-
-def test_it_can_do_nothing_but_that(container: Container) -> None:
-    """Its user has no capability and no way to get one; nothing of it can be written."""
     status = dict(re.findall(r"^(\w+):\t(.*)$", _status(container.process.pid), re.MULTILINE))
     assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0 or os.geteuid() != 0
     assert status["NoNewPrivs"] == "1"
@@ -200,6 +189,18 @@ def test_it_can_do_nothing_but_that(container: Container) -> None:
     asked = container.exec(["python", "-c", writable, *places])
     assert asked.stdout == "[]\n", asked.stderr
 
+    check = container.exec(stage("").one("HEALTHCHECK").argv)
+    assert check.returncode == 0, check.stdout + check.stderr
+
+    container.process.send_signal(getattr(signal, stage("").one("STOPSIGNAL").text))
+    # Docker kills what has not ended after ten seconds; more here is the machine's.
+    assert container.process.wait(30) == 0
+    assert container.process.stdout is not None
+    assert "Traceback" not in container.process.stdout.read()
+
+    check = container.exec(stage("").one("HEALTHCHECK").argv)
+    assert check.returncode == 1, check.stdout + check.stderr
+
 
 def _status(pid: int) -> str:
     return Path(f"/proc/{pid}/status").read_text("utf-8")
@@ -213,38 +214,30 @@ def _seen_as(user: int) -> int:
 # --- for every platform
 
 
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_the_lock_has_wheels_for_every_platform(machine: str, tmp_path: Path) -> None:
+def test_the_lock_has_wheels_for_every_platform(tmp_path: Path) -> None:
     """For the image's Python and C library, each locked package has a wheel among the locked hashes."""
     version = re.search(r"python:(3\.\d+)", stage("").base)
     assert version is not None
-    platforms = [f"--platform=manylinux_2_{minor}_{machine}" for minor in range(5, 42)]  # Debian 13: 2.41
-    report = tmp_path / "report.json"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--dry-run"),
-            *("--ignore-installed", "--target", str(tmp_path / "unused"), "--report", str(report)),
-            *("--implementation=cp", f"--python-version={version[1]}", *platforms),
-            *(
-                "--platform",
-                f"manylinux2014_{machine}",
-                "--only-binary=:all:",
-                "--no-deps",
-                "--require-hashes",
-            ),
-            *("-r", "requirements/runtime.txt"),
-        ],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    found = [one["download_info"]["url"] for one in json.loads(report.read_text("utf-8"))["install"]]
-    assert len(found) == len(locked("runtime"))
-    compiled = [url for url in found if not url.endswith("-none-any.whl")]
-    assert compiled
-    assert [url for url in compiled if machine not in url] == []
+    flags = ("--disable-pip-version-check", "--quiet", "--dry-run", "--ignore-installed", "--no-deps")
+    flags += ("--only-binary=:all:", "--require-hashes", "--requirement=requirements/runtime.txt")
+    flags += ("--implementation=cp", f"--python-version={version[1]}", f"--target={tmp_path / 'unused'}")
+
+    def wheels(machine: str) -> list[str]:
+        names = [f"manylinux_2_{minor}" for minor in range(5, 42)]  # Debian 13: 2.41
+        platforms = [f"--platform={name}_{machine}" for name in (*names, "manylinux2014")]
+        report = tmp_path / machine
+        command = [sys.executable, "-m", "pip", "install", *flags, *platforms, f"--report={report}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return [one["download_info"]["url"] for one in json.loads(report.read_text("utf-8"))["install"]]
+
+    machines = ("x86_64", "aarch64")
+    with ThreadPoolExecutor(2) as pool:
+        for machine, found in zip(machines, pool.map(wheels, machines), strict=True):
+            assert len(found) == len(locked("runtime"))
+            compiled = [url for url in found if not url.endswith("-none-any.whl")]
+            assert compiled
+            assert [url for url in compiled if machine not in url] == []
 
 
 # --- what is said of it
@@ -252,7 +245,7 @@ def test_the_lock_has_wheels_for_every_platform(machine: str, tmp_path: Path) ->
 
 def test_the_documented_size_is_the_size_and_small(image: Image) -> None:
     """Where an image cannot be pulled, vLLM beside it does not start. docs/machine.md tells to a tenth."""
-    text = (Path(__file__).parents[2] / "docs" / "machine.md").read_text("utf-8")
+    text = (ROOT / "docs" / "machine.md").read_text("utf-8")
     (said,) = re.findall(r"It adds ([\d.]+) MiB", text)
     assert size(image) / 2**20 == pytest.approx(float(said), rel=0.1)
     assert size(image) < LARGEST

@@ -90,13 +90,3 @@ def test_dirt_is_refused(checkout: Path) -> None:
         succeed(["git", "add", "--all"], checkout)
     # Types take too long to be tried.
     assert {hook for hook, *_ in DIRT} == hooks().keys() - {"mypy"}
-
-
-def test_types_are_checked_as_make_lint_does() -> None:
-    """By the same command, so that one that fails there fails here. It takes too long to be tried."""
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    (lint,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
-    assert hooks()["mypy"]["entry"] in [
-        line.strip().replace("$(BIN)", ".venv/bin") for line in lint.splitlines()
-    ]
-    assert hooks()["mypy"]["pass_filenames"] is False
