@@ -211,7 +211,7 @@ def test_a_real_exporter_tells_who_loses(tmp_path: Path) -> None:
             data=json.dumps({"requests": requests}).encode(),
             headers={"Authorization": "Bearer secret"},
         )
-        with urllib.request.urlopen(request, timeout=30) as taken:
+        with urllib.request.urlopen(request, timeout=120) as taken:
             assert json.loads(taken.read())["accepted"] == 100
         exporter.wait_until_up()
         outcome = run_here("check", "--exporter", exporter.url)

@@ -91,6 +91,6 @@ def test_check_can_be_interrupted(number: signal.Signals) -> None:
         )
         eventually(lambda: server.replies_given)
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert (out, err) == ("", "")
     assert process.returncode in (128 + number, -number)

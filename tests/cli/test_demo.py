@@ -25,7 +25,7 @@ from support.programs import COMMAND, answers, clean_environment, eventually, fi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-SECONDS = 60.0
+SECONDS = 180.0
 PROGRAMS = ("simulated vLLM", "exporter", "Prometheus", "Alertmanager")
 USUAL_PORTS = (8000, 9850, 9090, 9093)
 #: What the suggested check is told, as the exporter of the demo is.
@@ -128,7 +128,7 @@ def test_every_program_is_introduced_and_prometheus_has_the_series(tmp_path: Pat
         base = f"http://{urllib.parse.urlsplit(found.pages['Prometheus']).netloc}/api/v1"
 
         def api(path: str) -> list[dict[str, str]]:
-            with urllib.request.urlopen(f"{base}/{path}", timeout=30) as answer:
+            with urllib.request.urlopen(f"{base}/{path}", timeout=120) as answer:
                 data = json.load(answer)["data"]
             return list(data if isinstance(data, list) else next(iter(data.values())))
 

@@ -30,14 +30,6 @@ def test_it_is_a_compose_file() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_services_are_those_of_the_documents() -> None:
-    """Without any argument: a simulated vLLM and all that watches it."""
-    watching = {"exporter", "act", "prometheus", "alertmanager", "grafana"}
-    assert set(services()) == watching | {"simulator"}
-    assert set(services("gpu")) == watching | {"vllm-gpu"}
-    assert set(EVERY) == set(PORTS)
-
-
 def test_exactly_one_service_is_vllm() -> None:
     """Two would answer in turns, and take each other's port."""
     for profile, name in {"simulator": "simulator", "gpu": "vllm-gpu"}.items():

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,113 +102,74 @@ def test_everything_is_compiled_and_never_checked_again(image: Image) -> None:
 # --- started
 
 
-@dataclass(frozen=True)
-class Container:
-    """The started entry point.
+def test_it_serves_answers_its_health_check_and_ends_at_once(image: Image, tmp_path: Path) -> None:
+    """What a container does in its life: its user has no capability, and nothing that it could write to.
 
-    Attributes:
-        process: of the entry point itself.
-        url: where it serves.
-        enclosure: what it runs in.
+    It runs beside a simulated vLLM in a sandbox or, if the kernel allows none, without permissions.
     """
+    address, sandboxed = f"127.0.0.1:{free_port()}", not sandbox.forbidden()
+    environment = image.environment | {ADDRESS: address}
 
-    process: subprocess.Popen[str]
-    url: str
-    enclosure: Enclosure
+    def enclose(argv: list[str]) -> list[str]:
+        if sandboxed:
+            (tmp_path / "root").mkdir(exist_ok=True)
+            return sandbox.enclosed(
+                image.command(argv), environment, root=tmp_path / "root", shown=[image.venv]
+            )
+        drop = ("--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+        variables = (f"{name}={value}" for name, value in environment.items())
+        return [
+            "setpriv",
+            "--no-new-privs",
+            *drop,
+            "env",
+            "-i",
+            "--chdir=/",
+            *variables,
+            *image.command(argv),
+        ]
 
-    def exec(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command inside, as `docker exec` and health checks do."""
-        return subprocess.run(self.enclosure.enclose(argv), capture_output=True, text=True, timeout=60)
+    def inside(argv: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command as `docker exec` and health checks do."""
+        return subprocess.run(enclose(argv), capture_output=True, text=True, timeout=180)
 
+    def answer(path: str) -> str:
+        return request(f"http://{address}{path}").text
 
-@dataclass(frozen=True)
-class Enclosure:
-    """How commands are kept from everything: by namespaces, or by permissions alone."""
-
-    image: Image
-    root: Path | None
-    environment: dict[str, str]
-
-    def enclose(self, argv: list[str]) -> list[str]:
-        """Return the command that runs another one inside."""
-        command = self.image.command(argv)
-        if self.root is not None:
-            shown = [self.image.venv]
-            return sandbox.enclosed(command, self.environment, root=self.root, shown=shown)
-        variables = [f"{name}={value}" for name, value in self.environment.items()]
-        drop = ["setpriv", "--no-new-privs"]
-        if os.geteuid() == 0:
-            drop += ["--bounding-set=-all", "--inh-caps=-all"]
-        return [*drop, "env", "-i", "--chdir=/", *variables, *command]
-
-
-@pytest.fixture
-def container(image: Image, tmp_path: Path) -> Iterator[Container]:
-    """The entry point beside a simulated vLLM, in a sandbox; or, without one, with permissions taken away."""
-    address = f"127.0.0.1:{free_port()}"
-    root = None if sandbox.forbidden() else tmp_path / "root"
-    if root is not None:
-        root.mkdir()
-    enclosure = Enclosure(image, root, image.environment | {ADDRESS: address})
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(simulator("--scenario", "healthy"))
         entry = [*stage("").one("ENTRYPOINT").argv, f"--vllm.url={server}", "--poll.interval=500ms"]
         process = stack.enter_context(
-            subprocess.Popen(
-                enclosure.enclose(entry), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
+            subprocess.Popen(enclose(entry), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )
         stack.callback(process.kill)
         eventually(lambda: answers(f"http://{address}/-/ready") or process.poll() is not None, 120)
         assert process.poll() is None, process.communicate()[0]
-        yield Container(process, f"http://{address}", enclosure)
+        eventually(lambda: 'vllm_specdec_activity{engine="0"' in answer("/metrics"), 120)
+        assert "\nvllm_specdec_up 1.0\n" in answer("/metrics")
+        assert "\nprocess_resident_memory_bytes " in answer("/metrics")
 
+        text = Path(f"/proc/{process.pid}/status").read_text("utf-8")
+        status = dict(re.findall(r"^(\w+):\t(.*)$", text, re.MULTILINE))
+        assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0 or os.geteuid() != 0
+        assert status["NoNewPrivs"] == "1"
+        writable = "import os, sys; print([p for p in sys.argv[1:] if os.access(p, os.W_OK)])"
+        places = [str(image.venv), *(str(one) for one in image.venv.iterdir())]
+        if sandboxed:
+            places += ["/", "/tmp", "/usr", "/etc"]
+            # Without root, a namespace maps the number to one's own.
+            seen_as = sandbox.USER if os.geteuid() == 0 else os.geteuid()
+            assert {int(number) for number in status["Uid"].split()} == {seen_as}
+        asked = inside(["python", "-c", writable, *places])
+        assert asked.stdout == "[]\n", asked.stderr
 
-def metrics(container: Container) -> str:
-    return request(f"{container.url}/metrics").text
-
-
-def test_it_serves_answers_its_health_check_and_ends_at_once(container: Container) -> None:
-    """What a container does in its life: its user has no capability, and nothing that it could write to."""
-    eventually(lambda: 'vllm_specdec_activity{engine="0"' in metrics(container), 120)
-    text = metrics(container)
-    assert "\nvllm_specdec_up 1.0\n" in text
-    assert "\nprocess_resident_memory_bytes " in text
-
-    status = dict(re.findall(r"^(\w+):\t(.*)$", _status(container.process.pid), re.MULTILINE))
-    assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == 0 or os.geteuid() != 0
-    assert status["NoNewPrivs"] == "1"
-    writable = "import os, sys; print([p for p in sys.argv[1:] if os.access(p, os.W_OK)])"
-    places = [
-        str(container.enclosure.image.venv),
-        *(str(one) for one in container.enclosure.image.venv.iterdir()),
-    ]
-    if container.enclosure.root is not None:
-        places += ["/", "/tmp", "/usr", "/etc"]
-        assert {int(text) for text in status["Uid"].split()} == {_seen_as(sandbox.USER)}
-    asked = container.exec(["python", "-c", writable, *places])
-    assert asked.stdout == "[]\n", asked.stderr
-
-    check = container.exec(stage("").one("HEALTHCHECK").argv)
-    assert check.returncode == 0, check.stdout + check.stderr
-
-    container.process.send_signal(getattr(signal, stage("").one("STOPSIGNAL").text))
-    # Docker kills what has not ended after ten seconds; more here is the machine's.
-    assert container.process.wait(30) == 0
-    assert container.process.stdout is not None
-    assert "Traceback" not in container.process.stdout.read()
-
-    check = container.exec(stage("").one("HEALTHCHECK").argv)
-    assert check.returncode == 1, check.stdout + check.stderr
-
-
-def _status(pid: int) -> str:
-    return Path(f"/proc/{pid}/status").read_text("utf-8")
-
-
-def _seen_as(user: int) -> int:
-    """The number of the user inside as seen from here: without root, a namespace maps it to one's own."""
-    return user if os.geteuid() == 0 else os.geteuid()
+        health = stage("").one("HEALTHCHECK").argv
+        assert inside(health).returncode == 0
+        process.send_signal(getattr(signal, stage("").one("STOPSIGNAL").text))
+        # Docker kills what has not ended after ten seconds; more here is the machine's.
+        said, _ = process.communicate(timeout=120)
+        assert (process.returncode, "Traceback" in said) == (0, False)
+        assert inside(health).returncode == 1
 
 
 # --- for every platform
@@ -231,9 +191,11 @@ def test_the_lock_has_wheels_for_every_platform(tmp_path: Path) -> None:
             for name, (pinned, hashes) in compiled.items()
         )
     )
-    flags = ("--disable-pip-version-check", "--quiet", "--dry-run", "--ignore-installed", "--no-deps")
-    flags += ("--only-binary=:all:", "--require-hashes", f"--requirement={lock}")
-    flags += ("--implementation=cp", f"--python-version={version[1]}", f"--target={tmp_path / 'unused'}")
+    flags = [
+        *("--disable-pip-version-check", "--quiet", "--dry-run", "--ignore-installed", "--no-deps"),
+        *("--only-binary=:all:", "--require-hashes", f"--requirement={lock}"),
+        *("--implementation=cp", f"--python-version={version[1]}", f"--target={tmp_path / 'unused'}"),
+    ]
 
     def wheels(machine: str) -> list[str]:
         names = [f"manylinux_2_{minor}" for minor in range(5, 42)]  # Debian 13: 2.41

@@ -33,14 +33,6 @@ def endpoints() -> set[str]:
 # --- Prometheus
 
 
-def test_data_is_kept_in_volumes() -> None:
-    """Where the flags of Prometheus and Alertmanager say; the latter needs no cluster."""
-    for name, flag in (("prometheus", "--storage.tsdb.path"), ("alertmanager", "--storage.path")):
-        service = services()[name]
-        assert mounts(service)[value_of(service, flag)] == name
-    assert "--cluster.listen-address=" in services()["alertmanager"]["command"]
-
-
 # --- Alertmanager
 
 

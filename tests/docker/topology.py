@@ -103,7 +103,7 @@ class Topology:
             return answers(f"{url}/-/ready")
         programs = {"python": sys.executable, "vllm-specdec-exporter": COMMAND}
         argv[0] = programs.get(argv[0]) or find_program(argv[0], "prometheus-alertmanager")
-        done = subprocess.run(argv, env=self.environment(node), capture_output=True, timeout=30)
+        done = subprocess.run(argv, env=self.environment(node), capture_output=True, timeout=120)
         return done.returncode == 0
 
     def environment(self, node: Node) -> dict[str, str]:

@@ -53,7 +53,10 @@ def _docker(machine: Machine, words: list[str]) -> None:
         dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
         _demand(words[-1] == ".", words, "the context is the repository")
         for flag, word in itertools.pairwise(words):
-            declared = f"ARG {word.partition('=')[0]}" in dockerfile or word.startswith("SOURCE_DATE_EPOCH=")
+            declared = (
+                re.search(rf"^ARG {re.escape(word.partition('=')[0])}\b", dockerfile, re.MULTILINE)
+                is not None
+            )
             _demand(flag != "--build-arg" or declared, words, f"Dockerfile does not declare {word}")
 
 

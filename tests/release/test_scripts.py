@@ -95,7 +95,7 @@ def login(program: str, recording: Path, **variables: str) -> subprocess.Complet
         env={"PATH": path(recording), **variables},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
 
 

@@ -67,14 +67,14 @@ class Pair:
     Attributes:
         side: name of the side.
         reference: name of the reference.
-        speed: how fast it is.
-        gain: what speculation gains, where just one of them speculates.
-        claim: what became of the claimed speedup, where one was given.
-        latencies: those that both have.
+        speed: its speed.
+        gain: of speculation, if exactly one of them speculates.
+        claim: the result for the claimed speedup, if there is one.
+        latencies: those that exist on both sides.
         throughput_ratio: generated tokens per second over those of the reference.
         acceptance_ratio_difference: acceptance ratio less that of the reference.
         acceptance_length_difference: mean acceptance length less that of the reference.
-        load: how busy it was.
+        load: their loads.
     """
 
     side: str
