@@ -17,7 +17,7 @@ from vllm_specdec_exporter.config.options import ENVIRONMENT_PREFIX, Parser
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 #: What argparse prints when it is told no title, and what heads the flags here then.
 _ARGPARSE_TITLES = {"positional arguments": "", "options": ""}
@@ -121,61 +121,49 @@ def command_of(name: str) -> Command:
 
 
 def commands() -> Iterator[str]:
-    """Yield the lines of the page, without its notice."""
+    """Yield the blocks of the page, without its notice."""
     found = [command_of(name) for name in COMMANDS]
     yield "# Commands"
-    yield ""
     yield (
         f"`{PROGRAM}` without a command is `{_SERVE}`. Every command takes `--help` and `--version`, and "
         "ends with 2 and one line on standard error where its flags cannot be understood. A flag beats its "
         "environment variable."
     )
-    yield ""
-    yield "| command | what it does |"
-    yield "|---|---|"
-    for one in found:
-        yield f"| [`{one.name}`](#{one.name}) | {_cell(one.summary)} |"
+    yield table(("command", "what it does"), ((f"[`{one.name}`](#{one.name})", one.summary) for one in found))
     for one in found:
         yield from _section(one)
 
 
 def _section(one: Command) -> Iterator[str]:
-    yield ""
     yield f"## {one.name}"
-    yield ""
     yield f"`{one.synopsis}`"
-    yield ""
     yield f"{one.summary[0].upper()}{one.summary[1:]}."
     for title, flags in one.groups.items():
-        yield ""
         if title:
             yield f"{title[0].upper()}{title[1:]}:"
-            yield ""
         variables = any(flag.variable for flag in flags)
         head = ("flag", *(("environment variable",) if variables else ()), "default", "meaning")
-        yield f"| {' | '.join(head)} |"
-        yield "|" + "---|" * len(head)
-        for flag in flags:
-            cells = [
-                f"`{flag.shown}`",
-                *([f"`{flag.variable}`" if flag.variable else ""] if variables else []),
-            ]
-            yield f"| {' | '.join(_cell(cell) for cell in (*cells, flag.default, flag.meaning))} |"
+        yield table(
+            head,
+            (
+                (
+                    f"`{flag.shown}`",
+                    *([f"`{flag.variable}`" if flag.variable else ""] if variables else []),
+                    flag.default,
+                    flag.meaning,
+                )
+                for flag in flags
+            ),
+        )
     if one.name == _SERVE:
-        yield ""
         yield "All its settings are flags as well: [configuration](configuration.md) has them."
     elif one.shared:
-        yield ""
         named = ", ".join(f"`{name}`" for name in one.shared)
         yield f"Settings of `{_SERVE}` that mean the same here ([configuration](configuration.md)): {named}."
     if one.remark:
-        yield ""
         yield one.remark
     if one.exit_codes:
-        yield ""
-        yield "| exit code | when |"
-        yield "|---|---|"
-        yield from (f"| {code} | {_cell(text)} |" for code, text in one.exit_codes.items())
+        yield table(("exit code", "when"), ((f"{code}", text) for code, text in one.exit_codes.items()))
 
 
 def _flag(action: argparse.Action) -> Flag:
@@ -222,5 +210,8 @@ def _epilog(text: str) -> tuple[str, dict[int, str]]:
     return found["before"], {int(pair[1]): pair[2] for pair in pairs if pair is not None}
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|")
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table of Markdown."""
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines)

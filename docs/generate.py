@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from command_reference import commands
+from command_reference import commands, table
 
 from vllm_specdec_exporter.commands.simulate.phases import PHASES
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
@@ -63,12 +63,37 @@ SCOPES = {
     Scope.EXPORTER: ("The exporter itself", "No labels but their own."),
 }
 
+_OWN_PROFILE = """\
+```yaml
+profiles:
+  my-server:
+    methods: [eagle3]
+    provenance: measured on 2 H100 with Llama-3.3-70B, in ms
+    context_tokens: 4000       # what a request has on average
+    uncertainty: 0.1           # relative error of a step's cost
+    cheap: true                # thresholds from break-even, not from the rubric
+    typical_k: 3
+    target: {fixed: 21.5, per_token: 0.06, per_context_token: 0.00011}
+    draft: {fixed: 1.2, per_position: 0.8, per_request: 0.0, per_token: 0.004}
+```"""
+_SIMULATE = """\
+```sh
+vllm-specdec-exporter simulate --scenario collapse --speed 20 &
+curl -s http://127.0.0.1:8000/simulator  # phase, and the exact truth
+curl -s -X POST http://127.0.0.1:8000/simulator/phase -d '{"phase": "idle"}'
+```"""
+_SCENARIO = """\
+```yaml
+loop: true
+phases:
+  - {phase: healthy, seconds: 60, clients: 8}
+  - {phase: collapse, seconds: 30, acceptance: 0.1}
+```"""
+
 
 def metrics() -> Iterator[str]:
-    """Yield the lines of the metric reference."""
-    yield NOTICE
-    yield "# Metrics"
-    yield ""
+    """Yield the blocks of the metric reference."""
+    yield f"{NOTICE}\n# Metrics"
     yield (
         "Everything on `/metrics`, but for `process_*` and `python_info`. Where one exporter watches several "
         "servers, every series that belongs to one has a `target` label too. While a server cannot be "
@@ -76,61 +101,51 @@ def metrics() -> Iterator[str]:
     )
     for scope, (title, labels) in SCOPES.items():
         rows = [row for row in METRICS if row.scope is scope]
-        yield ""
         yield f"## {title}"
-        yield ""
         yield labels
-        yield ""
         head = ("name", "type", "own labels", "meaning", "from")
-        yield from _table(head, map(_metric, rows))
-    yield ""
+        yield table(head, map(_metric, rows))
     yield "## Label values"
-    yield ""
-    yield f"- `state` of `vllm_specdec_activity`: {_codes(ActivityState)}."
-    yield f"- `level` of `vllm_specdec_quality`: {_codes(QualityLevel)}."
-    yield f"- `verdict` of `vllm_specdec_payoff`: {_codes(PayoffVerdict)}."
-    yield f"- `basis` of `vllm_specdec_speedup`: {_codes(Basis)}."
-    yield f"- `action` of `vllm_specdec_recommendation`: {_codes(Action)}."
-    yield f"- `dialect` of `vllm_specdec_info`: {_codes(sorted(d.name for d in DIALECTS))}."
-    yield "- `window`: as configured; `lifetime` for the means that vLLM V0 gives over its whole life."
-    yield "- `reason` of `vllm_specdec_poll_errors_total`:"
-    yield ""
-    yield from _table(("reason", "meaning"), ((f"`{r}`", text) for r, text in result.REASONS.items()))
+    yield "\n".join(
+        (
+            f"- `state` of `vllm_specdec_activity`: {_codes(ActivityState)}.",
+            f"- `level` of `vllm_specdec_quality`: {_codes(QualityLevel)}.",
+            f"- `verdict` of `vllm_specdec_payoff`: {_codes(PayoffVerdict)}.",
+            f"- `basis` of `vllm_specdec_speedup`: {_codes(Basis)}.",
+            f"- `action` of `vllm_specdec_recommendation`: {_codes(Action)}.",
+            f"- `dialect` of `vllm_specdec_info`: {_codes(sorted(d.name for d in DIALECTS))}.",
+            "- `window`: as configured; `lifetime` for the means that vLLM V0 gives over its whole life.",
+            "- `reason` of `vllm_specdec_poll_errors_total`:",
+        )
+    )
+    yield table(("reason", "meaning"), ((f"`{r}`", text) for r, text in result.REASONS.items()))
     for metric, head, meanings in (
         ("request_observations_total", "record", observation.RECORD_STATES),
         ("tap_unobserved_total", "reason", observer.UNOBSERVED),
         ("tap_upstream_errors_total", "reason", relay.ERRORS),
     ):
-        yield ""
         yield f"- `{head}` of `vllm_specdec_{metric}`:"
-        yield ""
-        yield from _table((head, "meaning"), ((f"`{r}`", text) for r, text in meanings.items()))
-    yield ""
+        yield table((head, "meaning"), ((f"`{r}`", text) for r, text in meanings.items()))
     yield "## Thresholds"
-    yield ""
     yield (
         "Values of `name` of `vllm_specdec_threshold`; change one with `--threshold NAME=NUMBER`. These are "
         "the published ones, for draft models and unknown methods; those of cheap drafters come from their "
         "break-even, see [cost profiles](cost-profiles.md#thresholds-by-method)."
     )
-    yield ""
     rows = ((f"`{name}`", f"{value:g}", text) for name, value, text in thresholds.describe())
-    yield from _table(("name", "default", "meaning"), rows)
+    yield table(("name", "default", "meaning"), rows)
 
 
 def configuration() -> Iterator[str]:
-    """Yield the lines of the configuration reference."""
-    yield NOTICE
-    yield "# Configuration"
-    yield ""
+    """Yield the blocks of the configuration reference."""
+    yield f"{NOTICE}\n# Configuration"
     yield (
         "Every setting is a flag, an environment variable and a key of the YAML file that `--config.file` "
         "(or `VLLM_SPECDEC_EXPORTER_CONFIG_FILE`) names. A flag beats the environment, which beats the file. "
         "In the file, dots are levels: `poll.interval` is `interval` under `poll`. Repeatable settings take "
         "a list in the file, and commas (headers: lines) in the environment."
     )
-    yield ""
-    yield from _table(
+    yield table(
         ("flag", "environment variable", "key", "default", "meaning"),
         (
             (
@@ -146,26 +161,24 @@ def configuration() -> Iterator[str]:
 
 
 def command_reference() -> Iterator[str]:
-    """Yield the lines of the command reference."""
-    yield NOTICE
-    yield from commands()
+    """Yield the blocks of the command reference."""
+    title, *rest = commands()
+    yield f"{NOTICE}\n{title}"
+    yield from rest
 
 
 def cost_profiles() -> Iterator[str]:
-    """Yield the lines of the page on cost profiles."""
-    yield NOTICE
-    yield "# Cost profiles"
-    yield ""
+    """Yield the blocks of the page on cost profiles."""
+    yield f"{NOTICE}\n# Cost profiles"
     yield (
         "The assumed cost of a step with drafts, relative to a plain decode step of the same batch; "
         "`economics/cost.py` has the model. The profile is chosen by the method in `--spec.config`, or by "
         "name with `--cost.profile`, and shown as `cost_profile` in `vllm_specdec_info`. What is measured "
         "against a [baseline](../payoff.md#measured) beats all of these."
     )
-    yield ""
     batches, ks = (1, 16, 64, 256), (1, 3, 5)
     head = ("profile", "chosen for", "cost of a step at K=1, 3, 5, by batch size", "may be off by")
-    yield from _table(
+    yield table(
         head,
         (
             (
@@ -181,44 +194,23 @@ def cost_profiles() -> Iterator[str]:
             for sized in [profile.sized(profile.size_ratio) if profile.size_ratio else profile]
         ),
     )
-    yield ""
     yield "A step that costs 1.6 plain ones must emit 1.6 tokens: its cost is the break-even length."
-    yield ""
     yield "## Where the numbers come from"
-    yield ""
-    for profile in BUILTIN.values():
-        yield f"- `{profile.name}`: {profile.provenance}"
-    yield ""
+    yield "\n".join(f"- `{profile.name}`: {profile.provenance}" for profile in BUILTIN.values())
     yield "## One of your own"
-    yield ""
     yield (
         "Time a plain decode step and one with drafts at some batch sizes, and give the exporter a file with "
         "`--cost.file`. Any unit will do, since only ratios count; all but `target.fixed` may be left out. A "
         "profile is chosen by its `methods`, by `--cost.profile my-server`, or for being the only one."
     )
-    yield ""
-    yield "```yaml"
-    yield "profiles:"
-    yield "  my-server:"
-    yield "    methods: [eagle3]"
-    yield "    provenance: measured on 2 H100 with Llama-3.3-70B, in ms"
-    yield "    context_tokens: 4000       # what a request has on average"
-    yield "    uncertainty: 0.1           # relative error of a step's cost"
-    yield "    cheap: true                # thresholds from break-even, not from the rubric"
-    yield "    typical_k: 3"
-    yield "    target: {fixed: 21.5, per_token: 0.06, per_context_token: 0.00011}"
-    yield "    draft: {fixed: 1.2, per_position: 0.8, per_request: 0.0, per_token: 0.004}"
-    yield "```"
-    yield ""
+    yield _OWN_PROFILE
     yield "## Thresholds by method"
-    yield ""
     yield (
         "The published numbers speak of draft models of about 1:9. For a cheap drafter the defaults are "
         "derived from its break-even at one request per batch, where speculation costs least, for the K in "
         "`--spec.config` or the typical one: poor and disable below a speedup of 1, healthy from 1.2, "
         "optimal from 1.5. Every one can be set with `--threshold`."
     )
-    yield ""
     methods = ("draft_model", "ngram", "suffix", "eagle", "eagle3", "mtp", "mlp_speculator", "medusa")
     shown = (
         "poor_mean_acceptance_length",
@@ -232,52 +224,34 @@ def cost_profiles() -> Iterator[str]:
     )
     found = {method: dict(thresholds_for(for_method(method)).items()) for method in methods}
     ks_of = {method: for_method(method).typical_k for method in methods}
-    yield from _table(
+    yield table(
         ("threshold", *(f"{method}, K={ks_of[method]}" for method in methods)),
         ((f"`{name}`", *(f"{found[method][name]:.3g}" for method in methods)) for name in shown),
     )
 
 
 def simulator() -> Iterator[str]:
-    """Yield the lines of the simulator's page."""
-    yield NOTICE
-    yield "# The simulator"
-    yield ""
+    """Yield the blocks of the simulator's page."""
+    yield f"{NOTICE}\n# The simulator"
     yield (
         "`vllm-specdec-exporter simulate` serves the `/metrics` of a vLLM that does not exist, for demos, "
         "scale and rare cases. Acceptance is sampled draft by draft; families, labels and HELP lines are "
         "those of a real vLLM 0.32. See `simulate --help` for its flags; the built-in scenarios are "
         f"{_codes(SCENARIOS)}."
     )
-    yield ""
-    yield "```sh"
-    yield "vllm-specdec-exporter simulate --scenario collapse --speed 20 &"
-    yield "curl -s http://127.0.0.1:8000/simulator  # phase, and the exact truth"
-    yield 'curl -s -X POST http://127.0.0.1:8000/simulator/phase -d \'{"phase": "idle"}\''
-    yield "```"
-    yield ""
+    yield _SIMULATE
     yield "A scenario of your own is a YAML file for `--scenario.file`:"
-    yield ""
-    yield "```yaml"
-    yield "loop: true"
-    yield "phases:"
-    yield "  - {phase: healthy, seconds: 60, clients: 8}"
-    yield "  - {phase: collapse, seconds: 30, acceptance: 0.1}"
-    yield "```"
+    yield _SCENARIO
     common = PHASES["healthy"].parameters
-    yield ""
     yield "## Phases"
-    yield ""
     rows = (
         (f"`{kind.name}`", kind.help, "; ".join(f"`{n}`: {p.help}" for n, p in _own(kind, common)))
         for kind in PHASES.values()
     )
-    yield from _table(("phase", "what happens", "parameters of its own"), rows)
-    yield ""
+    yield table(("phase", "what happens", "parameters of its own"), rows)
     yield "## Parameters of every phase"
-    yield ""
     every = ((f"`{n}`", "" if p.default is None else f"{p.default}", p.help) for n, p in common.items())
-    yield from _table(("parameter", "default", "meaning"), every)
+    yield table(("parameter", "default", "meaning"), every)
 
 
 def _own(kind: PhaseKind, common: Mapping[str, Parameter]) -> Iterator[tuple[str, Parameter]]:
@@ -285,12 +259,12 @@ def _own(kind: PhaseKind, common: Mapping[str, Parameter]) -> Iterator[tuple[str
 
 
 def schema() -> Iterator[str]:
-    """Yield the lines of the snapshot's JSON schema."""
+    """Yield the blocks of the snapshot's JSON schema."""
     yield json.dumps(snapshot.schema(), indent=2, ensure_ascii=False)
 
 
 def push_schema() -> Iterator[str]:
-    """Yield the lines of the JSON schema of a push."""
+    """Yield the blocks of the JSON schema of a push."""
     document = msgspec.json.schema(push.PushedRequest)
     [definition] = document["$defs"].values()
     described = snapshot.attribute_docs(definition["description"])
@@ -326,8 +300,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if something is stale")
     check = parser.parse_args().check
     stale = []
-    for name, lines in DOCUMENTS.items():
-        path, text = HERE / name, "\n".join(lines()) + "\n"
+    for name, blocks in DOCUMENTS.items():
+        path, text = HERE / name, "\n\n".join(blocks()) + "\n"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if not check:
@@ -352,13 +326,6 @@ def _default(option: Option) -> str:
 
 def _codes(values: Iterable[str]) -> str:
     return ", ".join(f"`{value}`" for value in values)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How true the estimated speedup is: docs/estimate-accuracy.md from measurements.yaml.
+"""How true the estimated speedup is: docs/reference/estimate-accuracy.md from measurements.yaml.
 
     python bench/accuracy/score.py           write the page
     python bench/accuracy/score.py --check   fail if it is not current, or if an estimate misses its goal
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 GPU = HERE.parent / "gpu"
 DOCS = HERE.parents[1] / "docs"
-PAGE, PLOT = DOCS / "estimate-accuracy.md", DOCS / "images" / "estimate-accuracy.svg"
+PAGE, PLOT = DOCS / "reference" / "estimate-accuracy.md", DOCS / "images" / "estimate-accuracy.svg"
 
 #: The goals, for the measurements that nothing was fitted to.
 MEDIAN_GOAL = {"modelled": 0.15, "calibrated": 0.05}

@@ -62,7 +62,7 @@ class Act(Program):
             lines = text[: text.rfind("\n") + 1].splitlines()
             return [json.loads(line) for line in lines if line.startswith("{")]
 
-        eventually(lambda: len(found()) >= least)
+        eventually(lambda: len(found()) >= least, 120)
         return found()
 
     def kinds(self, least: int = 0) -> list[str]:

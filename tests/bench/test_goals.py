@@ -1,4 +1,4 @@
-"""What is promised, and when it is not judged: figures beside limits, soaks, the tap, the rules, memory."""
+"""What is promised, and when it is not judged: soaks, scrapes, rules, the tap, the spread of polls."""
 
 from __future__ import annotations
 
@@ -16,30 +16,7 @@ MIB = load("processes").MIB
 Usage = load("processes").Usage
 
 
-def test_rounding_does_not_hide_on_which_side_of_its_limit_a_value_is() -> None:
-    """It has one digit, or the few more that tell it from the limit; what is equal to it looks so."""
-    shown = {
-        (2.9609, 3.0): "2.96",
-        (2.5, 3.0): "2.5",
-        (3.04, 3.0): "3.04",
-        (3.0, 3.0): "3.0",
-        (24.996, 25.0): "24.996",
-        (2.54, 2.5): "2.54",
-        (math.nan, 3.0): "nan",
-    }
-    assert {pair: section.beside(*pair) for pair in shown} == shown
-
-
 # --- soak
-
-
-def test_the_course_of_memory_is_told_in_figures_that_fit_one_another() -> None:
-    """A last tenth that lies above all others is told apart from the others and from the rest."""
-    tenths = [58.8, 57.7, 57.7, 57.7, 58.0, 58.0, 58.0, 58.0, 58.0, 59.4]
-    assert soak.course(tenths, 58.04).endswith(
-        "58.8, 57.7, 57.7, 57.7, 58.0, 58.0, 58.0, 58.0, 58.0, 59.4 MiB. Beside the second tenth: +0.3 MiB "
-        "in the ninth, +1.7 MiB in the last, +0.3 MiB at rest after the last client. Highest in tenth 10."
-    )
 
 
 def soaked(growth: float, *, judged: bool, failed: int = 0) -> dict[str, bool | None]:
@@ -73,13 +50,6 @@ def test_a_percentile_of_few_probes_is_not_judged() -> None:
         (24, 0.001, 1, False),
     ):
         assert scrapes.in_time({"answers": answers, "p99": p99, "failures": failures}) is met
-
-
-def test_memory_over_few_polls_is_measured_and_not_judged() -> None:
-    """The real process, for some polls: what is promised of a day is not promised of a minute."""
-    found = load("memory").section(20, 2)
-    assert [goal.met for goal in found.goals] == [None, None]
-    assert all(ratio and 0.9 < ratio < 1.3 for ratio in found.ratios.values())
 
 
 # --- rules
@@ -140,14 +110,6 @@ def test_what_the_tap_may_add() -> None:
         assert [", in step" in goal.what for goal in goals] == [False, False, True, True]
 
 
-def test_the_worse_of_asking_for_usage_and_not_is_told() -> None:
-    """By event and by first event, in milliseconds; what was not timed is not told as 0."""
-    event, first, *_ = tap_times.goals(passing())
-    assert (event.found, first.found) == ("0.09 ms, 0.23 ms", "0.39 ms, 0.90 ms")
-    _, first, *_ = tap_times.goals(passing(firsts=0, first_ms=(0.0, 0.0)))
-    assert first.found == "nothing"
-
-
 HELD = {ways.TAP: (10_400.0, 1.002), ways.NGINX: (20_800.0, 1.0)}
 
 
@@ -178,3 +140,42 @@ def test_one_disturbed_turn_does_not_spoil_a_median(monkeypatch: pytest.MonkeyPa
     for first, expected in ((False, [True, False]), (True, [True, True])):
         monkeypatch.setattr(tap_times, "comes_first", lambda first=first: first)
         assert [tap_times.undisturbed(others) for others in (few, most)] == expected
+
+
+# --- spread of polls
+
+spread = load("spread")
+
+SERVERS, INTERVAL, SECONDS = 100, 5.0, 20.0
+
+
+def arrivals(shift: float = 0.05) -> list[list[float]]:
+    """Polls of servers whose first ones lie so far apart."""
+    return [[n * shift + turn * INTERVAL for turn in range(4)] for n in range(SERVERS)]
+
+
+def test_even_polls_are_even() -> None:
+    """Gaps are as even ones, three polls lie in a tenth of a second with its ends, and none is missing."""
+    found = spread.spread(arrivals(), INTERVAL, SECONDS)
+    assert found.polls == 4 * SERVERS
+    assert found.missed == 0
+    assert found.largest_gap == pytest.approx(1.0)
+    assert found.clump <= 1.5
+    assert found.longest == pytest.approx(1.0)
+
+
+def test_polls_all_at_once_are_a_clump() -> None:
+    """All polls of an interval at one moment: fifty times as many in a tenth of a second, and a long gap."""
+    found = spread.spread(arrivals(shift=0.0), INTERVAL, SECONDS)
+    assert found.clump == pytest.approx(SERVERS / 2)
+    assert found.largest_gap == pytest.approx(SERVERS)
+    assert found.missed == 0
+
+
+def test_missed_polls_are_counted() -> None:
+    """A server that was polled twice less than the time allows, but for one at the ends, has missed one."""
+    times = arrivals()
+    times[7] = times[7][::3]
+    found = spread.spread(times, INTERVAL, SECONDS)
+    assert found.missed == 1
+    assert found.longest == pytest.approx(3.0)

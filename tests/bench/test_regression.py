@@ -73,18 +73,6 @@ def test_a_table_against_which_nothing_can_fail_is_refused() -> None:
         regression.accepted({"load.new": 1.0}, TABLE)
 
 
-def test_a_regression_stands_out_in_the_table() -> None:
-    """Both numbers are there, and the status in bold."""
-    (row,) = regression.shown(regression.compare({"poll.cheaper": 12.34}, EXPECTED, []))
-    assert row == (
-        "`poll.cheaper`: theirs over ours",
-        "12.34",
-        "25, higher is better",
-        "10%",
-        "**REGRESSION**",
-    )
-
-
 def test_the_committed_table_can_be_used_and_names_sections() -> None:
     """Each ratio belongs to a section that is measured, and no section is without one."""
     names = set(regression.parse(json.loads((FOLDER / "expected.json").read_text("utf-8"))))

@@ -110,17 +110,6 @@ def test_a_regression_fails_the_run_and_is_named(bench: Bench, capsys: pytest.Ca
     assert "| 12 | 25, higher is better | 10% | **REGRESSION** |" in bench.page
 
 
-def test_sections_that_were_not_measured_stay_as_they_were(bench: Bench) -> None:
-    """The page keeps them in its order, with their goals and their day."""
-    bench.found = {"start": {"start.memory": 1.2}, "poll": {"poll.cheaper": 25.0}}
-    bench("--only", "start")
-    before = bench.page
-    bench("--only", "poll")
-    assert before[before.index("## Title of start") :] in bench.page
-    assert bench.page.index("## Title of poll") < bench.page.index("## Title of start")
-    assert "goal of start" in bench.page
-
-
 def test_what_is_expected_changes_only_when_told(bench: Bench) -> None:
     """A better run leaves the table alone; `--accept` takes it over, and a later run is held to it."""
     bench.found = {"poll": {"poll.cheaper": 40.0}}

@@ -138,7 +138,7 @@ def _interrupted(
         )
         eventually(lambda: server.replies_given >= replies)
         process.send_signal(number)
-        said, err = process.communicate(timeout=30)
+        said, err = process.communicate(timeout=120)
     return process.returncode, said, err
 
 

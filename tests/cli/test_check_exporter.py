@@ -190,10 +190,7 @@ def test_the_environment_of_a_server_does_not_matter() -> None:
 
 
 def test_a_real_exporter_tells_who_loses(tmp_path: Path) -> None:
-    """Of requests that were pushed 60 % gain and 40 % lose: report and exit code say which.
-
-    Before, without any, it is reported as ever: its servers, and not a word of requests.
-    """
+    """Of requests that were pushed 60 % gain and 40 % lose: report and exit code say which."""
     token = tmp_path / "token"
     token.write_text("secret")
     requests = [
@@ -207,13 +204,6 @@ def test_a_real_exporter_tells_who_loses(tmp_path: Path) -> None:
         for pair in pairs((replace(CODE, requests=60), replace(CHAT, requests=40)))
     ]
     last = series("ngram-phases")[-1]
-    with ReplayServer([last]) as server, running_exporter("--vllm.url", server.url) as silent:
-        silent.wait_until_up()
-        before = run_here("check", "--exporter", silent.url)
-    assert before.code == 3
-    assert before.out.startswith(f"{server.url}\n")
-    assert "single requests" not in before.out
-
     flags = ("--push.bearer-token-file", str(token))
     with ReplayServer([last]) as server, running_exporter("--vllm.url", server.url, *flags) as exporter:
         request = urllib.request.Request(
@@ -221,7 +211,7 @@ def test_a_real_exporter_tells_who_loses(tmp_path: Path) -> None:
             data=json.dumps({"requests": requests}).encode(),
             headers={"Authorization": "Bearer secret"},
         )
-        with urllib.request.urlopen(request, timeout=30) as taken:
+        with urllib.request.urlopen(request, timeout=120) as taken:
             assert json.loads(taken.read())["accepted"] == 100
         exporter.wait_until_up()
         outcome = run_here("check", "--exporter", exporter.url)

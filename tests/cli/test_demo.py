@@ -25,7 +25,7 @@ from support.programs import COMMAND, answers, clean_environment, eventually, fi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-SECONDS = 60.0
+SECONDS = 180.0
 PROGRAMS = ("simulated vLLM", "exporter", "Prometheus", "Alertmanager")
 USUAL_PORTS = (8000, 9850, 9090, 9093)
 #: What the suggested check is told, as the exporter of the demo is.
@@ -120,7 +120,7 @@ def demo(
 
 @pytest.mark.full
 def test_every_program_is_introduced_and_prometheus_has_the_series(tmp_path: Path) -> None:
-    """Each has a page; simulated server and exporter are scraped. Ctrl-C leaves nothing behind."""
+    """Each has a page; simulated server and exporter are scraped. Ctrl-C twice leaves nothing behind."""
     with demo(tmp_path) as found:
         assert set(found.pages) == set(PROGRAMS)
         found.wait(lambda: all(answers(url) for url in found.pages.values()))
@@ -128,7 +128,7 @@ def test_every_program_is_introduced_and_prometheus_has_the_series(tmp_path: Pat
         base = f"http://{urllib.parse.urlsplit(found.pages['Prometheus']).netloc}/api/v1"
 
         def api(path: str) -> list[dict[str, str]]:
-            with urllib.request.urlopen(f"{base}/{path}", timeout=30) as answer:
+            with urllib.request.urlopen(f"{base}/{path}", timeout=120) as answer:
                 data = json.load(answer)["data"]
             return list(data if isinstance(data, list) else next(iter(data.values())))
 
@@ -138,7 +138,8 @@ def test_every_program_is_introduced_and_prometheus_has_the_series(tmp_path: Pat
         jobs = {"vllm": "up", "vllm-specdec-exporter": "up"}
         found.wait(lambda: jobs == {one["labels"]["job"]: one["health"] for one in api("targets")})  # type: ignore[index]
         assert len(api("alertmanagers")) == 1
-        assert found.ends(signal.SIGINT) == 0
+        # The shell's code for an interrupted program is right where the second one interrupted the clean-up.
+        assert found.ends(signal.SIGINT, signal.SIGINT) in (0, 130)
 
 
 @pytest.mark.full
@@ -163,15 +164,6 @@ def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(tmp_path
     hint = re.search(rf"^ +(\S.*) check http://127\.0\.0\.1:\d+{SPECULATION}$", said, re.MULTILINE)
     assert hint is not None
     assert run("-c", f"{hint[1]} check --version", command=("bash",)).code == 0
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)])
-def test_a_demo_that_is_stopped_leaves_nothing_behind(tmp_path: Path, numbers: tuple[int, ...]) -> None:
-    """Ctrl-C twice and SIGTERM end it without a process, a file or a traceback."""
-    with demo(tmp_path) as found:
-        # The shell's code for an interrupted program is right where even the clearing up was interrupted.
-        assert found.ends(*numbers) in ((0,) if len(numbers) == 1 else (0, 130))
 
 
 @pytest.mark.full
@@ -200,6 +192,7 @@ def test_ports_that_are_taken_are_left_alone(tmp_path: Path) -> None:
             assert f"curl -s {exporter}/metrics" in found.said
             assert f"check {simulator.removesuffix('/metrics')} --spec.config" in found.said
             found.wait(lambda: found.summaries)
+            assert found.ends(signal.SIGTERM) == 0
     assert not ports & set(USUAL_PORTS)
     assert len(ports) == len(PROGRAMS)
 

@@ -102,25 +102,10 @@ def test_what_to_paste_stands_on_one_line() -> None:
     assert [row[2] for row in rows] == [1, 0]
 
 
-def test_findings_leave_what_to_paste_on_one_line() -> None:
-    """The action of a finding may hold the flag too; no line break gets into its JSON."""
-    text = report.render(PAGES["decrease"])
-    within = re.findall(r"--speculative-config '(\{.*\})'", text)
-    assert len(within) == 2
-    assert [json.loads(found)["num_speculative_tokens"] for found in within] == [2, 2]
-
-
 def test_what_to_paste_survives_a_shell_whatever_it_holds() -> None:
     """Quotes and substitutions within the operator's JSON reach vLLM as text."""
     ((_, config),) = flags(PAGES["hostile"])
     assert json.loads(config)["method"] == HOSTILE_TEXT
-
-
-def test_json_without_the_operators_own_is_called_incomplete() -> None:
-    """Without --spec.config the method is not known, so the JSON alone would not start a server."""
-    words = "Only what changes is in it: add it to the server's own JSON."
-    assert words in " ".join(report.render(PAGES["unsaid"]).split())
-    assert words not in " ".join(report.render(PAGES["decrease"]).split())
 
 
 def test_a_rule_that_is_not_known_here_is_shown_all_the_same() -> None:

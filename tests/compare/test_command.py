@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compare.sides import DRAFTING, engine, measures, snapshot_of
-from prometheus.replay import ReplayServer, Reply, series
+from prometheus.replay import ReplayServer, series
 from support.commands import Outcome, run_here, wrong_refusals
 from support.ports import free_port
 from support.programs import simulator
@@ -127,18 +127,6 @@ def test_servers_that_do_not_listen_end_with_4_at_once_and_are_all_named() -> No
     assert "side A" not in outcome.err
 
 
-@pytest.mark.full
-def test_a_server_that_goes_away_while_it_is_watched_ends_the_watch() -> None:
-    """Long before the hour is over."""
-    there = ReplayServer([series("nospec")[3]])
-    going = ReplayServer([*series("nospec")[3:5], Reply(b"", 503)])
-    with there, going:
-        outcome = run_here("compare", there.url, going.url, "--for", "18s")
-        assert going.replies_given < 6
-    assert outcome.code == 4
-    assert f"side B ({going.url}): http_status: HTTP 503" in outcome.err
-
-
 #: Bad usage: 2 and one line.
 USAGE: list[tuple[tuple[str, ...], str]] = [
     (("{plain}",), "1 sides given; allowed: 2 to 26"),
@@ -187,11 +175,6 @@ def test_bad_usage_ends_with_2_and_one_line(files: dict[str, str]) -> None:
     table = [([word.format(**files) for word in words], told) for words, told in USAGE]
     assert wrong_refusals("compare", table) == []
     assert "geheim" not in run_here("compare", files["plain"], "http://u:geheim@ho st:1").err
-
-
-def test_the_help_names_the_exit_codes() -> None:
-    told = " ".join(compared("--help").out.split())
-    assert "0 compared; 1 compared, but nothing can be said of the speed; 2 bad usage; 4 a side" in told
 
 
 # --- servers

@@ -19,7 +19,6 @@ from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 from vllm_specdec_exporter.measures.history import Latency
-from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.result import ExporterResult
 
 if TYPE_CHECKING:
@@ -31,20 +30,6 @@ def read(*engines: Any, model: str = "", **more: Any) -> Side:
 
 
 # --- one engine
-
-
-def test_the_measures_of_one_engine_are_taken_as_they_are() -> None:
-    found = read(engine(measures(0.02, 400.0, **DRAFTING)))
-    assert found.speculating is True
-    assert found.num_speculative_tokens == 3
-    assert found.acceptance_ratio is not None
-    assert found.acceptance_ratio.value == pytest.approx((0.6 + 0.4 + 0.25) / 3)
-    assert found.mean_acceptance_length is not None
-    assert found.mean_acceptance_length.value == pytest.approx(2.25)
-    assert found.rejected_tokens_per_second == pytest.approx(30_000 * (3 - 1.25) / SPAN)
-    assert found.generation_tokens_per_second == pytest.approx(400 * 200 / SPAN)
-    assert found.estimated_speedup is not None
-    assert found.estimated_speedup.value == 1.5
 
 
 def test_requests_at_a_time_are_by_littles_law() -> None:
@@ -150,11 +135,6 @@ def test_pooling_engines_of_which_one_does_not_draft_keeps_the_drafts_of_the_oth
     pooled = pool([measures(**DRAFTING), measures()])
     assert pooled.drafts == 30_000
     assert pooled.mean_acceptance_length == pytest.approx(2.25)
-
-
-def test_pooling_nothing_known_gives_nothing_known() -> None:
-    pooled = pool([Measures("30s"), Measures("30s")])
-    assert (pooled.acceptance_ratio, pooled.generation_tokens_per_second) == (None, None)
 
 
 # --- several models and servers

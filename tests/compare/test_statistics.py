@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter.economics.statistics import (
-    CLUSTERING,
     MINIMUM_REQUESTS,
     Acceptance,
     Interval,
@@ -81,30 +80,6 @@ def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
 # --- by hand
 
 
-def test_the_difference_of_two_means_is_welchs() -> None:
-    found = difference_of_means(SampleMean(10.0, 2.0, 101), SampleMean(8.0, 3.0, 401))
-    error = math.sqrt(2.0**2 / 100 + 3.0**2 / 400)
-    assert found == Interval(2.0, 2.0 - 1.96 * error, 2.0 + 1.96 * error)
-
-
-def test_the_interval_of_a_ratio_is_even_on_logarithms() -> None:
-    found = ratio_of_means(SampleMean(10.0, 2.0, 101), SampleMean(8.0, 3.0, 401))
-    assert found is not None
-    error = math.sqrt((2 / 10) ** 2 / 100 + (3 / 8) ** 2 / 400)
-    assert found.low == pytest.approx(1.25 * math.exp(-1.96 * error))
-    assert found.high == pytest.approx(1.25 * math.exp(1.96 * error))
-
-
-def test_the_error_of_acceptance_is_that_of_its_drafts_widened_by_their_likeness() -> None:
-    accepted = [0] * 40 + [1] * 20 + [2] * 15 + [3] * 25
-    survival = tuple(sum(a > i for a in accepted) / len(accepted) for i in range(3))
-    mean = sum(accepted) / len(accepted)
-    variance = sum((a - mean) ** 2 for a in accepted) / len(accepted)
-    found = Acceptance(survival, len(accepted), mean / 3, 1 + mean, 3.0)
-    assert found.length_error == pytest.approx(math.sqrt(CLUSTERING * variance / len(accepted)))
-    assert found.ratio_error == pytest.approx((found.length_error or 0) / 3)
-
-
 @pytest.mark.parametrize("sample", [SampleMean(1.0, 0.5, 29), SampleMean(1.0, None, 1000)])
 def test_a_sample_that_is_too_small_or_of_unknown_spread_has_no_interval(sample: SampleMean) -> None:
     enough = SampleMean(2.0, 0.5, 1000)
@@ -120,7 +95,7 @@ def test_no_ratio_to_nothing() -> None:
 
 # --- a known truth, many times over
 
-_TRIES = 2_000
+_TRIES = 800
 
 
 def _drawn(rng: random.Random, mean: float, count: int) -> SampleMean:
@@ -146,7 +121,7 @@ def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> 
 
 def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_resemble_each_other() -> None:
     """Requests of 20 drafts each with an acceptance of their own, which makes a design effect of 3.5."""
-    rng, held, tries = random.Random(22), 0, 600
+    rng, held, tries = random.Random(22), 0, 300
     drafts, k, requests = 20, 3, 60
     for _ in range(tries):
         accepted = [0] * k
@@ -170,7 +145,7 @@ def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_re
 def test_what_the_buckets_of_vllm_tell_of_the_spread_is_enough_for_an_interval() -> None:
     """Real buckets are coarse: the interval may grow by that, never lose its hold on the truth."""
     bounds = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
-    rng, held, tries = random.Random(23), 0, 1_000
+    rng, held, tries = random.Random(23), 0, 500
 
     def bucketed(mean: float, count: int) -> Latency:
         values = [rng.gammavariate(9.0, mean / 9.0) for _ in range(count)]

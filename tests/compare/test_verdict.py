@@ -217,10 +217,6 @@ def test_two_methods_have_no_gain_of_speculation() -> None:
     assert gain_of(side("B", 0.0142), side("A")) is None
 
 
-def test_a_speed_that_cannot_be_told_is_no_gain() -> None:
-    assert gain_of(side("on", 0.0142, 5.0, **DRAFTING), side("off")) is None
-
-
 # --- claims
 
 
@@ -233,12 +229,6 @@ def test_a_claim_is_decided_by_the_interval() -> None:
         found = judge_claim(claim, speed_of(0.0142), None)
         assert found.outcome is outcome
         assert found.text.startswith(words)
-
-
-def test_a_claim_speaks_of_speculation_also_where_the_reference_speculates() -> None:
-    here, there = side("off"), side("on", 0.0142, **DRAFTING)
-    speed = judge_speed(here, there)
-    assert judge_claim(1.3, speed, judge_gain(here, there, speed)).outcome is ClaimOutcome.CONFIRMED
 
 
 def test_a_load_that_differs_can_leave_a_claim_undecided() -> None:

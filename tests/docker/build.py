@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,11 +28,9 @@ class Image:
 
     Attributes:
         root: the folder that stands for the root of the image.
-        python: the Python that stands for that of the base image.
     """
 
     root: Path
-    python: Path
 
     @property
     def environment(self) -> dict[str, str]:
@@ -55,8 +54,8 @@ class Image:
 
 
 def mapped(text: str, root: Path) -> str:
-    """Return a text with the folders of the image below another root."""
-    return _FOLDERS.sub(lambda found: f"{root}/{found[1]}", text)
+    """Return a text with the folders of the image below another root, and with the machine's cache of pip."""
+    return _FOLDERS.sub(lambda found: f"{root}/{found[1]}", text.replace("--no-cache-dir ", ""))
 
 
 def build(folder: Path) -> Image:
@@ -68,17 +67,20 @@ def build(folder: Path) -> Image:
     Raises:
         AssertionError: a step failed; the message is what it printed.
     """
-    python = folder / "python"
-    subprocess.run([sys.executable, "-m", "venv", python], check=True, timeout=_STEP_SECONDS)
+    programs = folder / "bin"
+    programs.mkdir()
+    python = programs / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
     roots: dict[str, Path] = {}
     for one in stages():
         roots[one.name] = folder / f"stage-{one.name or 'image'}"
         roots[one.name].mkdir()
-        _run_stage(one, roots, python)
-    return Image(roots[""], python / "bin" / "python")
+        _run_stage(one, roots, programs)
+    return Image(roots[""])
 
 
-def _run_stage(one: Stage, roots: dict[str, Path], python: Path) -> None:
+def _run_stage(one: Stage, roots: dict[str, Path], programs: Path) -> None:
     root = roots[one.name]
     workdir = root
     for step in one.instructions:
@@ -95,7 +97,7 @@ def _run_stage(one: Stage, roots: dict[str, Path], python: Path) -> None:
             done = subprocess.run(
                 ["/bin/sh", "-c", mapped(step.text, root)],
                 cwd=workdir,
-                env=_of_the_builder(python),
+                env=_of_the_builder(programs),
                 capture_output=True,
                 text=True,
                 timeout=_STEP_SECONDS,
@@ -130,11 +132,11 @@ def _relink(place: Path, source: Path) -> None:
             script.write_bytes(data.replace(str(source).encode(), str(place).encode()))
 
 
-def _of_the_builder(python: Path) -> dict[str, str]:
+def _of_the_builder(programs: Path) -> dict[str, str]:
     """The environment of a build step: the machine's, without what is Python's or ours."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTHON", "VLLM_SPECDEC", "VIRTUAL_ENV", "SOURCE_DATE_EPOCH"))
     }
-    return {**kept, "PATH": f"{python / 'bin'}:{os.environ['PATH']}"}
+    return {**kept, "PATH": f"{programs}:{os.environ['PATH']}"}

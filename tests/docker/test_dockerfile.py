@@ -7,10 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
-from docker.dockerfile import DOCKERFILE, ROOT, stage, stages
-from vllm_specdec_exporter import __version__
+from docker.dockerfile import DOCKERFILE, ROOT, copied, stage, stages
 from vllm_specdec_exporter.cli import COMMANDS
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
@@ -96,24 +93,10 @@ def test_the_build_backend_is_the_locked_one() -> None:
     assert {name: every.get(name) for name in build} == build
 
 
-def test_labels_are_those_of_oci_and_invent_no_address() -> None:
-    """Version, revision and time come from whoever builds."""
-    labels = LAST.labels
-    assert {name.removeprefix("org.opencontainers.image.") for name in labels} == {
-        *("title", "description", "licenses", "version", "revision", "created"),
-    }
-    arguments = {one.text.partition("=")[0] for one in LAST.all("ARG")}
-    filled = {value for value in labels.values() if value.startswith("$")}
-    assert filled == {f"${{{name}}}" for name in arguments} == {"${VERSION}", "${REVISION}", "${CREATED}"}
-    assert "://" not in "".join(labels.values())
-    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
-
-
-def test_compose_builds_this_version() -> None:
-    """The tag and the label are the version of the package."""
-    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
-    image = compose["x-exporter-image"]
-    assert image["image"] == f"vllm-specdec-exporter:{__version__}"
-    exporter = compose["services"]["exporter"]
-    assert exporter["image"] == image["image"]
-    assert exporter["build"]["args"] == {"VERSION": __version__}
+def test_the_build_context_is_what_is_copied() -> None:
+    """.dockerignore allows exactly the sources of COPY, which exist, without byte code of another Python."""
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    first, *allowed, last = (line for line in lines if line and not line.startswith("#"))
+    assert (first, last) == ("*", "**/__pycache__")
+    assert {one.removeprefix("!").partition("/*.")[0] for one in allowed} == set(copied())
+    assert all((ROOT / one).exists() for one in copied())

@@ -19,18 +19,6 @@ pytestmark = pytest.mark.full
 ALERTS = ROOT / "alerts"
 PROMETHEUS = ALERTS / "prometheus.yml"
 ALERTMANAGER = ALERTS / "alertmanager.compose.yml"
-#: What of Grafana's configuration is set, besides paths; a name that it does not know is without effect.
-GRAFANA_SETTINGS = {
-    "GF_AUTH_ANONYMOUS_ENABLED": "true",
-    "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
-    "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
-    "GF_ANALYTICS_REPORTING_ENABLED": "false",
-    "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
-    "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
-    "GF_NEWS_NEWS_FEED_ENABLED": "false",
-    "GF_PLUGINS_PREINSTALL_DISABLED": "true",
-    "GF_PLUGINS_PREINSTALL_AUTO_UPDATE": "false",
-}
 
 
 def read(path: Any) -> Any:
@@ -43,22 +31,6 @@ def endpoints() -> set[str]:
 
 
 # --- Prometheus
-
-
-def test_flags_are_those_of_prometheus_3() -> None:
-    """None of those that version 3 took away."""
-    flags = {word.partition("=")[0] for word in services()["prometheus"]["command"]}
-    assert flags == {
-        *("--config.file", "--storage.tsdb.path", "--storage.tsdb.retention.time", "--web.external-url"),
-    }
-
-
-def test_data_is_kept_in_volumes() -> None:
-    """Where the flags of Prometheus and Alertmanager say; the latter needs no cluster."""
-    for name, flag in (("prometheus", "--storage.tsdb.path"), ("alertmanager", "--storage.path")):
-        service = services()[name]
-        assert mounts(service)[value_of(service, flag)] == name
-    assert "--cluster.listen-address=" in services()["alertmanager"]["command"]
 
 
 # --- Alertmanager
@@ -116,14 +88,6 @@ def test_grafana_finds_its_dashboards_and_begins_with_payoff() -> None:
     home = PurePosixPath(service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert str(home.parent) == provider["options"]["path"]
     assert (home.name, (ROOT / folder / home.name).is_file()) == (f"{HOME}.json", True)
-
-
-def test_grafana_has_no_password_and_tells_nobody() -> None:
-    """Visitors are viewers, there is no account, and nothing is downloaded on a read-only disk."""
-    settings = dict(services()["grafana"]["environment"])
-    del settings["GF_SERVER_ROOT_URL"], settings["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert settings == GRAFANA_SETTINGS
-    assert mounts(services()["grafana"])["/var/lib/grafana"] == "grafana"
 
 
 def test_links_lead_to_the_published_ports() -> None:

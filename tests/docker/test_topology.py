@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.parse
 import urllib.request
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,57 +52,42 @@ def test_prometheus_has_the_rules(topology: Topology) -> None:
     assert [rule for group in groups for rule in group["rules"] if rule.get("lastError")] == []
 
 
-def test_both_targets_are_up(topology: Topology) -> None:
-    """Under the jobs that rules and dashboards look for."""
-    eventually(lambda: value(topology, "sum(up)") == [2.0])
-    assert value(topology, 'up{job="vllm-specdec-exporter"}') == [1.0]
-    assert value(topology, 'up{job="vllm"}') == [1.0]
-
-
-def test_the_exporter_reads_the_simulated_vllm(topology: Topology) -> None:
-    """With the model, the method and the K of .env, as Prometheus sees them."""
-    eventually(lambda: value(topology, 'vllm_specdec_up{job="vllm-specdec-exporter"}') == [1.0])
+def test_prometheus_sees_the_simulated_vllm_through_the_exporter(topology: Topology) -> None:
+    """Under the jobs that rules and dashboards query, with the model, the method and the K of .env."""
+    for job in ("vllm-specdec-exporter", "vllm"):
+        eventually(lambda job=job: value(topology, f'up{{job="{job}"}}') == [1.0])  # type: ignore[misc]
     eventually(lambda: value(topology, "vllm_specdec_num_speculative_tokens") == [4.0])
     assert value(topology, 'vllm_specdec_info{model_name="Qwen/Qwen3-8B",method="eagle3"}') == [1.0]
     assert value(topology, 'count(vllm:num_requests_running{job="vllm"})') == [1.0]
 
 
-def test_an_alert_reaches_the_receiver(topology: Topology) -> None:
-    """The one that always fires: rules, Alertmanager and the way to the receiver work."""
+def test_only_the_watchdog_fires_and_it_reaches_act(topology: Topology) -> None:
+    """The demo begins healthy. Rules, Alertmanager and the route to the receiver work."""
     name = "VLLMSpecDecodeWatchdog"
-    eventually(
-        lambda: [
-            one
-            for one in ask(topology, "alertmanager", "/api/v2/alerts")
-            if one["labels"]["alertname"] == name
-        ]
-    )
-    eventually(lambda: [one for one in events(topology) if one["alertname"] == name])
-    (event, *_) = (one for one in events(topology) if one["alertname"] == name)
-    assert event["event"] == "skipped"  # it asks for nothing
+    eventually(lambda: value(topology, f'ALERTS{{alertname="{name}"}}') == [1.0])
+    firing = ask(topology, "prometheus", "/api/v1/alerts")["data"]["alerts"]
+    assert {one["labels"]["alertname"] for one in firing if one["state"] == "firing"} == {name}
+    (event, *_) = eventually(lambda: [one for one in events(topology) if one["alertname"] == name])
+    assert event["event"] == "skipped"  # it has no action
 
 
-def test_a_decision_reaches_act_which_only_tells(topology: Topology) -> None:
-    """What says what to do about speculation arrives as such, and nothing is executed."""
-    alert = {
-        "labels": {
-            "alertname": "VLLMSpecDecodeLowerK",
-            "severity": "info",
-            "subject": "decision",
-            "model_name": "Qwen/Qwen3-8B",
-            "action": "decrease_k",
-            "recommended_k": "2",
-        }
-    }
-    body = json.dumps([alert]).encode()
+def test_a_decision_reaches_act_which_only_logs_it(topology: Topology) -> None:
+    """It arrives with its action and K, nothing is executed, and its end arrives too."""
+    labels = {"alertname": "VLLMSpecDecodeLowerK", "severity": "info", "subject": "decision"}
+    labels |= {"model_name": "Qwen/Qwen3-8B", "action": "decrease_k", "recommended_k": "2"}
     url = f"{topology['alertmanager'].url}/api/v2/alerts"
-    with urllib.request.urlopen(
-        urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=10
-    ):
-        pass
-    eventually(lambda: [one for one in events(topology) if one["action"] == "decrease_k"])
-    (event, *_) = (one for one in events(topology) if one["action"] == "decrease_k")
-    assert (event["event"], event["recommended_k"], event["command"]) == ("would_act", "2", None)
+
+    def about(kind: str, **times: str) -> list[dict[str, Any]]:
+        body = json.dumps([{"labels": labels, **times}]).encode()
+        sent = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(sent, timeout=10):
+            pass
+        found = ("decrease_k", kind)
+        return eventually(lambda: [e for e in events(topology) if (e["action"], e["event"]) == found])
+
+    (event, *_) = about("would_act")
+    assert (event["recommended_k"], event["command"]) == ("2", None)
+    assert about("resolved", endsAt=datetime.now(UTC).isoformat())
 
 
 def test_health_checks_notice(topology: Topology) -> None:
@@ -109,12 +95,3 @@ def test_health_checks_notice(topology: Topology) -> None:
     for node in topology.nodes.values():
         nowhere = type(node)(node.name, node.service, 1, node.root, node.log)
         assert not topology.healthy(nowhere), node.name
-
-
-def test_nothing_pages_a_newcomer_at_once(topology: Topology) -> None:
-    """The tour begins healthy: besides the alert that always fires, there is none."""
-    eventually(lambda: value(topology, 'ALERTS{alertname="VLLMSpecDecodeWatchdog"}') == [1.0])
-    firing = ask(topology, "prometheus", "/api/v1/alerts")["data"]["alerts"]
-    assert {one["labels"]["alertname"] for one in firing if one["state"] == "firing"} == {
-        "VLLMSpecDecodeWatchdog"
-    }

@@ -32,7 +32,9 @@ _TEXT = {".yml", ".yaml"}
 _LISTEN_FLAG = {"prometheus": "--web.listen-address", "alertmanager": "--web.listen-address"}
 _LISTEN_VARIABLE = {"exporter": "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"}
 
-_INTERVALS = re.compile(r"(?<=scrape_interval: )15s|(?<=evaluation_interval: )15s|(?<=group_wait: )\d+s")
+_INTERVALS = re.compile(
+    r"(?<=scrape_interval: )15s|(?<=evaluation_interval: )15s|(?<=group_wait: )\d+s|(?<=group_interval: )\d+m"
+)
 
 #: What Debian's Prometheus 2.42 has not, and what stands for it. Flags of the server: none.
 _HEALTH_OF_OLD_PROMTOOL = ("promtool", "check", "ready")
@@ -101,7 +103,7 @@ class Topology:
             return answers(f"{url}/-/ready")
         programs = {"python": sys.executable, "vllm-specdec-exporter": COMMAND}
         argv[0] = programs.get(argv[0]) or find_program(argv[0], "prometheus-alertmanager")
-        done = subprocess.run(argv, env=self.environment(node), capture_output=True, timeout=30)
+        done = subprocess.run(argv, env=self.environment(node), capture_output=True, timeout=120)
         return done.returncode == 0
 
     def environment(self, node: Node) -> dict[str, str]:

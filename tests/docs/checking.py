@@ -1,21 +1,20 @@
-"""Commands that no test can run, and what is checked of each: as much as its tool tells without it.
+"""Commands that no test can run, and what is checked of each: as much as its tool tells offline.
 
 A page must say of a block with one of them that it is not run, and may say so of no other block.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from docker.compose import document, services
 from docs.inventory import ROOT
-from docs.names import targets
 from support.calibrated import calibrated_file
 from support.programs import COMMAND
 from vllm_specdec_exporter import __version__
@@ -51,15 +50,14 @@ def _docker(machine: Machine, words: list[str]) -> None:
         if rest[0] == "logs":
             _demand(rest[-1] in services(), words, f"services are {set(services())}")
     else:
-        _demand(words[-1] == "." and (ROOT / "Dockerfile").is_file(), words, "no Dockerfile")
-
-
-def _unit(_machine: Machine, words: list[str]) -> None:
-    """The unit is the one that the repository has."""
-    units = {path.stem for path in (ROOT / "exporter" / "systemd").glob("*.service")}
-    named = [word for word in words if word.startswith("vllm-specdec-exporter")]
-    _demand(set(named) <= units, words, f"units are {units}")
-    _demand(bool(named) or "daemon-reload" in words or "vllm" in words, words, "it names no unit")
+        dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+        _demand(words[-1] == ".", words, "the context is the repository")
+        for flag, word in itertools.pairwise(words):
+            declared = (
+                re.search(rf"^ARG {re.escape(word.partition('=')[0])}\b", dockerfile, re.MULTILINE)
+                is not None
+            )
+            _demand(flag != "--build-arg" or declared, words, f"Dockerfile does not declare {word}")
 
 
 def _kubectl(machine: Machine, words: list[str]) -> None:
@@ -91,27 +89,6 @@ def _helm(machine: Machine, words: list[str]) -> None:
     more = ["--set", "podMonitor.enabled=true"] if "--reuse-values" in words else []
     printed = machine.shell(shlex.join(["helm", "template", *rest, *more]))
     _demand("kind:" in printed, words, "it makes no objects")
-
-
-def _make(machine: Machine, words: list[str]) -> None:
-    """The Makefile has the target, and all that it needs."""
-    _demand(words[1] in targets(), words, f"targets are {sorted(targets())}")
-    machine.shell(shlex.join([words[0], "--dry-run", *words[1:]]))
-
-
-def _npm(_machine: Machine, words: list[str]) -> None:
-    """The package has the script."""
-    text = (ROOT / "tests" / "dashboards" / "render" / "package.json").read_text("utf-8")
-    _demand(f'"{words[2]}":' in text, words, "no such script")
-
-
-def _script(_machine: Machine, words: list[str]) -> None:
-    """The file is there, and its interpreter can read it."""
-    path = ROOT / words[1]
-    _demand(path.is_file(), words, "there is no such file")
-    reader = ("bash", "-n") if words[0] == "bash" else (sys.executable, "-m", "py_compile")
-    done = subprocess.run([*reader, path], capture_output=True, text=True)
-    _demand(done.returncode == 0, words, done.stderr)
 
 
 def _parse(machine: Machine, words: list[str]) -> None:
@@ -153,15 +130,13 @@ KINDS = _Kinds(
     Unavailable(re.compile(pattern), check)
     for pattern, check in (
         (r"docker ", _docker),
-        (r"(sudo )?(systemctl|journalctl) ", _unit),
-        (r"vllm serve ", None),
+        (r"(sudo )?(systemctl|journalctl) |vllm serve ", None),
         (r"kubectl (?!kustomize )", _kubectl),
         (r"helm (install|upgrade)( --install)? \S+ (?!helm/)", None),
         (r"helm (install|upgrade) ", _helm),
         (r"helm template \S+ (?!helm/)", None),
-        (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", _make),
-        (r"npm run ", _npm),
-        (r"(python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh)", _script),
+        (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", None),
+        (r"npm run |python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh", None),
         (r"pytest -m vllm ", None),
         (r"vllm-specdec-exporter calibrate (?!.*--dry-run)", _calibrate),
         (r"vllm-specdec-exporter dashboards .*--push \.\.\.", _parse),

@@ -1,7 +1,6 @@
 """Every code block, fenced or indented, of every Markdown file, and what the page says of why one is not run.
 
-A comment right above a fence says that nobody runs the block, and why: `<!-- not run: needs a cluster -->`.
-Where the tests check what they can of it, it says so: `<!-- checked, not run: needs a Docker engine -->`.
+A comment right above a fence says why the block is not run: `<!-- not run: needs a cluster -->`.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,})(?P<language>[\w-]*)[^`]*$")
-_MARKER = re.compile(r"^ *<!-- (?P<how>(?:checked, )?not run): (?P<reason>.+?) -->$")
-#: The last one is the form of helm/examples/README.md, whose own test reads it.
-_CHECKED = {"checked, not run": True, "not run": False}
+_MARKER = re.compile(r"^ *<!-- not run: (?P<reason>.+?) -->$")
 _LIST = re.compile(r"^ *(?:[-*+]|\d+\.) |^ ")
 #: The language of a block that is indented by four spaces instead of fenced.
 INDENTED = "indented"
@@ -40,7 +37,6 @@ class Block:
         language: of the fence, empty where it has none; `INDENTED` where there is no fence.
         text: without its indentation.
         reason: why it is not run; empty where it has no marker.
-        checked: whether the marker says that it is checked; `None` where it leaves that open.
     """
 
     path: str
@@ -48,7 +44,6 @@ class Block:
     language: str
     text: str
     reason: str
-    checked: bool | None
 
     @property
     def where(self) -> str:
@@ -126,9 +121,7 @@ def prose(text: str) -> str:
 
 
 def _block(path: str, number: int, language: str, text: str, marker: re.Match[str] | None) -> Block:
-    if marker is None:
-        return Block(path, number + 1, language, text, "", checked=False)
-    return Block(path, number + 1, language, text, marker["reason"], _CHECKED[marker["how"]])
+    return Block(path, number + 1, language, text, marker["reason"] if marker else "")
 
 
 def _marker_above(lines: list[str], number: int, *, blank: bool = False) -> re.Match[str] | None:

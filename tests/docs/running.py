@@ -43,6 +43,8 @@ _SERVING = {"serve": EXPORTER[0], "act": ACT[0], "simulate": "127.0.0.1:8000"}
 _LISTEN = re.compile(r"(?P<flag>--web\.listen-address[ =])[\w.]*:(?P<port>\d+)")
 _ABSOLUTE = re.compile(r"(?<![\w.:/}-])/(?=(?:opt|etc|var|run|usr/local)/)")
 _URL = re.compile(r"(?P<scheme>https?)://(?P<authority>[\w.-]+(?::\d+)?)")
+#: Commands that only print: where several pages have one, it runs once.
+_PRINTING = re.compile(rf"{PROGRAM} (?:check|compare) (?!.*(?:--save|--out|[>|]))")
 _EXAMPLE = re.compile(r"\.example\.com(:\d+)?$|^10\.")
 
 
@@ -65,7 +67,7 @@ class Machine:
         """Run a block, and return what it printed."""
         printed = []
         with contextlib.ExitStack() as servers:
-            for line in logical_lines(text):
+            for line in map(_with_few_requests, logical_lines(text)):
                 commands = list(simple_commands(line))
                 kinds = {kind: words for words in commands if (kind := KINDS.of(words))}
                 if not commands:  # a variable, as an environment file has it
@@ -77,11 +79,18 @@ class Machine:
                             kind.check(self, words)
                 elif serving := self._serving(commands[-1]):
                     servers.enter_context(self._served(line, commands[-1], serving))
-                else:
-                    printed.append(self.shell(self.put_here(line)))
+                elif not self._was_printed(command := self.put_here(line)):
+                    printed.append(self.shell(command))
                 if line.startswith("export "):
                     self._exports.append(line)
         return "".join(printed)
+
+    def _was_printed(self, command: str) -> bool:
+        """Return whether another block has run a command that only prints, and note it."""
+        before = command in self._world.printed
+        if _PRINTING.match(command):
+            self._world.printed.add(command)
+        return before
 
     def shell(self, line: str, **more: str) -> str:
         """Run a line, and return what it printed."""
@@ -213,3 +222,7 @@ def _listens(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
+
+
+def _with_few_requests(line: str) -> str:
+    return re.sub(r"(-exporter sweep \S+)", r"\1 --requests 2", re.sub(r" --requests \d+", "", line))

@@ -55,7 +55,7 @@ TAKEN = (
     Taken("docs/push.md", ("yaml", "python", "json"), "client/test_docs.py"),
     Taken("docs/push.md", ("sh",), "client/test_docs.py", "^curl "),
     Taken("docs/web-configuration.md", ("yaml",), "webconfig/test_docs.py"),
-    Taken("docs/bare-metal.md", ("sh",), "systemd/test_bare_metal.py", "^make wheel$"),
+    Taken("docs/machine.md", ("sh",), "systemd/test_bare_metal.py", "^make wheel$"),
     Taken("docs/plan.md", ("sh", "text"), "plan/test_command.py"),
     Taken("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py"),
     Taken(_CHART, ("yaml",), "injection/test_policy_admission.py", "^injection:|exporter/inject"),

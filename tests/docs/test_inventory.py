@@ -29,45 +29,13 @@ def test_other_tests_read_the_pages_that_they_are_said_to() -> None:
 def test_fences_and_indented_blocks_are_found_with_their_markers() -> None:
     text = (
         "# Title\n\n<!-- not run: needs a cluster -->\n```sh\nkubectl get pods\n```\n\n"
-        "1. A list:\n\n   <!-- checked, not run: a -->\n   ```yaml\n   a:\n     b: 1\n   ```\n\n"
+        "1. A list:\n\n   <!-- not run: a -->\n   ```yaml\n   a:\n     b: 1\n   ```\n\n"
         "So:\n\n    one\n      two\n\n    three\n\nEnd.\n\n- a list\n\n    goes on\n"
     )
     assert blocks_of(text, "page.md") == [
-        Block("page.md", 4, "sh", "kubectl get pods\n", "needs a cluster", checked=False),
-        Block("page.md", 11, "yaml", "a:\n  b: 1\n", "a", checked=True),
-        Block("page.md", 18, INDENTED, "one\n  two\n\nthree\n", "", checked=False),
+        Block("page.md", 4, "sh", "kubectl get pods\n", "needs a cluster"),
+        Block("page.md", 11, "yaml", "a:\n  b: 1\n", "a"),
+        Block("page.md", 18, INDENTED, "one\n  two\n\nthree\n", ""),
     ]
     assert len(prose(text).splitlines()) == len(text.splitlines())
     assert "kubectl" not in prose(text)
-
-
-def test_complaints() -> None:
-    """Of a block without a runner, and of a marker that is missing, not true or not needed."""
-
-    def block(text: str, language: str = "sh", reason: str = "", *, checked: bool = False) -> Block:
-        return Block("page.md", 3, language, f"{text}\n", reason, checked)
-
-    assert [
-        complaint(one).partition(": ")[2]
-        for one in (
-            block("vllm-specdec-exporter check http://127.0.0.1:8000"),
-            block("kubectl get pods"),
-            block("kubectl get pods", reason="needs a cluster", checked=True),
-            block("kubectl get pods", reason="needs a cluster"),
-            block("vllm-specdec-exporter check", reason="needs a cluster"),
-            block("a: 1", "yaml"),
-            block("make test", "bash", reason="a drawing"),
-            block("a --> b", ""),
-            block("a --> b", "mermaid", reason="a drawing"),
-        )
-    ] == [
-        "",
-        "no marker `not run`",
-        "",
-        "the marker must say that it is checked",
-        "marked, and it is run",
-        "no tool is known that reads it: docs/fragments.py has a table",
-        "nothing runs or checks it",
-        "no marker `not run`",
-        "",
-    ]

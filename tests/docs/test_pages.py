@@ -82,13 +82,6 @@ def test_the_index_lists_every_page() -> None:
     assert there - linked == set()
 
 
-def test_decisions_are_numbered_and_listed() -> None:
-    """Each record has the next number and stands in the index."""
-    records = sorted(path.name for path in (DOCS / "decisions").glob("[0-9]*.md"))
-    assert [name[:4] for name in records] == [f"{number:04d}" for number in range(1, len(records) + 1)]
-    assert re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", read("decisions/README.md")) == records
-
-
 def test_the_index_names_what_is_generated() -> None:
     """As the first line of each page does."""
     last = read("README.md").strip().rpartition("\n")[2].removesuffix(".")

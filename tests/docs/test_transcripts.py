@@ -96,7 +96,7 @@ def output_of(command: str, machine: Machine) -> str:
         env=machine.environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
     )
     assert done.stdout, done.stderr
     return done.stdout
@@ -117,7 +117,7 @@ def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None
         return not last[0]
 
     with contextlib.suppress(AssertionError):
-        eventually(as_printed, 60)
+        eventually(as_printed, 180)
     assert not last[0]
 
 

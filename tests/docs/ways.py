@@ -62,7 +62,7 @@ def find(block: Block) -> Way | None:
 
 def complaint(block: Block) -> str:
     """Return what is wrong with a block or with its marker, empty where nothing is."""
-    way, needs_marker, checked = find(block), False, True
+    way, needs_marker = find(block), False
     if way is Way.SHELL:
         try:
             lines = [line for line in logical_lines(block.text) if not line.startswith("export ")]
@@ -70,14 +70,13 @@ def complaint(block: Block) -> str:
             return f"{block.where}: {error}"
         kinds = [KINDS.of(words) for line in lines for words in simple_commands(line)]
         needs_marker = any(kinds)
-        checked = not all(kinds) or any(kind.check for kind in kinds if kind)
     elif way is Way.DOCUMENT:
         reader = reader_of(block.document())
         if reader is None:
             return f"{block.where}: no tool is known that reads it: docs/fragments.py has a table"
         needs_marker = reader.foreign
     elif way is Way.NOT_CODE:
-        needs_marker, checked = True, False
+        needs_marker = True
         if block.reason and not _NOT_CODE.match(block.reason):
             return f"{block.where}: marked as not run, and not as {_NOT_CODE.pattern}"
     elif way is None:
@@ -86,8 +85,6 @@ def complaint(block: Block) -> str:
         needs_marker = bool(block.reason)
     if bool(block.reason) != needs_marker:
         return f"{block.where}: {'no marker `not run`' if needs_marker else 'marked, and it is run'}"
-    if block.reason and way is not Way.TAKEN and block.checked != checked:
-        return f"{block.where}: the marker must {'' if checked else 'not '}say that it is checked"
     return ""
 
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import subprocess
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -50,6 +50,7 @@ class World:
         grafana: URL of a Grafana that knows `files["token"]`.
         alertmanager: URL.
         files: what pages take for granted, by name below the folder in which they are run.
+        printed: commands that only print and have run.
     """
 
     addresses: dict[str, str]
@@ -58,6 +59,7 @@ class World:
     grafana: str
     alertmanager: str
     files: dict[str, str]
+    printed: set[str] = field(default_factory=set)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import sysconfig
-import tarfile
 import zipfile
 from email import message_from_bytes
 from pathlib import Path, PurePosixPath
@@ -27,22 +26,6 @@ pytestmark = pytest.mark.full
 
 PACKAGE = "vllm_specdec_exporter"
 DIST_INFO = f"{PACKAGE}-{__version__}.dist-info"
-#: What is at the top of an sdist: all that the Makefile and the documents need.
-TOP = {
-    *(".dockerignore", ".env", ".github", ".gitignore", ".pre-commit-config.yaml"),
-    *(
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "Dockerfile",
-        "LICENSE",
-        "Makefile",
-        "PKG-INFO",
-        "README.md",
-        "SECURITY.md",
-    ),
-    *("alerts", "bench", "dashboards", "docker-compose.yml", "docs", "exporter", "helm", "pyproject.toml"),
-    *("release", "requirements", "tests"),
-}
 #: What work leaves behind in a tree.
 STRAY = (
     "node_modules/one/index.js",
@@ -132,21 +115,6 @@ def test_dist_refuses_what_two_builds_disagree_on(tree: Path) -> None:
 
 
 # --- what is inside
-
-
-def test_the_sdist_holds_all_that_work_needs_and_nothing_that_it_leaves(built: Path) -> None:
-    """Sources, documents, tests, tools; no installed package, cache or build."""
-    (path,) = built.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
-        members = archive.getmembers()
-    names = [PurePosixPath(member.name).relative_to(f"{PACKAGE}-{__version__}") for member in members]
-    assert {name.parts[0] for name in names} == TOP
-    left = {"node_modules", "__pycache__", ".venv", ".git", "dist", "build"}
-    assert not [
-        name for name in names if left & {*name.parts} or any(part.endswith("_cache") for part in name.parts)
-    ]
-    assert all(member.isfile() for member in members)
-    assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
 
 
 def test_the_wheel_holds_the_package_rules_and_dashboards(wheel: zipfile.ZipFile) -> None:

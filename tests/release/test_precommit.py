@@ -1,4 +1,4 @@
-"""The hooks before a commit: programs of the lock, content with a clean tree; each refuses its dirt."""
+"""The hooks before a commit are programs of the lock file, and a clean tree passes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from release.tree import BIN, ROOT, repository, run, succeed
+from release.tree import BIN, ROOT, repository, succeed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ PROGRAM = BIN / "pre-commit"
 #: Read everything, and take the longest.
 WHOLE = ("mypy", "generated")
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
 
 def hooks() -> dict[str, dict[str, Any]]:
@@ -56,47 +56,3 @@ def test_a_clean_tree_passes(checkout: Path) -> None:
     """With nothing to fix. What `make lint` and `make check-generated` run as well is left to them."""
     succeed([PROGRAM, "validate-config", CONFIG], ROOT)
     succeed([PROGRAM, "run", "--all-files", "--show-diff-on-failure"], checkout, SKIP=",".join(WHOLE))
-
-
-CHECKED = "exporter/vllm_specdec_exporter/new.py"
-
-
-#: Hook, file, its text, what is said of it.
-DIRT = (
-    ("ruff", CHECKED, '"""New."""\n\nimport os\n', ""),
-    ("ruff", CHECKED, '"""New."""\n\nprint(undefined)\n', "F821"),
-    ("ruff-format", CHECKED, '"""New."""\n\nONE = {\'a\' : 1}\n', "reformatted"),
-    ("generated", "docs/reference/metrics.md", "Not generated.\n", "not current"),
-    ("end-of-file", "docs/new.md", "One.", "Fixing"),
-    ("trailing-whitespace", "docs/new.md", "One. \n", "Fixing"),
-    ("merge-conflict", "docs/new.md", "<<<<<<< HEAD\nOne.\n=======\n", "conflict"),
-    ("private-key", "docs/new.md", "-----BEGIN RSA " + "PRIVATE KEY-----\n", "Private key"),
-    ("large-file", "docs/new.md", "One.\n" * 250_000, "exceeds"),
-)
-
-
-def test_dirt_is_refused(checkout: Path) -> None:
-    """By the hook that is for it; each hook is tried."""
-    for hook, name, text, said in DIRT:
-        path = checkout / name
-        before = path.read_bytes() if path.exists() else None
-        path.write_text(text, encoding="utf-8")
-        succeed(["git", "add", name], checkout)
-        done = run([PROGRAM, "run", hook, "--files", name], checkout, PYTHONPATH=str(checkout / "exporter"))
-        assert done.returncode != 0, hook
-        assert "Failed" in done.stdout, done.stdout + done.stderr
-        assert said in done.stdout
-        path.unlink() if before is None else path.write_bytes(before)
-        succeed(["git", "add", "--all"], checkout)
-    # Types take too long to be tried.
-    assert {hook for hook, *_ in DIRT} == hooks().keys() - {"mypy"}
-
-
-def test_types_are_checked_as_make_lint_does() -> None:
-    """By the same command, so that one that fails there fails here. It takes too long to be tried."""
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    (lint,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
-    assert hooks()["mypy"]["entry"] in [
-        line.strip().replace("$(BIN)", ".venv/bin") for line in lint.splitlines()
-    ]
-    assert hooks()["mypy"]["pass_filenames"] is False

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
-import sys
 import tarfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -16,6 +14,9 @@ import yaml
 from helm.npm_packages import node_modules
 from release.tree import ROOT, run, succeed
 from vllm_specdec_exporter import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.full
 
@@ -84,33 +85,6 @@ def test_the_image_is_built_with_its_version_and_commit(tree: Path, recording: P
     assert given == {"VERSION": __version__, "REVISION": commit, "SOURCE_DATE_EPOCH": "1769860800"}
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Path:
-    """A folder with a `docker` that runs the exporter as a process, and with its state."""
-    program = tmp_path / "docker"
-    command = f'exec {sys.executable} {Path(__file__).with_name("engine.py")} {tmp_path} "$@"'
-    program.write_text(f"#!/bin/sh\nPYTHONPATH={ROOT / 'tests'} {command}\n")
-    program.chmod(0o755)
-    (tmp_path / "label").write_text(__version__)
-    return tmp_path
-
-
-def test_an_image_that_runs_passes(engine: Path) -> None:
-    """It was started as a hardened container: nothing to write, no rights, one port on this machine."""
-    succeed([ROOT / "release" / "smoke.sh", "image"], ROOT, PATH=path(engine))
-    options = json.loads((engine / "run").read_text())
-    assert {"--read-only", "--cap-drop", "--security-opt"} <= set(options)
-    assert options[options.index("--publish") + 1] == "127.0.0.1::9850"
-    assert (engine / "code").read_text() == "0"
-
-
-@pytest.mark.parametrize(("what", "content"), [("label", "0.0.1"), ("stubborn", "")])
-def test_an_image_that_is_not_as_it_should_be_fails(what: str, content: str, engine: Path) -> None:
-    """One that is labelled with another version; one that has to be killed."""
-    (engine / what).write_text(content)
-    assert run([ROOT / "release" / "smoke.sh", "image"], ROOT, PATH=path(engine)).returncode != 0
-
-
 # --- logging in
 
 
@@ -121,7 +95,7 @@ def login(program: str, recording: Path, **variables: str) -> subprocess.Complet
         env={"PATH": path(recording), **variables},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-_SECONDS = 100.0
+_SECONDS = 600.0
 
 
 def environment(root: Path, **more: str) -> dict[str, str]:

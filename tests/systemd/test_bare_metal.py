@@ -1,4 +1,4 @@
-"""docs/bare-metal.md: its commands, run with other folders, and what they installed."""
+"""docs/machine.md: its commands, run with other folders, and what they installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vllm_specdec_exporter.serve.option_table import OPTIONS
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "bare-metal.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "machine.md").read_text("utf-8")
 #: What makes the wheel, without its own set-up of a virtual environment: `make wheel` in Makefile.
 MAKE_WHEEL = "python3 -m hatchling build -t wheel -d dist"
 
@@ -39,7 +39,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("machine")
     for name in ("etc/systemd/system", "etc/default", "dist"):
         (folder / name).mkdir(parents=True)
-    for line in [*lines("Install"), *(one for one in lines("As a service") if "systemctl" not in one)]:
+    for line in [
+        *lines("Install with pip"),
+        *(one for one in lines("As a service") if "systemctl" not in one),
+    ]:
         command = re.sub(r"(?<![\w.])/(opt|etc)/", rf"{folder}/\1/", line.removeprefix("sudo "))
         command = re.sub(r"(?<= )dist\b", f"{folder}/dist", command.replace("make wheel", MAKE_WHEEL))
         command = re.sub(r"^python3 -m hatchling", f"{shlex.quote(sys.executable)} -m hatchling", command)
@@ -56,7 +59,7 @@ def test_the_makefile_makes_the_wheel_so() -> None:
         makefile,
         re.MULTILINE,
     )
-    assert lines("Install")[0] == "make wheel"
+    assert lines("Install with pip")[0] == "make wheel"
 
 
 def test_what_was_installed_is_what_the_unit_starts(root: Path) -> None:
@@ -82,7 +85,7 @@ def test_the_files_are_where_systemd_looks(root: Path) -> None:
 
 def test_the_wheel_has_the_name_of_this_version(root: Path) -> None:
     """Which the page writes out."""
-    assert f"-{__version__}-" in "".join(lines("Install"))
+    assert f"-{__version__}-" in "".join(lines("Install with pip"))
     assert list((root / "dist").glob(f"*-{__version__}-*.whl"))
 
 

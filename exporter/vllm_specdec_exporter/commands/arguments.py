@@ -31,8 +31,7 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
         try:
             URL.parse(args.url)
         except ValueError as error:
-            msg = f'URL "{URL.mask(args.url)}": {error}'
-            raise ConfigError(msg) from error
+            raise ConfigError(f'URL "{URL.mask(args.url)}": {error}') from error
         flags["vllm.url"] = [args.url]
     return flags
 
@@ -46,13 +45,11 @@ def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        msg = f'{flag} "{text}": {error}'
-        raise ConfigError(msg) from error
+        raise ConfigError(f'{flag} "{text}": {error}') from error
     if not least <= seconds <= most:
         limits = f"from {format_duration(least)}"
         limits += f" to {format_duration(most)}" if most < float("inf") else " up"
-        msg = f'{flag} "{text}": allowed: {limits}'
-        raise ConfigError(msg)
+        raise ConfigError(f'{flag} "{text}": allowed: {limits}')
     return seconds
 
 

@@ -20,7 +20,7 @@ from .step_time import least_squares
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Relative error that 90 % of the calibrated estimates stay below: docs/estimate-accuracy.md.
+#: Relative error that 90 % of the calibrated estimates stay below: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.15
 
 #: Methods whose drafting time does not grow with K.

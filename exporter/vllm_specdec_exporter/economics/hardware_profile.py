@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .shape import Shape
 
 #: Relative error of the speedup that 90 % of the published measurements for judging stay below:
-#: docs/estimate-accuracy.md.
+#: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.35
 
 #: The first versions that prepare drafts on the GPU, by dialect.

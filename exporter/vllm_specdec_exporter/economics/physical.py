@@ -13,7 +13,7 @@ are expected to touch: why verification costs a mixture of experts more than a d
 smooth maximum: near the ridge neither limit is reached. Williams, Waterman, Patterson, "Roofline" (2009);
 for decoding, Pope et al., "Efficiently Scaling Transformer Inference" (2022, arXiv 2211.05102).
 
-The overheads and efficiencies are fitted to published measurements: docs/estimate-accuracy.md.
+The overheads and efficiencies are fitted to published measurements: docs/reference/estimate-accuracy.md.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- define "vllm-specdec-exporter.image" -}}
 {{- $image := .Values.image }}
 {{- if not $image.repository }}
-{{- fail "image.repository is empty: there is no public image yet. Build it (docs/docker.md), push it to a registry that your nodes can pull from, and set image.registry and image.repository" }}
+{{- fail "image.repository is empty: there is no public image yet. Build it (docs/machine.md), push it to a registry that your nodes can pull from, and set image.registry and image.repository" }}
 {{- end }}
 {{- $name := $image.repository }}
 {{- with $image.registry }}

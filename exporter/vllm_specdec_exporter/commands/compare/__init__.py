@@ -14,61 +14,25 @@ Each side is the snapshot of one server over a period: from `check --json`, from
 * `comparison`: the whole. `rows`, `report`: as a table, as text and as an HTML report.
 """
 
-from ...economics.statistics import (
-    Acceptance,
-    Interval,
-    SampleMean,
-    difference_of_lengths,
-    difference_of_means,
-    difference_of_ratios,
-    ratio_of_means,
-)
-from .comparison import FORMAT, Comparison, LatencyComparison, Pair, compare
+from .comparison import FORMAT, Comparison, Pair, compare
 from .report import render
 from .side import Side, SideError, side_of
-from .sources import ResultSource, parse_source, parse_sources, read, watch
-from .verdict import (
-    Claim,
-    ClaimOutcome,
-    Gain,
-    LoadComparison,
-    Speed,
-    SpeedComparison,
-    compare_load,
-    judge_claim,
-    judge_gain,
-    judge_speed,
-)
+from .sources import watch
+from .verdict import ClaimOutcome, SpeedComparison, compare_load, judge_claim, judge_gain, judge_speed
 
 __all__ = [
     "FORMAT",
-    "Acceptance",
-    "Claim",
     "ClaimOutcome",
     "Comparison",
-    "Gain",
-    "Interval",
-    "LatencyComparison",
-    "LoadComparison",
     "Pair",
-    "ResultSource",
-    "SampleMean",
     "Side",
     "SideError",
-    "Speed",
     "SpeedComparison",
     "compare",
     "compare_load",
-    "difference_of_lengths",
-    "difference_of_means",
-    "difference_of_ratios",
     "judge_claim",
     "judge_gain",
     "judge_speed",
-    "parse_source",
-    "parse_sources",
-    "ratio_of_means",
-    "read",
     "render",
     "side_of",
     "watch",

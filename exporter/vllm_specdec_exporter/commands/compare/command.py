@@ -88,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
     duration, claim = seconds_of("--for", args.duration, _SHORTEST, _LONGEST), _claim(args.claim)
     live = [source for source in sources if source.target is not None]
     if args.save and not live:
-        msg = f"--save {json.dumps(args.save)}: no side is watched, so there is nothing to save"
-        raise ConfigError(msg)
+        raise ConfigError(f"--save {json.dumps(args.save)}: no side is watched, so there is nothing to save")
     for flag, path in (("--save", args.save), ("--html", args.html)):
         _check_writable(flag, path)
     if args.html:
@@ -161,8 +160,7 @@ def _sides(found: Mapping[str, ExporterResult], sources: Sequence[ResultSource],
                 model=model,
             )
         except SideError as error:
-            msg = f"side {source.name} ({source.shown}): {error}"
-            raise SideError(msg) from error
+            raise SideError(f"side {source.name} ({source.shown}): {error}") from error
         sides.append(side)
     return sides
 
@@ -184,8 +182,7 @@ def _claim(text: str | None) -> float | None:
     except ValueError:
         claim = math.nan
     if not 0 < claim < math.inf:
-        msg = f'--claim "{text}": allowed: a speedup above 0, such as 1.5'
-        raise ConfigError(msg)
+        raise ConfigError(f'--claim "{text}": allowed: a speedup above 0, such as 1.5')
     return claim
 
 
@@ -201,13 +198,15 @@ def _check_writable(flag: str, path: str | None) -> None:
         return
     parent = Path(path).parent
     if not path or Path(path).is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK):
-        msg = f"{flag} {json.dumps(path)}: cannot be written; a file in a directory that exists is needed"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{flag} {json.dumps(path)}: cannot be written; a file in a directory that exists is needed"
+        )
 
 
 def _write(flag: str, path: str, content: bytes) -> None:
     try:
         files.write(Path(path), content)
     except (OSError, ValueError) as error:
-        msg = f"{flag} {json.dumps(path)}: cannot be written: {getattr(error, 'strerror', error)}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{flag} {json.dumps(path)}: cannot be written: {getattr(error, 'strerror', error)}"
+        ) from error

@@ -67,14 +67,14 @@ class Pair:
     Attributes:
         side: name of the side.
         reference: name of the reference.
-        speed: how fast it is.
-        gain: what speculation gains, where just one of them speculates.
-        claim: what became of the claimed speedup, where one was given.
-        latencies: those that both have.
+        speed: its speed.
+        gain: of speculation, if exactly one of them speculates.
+        claim: the result for the claimed speedup, if there is one.
+        latencies: those that exist on both sides.
         throughput_ratio: generated tokens per second over those of the reference.
         acceptance_ratio_difference: acceptance ratio less that of the reference.
         acceptance_length_difference: mean acceptance length less that of the reference.
-        load: how busy it was.
+        load: their loads.
     """
 
     side: str
@@ -126,14 +126,11 @@ def compare(sides: Sequence[Side], claim: float | None = None) -> Comparison:
         ValueError: fewer than two sides, duplicate names, or an invalid claim.
     """
     if len(sides) < 2:
-        msg = f"two sides or more are needed, not {len(sides)}"
-        raise ValueError(msg)
+        raise ValueError(f"two sides or more are needed, not {len(sides)}")
     if len({side.name for side in sides}) < len(sides):
-        msg = f"sides need names of their own: {', '.join(side.name for side in sides)}"
-        raise ValueError(msg)
+        raise ValueError(f"sides need names of their own: {', '.join(side.name for side in sides)}")
     if claim is not None and not 0 < claim < float("inf"):
-        msg = f"a claimed speedup lies above 0, not at {claim:g}"
-        raise ValueError(msg)
+        raise ValueError(f"a claimed speedup lies above 0, not at {claim:g}")
     reference = sides[0]
     pairs = tuple(_pair(side, reference, claim) for side in sides[1:])
     warnings = (*_of_sides(sides), *_of_pairs(sides, pairs))

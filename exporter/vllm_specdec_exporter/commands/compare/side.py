@@ -32,15 +32,15 @@ class Side:
     """One side of a comparison. ``None`` or an empty tuple: cannot be known.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         source: the server's address, or the file.
-        live: whether it was watched, instead of read from a file.
-        models: the names it serves its model under, as asked for.
+        live: whether it was observed now, not read from a file.
+        models: the names of its model.
         engines: engines that generated something.
-        dialect: how the server writes its metrics.
-        version: what the server says on ``/version``.
-        method: how drafts are made, where the snapshot says.
-        cost_profile: what the estimate takes steps to cost.
+        dialect: of its metrics.
+        version: as its ``/version`` reports it.
+        method: the drafting method, if the snapshot has it.
+        cost_profile: the cost profile of the estimate.
         ended_seconds: Unix time of the last sample.
         span_seconds: length of the period, back from there.
         restarts: detected resets of its counters.
@@ -53,7 +53,7 @@ class Side:
         mean_draft_length: draft tokens per draft.
         coverage_ratio: share of the generated tokens that came out of drafts, 0 to 1.
         drafts_per_second: drafts, per second.
-        rejected_tokens_per_second: draft tokens that were verified in vain, per second.
+        rejected_tokens_per_second: draft tokens that were rejected, per second.
         generation_tokens_per_second: tokens generated, per second.
         requests_per_second: requests finished, per second.
         requests_at_a_time: requests in the server, averaged over the period, by Little's law: finished per
@@ -61,13 +61,13 @@ class Side:
         tokens_per_request: tokens generated per request finished.
         requests_running: in the batch, at the end of the period.
         requests_waiting: in the queue, at the end of the period.
-        latencies: how long the requests took that finished.
-        estimated_speedup: what drafts gain by the cost profile; its interval is the profile's uncertainty.
-        quality: how good acceptance is, of each engine; empty unless active.
-        payoff: whether speculation is worth it, likewise.
-        advice: what to do about K, likewise.
+        latencies: of the requests that finished.
+        estimated_speedup: of drafts, by the cost profile; its interval is the profile's uncertainty.
+        quality: the levels of its engines; empty unless active.
+        payoff: their verdicts, likewise.
+        advice: their advice on K, likewise.
         disagreement_ratio: from this relative difference on, an estimate does not fit a measurement.
-        why_no_latencies: why nothing can be said of its speed, empty where something can.
+        why_no_latencies: why its speed is unknown; empty if it is known.
     """
 
     name: str
@@ -216,14 +216,12 @@ def the_target(result: ExporterResult, name: str) -> TargetResult:
     """
     if len(result.targets) > 1:
         known = ", ".join(target.target for target in result.targets)
-        msg = (
+        raise ConfigError(
             f"side {name}: the snapshot holds {len(result.targets)} servers; "
             f"write FILE#ADDRESS with one of {known}"
         )
-        raise ConfigError(msg)
     if not result.targets:
-        msg = "the snapshot holds no server"
-        raise SideError(msg)
+        raise SideError("the snapshot holds no server")
     (target,) = result.targets
     if not target.up:
         why = f"{target.failure.reason}: {target.failure.message}" if target.failure else "it was not polled"
@@ -237,12 +235,10 @@ def _of_model(engines: tuple[EngineResult, ...], name: str, model: str) -> tuple
         chosen = tuple(engine for engine in engines if engine.model_name == model)
         if not chosen:
             known = ", ".join(served) or "no named model"
-            msg = f'--model "{model}": side {name} does not serve it; it serves {known}'
-            raise ConfigError(msg)
+            raise ConfigError(f'--model "{model}": side {name} does not serve it; it serves {known}')
         return chosen
     if len(served) > 1:
-        msg = f"side {name} serves several models; choose one with --model: {', '.join(served)}"
-        raise ConfigError(msg)
+        raise ConfigError(f"side {name} serves several models; choose one with --model: {', '.join(served)}")
     return engines
 
 

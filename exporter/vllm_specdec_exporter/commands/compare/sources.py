@@ -61,17 +61,18 @@ def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
         ConfigError: too few or too many, an invalid address or name, or a duplicate.
     """
     if not 2 <= len(words) <= _MOST:
-        msg = f"{len(words)} sides given; allowed: 2 to {_MOST}, each a server's address or a snapshot's file"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{len(words)} sides given; allowed: 2 to {_MOST}, each a server's address or a snapshot's file"
+        )
     sources = tuple(parse_source(word, chr(ord("A") + place)) for place, word in enumerate(words))
     for place, source in enumerate(sources):
         for other in sources[:place]:
             if source.name == other.name:
-                msg = f'two sides are called "{source.name}"; give them names of their own: NAME=URL-or-FILE'
-                raise ConfigError(msg)
+                raise ConfigError(
+                    f'two sides are called "{source.name}"; give them names of their own: NAME=URL-or-FILE'
+                )
             if source.shown == other.shown:
-                msg = f"sides {other.name} and {source.name} are the same: {source.shown}"
-                raise ConfigError(msg)
+                raise ConfigError(f"sides {other.name} and {source.name} are the same: {source.shown}")
     return sources
 
 
@@ -89,15 +90,13 @@ def parse_source(text: str, name: str) -> ResultSource:
     if equals and not set(before) & set("/:?#") and not _exists(text):
         if not 0 < len(before.strip()) <= _LONGEST_NAME or not before.isprintable():
             shown = json.dumps(mask_url(text), ensure_ascii=False)
-            msg = f"side {shown}: a name has 1 to {_LONGEST_NAME} characters: NAME=URL-or-FILE"
-            raise ConfigError(msg)
+            raise ConfigError(f"side {shown}: a name has 1 to {_LONGEST_NAME} characters: NAME=URL-or-FILE")
         name, text = before.strip(), behind
     if _ADDRESS.match(text):
         try:
             return ResultSource(name, target=parse_target(text))
         except ValueError as error:
-            msg = f'side {name}, URL "{mask_url(text)}": {error}'
-            raise ConfigError(msg) from error
+            raise ConfigError(f'side {name}, URL "{mask_url(text)}": {error}') from error
     path, hash_, server = text.rpartition("#")
     if hash_ and not _exists(text):
         return ResultSource(name, path=path, server=server)
@@ -121,24 +120,24 @@ def read(source: ResultSource) -> ExporterResult:
             msg += "; an address would begin with http://, https:// or unix:"
         raise SideError(msg) from error
     except ValueError as error:  # a NUL in the name
-        msg = f"{what}: cannot be read: {error}"
-        raise SideError(msg) from error
+        raise SideError(f"{what}: cannot be read: {error}") from error
     if len(body) > _MAX_FILE:
-        msg = f"{what}: larger than {_MAX_FILE // 1024**2} MiB"
-        raise SideError(msg)
+        raise SideError(f"{what}: larger than {_MAX_FILE // 1024**2} MiB")
     try:
         result = snapshot.decode(body)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        msg = f"{what}: not a snapshot as check --json and compare --save write it: {reason}"
-        raise SideError(msg) from error
+        raise SideError(
+            f"{what}: not a snapshot as check --json and compare --save write it: {reason}"
+        ) from error
     if not source.server:
         return result
     chosen = tuple(target for target in result.targets if target.target == source.server)
     if len(chosen) != 1:
         known = ", ".join(target.target for target in result.targets) or "none"
-        msg = f"side {source.name}: {source.path} has no server {json.dumps(source.server)}; it has {known}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"side {source.name}: {source.path} has no server {json.dumps(source.server)}; it has {known}"
+        )
     return replace(result, targets=chosen)
 
 
