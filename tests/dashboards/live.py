@@ -8,13 +8,11 @@ The Prometheus may hold a world of the tests as well as what it scrapes of a rea
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dashboards.documents import dashboards
 from dashboards.grafana import DashboardError, Viewing, ask, panels, questions, resolve
 from support.prometheus import PrometheusError
 
@@ -24,20 +22,12 @@ if TYPE_CHECKING:
     from dashboards.grafana import Json
     from support.prometheus import PrometheusServer
 
-FOLDER = Path(__file__).parents[2] / "dashboards" / "json"
 #: How the legend of a line begins that is no data: a threshold is always there.
 LIMIT = "limit: "
 #: The legend of a difference of two ratios, which may be below 0.
 DIFFERENCE = "A less B"
 #: What rounding may add to a ratio.
 _TOLERANCE = 1e-9
-
-
-@cache
-def dashboards() -> Mapping[str, Json]:
-    """Return the committed dashboards by uid, without their common beginning."""
-    documents = [json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))]
-    return {document["uid"].removeprefix("vllm-specdec-"): document for document in documents}
 
 
 @dataclass(frozen=True)

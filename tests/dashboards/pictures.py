@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from dashboards.documents import dashboards
 from dashboards.grafana import Viewing, unfolded
-from dashboards.live import dashboards
 from dashboards.rendering import look, render
 from dashboards.worlds import open_world
 from support.browser import Browser

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dashboards.documents import dashboards
 from dashboards.grafana import panels
-from dashboards.live import dashboards
 from dashboards.pictures import PICTURES, WIDTH, Scene, draw, scenes
 from dashboards.worlds import open_world, shared_folder
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from alerts.pushing import TOKEN, pushing
+from dashboards.documents import dashboards
 from dashboards.grafana import Viewing, interpolate, resolve, unfolded
-from dashboards.live import dashboards, look
+from dashboards.live import look
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN, ZONES
 from dashboards.worlds_pods import JOB, VLLM_JOB

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from dashboards.documents import dashboards
 from dashboards.grafana import Viewing
-from dashboards.live import Shown, dashboards, look
+from dashboards.live import Shown, look
 from dashboards.worlds import RULES, World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN
 from dashboards.worlds_expected import EXPECTED
