@@ -40,8 +40,11 @@ def complaints(url: str, dashboard: Json, columns: set[str]) -> Iterator[str]:
     for found in VARIABLE.finditer(url):
         name = found["braced"] or found["plain"]
         field = name.removeprefix("__data.fields.")
-        if found["format"] not in (None, "queryparam", "percentencode"):
-            yield f"unknown format {found['format']}"
+        if (
+            found["format"] != ("percentencode" if field != name else None)
+            and found["format"] != "queryparam"
+        ):
+            yield f"a field that is not percent-encoded, or the unknown format {found['format']}"
         if name not in OWN and name not in names(dashboard) and (field == name or field not in columns):
             yield f"no variable or field {name}"
     parts = urlsplit(url)
@@ -83,6 +86,7 @@ def test_bad_links_are_noticed() -> None:
         f"{begin}&var-pod=x&var-pod=y": "twice",
         f"{begin}&${{datasource:queryparam}}": "does not keep job",
         f"{begin}&${{job:query}}": "unknown format query",
+        f"{begin}&var-pod=${{__data.fields.Pod}}": "not percent-encoded",
         f"{begin}&${{__all_vars}}": "no variable or field __all_vars",
         f"{begin}&var-pod=${{__data.fields.Pods}}": "no variable or field __data.fields.Pods",
         f"{begin}&var-pod=${{pod": "not a variable as Grafana writes it",
