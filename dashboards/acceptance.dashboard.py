@@ -171,7 +171,7 @@ along: list[Panel] = [
         ),
         targets=[
             over_time(decline(), "decline"),
-            over_time(threshold("poor_position_decay_ratio"), LIMIT + "rapid below"),
+            over_time(f"{threshold('poor_position_decay_ratio')} > 0", LIMIT + "rapid below"),
             over_time(threshold("optimal_position_decay_ratio"), LIMIT + "smooth from"),
         ],
         **RATIO,
@@ -215,6 +215,7 @@ spread: list[Panel] = [
         targets=[buckets(accepted_buckets())],
         unit="percentunit",
         label="accepted",
+        whole=True,
         no_value=NOTHING,
         rows=9,
     ),

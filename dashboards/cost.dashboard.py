@@ -10,13 +10,13 @@ from grafana_panels.field import LIMIT, colored, fixed, limits, matching, named
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import BarGauge, Panel, Stat, TimeSeries
 from grafana_panels.promql import (
+    IDENTITY,
     MODEL,
     MODEL_LEGEND,
     Flow,
     common,
     gauge,
     harmonic,
-    speedup,
     threshold,
     total,
     weighted,
@@ -24,7 +24,7 @@ from grafana_panels.promql import (
 )
 from grafana_panels.table import Column, joined
 from grafana_panels.target import now, over_time
-from grafana_panels.tiles import LENGTH, MOST_BARS, NOTHING, TIMES
+from grafana_panels.tiles import MOST_BARS, NOTHING, TIMES
 from vllm_specdec_exporter.publish.metrics import SCHEDULED_BATCHES
 
 FLOW = Flow()
@@ -32,6 +32,9 @@ GENERATED = windowed("generation_tokens_per_second")
 BATCH = windowed("mean_batch_size")
 #: Tokens that drafts emit: those accepted, and one more of each.
 EMITTED = f"({windowed('drafts_per_second')} + {windowed('accepted_tokens_per_second')})"
+K_LABEL = "num_speculative_tokens"
+#: The K that bars mark, by the metrics that have them.
+MARKED_K = {"in use": "num_speculative_tokens", "advised": "recommended_num_speculative_tokens"}
 #: Share of the time that a load must have stood before a bar speaks of it; else it is only passed through.
 STOOD = 0.05
 #: Batch sizes that one bar stands for: above the first, up to the second.
@@ -41,6 +44,12 @@ LOADS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 def at_k(k: int) -> str:
     """Return the estimated speedup that engines would have with a K."""
     return gauge("estimated_speedup_at", num_speculative_tokens=str(k))
+
+
+def at_its_k(name: str) -> str:
+    """Return the estimated speedup that engines have at a K that they name themselves."""
+    mine = f'count_values without () ("{K_LABEL}", {gauge(name)})'
+    return f"({gauge('estimated_speedup_at')} and on ({IDENTITY}, {K_LABEL}) {mine})"
 
 
 def at_load(least: int, most: int | None) -> str:
@@ -90,19 +99,34 @@ which_k: list[Panel] = [
         title="What would each K give?",
         description=(
             "Estimated speedup of drafts at each K at the current load, which is the basis of the advice, from "
-            "`vllm_specdec_estimated_speedup_at` weighted with `vllm_specdec_generation_tokens_per_second`. K=0 "
-            "means no speculation. Set the K of the longest bar, for one model at a time; beyond the current K it "
-            "is a cautious estimate."
+            "`vllm_specdec_estimated_speedup_at` weighted with `vllm_specdec_generation_tokens_per_second`; K=0 "
+            "means no speculation. Orange and grey bars repeat the K advised and the K in use. Follow the advice: "
+            "a longer bar within noise changes nothing, and beyond the K in use bars are cautious estimates. "
+            "*Speedup* differs from the bar in use: it is of all tokens, also those without drafts, and may be "
+            "measured."
         ),
         targets=[
-            now(
-                harmonic(at_k(k), GENERATED, own="num_speculative_tokens") + common(at_k(k), at_k(0)),
-                f"K={k}",
-            )
-            for k in range(MOST_BARS + 1)
+            *(
+                now(
+                    harmonic(at_k(k), GENERATED, own=K_LABEL) + common(at_k(k), at_k(0)),
+                    f"K={k}",
+                )
+                for k in range(MOST_BARS + 1)
+            ),
+            *(
+                now(
+                    harmonic(at_its_k(name), GENERATED, K_LABEL, own=K_LABEL),
+                    f"{words}: K={{{{{K_LABEL}}}}}",
+                )
+                for words, name in MARKED_K.items()
+            ),
         ],
         **TIMES,
         color=fixed(BLUE),
+        overrides=[
+            matching("^in use:.*", color=fixed(GREY)),
+            matching("^advised:.*", color=fixed(ORANGE)),
+        ],
         no_value="no advice yet: too few drafts, or drafts vary",
         width=8,
         rows=10,
@@ -179,41 +203,8 @@ at_which_load: list[Panel] = [
         color=fixed(BLUE),
         overrides=colored({"harmful below": VERMILION}),
         no_value=NOTHING,
-        width=8,
+        width=12,
         rows=10,
-    ),
-    TimeSeries(
-        title="Speedup against running requests",
-        description=(
-            "Speedup (`vllm_specdec_speedup`) with the threshold `harmful_speedup`, and the mean batch size of an "
-            "engine (`vllm_specdec_requests_running`, right axis). If the speedup falls as requests rise, load is "
-            "the cause: use a K schedule. If it falls alone, acceptance is: see *Acceptance anatomy*."
-        ),
-        targets=[
-            over_time(speedup(), "speedup"),
-            over_time(threshold("harmful_speedup"), LIMIT + "harmful below"),
-            over_time(
-                f"{total(gauge('requests_running'))} / count({gauge('requests_running')})", "running requests"
-            ),
-        ],
-        **TIMES,
-        overrides=[
-            *colored({"speedup": BLUE}),
-            limits(VERMILION),
-            named(
-                "running requests",
-                unit="short",
-                decimals=1,
-                min=0,
-                color=fixed(GREY),
-                custom__axisPlacement="right",
-                custom__fillOpacity=15,
-                custom__lineWidth=1,
-            ),
-        ],
-        no_value=NOTHING,
-        rows=10,
-        width=8,
     ),
     TimeSeries(
         title="Acceptance against break-even",
@@ -234,7 +225,7 @@ at_which_load: list[Panel] = [
         least=0,
         overrides=[*colored({"acceptance": BLUE}), limits(VERMILION)],
         no_value=NOTHING,
-        width=8,
+        width=12,
         rows=10,
     ),
 ]
@@ -258,27 +249,7 @@ thrown_away: list[Panel] = [
         stack=True,
         overrides=colored({"accepted": BLUE, "rejected": ORANGE}),
         no_value=NOTHING,
-        width=8,
-    ),
-    TimeSeries(
-        title="Verified tokens per emitted token",
-        description=(
-            "Tokens that the target model verifies for each token emitted from drafts, from "
-            "`vllm_specdec_draft_tokens_total`, `vllm_specdec_drafts_total` and "
-            "`vllm_specdec_accepted_tokens_total`; 1 without waste. On a busy GPU this is the cost of the "
-            "speedup: lower K to reduce it."
-        ),
-        targets=[
-            over_time(
-                f"({FLOW.of('draft_tokens')} + {FLOW.of('drafts')}) / (({FLOW.of('accepted_tokens')} + {FLOW.of('drafts')}) > 0)",
-                "verified per emitted",
-            )
-        ],
-        **LENGTH,
-        least=1,
-        overrides=colored({"verified per emitted": BLUE}),
-        no_value=NOTHING,
-        width=8,
+        width=12,
     ),
     TimeSeries(
         title="Estimated and measured speedup",
@@ -304,7 +275,7 @@ thrown_away: list[Panel] = [
             limits(VERMILION),
         ],
         no_value=NOTHING,
-        width=8,
+        width=12,
     ),
     joined(
         "Which methods and cost profiles?",

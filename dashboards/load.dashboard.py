@@ -96,9 +96,10 @@ feel: list[Panel] = [
         TPOT,
         (
             "Time per output token of finished requests, from `vllm:request_time_per_output_token_seconds_bucket` "
-            "(vLLM 0.11 and later); the mean of every version from `vllm:request_decode_time_seconds_sum` and "
+            "(vLLM 0.11 and later; percentiles below 10 ms, its first bucket, are not drawn); the mean of every version from `vllm:request_decode_time_seconds_sum` and "
             "`vllm:generation_tokens_total`. Speculation is meant to reduce it: if it grows, see *Is it load or "
-            "drafts?* Inter-token latency counts steps, not tokens, and rises with acceptance."
+            "drafts?* If P99 moves away from P50 after a change of K or drafter, requests with rejected drafts "
+            "become slower: see *Requests*. Inter-token latency counts steps, not tokens, and rises with acceptance."
         ),
         f"{counted('request_decode_time_seconds_sum')} / ({counted('generation_tokens_total')} > 0)",
     ),
@@ -117,22 +118,8 @@ feel: list[Panel] = [
         (
             "Time from the arrival of a request to its last token, from "
             "`vllm:e2e_request_latency_seconds_bucket`. It depends on the length of answers: check time per "
-            "output token first."
+            "output token first. Percentiles below 0.3 s, the first bucket, are not drawn."
         ),
-    ),
-    TimeSeries(
-        title="How wide is latency spread?",
-        description=(
-            "P99 over P50 of the time per output token, from `vllm:request_time_per_output_token_seconds_bucket`. "
-            "Speculation widens it: requests with rejected drafts become slower, others faster. If it grows after "
-            "a change of K or drafter: see *Requests*, and route losing requests elsewhere."
-        ),
-        targets=[over_time(f"({quantile(TPOT, 0.99)}) / ({quantile(TPOT, 0.5)} > 0)", "P99 over P50")],
-        **TIMES,
-        least=1,
-        overrides=colored({"P99 over P50": BLUE}),
-        no_value=UNSEEN,
-        width=8,
     ),
     TimeSeries(
         title="Latency against the baseline",
@@ -163,7 +150,7 @@ feel: list[Panel] = [
             limits(VERMILION),
         ],
         no_value="no baseline: record one with vllm-specdec-exporter baseline",
-        width=8,
+        width=12,
     ),
     TimeSeries(
         title="Is it load or drafts?",
@@ -193,7 +180,7 @@ feel: list[Panel] = [
             ),
         ],
         no_value=tiles.NOTHING,
-        width=8,
+        width=12,
     ),
 ]
 
@@ -221,8 +208,8 @@ load: list[Panel] = [
         "request_queue_time_seconds",
         (
             "Time that requests waited before they ran, from `vllm:request_queue_time_seconds_bucket`. It is part "
-            "of the time to first token. The first bucket ends at 0.3 s: below that only the mean is meaningful. "
-            "If it grows, the server is full: add replicas, or lower K."
+            "of the time to first token. The first bucket ends at 0.3 s: percentiles below that are not drawn, see the "
+            "mean. If it grows, the server is full: add replicas, or lower K."
         ),
     ),
     TimeSeries(

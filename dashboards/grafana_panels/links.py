@@ -40,7 +40,7 @@ def to_row(title: str, uid: str, *labels: str) -> Json:
     parts = (
         "${__url_time_range}",
         *(f"${{{name}:queryparam}}" for name in kept),
-        *(f"var-{label}=${{__data.fields.{chosen(label)}}}" for label in labels),
+        *(f"var-{label}=${{__data.fields.{chosen(label)}:percentencode}}" for label in labels),
     )
     return {"targetBlank": False, "title": title, "url": f"/d/{uid}?{'&'.join(parts)}"}
 

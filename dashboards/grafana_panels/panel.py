@@ -9,7 +9,7 @@ from __future__ import annotations
 import attr
 from grafanalib import core
 
-from .field import Json
+from .field import Json, fixed
 from .palette import NEUTRAL
 from .target import DATASOURCE, PromTarget, lettered
 
@@ -155,6 +155,11 @@ class TimeSeries(Panel):
     label: str = ""
     soft_most: float | None = None
 
+    def __attrs_post_init__(self) -> None:
+        """Drop `decimals` of 0 from shares: Grafana would label whole numbers only, 0 % and 100 %."""
+        if self.unit == "percentunit" and self.decimals == 0:
+            self.decimals = None
+
     def options(self) -> Json:
         """Return the options of a time series panel."""
         return {
@@ -185,11 +190,14 @@ class TimeSeries(Panel):
 
 @attr.s(auto_attribs=True, kw_only=True)
 class StateTimeline(Panel):
-    """Words over time, a row for each series."""
+    """Words over time, a row for each series; their colours are those of the mappings.
+
+    With colours by thresholds Grafana would merge values by thresholds, and all states would be one.
+    """
 
     KIND = "state-timeline"
 
-    color: Json = attr.ib(factory=lambda: {"mode": "thresholds"})
+    color: Json = attr.ib(factory=lambda: fixed(NEUTRAL))
 
     def options(self) -> Json:
         """Return the options of a state timeline."""
@@ -233,11 +241,17 @@ class BarGauge(Panel):
 
 @attr.s(auto_attribs=True, kw_only=True)
 class Heatmap(Panel):
-    """Buckets of a histogram over time."""
+    """Buckets of a histogram over time.
+
+    Attributes:
+        label: of the axis.
+        whole: the buckets hold one whole number each, so that it is the label of the row, not of its edge.
+    """
 
     KIND = "heatmap"
 
     label: str = ""
+    whole: bool = False
 
     def options(self) -> Json:
         """Return the options of a heatmap."""
@@ -256,7 +270,7 @@ class Heatmap(Panel):
             "exemplars": {"color": "rgba(255,0,255,0.7)"},
             "filterValues": {"le": 1e-9},
             "legend": {"show": True},
-            "rowsFrame": {"layout": "auto"},
+            "rowsFrame": {"layout": "unknown" if self.whole else "auto"},
             "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": True},
             "yAxis": {"axisLabel": self.label, "axisPlacement": "left", "reverse": False, "unit": "short"},
             "cellValues": {"unit": self.unit},

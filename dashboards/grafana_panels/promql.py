@@ -85,10 +85,13 @@ def counted(series: str, select: str, by: str = "", *, over: str = INTERVAL, **m
     return total(f"rate({series}{{{select}{own}}}[{over}])", by)
 
 
-def quantile(histogram: str, select: str, share: float, by: str = "", *, over: str = INTERVAL) -> str:
-    """Return a quantile of any histogram; without observations there is none, rather than NaN."""
+def quantile(
+    histogram: str, select: str, share: float, by: str = "", *, over: str = INTERVAL, above: float = 0
+) -> str:
+    """Return a quantile of any histogram, if it is above a bound; without observations there is none, not NaN."""
     labels = f"le, {by}" if by else "le"
-    return f"histogram_quantile({share:g}, {counted(histogram + '_bucket', select, labels, over=over)}) >= 0"
+    found = f"histogram_quantile({share:g}, {counted(histogram + '_bucket', select, labels, over=over)})"
+    return f"{found} > {above:g}" if above else f"{found} >= 0"
 
 
 class Flow:

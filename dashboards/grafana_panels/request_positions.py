@@ -89,6 +89,7 @@ along: list[Panel] = [
         targets=[buckets(buckets_of(PER_DRAFT))],
         unit="short",
         label="accepted",
+        whole=True,
         no_value=ABSENT,
         rows=9,
     ),

@@ -20,9 +20,17 @@ def counted(name: str, by: str = "", **matchers: str) -> str:
     return promql.counted(f"vllm:{name}", VLLM, by, **matchers)
 
 
+#: Where the first bucket of vLLM's histograms ends, in seconds, if it is wide: a quantile within is made up.
+FIRST_BUCKET = {
+    "request_time_per_output_token_seconds": 0.01,
+    "e2e_request_latency_seconds": 0.3,
+    "request_queue_time_seconds": 0.3,
+}
+
+
 def quantile(name: str, share: float) -> str:
-    """Return a quantile of a histogram."""
-    return promql.quantile(f"vllm:{name}", VLLM, share)
+    """Return a quantile of a histogram, where it lies above the first bucket."""
+    return promql.quantile(f"vllm:{name}", VLLM, share, above=FIRST_BUCKET.get(name, 0))
 
 
 def mean(name: str) -> str:

@@ -8,13 +8,12 @@ The Prometheus may hold a world of the tests as well as what it scrapes of a rea
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dashboards.documents import columns, dashboards, placed
 from dashboards.grafana import DashboardError, Viewing, ask, panels, questions, resolve
 from support.prometheus import PrometheusError
 
@@ -24,20 +23,12 @@ if TYPE_CHECKING:
     from dashboards.grafana import Json
     from support.prometheus import PrometheusServer
 
-FOLDER = Path(__file__).parents[2] / "dashboards" / "json"
 #: How the legend of a line begins that is no data: a threshold is always there.
 LIMIT = "limit: "
 #: The legend of a difference of two ratios, which may be below 0.
 DIFFERENCE = "A less B"
 #: What rounding may add to a ratio.
 _TOLERANCE = 1e-9
-
-
-@cache
-def dashboards() -> Mapping[str, Json]:
-    """Return the committed dashboards by uid, without their common beginning."""
-    documents = [json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))]
-    return {document["uid"].removeprefix("vllm-specdec-"): document for document in documents}
 
 
 @dataclass(frozen=True)
@@ -73,18 +64,52 @@ class Shown:
         return not any(answer["result"] for answer in answers if answer)
 
     def wrong(self) -> Iterator[str]:
-        """Yield what cannot be right: errors, values that are no numbers, and ratios that are none."""
+        """Yield what cannot be right: errors, values that are none, codes without words, equal names."""
         if self.error:
             yield f"{self.name}: {self.error}"
-        legends = {target["refId"]: target.get("legendFormat") for target in self.panel["targets"]}
-        for ref, data in self.results.items():
-            ratio = unit_of(self.panel, ref) == "percentunit"
-            least = -1.0 if legends[ref] == DIFFERENCE else 0.0
-            values = list(_values(data))
-            if any(math.isnan(value) or math.isinf(value) for value in values):
-                yield f"{self.name}, {ref}: NaN or Inf among {len(values)} values"
-            elif ratio and not all(least - _TOLERANCE <= value <= 1 + _TOLERANCE for value in values):
-                yield f"{self.name}, {ref}: not within {least:g} and 1: {min(values)} to {max(values)}"
+        for target in self.panel["targets"]:
+            ref = target["refId"]
+            for words in self._wrong_values(ref, target) if ref in self.results else ():
+                yield f"{self.name}, {ref}: {words}"
+        names = self.names()
+        if self.panel["type"] in ("timeseries", "state-timeline") and len(set(names)) < len(names):
+            yield f"{self.name}: two series of one name: {sorted(names)}"
+
+    def names(self) -> list[str]:
+        """Return the names of all series."""
+        return [
+            legend(target.get("legendFormat", ""), series["metric"])
+            for target in self.panel["targets"]
+            for series in self.results.get(target["refId"], {"result": ()})["result"]
+        ]
+
+    def _wrong_values(self, ref: str, target: Json) -> Iterator[str]:
+        data, properties = self.results[ref], properties_of(self.panel, ref)
+        least = -1.0 if target.get("legendFormat") == DIFFERENCE else 0.0
+        values = list(_values(data))
+        codes = {
+            code
+            for mapping in properties.get("mappings", ())
+            if mapping["type"] == "value"
+            for code in mapping["options"]
+        }
+        if any(math.isnan(value) or math.isinf(value) for value in values):
+            yield f"NaN or Inf among {len(values)} values"
+        elif properties.get("unit") == "percentunit" and not all(
+            least - _TOLERANCE <= value <= 1 + _TOLERANCE for value in values
+        ):
+            yield f"not within {least:g} and 1: {min(values)} to {max(values)}"
+        elif len(codes) > 1 and (unknown := {f"{value:g}" for value in values} - codes):
+            yield f"codes without a word: {', '.join(sorted(unknown))}"
+        if self.panel["type"] == "table":
+            labels = {label for series in data["result"] for label in series["metric"]}
+            if unplaced := labels - placed(self.panel) - columns(self.panel).keys():
+                yield f"columns without a place: {', '.join(sorted(unplaced))}"
+
+
+def legend(pattern: str, labels: Mapping[str, str]) -> str:
+    """Return the name of a series."""
+    return " ".join(re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), pattern).split())
 
 
 def look(
@@ -137,20 +162,16 @@ def _values(data: Any) -> Iterator[float]:
             yield float(value)
 
 
-def unit_of(panel: Json, ref: str) -> str:
-    """Return the unit in which a target's values are shown."""
-    config = panel["fieldConfig"]
-    unit = str(config["defaults"].get("unit", ""))
+def properties_of(panel: Json, ref: str) -> dict[str, Any]:
+    """Return the field options of a target's values."""
+    found = dict(panel["fieldConfig"]["defaults"])
     target = next(target for target in panel["targets"] if target["refId"] == ref)
     names = {target.get("legendFormat"), f"Value #{ref}"}
-    for transformation in panel.get("transformations", ()):
-        renamed = transformation.get("options", {}).get("renameByName", {})
-        names |= {renamed[name] for name in names if name in renamed}
-    for override in config["overrides"]:
+    names |= {columns(panel)[name] for name in (*names, "Value") if name in columns(panel)}
+    for override in panel["fieldConfig"]["overrides"]:
         matcher = override["matcher"]
-        matches = (matcher["id"] == "byName" and matcher["options"] in names) or (
-            matcher["id"] == "byFrameRefID" and matcher["options"] == ref
-        )
-        for own in override["properties"] if matches else ():
-            unit = own["value"] if own["id"] == "unit" else unit
-    return unit
+        if (matcher["id"], matcher["options"]) == ("byFrameRefID", ref) or (
+            matcher["id"] == "byName" and matcher["options"] in names
+        ):
+            found |= {item["id"]: item["value"] for item in override["properties"]}
+    return found

@@ -6,19 +6,13 @@ would read off it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dashboards.grafana import Viewing, execute, execute_annotations, panels, resolve
-from dashboards.worlds import DASHBOARDS
+from dashboards.live import legend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dashboards.worlds import World
-
-Json = dict[str, Any]
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True)
@@ -32,9 +26,9 @@ class View:
         end: Unix time at the right edge.
     """
 
-    panel: Json
-    data: dict[str, Any]
-    annotations: dict[str, Any]
+    panel: Mapping[str, Any]
+    data: Mapping[str, Any]
+    annotations: Mapping[str, Any]
     end: float
 
     def word(self, value: float) -> str:
@@ -80,15 +74,6 @@ class View:
         return found
 
 
-def legend(pattern: str, labels: dict[str, str]) -> str:
-    """Return what a series is called."""
-    for name, value in labels.items():
-        pattern = pattern.replace("{{" + name + "}}", value)
-    while "{{" in pattern:
-        pattern = pattern[: pattern.index("{{")] + pattern[pattern.index("}}") + 2 :]
-    return " ".join(pattern.split())
-
-
 @dataclass(frozen=True)
 class Asked:
     """A question.
@@ -108,20 +93,6 @@ class Asked:
     panel: str
     answer: Callable[[View], str]
     expected: str
-
-
-def look(asked: Asked, world: World) -> View:
-    """Return what somebody sees who opens the dashboard of a question."""
-    dashboard = json.loads((DASHBOARDS / f"vllm-specdec-{asked.dashboard}.json").read_text("utf-8"))
-    panel = next(one for one in panels(dashboard) if one["title"] == asked.panel)
-    viewing = Viewing(max(world.start, world.end - 3 * 3600), world.end, scrape_interval=world.interval)
-    variables = resolve(world.prometheus, dashboard, viewing)
-    return View(
-        panel,
-        execute(world.prometheus, dashboard, panel, viewing, variables),
-        execute_annotations(world.prometheus, dashboard, viewing, variables),
-        world.end,
-    )
 
 
 # --- what a person reads off a panel

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from dashboards.documents import dashboards
 from dashboards.grafana import Viewing, unfolded
-from dashboards.live import dashboards
 from dashboards.rendering import look, render
 from dashboards.worlds import open_world
 from support.browser import Browser
@@ -61,6 +61,9 @@ class Scene:
 
 #: What dashboards are shown in besides: where a question has its answer.
 MORE = (
+    ("idle", "payoff"),
+    ("exporter-down", "payoff"),
+    ("exporter-down", "exporter"),
     ("two-clusters", "payoff"),
     ("k-change", "payoff"),
     ("bypassed", "payoff"),
@@ -72,7 +75,7 @@ MORE = (
     ("measured", "load"),
 )
 #: What every dashboard is shown in.
-WORLDS = ("healthy", "harmful", "idle", "exporter-down")
+WORLDS = ("healthy", "harmful")
 
 
 def scenes() -> Iterator[Scene]:
@@ -89,15 +92,14 @@ def scenes() -> Iterator[Scene]:
     yield Scene("requests", "requests", opened=True)
 
 
-async def draw(world: World, wanted: Sequence[Scene], folder: Path, width: int = WIDTH) -> list[Report]:
+async def draw(world: World, wanted: Sequence[Scene], folder: Path) -> list[Report]:
     """Draw scenes of one world; the pictures are in `folder`."""
     found = []
     async with Browser() as browser, browser.page() as page:
         for scene in wanted:
             start = max(world.start, world.end - HOURS * 3600)
-            viewing = Viewing(
-                start, world.end, dict(scene.values), pixels=width, scrape_interval=world.interval
-            )
+            values = dict(scene.values)
+            viewing = Viewing(start, world.end, values, pixels=WIDTH, scrape_interval=world.interval)
             dashboard = dashboards()[scene.dashboard]
             shown = unfolded(dashboard) if scene.opened else dashboard
             document = look(world.prometheus, shown, viewing, theme=scene.theme)

@@ -3,118 +3,118 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
-from alerts.lint import read_bundle, shape
-from dashboards import lint
-from dashboards.lint import links
+from alerts.lint import read_bundle
+from dashboards.documents import VARIABLE, dashboards, every_panel, fields, placed
 
-DASHBOARDS = lint.read_dashboards()
-RULES = read_bundle()
-ALERTS = {rule.title: rule.annotations["dashboard_url"] for rule in RULES.alerts}
-PAYOFF = next(one for one in DASHBOARDS if one.uid == "vllm-specdec-payoff")
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dashboards.documents import Json
+
+UIDS = {document["uid"]: document for document in dashboards().values()}
+ALERTS = {rule.title: rule.annotations for rule in read_bundle().alerts}
 LINKS = [
-    (found, panel, link)
-    for found in DASHBOARDS
-    for panel in found.panels
-    for _, link in links.data_links(panel)
+    (dashboard, panel, link)
+    for dashboard in dashboards().values()
+    for panel in every_panel(dashboard)
+    for _, properties in fields(panel)
+    for link in properties.get("links", ())
 ]
 OUTSIDE = [link["url"] for *_, link in LINKS if urlsplit(link["url"]).scheme == "https"]
+#: Grafana's own variables in links: what a row or a value has, the time range, and all variables.
+OWN = ("__value.raw", "__url_time_range", "__all_variables")
 
 
-def columns(panel: lint.Panel) -> list[str]:
-    """Return the fields that a link in a table can take values from: those that its transformations name."""
-    found = list(panel.columns.values())
-    for one in panel.body.get("transformations", ()):
-        order = one.get("options", {}).get("indexByName", {})
-        found += [name for name in order if name not in panel.columns]
-    return found if panel.kind == "table" else []
+def names(dashboard: Json) -> set[str]:
+    """Return the names of a dashboard's variables."""
+    return {variable["name"] for variable in dashboard["templating"]["list"]}
+
+
+def complaints(url: str, dashboard: Json, columns: set[str]) -> Iterator[str]:
+    """Say what is wrong with a link from a dashboard, from a panel with these columns."""
+    if url.count("${") != len(list(VARIABLE.finditer(url))):
+        yield "not a variable as Grafana writes it"
+    for found in VARIABLE.finditer(url):
+        name = found["braced"] or found["plain"]
+        field = name.removeprefix("__data.fields.")
+        if (
+            found["format"] != ("percentencode" if field != name else None)
+            and found["format"] != "queryparam"
+        ):
+            yield f"a field that is not percent-encoded, or the unknown format {found['format']}"
+        if name not in OWN and name not in names(dashboard) and (field == name or field not in columns):
+            yield f"no variable or field {name}"
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        return
+    target = UIDS.get(parts.path.removeprefix("/d/"))
+    if target is None:
+        yield f"no dashboard {parts.path}"
+        return
+    query = parts.query.split("&")
+    if "${__url_time_range}" not in query:
+        yield "does not keep the time"
+    handed = [key.removeprefix("var-") for key, _ in parse_qsl(parts.query) if key.startswith("var-")]
+    handed += re.findall(r"\$\{(\w+):queryparam\}", parts.query)
+    yield from (f"{name} is not a variable there" for name in handed if name not in names(target))
+    if len(handed) != len(set(handed)):
+        yield "hands a variable over twice"
+    if "${__all_variables}" not in query:
+        lost = {"datasource", "job"} & names(dashboard) & names(target) - set(handed)
+        yield from (f"does not keep {name}" for name in lost)
 
 
 def test_every_data_link_leads_somewhere_has_a_title_and_opens_as_meant() -> None:
     said = [
-        f"{found.uid}, {panel.place}: {words}: {link['url']}"
-        for found, panel, link in LINKS
-        for words in links.link_complaints(link["url"], found, DASHBOARDS, columns=columns(panel))
-    ]
-    said += [
-        f"{found.uid}, {panel.place}: title or target of {link}"
-        for found, panel, link in LINKS
-        if not link.get("title") or link.get("targetBlank", False) is not (link["url"] in OUTSIDE)
+        f"{dashboard['uid']}, {panel['title']}: {words}: {link['url']}"
+        for dashboard, panel, link in LINKS
+        for words in complaints(link["url"], dashboard, placed(panel))
     ]
     assert said == []
+    assert all(link["title"] and link["targetBlank"] == (link["url"] in OUTSIDE) for *_, link in LINKS)
+
+
+def test_bad_links_are_noticed() -> None:
+    begin = "/d/vllm-specdec-payoff?${__url_time_range}"
+    examples = {
+        "/d/vllm-specdec-nothing?${__url_time_range}": "no dashboard",
+        "/d/vllm-specdec-payoff?${__all_variables}": "does not keep the time",
+        f"{begin}&var-modell=x": "modell is not a variable there",
+        f"{begin}&var-pod=x&var-pod=y": "twice",
+        f"{begin}&${{datasource:queryparam}}": "does not keep job",
+        f"{begin}&${{job:query}}": "unknown format query",
+        f"{begin}&var-pod=${{__data.fields.Pod}}": "not percent-encoded",
+        f"{begin}&${{__all_vars}}": "no variable or field __all_vars",
+        f"{begin}&var-pod=${{__data.fields.Pods}}": "no variable or field __data.fields.Pods",
+        f"{begin}&var-pod=${{pod": "not a variable as Grafana writes it",
+    }
+    for url, words in examples.items():
+        found = list(complaints(url, dashboards()["payoff"], {"Pod"}))
+        assert any(words in one for one in found), (url, found)
 
 
 def test_a_link_to_a_runbook_is_of_an_alert_that_has_one() -> None:
     """The address is that of the alerts' own links; the name of the alert is put in."""
-    bases = {rule.annotations["runbook_url"].rpartition("/")[0] for rule in RULES.alerts}
-    name = re.compile(r"\$\{__(value\.raw|data\.fields\.\w+)\}\.md")
-    wrong = [url for url in OUTSIDE if url.rpartition("/")[0] not in bases]
-    wrong += [url for url in OUTSIDE if not name.fullmatch(url.rpartition("/")[2])]
-    assert OUTSIDE
-    assert wrong == []
+    bases = {links["runbook_url"].rpartition("/")[0] for links in ALERTS.values()}
+    assert {url.rpartition("/")[0] for url in OUTSIDE} == bases
+    assert {url.rpartition("/")[2] for url in OUTSIDE} == {"${__value.raw}.md"}
 
 
 def test_the_links_at_the_top_lead_to_all_dashboards_and_keep_everything() -> None:
-    for found in DASHBOARDS:
-        top = found.body["links"]
-        assert top, found.uid
-        assert [words for link in top for words in links.top_link_complaints(link, DASHBOARDS)] == []
-        tags = {tag for link in top for tag in link["tags"]}
-        assert all(tags & set(other.body["tags"]) for other in DASHBOARDS)
-
-
-def test_every_dashboard_is_linked_from_a_panel_or_an_alert() -> None:
-    """Nobody has to know an address: the reason for a number is a click away."""
-    linked = [link["url"] for *_, link in LINKS] + list(ALERTS.values())
-    named = {found.uid for found in DASHBOARDS for url in linked if f"/d/{found.uid}" in url}
-    assert {f"vllm-specdec-{name}" for name in ("acceptance", "cost", "load")} <= named
+    for uid, dashboard in dashboards().items():
+        (link,) = dashboard["links"]
+        assert (link["type"], link["keepTime"], link["includeVars"]) == ("dashboards", True, True), uid
+        assert all(set(link["tags"]) <= set(other["tags"]) for other in UIDS.values())
 
 
 def test_every_alert_leads_to_a_dashboard_with_its_variables() -> None:
-    assert {
-        alert: said for alert, url in ALERTS.items() if (said := links.alert_complaints(url, DASHBOARDS))
-    } == {}
-
-
-def test_annotations_name_labels_that_they_have() -> None:
-    said = []
-    for found in DASHBOARDS:
-        for mark in found.annotations:
-            text = mark.get("titleFormat", "") + mark.get("textFormat", "")
-            labels = [part.partition("}}")[0].strip() for part in text.split("{{")[1:]]
-            there = shape(lint.Query("", mark["expr"]).tree, RULES) if labels else None
-            said += [
-                f"{found.uid}, {mark['name']}: {label}"
-                for label in labels
-                if not (there and there.has(label)) and not re.search(rf"\b{label}\b", mark["expr"])
-            ]
-    assert said == []
-
-
-def test_bad_links_are_caught() -> None:
-    begin = "/d/vllm-specdec-payoff?${__url_time_range}"
-    examples = {
-        "/d/vllm-specdec-nothing?${__url_time_range}": "no dashboard vllm-specdec-nothing",
-        "/dashboard/db/payoff?${__url_time_range}": "is no dashboard",
-        "/d/vllm-specdec-payoff?${__all_variables}": "does not keep the time",
-        f"{begin}&var-modell=x": "has no variable modell",
-        f"{begin}&var-pod=x&var-pod=y": "pod is handed over twice",
-        f"{begin}&${{datasource:queryparam}}": "does not keep job",
-        f"{begin}&${{job:query}}": "unknown format query",
-        f"{begin}&${{__all_vars}}": "unknown variable __all_vars",
-        f"{begin}&var-pod=${{__data.fields.Pods}}": "no field Pods",
-        f"{begin}&var-pod=${{pod": "a brace is not closed",
-    }
-    missed = {}
-    for url, words in examples.items():
-        found = links.link_complaints(url, PAYOFF, DASHBOARDS, columns=["Pod"])
-        if not any(words in one for one in found):
-            missed[url] = found
-    assert missed == {}
-    good = {"type": "dashboards", "tags": ["vllm-specdec"], "keepTime": True, "includeVars": True}
-    for change in ({"keepTime": False}, {"tags": ["other"]}, {"type": "link", "url": "/d/other"}):
-        assert links.top_link_complaints({**good, **change}, DASHBOARDS)
-    template = "{{ with $labels.x }}&var-x={{ . }}{{ end }}"
-    for url in ("other?from=now-6h", "vllm-specdec-payoff", f"vllm-specdec-payoff?from=now-6h{template}"):
-        assert links.alert_complaints(f"https://g/d/{url}", DASHBOARDS)
+    """Every template of its link may be empty."""
+    for alert, links in ALERTS.items():
+        parts = urlsplit(re.sub(r"\{\{.*?\}\}", "", links["dashboard_url"]))
+        given = {key for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        target = UIDS[parts.path.rpartition("/d/")[2]]
+        assert "from" in given, alert
+        assert given <= {"from", "to", *(f"var-{name}" for name in names(target))}, alert

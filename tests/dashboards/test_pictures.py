@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dashboards.documents import dashboards
 from dashboards.grafana import panels
-from dashboards.live import dashboards
-from dashboards.pictures import PICTURES, WIDTH, Scene, draw, scenes
+from dashboards.pictures import PICTURES, Scene, draw, scenes
 from dashboards.worlds import open_world, shared_folder
 
 if TYPE_CHECKING:
@@ -38,20 +38,19 @@ VERDICTS = {
     "idle": "IDLE",
     "exporter-down": "✖ EXPORTER DOWN",
 }
-Drawn = dict[tuple[Scene, int], "Report"]
+Drawn = dict[Scene, "Report"]
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
-    """Every scene, and those of the healthy world on a wide screen as well."""
+    """Every scene."""
     found: Drawn = {}
     every = list(scenes())
     for name in dict.fromkeys(scene.world for scene in every):
         wanted = [scene for scene in every if scene.world == name]
         with open_world(name, shared_folder(tmp_path_factory)) as world:
-            for width in (WIDTH, 1920) if name == "healthy" else (WIDTH,):
-                reports = asyncio.run(draw(world, wanted, tmp_path_factory.mktemp("pictures"), width))
-                found.update({(scene, width): report for scene, report in zip(wanted, reports, strict=True)})
+            reports = asyncio.run(draw(world, wanted, tmp_path_factory.mktemp("pictures")))
+            found.update(zip(wanted, reports, strict=True))
     return found
 
 
@@ -66,8 +65,8 @@ def says_why(panel: PanelReport, uid: str) -> bool:
 @pytest.mark.timeout(600)
 def test_nothing_is_cut_off_nothing_overlaps_and_what_is_empty_says_why(drawn: Drawn) -> None:
     wrong = [
-        f"{scene.picture}, {width} px: {words}"
-        for (scene, width), report in drawn.items()
+        f"{scene.picture}: {words}"
+        for scene, report in drawn.items()
         for panel in report.panels
         for words in (
             *panel.faults(),
@@ -83,12 +82,12 @@ def test_where_all_is_well_no_panel_is_empty(drawn: Drawn) -> None:
     """But for what the service does not give; the dashboard of requests waits for its data, and says so."""
     empty = {
         (scene.dashboard, panel.title)
-        for (scene, _), report in drawn.items()
+        for scene, report in drawn.items()
         for panel in report.panels
         if panel.empty and scene.world == ("requests" if scene.dashboard == "requests" else "healthy")
     }
     assert empty == set(EMPTY)
-    waiting = drawn[Scene("healthy", "requests"), WIDTH]
+    waiting = drawn[Scene("healthy", "requests")]
     assert BY_VLLM.isdisjoint({panel.title for panel in waiting.panels if panel.empty})
     assert "NO: means only" in waiting.panel("Data by request?").text
 
@@ -97,7 +96,7 @@ def test_where_all_is_well_no_panel_is_empty(drawn: Drawn) -> None:
 @pytest.mark.timeout(600)
 def test_the_first_tile_says_the_verdict_in_words(drawn: Drawn) -> None:
     for world, verdict in VERDICTS.items():
-        panel = drawn[Scene(world, "payoff"), WIDTH].panel("Does speculation pay?")
+        panel = drawn[Scene(world, "payoff")].panel("Does speculation pay?")
         assert panel.lines == (verdict,), world
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from alerts.pushing import TOKEN, pushing
+from dashboards.documents import dashboards
 from dashboards.grafana import Viewing, interpolate, resolve, unfolded
-from dashboards.live import dashboards, look
+from dashboards.live import look
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN, ZONES
 from dashboards.worlds_pods import JOB, VLLM_JOB
@@ -25,6 +26,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from dashboards.grafana import Value
 
@@ -284,36 +286,25 @@ UNTOLD = {
 HEATMAPS = {"Acceptance of requests", "Accepted tokens per draft by request"}
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A vLLM and an exporter to which requests are pushed: half of them accept 25 of 30 tokens, half 6."""
-    token = tmp_path_factory.mktemp("push") / "token"
+def test_native_histograms_are_shown_in_the_place_of_classic_ones(tmp_path: Path) -> None:
+    """Of an exporter to which requests are pushed: half of them accept 25 of 30 tokens, half 6."""
+    token = tmp_path / "token"
     token.write_text(TOKEN, encoding="utf-8")
     with (
         simulator() as vllm,
         running_exporter("--vllm.url", vllm, "--push.bearer-token-file", str(token), fast=False) as found,
         pushing(found.address),
+        PrometheusServer(
+            {JOB: found.address, VLLM_JOB: vllm.removeprefix("http://")},
+            flags=("--enable-feature=native-histograms",),
+        ) as prometheus,
     ):
-        yield vllm.removeprefix("http://"), found.address
-
-
-@pytest.mark.parametrize(
-    ("flags", "without"),
-    [((), set()), (("--enable-feature=native-histograms",), HEATMAPS)],
-    ids=["classic histograms", "native ones in their place"],
-)
-def test_a_live_exporter_is_shown_from_either_form_of_histogram(
-    address: tuple[str, str], flags: tuple[str, ...], without: set[str]
-) -> None:
-    vllm, pushed = address
-    jobs = {JOB: pushed, VLLM_JOB: vllm}
-    with PrometheusServer(jobs, interval="1s", flags=flags) as prometheus:
         for counter in ("vllm_specdec_request_outcomes", "vllm_specdec_drafts", "vllm:request_success"):
             # Lines have their points at whole seconds.
-            prometheus.wait_for(f"sum(rate({counter}_total[10s] offset 2s)) > 0", 60)
+            prometheus.wait_for(f"sum(rate({counter}_total[10s] offset 2s)) > 0", 120)
         now = time.time()
         shown = look(prometheus, Viewing(now - 30, now, scrape_interval=1), only=f"vllm-specdec-{UID}")
         assert [wrong for one in shown for wrong in one.wrong()] == []
-        assert {one.title for one in shown if one.empty} == UNTOLD | without
+        assert {one.title for one in shown if one.empty} == UNTOLD | HEATMAPS
         (p10,) = (one.results["A"] for one in shown if one.title == "P10 of acceptance")
         assert 0.1 < value(p10) <= 0.211

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from dashboards.grafana import Viewing
-from dashboards.live import Shown, dashboards, look
-from dashboards.worlds import RULES, World, open_world, shared_folder
+from dashboards.documents import dashboards
+from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN
-from dashboards.worlds_expected import EXPECTED
-from dashboards.worlds_pods import JOB, VLLM_JOB, spec_config
 from dashboards.worlds_reckoning import (
     WINDOW,
     Grown,
@@ -27,6 +22,7 @@ from dashboards.worlds_reckoning import (
     events,
     grown,
     newest,
+    panel_of,
     quantile_of,
     rate_windows,
     tile,
@@ -34,19 +30,12 @@ from dashboards.worlds_reckoning import (
     value,
     word,
 )
-from support.calibrated import calibrated_file
-from support.exporter import running_exporter
-from support.programs import simulator
-from support.prometheus import PrometheusServer
-from vllm_specdec_exporter import get_metrics
-from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from dashboards.grafana import Value
-    from vllm_specdec_exporter.observe.result import TargetResult
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -191,8 +180,28 @@ def test_bars_of_k_are_all_of_the_same_engines(healthy: World, dashboard: str, t
     """Where some have K=3 and some K=4, a bar that only the latter have would be of other traffic."""
     results = answers(healthy, dashboard, title)
     panel = next(p for p in dashboards()[dashboard]["panels"] if p["title"] == title)
-    shown = [t["legendFormat"] for t in panel["targets"] if results[t["legendFormat"]]["result"]]
+    names = [one["legendFormat"] for one in panel["targets"] if "{{" not in one["legendFormat"]]
+    shown = [name for name in names if results[name]["result"]]
     assert shown[-1] == f"K={last}"
+
+
+def test_the_k_in_use_and_the_k_advised_are_marked(healthy: World) -> None:
+    """Each by a bar that repeats the one of its K."""
+    shown = answers(healthy, "cost", "What would each K give?", **chosen(LLAMA))
+    panel = panel_of("cost", "What would each K give?")
+    for words in ("in use", "advised"):
+        (ref,) = [one["refId"] for one in panel["targets"] if one["legendFormat"].startswith(words)]
+        ((k, speedup),) = newest(shown[ref], "num_speculative_tokens").items()
+        assert speedup == pytest.approx(value(shown[f"K={k}"]))
+        assert k == "3" or words == "advised"
+
+
+def test_percentiles_within_the_first_bucket_are_not_drawn(healthy: World) -> None:
+    """Below 10 ms, where vLLM's first bucket of time per output token ends, the mean is all there is."""
+    shown = answers(healthy, "load", "Time per output token")
+    assert value(shown["mean"]) < 0.01
+    for legend in ("P50", "P95", "P99"):
+        assert all(float(n) > 0.01 for one in shown[legend]["result"] for _, n in one["values"]), legend
 
 
 def test_the_estimate_of_several_engines_is_what_they_emit_over_what_it_costs(healthy: World) -> None:
@@ -361,95 +370,3 @@ def test_a_rollout_is_marked_once(rollout: World, hours: float, step: float) -> 
         (mark,) = events(rollout, name, hours, step)
         assert mark.labels.get("value") == k
         assert first <= mark.start <= mark.end <= first + step
-
-
-# --- a live stack
-
-
-@dataclass(frozen=True)
-class Stack:
-    """What became of a live stack.
-
-    Attributes:
-        shown: every panel, as somebody sees it at the end.
-        tiles: values of tiles of the payoff dashboard, by title and legend.
-        snapshot: what the exporter said of the very poll that Prometheus has scraped last.
-    """
-
-    shown: tuple[Shown, ...]
-    tiles: dict[tuple[str, str], float]
-    snapshot: TargetResult
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    """A simulator, the exporter, and Prometheus with the rules: for as long as the longer window takes."""
-    flags = ("--poll.interval", "1s", "--window", "5s", "--window", "12s", "--spec.config", spec_config(k=4))
-    flags += ("--cost.file", calibrated_file())
-    with (
-        simulator("--scenario", "healthy", "--engines", "2", "--seed", "1") as vllm,
-        running_exporter("--vllm.url", vllm, *flags, fast=False) as exporter,
-        PrometheusServer(
-            {JOB: exporter.address, VLLM_JOB: vllm.removeprefix("http://")},
-            interval="1s",
-            config={"rule_files": [str(RULES / "*.yml")]},
-        ) as prometheus,
-    ):
-        prometheus.wait_for('vllm_specdec_window_span_seconds{window="12s"} >= 12', 60)
-        known: dict[float, TargetResult] = {}
-        end = time.time() + 6
-        while time.time() < end:
-            (target,) = get_metrics(exporter.url).targets
-            known[target.last_success_timestamp_seconds or 0.0] = target
-            time.sleep(0.1)
-        now = end - 2  # the poll that is seen then is known, whenever it was scraped
-        viewing = Viewing(now - 30, now, {"window": "12s"}, scrape_interval=1)
-        (polled,) = prometheus.query("vllm_specdec_last_success_timestamp_seconds", now).values()
-        shown = look(prometheus, viewing)
-        tiles = {
-            (one.title, target["legendFormat"]): value(one.results[target["refId"]])
-            for one in shown
-            if one.dashboard == "payoff" and one.panel["type"] == "stat"
-            for target in one.panel["targets"]
-            if "{{" not in target["legendFormat"] and not one.empty
-        }
-        yield Stack(shown, tiles, known[polled])
-
-
-def test_every_panel_of_a_live_stack_is_sound(stack: Stack) -> None:
-    """Nothing is refused, no number is none, and only what has no data is empty."""
-    assert [wrong for one in stack.shown for wrong in one.wrong()] == []
-    expected = {name for name, worlds in EXPECTED.items() if "healthy" not in worlds}
-    # vLLM takes no K schedule with several engines, so none is advised.
-    expected.add("cost: Which K at which load?")
-    # Its rule is evaluated every 3 minutes: maybe within this half minute, maybe not.
-    unsure = {"payoff: Budget left"}
-    assert {one.name for one in stack.shown if one.empty} - unsure == expected
-
-
-def test_tiles_say_what_the_exporters_snapshot_says(stack: Stack) -> None:
-    """Of the same poll: what two engines did together in the window."""
-    windows = [engine.window("12s") for engine in stack.snapshot.engines]
-    speedups = [engine.payoff.speedup for engine in stack.snapshot.engines]
-
-    def rate(name: str) -> float:
-        return float(sum(getattr(window, name) for window in windows))
-
-    drafts, accepted, drafted, generated = (
-        rate(f"{name}_per_second")
-        for name in ("drafts", "accepted_tokens", "draft_tokens", "generation_tokens")
-    )
-    plain = sum(
-        window.generation_tokens_per_second / speedup
-        for window, speedup in zip(windows, speedups, strict=True)
-    )
-    expected = {
-        ("Speedup", "speedup"): generated / plain,
-        ("Acceptance rate", "acceptance"): accepted / drafted,
-        ("Acceptance length", "now"): 1 + accepted / drafts,
-        ("Coverage", "coverage"): min(1.0, (accepted + drafts) / generated),
-        ("Wasted verification", "wasted"): (drafted - accepted) / (drafted + drafts),
-    }
-    assert {name: stack.tiles[name] for name in expected} == pytest.approx(expected, rel=1e-9)
-    assert word(stack.tiles["Does speculation pay?", "verdict"]) == "BENEFICIAL"
-    assert {engine.payoff.verdict for engine in stack.snapshot.engines} == {PayoffVerdict.BENEFICIAL}

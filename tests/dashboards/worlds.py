@@ -82,28 +82,33 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def open_world(name: str, folder: Path) -> Iterator[World]:
-    """Make a world, unless another worker has, and let its Prometheus run."""
+    """Let the Prometheus of a world run; the first worker to open it makes the world."""
     path = folder / f"{name}.pickle"
-    with _alone(folder / f"{name}.lock"):
-        if not path.exists():
-            made = make(WORLDS[name], folder, _now(folder))
-            path.write_bytes(pickle.dumps(made))
-    scraped, recorded = pickle.loads(path.read_bytes())
     with PrometheusServer({}, config=worlds_write.CONFIG, flags=worlds_write.FLAGS) as prometheus:
-        for storage in (scraped, recorded):
-            worlds_write.push(prometheus.url, storage.times, storage.series)
+        with _alone(folder / f"{name}.lock"):
+            made = path.exists()
+            if not made:
+                scraped = _scraped(WORLDS[name], folder, _now(folder))
+                worlds_write.push(prometheus.url, scraped.times, scraped.series)
+                recorded = evaluate(
+                    prometheus, scraped.times, alert_names() | _asked(), WORLDS[name].evaluated
+                )
+                path.write_bytes(pickle.dumps((scraped, recorded)))
+        if made:
+            scraped, recorded = pickle.loads(path.read_bytes())
+            for storage in (scraped, recorded):
+                worlds_write.push(prometheus.url, storage.times, storage.series)
         yield World(name, prometheus, scraped, recorded)
 
 
-def make(spec: WorldSpec, folder: Path, now: float) -> tuple[Storage, Storage]:
-    """Let a world happen, and return what Prometheus has scraped and recorded of it."""
+def _scraped(spec: WorldSpec, folder: Path, now: float) -> Storage:
+    """Let a world happen, and return what Prometheus scrapes of it."""
     step = spec.every * TICK
     scrapes = round(spec.hours * 3600 / step)
     storage = Storage(now - step * np.arange(scrapes - 1, -1, -1, dtype=float))
-    pods = spec.pods(folder)
-    scrape(storage, pods, spec.every, _kept, spec.seed)
+    scrape(storage, spec.pods(folder), spec.every, _kept, spec.seed)
     storage.series = {key: np.ascontiguousarray(rows) for key, rows in storage.series.items()}
-    return storage, evaluate(storage, alert_names() | _asked(), spec.evaluated)
+    return storage
 
 
 def _now(folder: Path) -> float:

@@ -61,14 +61,13 @@ _TITLES: tuple[tuple[str, frozenset[str], tuple[str, ...]], ...] = (
     ("compare", EVERYWHERE, ("Tokens per second of a request, A and B", "Requests running, A and B")),
     ("cost", EVERYWHERE, (
         "Does speculation pay?", "What to change?", "At which load does it pay?",
-        "Speedup against running requests",
     )),
     ("cost", DRAFTING, ("Speedup", "Acceptance length")),
     ("cost", _in("measured"), ("Return on speculation",)),
     ("cost", DRAFTING - _in("variable-drafts"), ("What would each K give?",)),
     ("cost", DRAFTED, (
         "K in use and K advised", "Acceptance against break-even", "Accepted and rejected draft tokens",
-        "Verified tokens per emitted token", "Estimated and measured speedup",
+        "Estimated and measured speedup",
     )),
     ("cost", DRAFTING - _in("variable-drafts", "requests"), ("Which K at which load?",)),
     ("cost", POLLED, ("Which methods and cost profiles?",)),
@@ -85,7 +84,7 @@ _TITLES: tuple[tuple[str, frozenset[str], tuple[str, ...]], ...] = (
     ("exporter", _in("warming-up", "server-down", "k-change", "rollout"), ("Why do polls fail?",)),
     ("load", EVERYWHERE, (
         "Does speculation pay?", "Time per output token", "Time to first token", "End-to-end latency",
-        "How wide is latency spread?", "Is it load or drafts?", "Requests running and waiting",
+        "Is it load or drafts?", "Requests running and waiting",
         "Time in the queue", "Tokens per second, prompt and answer", "KV cache use", "Prefix cache hits",
         "Preemptions", "How do requests end?", "Share of requests that fail",
     )),

@@ -42,6 +42,8 @@ _LATENCIES = (
     "vllm:request_time_per_output_token_seconds",
     "vllm:e2e_request_latency_seconds",
 )
+#: Ticks between two polls.
+_POLLED_EVERY = 2
 #: Of what an exporter with its own clock takes for a poll, in seconds.
 _POLL_SECONDS = (0.0041, 0.0048, 0.0063)
 
@@ -211,9 +213,9 @@ def _meta(storage: Storage, target: Mapping[str, str], up: NDArray[np.bool_], sa
 
 
 async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) -> None:
-    """Let the exporter poll at every tick, and store what it says at every scrape."""
+    """Let the exporter poll, and store what it says at every scrape."""
     urls = [f"http://{server.address}" for server in pod.servers]
-    config = load({"vllm.url": urls, "poll.interval": f"{TICK}s", **pod.flags}, {})
+    config = load({"vllm.url": urls, "poll.interval": f"{_POLLED_EVERY * TICK}s", **pod.flags}, {})
     wanted = _POLLED + (_LATENCIES if config.settings.baseline else ())
     start = float(storage.times[0]) - every * TICK
     clock = _Clock()
@@ -223,8 +225,8 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             target.name,
             client,  # type: ignore[arg-type]
             config.settings,
-            TICK,
-            patience=TICK + client.timeout + 1.0,
+            _POLLED_EVERY * TICK,
+            patience=_POLLED_EVERY * TICK + client.timeout + 1.0,
             clock=clock,
             wall=lambda: start + clock.now,
             log=lambda _events: None,
@@ -240,14 +242,14 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
     target = {**pod.labels, "job": JOB, "instance": pod.address}
     up = np.array([pod.scraped((float(storage.times[-1]) - time) / 60) for time in storage.times])
     samples = 0
-    for tick in range(counted[0].ticks):
+    for tick in range(_POLLED_EVERY - 1, counted[0].ticks, _POLLED_EVERY):
         clock.now = float((tick + 1) * TICK) - 2.0  # polls are not in step with scrapes
         for client, counts, text, poller in zip(clients, counted, texts, pollers, strict=True):
             body = answer(counts, text, tick)
             client.body = body if len(body) > 1 else None
             await poller.poll()
         if seen:
-            seen.go_on(TICK, clock.now, start + clock.now)
+            seen.go_on(_POLLED_EVERY * TICK, clock.now, start + clock.now)
         number = (tick + 1) // every - 1
         if (tick + 1) % every or not up[number]:
             continue

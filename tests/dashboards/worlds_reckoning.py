@@ -57,12 +57,11 @@ def tile(world: World, uid: str, title: str, legend: str, **values: Value) -> fl
 
 def newest(data: Any, label: str) -> dict[str, float]:
     """Return the newest value of each series by a label; those that have ended are left out."""
-    end = max(float(series["values"][-1][0]) for series in data["result"])
-    return {
-        series["metric"][label]: float(series["values"][-1][1])
-        for series in data["result"]
-        if float(series["values"][-1][0]) == end
-    }
+    last = [
+        (one["metric"][label], *one.get("value", one.get("values", [None])[-1])) for one in data["result"]
+    ]
+    end = max(time for _, time, _ in last)
+    return {name: float(number) for name, time, number in last if time == end}
 
 
 def word(number: float) -> str:

@@ -15,7 +15,6 @@ import numpy as np
 from alerts.promtool import needed_groups
 from dashboards import worlds_write
 from dashboards.worlds_pods import Storage
-from support.prometheus import PrometheusServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dashboards.worlds_traffic import Key
+    from support.prometheus import PrometheusServer
 
     Rows = dict[Key, NDArray[np.float64]]
 
@@ -53,24 +53,23 @@ class Rule:
         return "alert" in self.rule
 
 
-def evaluate(storage: Storage, names: Iterable[str], every: int) -> Storage:
-    """Evaluate rules from the first scrape on, and return what they give.
+def evaluate(
+    prometheus: PrometheusServer, scrapes: NDArray[np.float64], names: Iterable[str], every: int
+) -> Storage:
+    """Evaluate rules from the first scrape on; write what they give into the Prometheus, and return it.
 
     Args:
-        storage: what there is.
+        prometheus: has what was scraped.
+        scrapes: their Unix times.
         names: of the alerts and of the recorded series that are wanted.
         every: scrapes from one evaluation to the next.
     """
     found = [rule for group in needed_groups(names) for rule in group["rules"]]
     rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
-    used = frozenset().union(*(rule.words for rule in rules))
-    raw = {key: np.ascontiguousarray(rows) for key, rows in storage.series.items() if key[0] in used}
-    with PrometheusServer({}, config=worlds_write.CONFIG, flags=worlds_write.FLAGS) as prometheus:
-        worlds_write.push(prometheus.url, storage.times, raw)
-        evaluation = _Evaluation(prometheus, storage.times[(len(storage.times) - 1) % every :: every])
-        for level in _levels(rules):
-            evaluation.run(level)
-        return evaluation.found
+    evaluation = _Evaluation(prometheus, scrapes[(len(scrapes) - 1) % every :: every])
+    for level in _levels(rules):
+        evaluation.run(level)
+    return evaluation.found
 
 
 def _levels(rules: list[Rule]) -> Iterator[list[Rule]]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from alerts.lint import raw_metrics, read_bundle, records
-from dashboards.lint.known import VLLM
+from dashboards.series import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.client.asgi import VARIABLES

@@ -26,7 +26,7 @@ interface Bucket {
 
 interface Cells {
   buckets: Bucket[];
-  /** Whether a bucket's name is its upper bound. */
+  /** Whether a bucket's name stands at its upper edge, as Grafana writes a bound but for the layout `unknown`. */
   bounds: boolean;
   times: number[];
   step: number;
@@ -64,7 +64,7 @@ function cellsOf({ frames, options }: Content): Cells {
   const gaps = times.slice(1).map((time, i) => time - times[i]);
   return {
     buckets,
-    bounds: fields.length > 0 && fields.every(({ field }) => field.labels?.le !== undefined),
+    bounds: options.rowsFrame?.layout !== 'unknown' && fields.some(({ field }) => field.labels?.le !== undefined),
     times,
     step: Math.min(...fields.map(({ interval }) => interval ?? Infinity), ...gaps),
   };

@@ -3,9 +3,11 @@
 // plain SVG rectangles; it has neither Grafana's pagination nor its tooltips.
 
 import {
+  FieldColorModeId,
   FieldType,
   applyNullInsertThreshold,
   formattedValueToString,
+  getActiveThreshold,
   getFieldDisplayName,
   type DisplayValue,
   type Field,
@@ -28,9 +30,16 @@ interface Row {
   states: State[];
 }
 
+/** What Grafana shows of a value that it merges by thresholds (`mergeThresholdValues`): no mapping, no word. */
+function thresholdOf(field: Field, value: number): DisplayValue {
+  const { value: from, color } = getActiveThreshold(value, field.config.thresholds?.steps);
+  return { text: Number.isFinite(from) ? `${from}+` : '-Infinity+', numeric: value, color };
+}
+
 function statesOf(field: Field, times: number[], end: number, merge: boolean): State[] {
   const states: State[] = [];
   let last: State | undefined;
+  const byThresholds = merge && field.config.color?.mode === FieldColorModeId.Thresholds;
   times.forEach((from, i) => {
     const value = field.values[i];
     const to = Math.min(times[i + 1] ?? end, end);
@@ -38,7 +47,7 @@ function statesOf(field: Field, times: number[], end: number, merge: boolean): S
       last = undefined;
       return;
     }
-    const display = field.display!(value);
+    const display = byThresholds ? thresholdOf(field, value) : field.display!(value);
     if (merge && last && formattedValueToString(last.display) === formattedValueToString(display)) {
       last.to = to;
     } else {

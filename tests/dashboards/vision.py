@@ -6,12 +6,11 @@ how far apart two look, after CIEDE2000; contrast, after WCAG 2.1.
 
 from __future__ import annotations
 
-import colorsys
 import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     Colour = tuple[float, float, float]
 
@@ -117,27 +116,8 @@ def text_on(background: str) -> str:
     return TEXT_DARK if (299 * red + 587 * green + 114 * blue) / 1000 > 180 else TEXT_LIGHT
 
 
-def darkened(text: str, amount: float, turn: float) -> str:
-    """Return a colour of less lightness (HSL, percent) and another hue (degrees), as tinycolor does."""
-    red, green, blue = (int(text[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    hue, light, full = colorsys.rgb_to_hls(red, green, blue)
-    light = min(1.0, max(0.0, light - amount / 100))
-    channels = colorsys.hls_to_rgb((hue + turn / 360) % 1, light, full)
-    return "#" + "".join(f"{round(255 * channel):02X}" for channel in channels)
-
-
-def backgrounds(color: str, mode: str) -> Iterator[str]:
-    """Yield the colours behind a text in both themes: `background` of a tile is a gradient between two."""
-    if mode == "background":
-        for theme in (1, -0.7):
-            yield darkened(color, 15 * theme, 8)
-            yield darkened(color, 5 * theme, -8)
-    else:
-        yield color
-
-
-def contrast_of_text(color: str, mode: str) -> float:
-    """Return the least contrast of Grafana's text on a background; in `text` mode, of text in the colour."""
-    if mode == "text":
-        return min(contrast(color, canvas) for canvas in CANVAS)
-    return min(contrast(text_on(color), behind) for behind in backgrounds(color, mode))
+def contrast_of_text(color: str, *, filled: bool) -> float:
+    """Return the least contrast of Grafana's text on a background; unless filled, of text in the colour."""
+    if filled:
+        return contrast(text_on(color), color)
+    return min(contrast(color, canvas) for canvas in CANVAS)

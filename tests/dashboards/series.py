@@ -1,0 +1,115 @@
+"""The series that dashboards query: whose they are, and which labels they have."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from alerts.lint import TARGET, Bundle, raw_metrics, read_bundle, records, shape
+from alerts.lint.expressions import parse, selector_name
+from alerts.lint.shapes import selected
+from dashboards.documents import VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import promql_parser as promql
+
+#: Series that Prometheus makes for a target, or a client library for its process; labels of a target only.
+PROMETHEUS = frozenset(
+    {
+        "up",
+        "scrape_duration_seconds",
+        "scrape_samples_scraped",
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+    }
+)
+#: Series of vLLM V1 0.8.5 to 0.10.2 that no capture shows: tests/data/upstream/README.md, 7.
+VLLM = frozenset(
+    {
+        "vllm:gpu_cache_usage_perc",
+        "vllm:gpu_prefix_cache_hits_total",
+        "vllm:gpu_prefix_cache_queries_total",
+    }
+)
+#: Series of alerts that are pending or firing: that they are, and since when.
+ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
+
+#: What stands for a variable outside of strings, in milliseconds: no other duration is as odd.
+DURATIONS: Mapping[str, int] = {
+    "__rate_interval": 60_001,
+    "__interval": 15_002,
+    "__range": 10_800_003,
+    "window": 300_004,
+    "over": 1_800_005,
+}
+_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*")""")
+
+
+@cache
+def bundle() -> Bundle:
+    """Return the rules whose records and alerts dashboards show."""
+    return read_bundle()
+
+
+def tree(expr: str) -> promql.Expr:
+    """Parse a query: variables in strings stay, others become odd durations, or 3.
+
+    Raises:
+        ValueError: it is no PromQL.
+    """
+    parts = _QUOTED.split(expr)
+    return parse("".join(part if at % 2 else VARIABLE.sub(_value, part) for at, part in enumerate(parts)))
+
+
+def _value(found: re.Match[str]) -> str:
+    name = found["plain"] or found["braced"]
+    return f"{DURATIONS[name]}ms" if name in DURATIONS else "3"
+
+
+def exists(name: str) -> bool:
+    """Return whether there are series of this name."""
+    return name in PROMETHEUS | VLLM | ALERTS or name in raw_metrics() or name in records(bundle())
+
+
+def labels(selector: promql.VectorSelector) -> frozenset[str]:
+    """Return the labels that the series of a selector can have."""
+    name = selector_name(selector)
+    if name in ALERTS:
+        return _alert_labels(selector)
+    if name in PROMETHEUS:
+        return TARGET
+    if name in VLLM:
+        return TARGET | {"model_name", "engine"}
+    return selected(selector, bundle()).all_labels
+
+
+def origin(name: str) -> str:
+    """Return whose series these are: `exporter`, `server`, `record`, `alert`, or "" if nobody's."""
+    if name in ALERTS:
+        return "alert"
+    if name in records(bundle()):
+        return "record"
+    if name in PROMETHEUS:
+        return "exporter"
+    if name in VLLM:
+        return "server"
+    return raw_metrics()[name].origin if name in raw_metrics() else ""
+
+
+def matchers(selector: promql.VectorSelector) -> list[Any]:
+    """Return the matchers of a selector but for that of its name."""
+    return [matcher for matcher in selector.matchers.matchers if matcher.name != "__name__"]
+
+
+def _alert_labels(selector: promql.VectorSelector) -> frozenset[str]:
+    """Return the labels of the alerts that the matchers of `alertname` leave."""
+    wanted = [matcher.value for matcher in matchers(selector) if matcher.name == "alertname"]
+    found = frozenset({"alertname", "alertstate"})
+    for rule in bundle().alerts:
+        if all(re.fullmatch(value, rule.name) for value in wanted):
+            inner = shape(rule.tree, bundle())
+            found |= frozenset(rule.labels) | (inner.all_labels if inner else frozenset())
+    return found

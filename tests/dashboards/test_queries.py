@@ -1,0 +1,197 @@
+"""What dashboards query: series that exist, narrowed down by every variable, at Grafana's rates."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import promql_parser as promql
+
+from alerts.lint.expressions import RATES, aggregation, nodes, selector_name
+from dashboards.documents import dashboards, every_panel, variables_in
+from dashboards.series import DURATIONS, VLLM, exists, labels, matchers, origin, tree
+from docs.inventory import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dashboards.documents import Json
+
+#: Labels that a variable of the same name narrows down.
+NARROWED = (
+    "cluster", "namespace", "job", "instance", "pod", "model_name", "engine", "window", "temperature",
+    "request_type",
+)  # fmt: skip
+#: Of vLLM's own series, which are scraped at another port as another job.
+SERVER = {"job": "vllm_job", "instance": "vllm_instance"}
+#: Of alerts: each is of another level, and an alert of a model has no engine that a variable could choose.
+OF_ALERTS = ("cluster", "namespace", "model_name")
+#: Queries over another time than Grafana's rate interval, and why, by dashboard and place.
+OTHER_RANGES = (
+    ("exporter", "Failed polls|Restarts of engines|Which exporter, which server", "counts of an hour"),
+    ("compare", "Tokens per second of a request", "as far back as the requests that it is divided by"),
+    ("load", "Tokens per second", "likewise"),
+    ("requests", ".*", "over what the exporter judges by"),
+)
+#: Ratios whose mean over engines is meant: the size of a cache is not known.
+MEANT = ("vllm_specdec_kv_cache_usage_ratio",)
+_LABEL_VALUES = re.compile(r"label_values\((?:(.+),\s*)?(\w+)\)", re.DOTALL)
+_RATIO = re.compile(r"vllm_specdec_\w*(_ratio|speedup|_length)|:ratio_")
+#: Variables that Grafana has by itself.
+_OWN = {*DURATIONS, "__range_s", "__range_ms", "__interval_ms"} - {"window", "over"}
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query.
+
+    Attributes:
+        dashboard: its uid, without the common beginning.
+        place: the panel, annotation or variable.
+        expr: its PromQL.
+        before: the variables that it may use.
+        legend: what its series are called.
+    """
+
+    dashboard: str
+    place: str
+    expr: str
+    before: Sequence[str]
+    legend: str = ""
+
+    @property
+    def selectors(self) -> list[promql.VectorSelector]:
+        """What it selects."""
+        return list(nodes(tree(self.expr), promql.VectorSelector))
+
+
+def _queries(uid: str, dashboard: Json) -> Iterator[Query]:
+    variables = dashboard["templating"]["list"]
+    names = [one["name"] for one in variables]
+    for panel in every_panel(dashboard):
+        for target in panel.get("targets", ()):
+            yield Query(uid, panel["title"], target["expr"], names, target.get("legendFormat", ""))
+    for mark in (one for one in dashboard["annotations"]["list"] if "expr" in one):
+        yield Query(uid, f"annotation {mark['name']}", mark["expr"], names)
+    for at, variable in enumerate(variables):
+        if variable["type"] == "query":
+            asked = variable["query"]["query"]
+            found = _LABEL_VALUES.fullmatch(asked)
+            expr = found[1] if found else asked.removeprefix("query_result(").removesuffix(")")
+            yield Query(uid, f"variable {variable['name']}", expr, names[:at])
+
+
+QUERIES = [query for uid, dashboard in dashboards().items() for query in _queries(uid, dashboard)]
+
+
+def test_every_series_exists() -> None:
+    """Also those in branches that no world of the tests reaches."""
+    assert [
+        (query.dashboard, query.place, selector_name(selector))
+        for query in QUERIES
+        for selector in query.selectors
+        if not exists(selector_name(selector))
+    ] == []
+
+
+def test_every_variable_is_one_of_the_dashboards_or_grafanas_own() -> None:
+    assert [
+        (query.dashboard, query.place, name)
+        for query in QUERIES
+        for name in variables_in(query.expr + query.legend)
+        if name not in _OWN.union(query.before)
+    ] == []
+
+
+def test_rates_are_over_grafanas_rate_interval() -> None:
+    """At least four scrapes, and no less than a pixel."""
+    wrong = [
+        (query.dashboard, query.place)
+        for query in QUERIES
+        for call in nodes(tree(query.expr), promql.Call)
+        if call.func.name in RATES
+        for inner in nodes(call.args[0], promql.MatrixSelector | promql.SubqueryExpr)
+        if round(inner.range.total_seconds() * 1000) != DURATIONS["__rate_interval"]
+    ]
+    excused = {
+        place: excuse
+        for place in wrong
+        for excuse in OTHER_RANGES
+        if place[0] == excuse[0] and re.match(excuse[1], place[1])
+    }
+    assert set(wrong) == set(excused)
+    assert set(excused.values()) == set(OTHER_RANGES), "every excuse is needed"
+
+
+def test_no_ratio_is_averaged() -> None:
+    """It is weighted with what it divides by, or sums are divided: replicas are of very different traffic."""
+    averaged = {
+        (query.dashboard, query.place, name)
+        for query in QUERIES
+        for node in nodes(tree(query.expr), promql.AggregateExpr | promql.Call)
+        for operator, inner in [aggregation(node)]
+        if inner is not None and operator in ("avg", "quantile")
+        for name in [selector_name(one) for one in nodes(inner, promql.VectorSelector)]
+        if _RATIO.search(name) and name not in MEANT
+    }
+    assert averaged == set()
+
+
+def lacking(selector: promql.VectorSelector, prefix: str, query: Query) -> list[str]:
+    """Return the variables that apply to a selector and do not narrow it down.
+
+    Args:
+        selector: what is selected.
+        prefix: of the variables' names where two sides are compared, else "".
+        query: where.
+    """
+    there, source = labels(selector), origin(selector_name(selector))
+    found = []
+    for label in NARROWED:
+        if label not in there or (source == "alert" and label not in OF_ALERTS):
+            continue
+        shared = SERVER.get(label, label) if source == "server" else label
+        variable = prefix + shared if prefix + shared in query.before else shared
+        if variable not in query.before:
+            continue
+        operator = promql.MatchOp.Equal if label == "window" else promql.MatchOp.Re
+        for matcher in matchers(selector):
+            parts = matcher.value.replace("{", "").replace("}", "").split("|")
+            # An alert of an exporter has no model: "or none" is as good there.
+            rest = [
+                part for part in parts if not part.startswith("$") and not (source == "alert" and not part)
+            ]
+            if (matcher.name, matcher.op) == (label, operator) and f"${variable}" in parts and not rest:
+                break
+        else:
+            found.append(variable)
+    return found
+
+
+def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> None:
+    """In *Compare* by all variables of one side or by all of the other; thresholds there are of both."""
+    wrong = []
+    for query in QUERIES:
+        sides = ("a_", "b_") if query.dashboard == "compare" else ("",)
+        for selector in query.selectors:
+            name = selector_name(selector)
+            threshold = query.dashboard == "compare" and name == "vllm_specdec_threshold"
+            # Narrowed down by the ALERTS that it is matched with.
+            if threshold or name == "ALERTS_FOR_STATE":
+                continue
+            lacks = min((lacking(selector, prefix, query) for prefix in sides), key=len)
+            wrong += [f"{query.dashboard}, {query.place}: {name} lacks {one}" for one in lacks]
+    assert wrong == []
+
+
+def test_a_selector_that_mixes_two_sides_is_noticed() -> None:
+    query = next(one for one in QUERIES if one.dashboard == "compare" and '"$a_instance"' in one.expr)
+    mixed = replace(query, expr=query.expr.replace('"$a_instance"', '"$b_instance"'))
+    assert any(lacking(one, "a_", mixed) and lacking(one, "b_", mixed) for one in mixed.selectors)
+
+
+def test_old_names_of_vllm_are_those_that_the_captures_do_not_show() -> None:
+    written = (ROOT / "tests/data/upstream/README.md").read_text("utf-8")
+    for name in VLLM:
+        assert name.removeprefix("vllm:").removeprefix("gpu_prefix_cache_").partition("_")[0] in written
