@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.calibration import correct_by_steps
 from vllm_specdec_exporter.economics.cost import Basis
-from vllm_specdec_exporter.economics.observed_cost import observed
-from vllm_specdec_exporter.economics.step_time import EngineSteps, StepInterval
+from vllm_specdec_exporter.economics.step_time import EngineSteps, StepInterval, mean_context
 from vllm_specdec_exporter.engines.reading import Counters, Steps
 from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.measures.steps import mean_context
 from vllm_specdec_exporter.observe.state import EngineState
 
 K = 3
@@ -33,7 +32,7 @@ def steps(
 
 def test_steps_with_and_without_drafts_are_a_measurement() -> None:
     profile = for_method("eagle3")
-    found = observed(profile, steps((1, 2, 4, 8), (1, 2, 4, 8)), K, 4.0, 100.0)
+    found = correct_by_steps(profile, steps((1, 2, 4, 8), (1, 2, 4, 8)), K, 4.0, 100.0)
     assert found.basis is Basis.MEASURED
     assert found.step_cost(K, 4) == pytest.approx(1.5, rel=0.02)
     assert found.uncertainty < 0.1
@@ -43,8 +42,8 @@ def test_it_is_not_extrapolated() -> None:
     """Beyond one and a half times the batch sizes at which both kinds were seen, the profile holds."""
     profile = for_method("eagle3")
     found = steps((1, 2, 4), (4, 8, 16))
-    assert observed(profile, found, K, 4.0, 100.0).basis is Basis.MEASURED
-    assert observed(profile, found, K, 12.0, 100.0) is profile
+    assert correct_by_steps(profile, found, K, 4.0, 100.0).basis is Basis.MEASURED
+    assert correct_by_steps(profile, found, K, 12.0, 100.0) is profile
 
 
 def test_steps_with_drafts_alone_give_the_slope() -> None:
@@ -52,7 +51,7 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
     profile = for_method("eagle3")
     rise = {}
     for slope in (0.0001, 0.001):
-        found = observed(profile, steps((), (1, 8, 64), slope), K, 8.0, 100.0)
+        found = correct_by_steps(profile, steps((), (1, 8, 64), slope), K, 8.0, 100.0)
         assert found.basis is Basis.MODELLED
         times = [
             found.times(K, 1)[1] + found.load * (found.times(K, batch)[1] - found.times(K, 1)[1])
@@ -77,13 +76,13 @@ def test_what_shows_nothing_leaves_the_profile(
     learned: EngineSteps, drafted: float | None, batch: float | None
 ) -> None:
     profile = for_method("eagle3")
-    assert observed(profile, learned, drafted, batch, 100.0) is profile
+    assert correct_by_steps(profile, learned, drafted, batch, 100.0) is profile
 
 
 def test_a_calibrated_profile_keeps_its_slope() -> None:
     profile = for_method("eagle3")
     calibrated = profile.__class__(profile.name, profile.target, profile.draft, basis=Basis.CALIBRATED)
-    assert observed(calibrated, steps((), (1, 8, 64)), K, 8.0, 100.0) is calibrated
+    assert correct_by_steps(calibrated, steps((), (1, 8, 64)), K, 8.0, 100.0) is calibrated
 
 
 def test_few_drafts_are_neither() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from vllm_specdec_exporter.economics.step_time import HALF_LIFE, StepFit, StepInterval, StepTimes
+from vllm_specdec_exporter.economics.step_time import HALF_LIFE, StepFit, StepInterval, StepRegression
 
 FIXED, PER_REQUEST, PER_KV_CACHE = 8e-3, 1.2e-4, 20e-3
 
@@ -15,8 +15,10 @@ def seconds(batch: float, kv_cache: float = 0.0) -> float:
     return FIXED + PER_REQUEST * batch + PER_KV_CACHE * kv_cache
 
 
-def learned(intervals: list[StepInterval], k: float = 3.0, every: float = 5.0) -> tuple[StepTimes, float]:
-    times, now = StepTimes(), 0.0
+def learned(
+    intervals: list[StepInterval], k: float = 3.0, every: float = 5.0
+) -> tuple[StepRegression, float]:
+    times, now = StepRegression(), 0.0
     for interval in intervals:
         now += every
         times = times.add(interval, k, now)

@@ -22,8 +22,8 @@
 """
 
 from ...economics.architecture import Architecture, ArchitectureError, read_architecture
-from ...economics.model_size import (
-    ModelSize,
+from ...economics.model import (
+    Model,
     count_active_parameters,
     count_parameters,
     from_architecture,
@@ -66,7 +66,7 @@ __all__ = [
     "Memory",
     "MemoryBudget",
     "Method",
-    "ModelSize",
+    "Model",
     "Objective",
     "Plan",
     "PlannedLoad",

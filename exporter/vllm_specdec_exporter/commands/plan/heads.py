@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...economics.model_size import ModelSize, count_eagle, count_eagle3, count_medusa, count_mtp
+from ...economics.model import count_eagle, count_eagle3, count_medusa, count_mtp, from_parameters
 from .methods import Drafter
 
 if TYPE_CHECKING:
     from ...economics.architecture import Architecture
+    from ...economics.model import Model
     from ...economics.sizes import Precision
     from .methods import Method
 
 
-def estimate_head(method: Method, target: ModelSize, precision: Precision, k: int) -> ModelSize | None:
+def estimate_head(method: Method, target: Model, precision: Precision, k: int) -> Model | None:
     """Return the heads of `method` for `target` by estimate, ``None`` where there is nothing to go by.
 
     Args:
@@ -27,13 +29,13 @@ def estimate_head(method: Method, target: ModelSize, precision: Precision, k: in
     if target.architecture is not None:
         count = _count_head(method, target.architecture, k)
         if count:
-            return ModelSize(
-                count, count, precision, "estimated from the target's dimensions", estimated=True
-            )
+            source = "estimated from the target's dimensions"
+            return replace(from_parameters(count, precision), source=source, estimated=True)
     if method.share is None:
         return None
     count = round(method.share * target.parameters * (k if method.per_token else 1))
-    return ModelSize(count, count, precision, f"estimated ({method.share_source})", estimated=True)
+    source = f"estimated ({method.share_source})"
+    return replace(from_parameters(count, precision), source=source, estimated=True)
 
 
 def _count_head(method: Method, target: Architecture, k: int) -> int:
