@@ -350,6 +350,7 @@ def summary(found: Sequence[Estimated]) -> dict[str, float]:
         "median": median(one.error for one in found),
         "p90": quantile([one.error for one in found], 0.9),
         "right": share(decided, lambda one: one.verdict == "right") if decided else math.nan,
+        "side": share(found, lambda one: (one.speedup > 1) is (one.row.speedup > 1)),
         "unknown": share(found, lambda one: one.verdict == "unknown"),
         "wrong": share(found, lambda one: one.verdict == "wrong"),
         "holds": share(found, lambda one: one.holds),
@@ -387,7 +388,7 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting
         n = summary(found)
         right = "-" if math.isnan(n["right"]) else f"{n['right']:.0%}"
         table.append(
-            f"| {title} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {right} "
+            f"| {title} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {n['side']:.0%} | {right} "
             f"| {n['unknown']:.0%} | {n['wrong']:.1%} | {n['holds']:.0%} |"
         )
     by_model = {id(one.row): one for one in [*parts["modelled"], *fitting]}

@@ -3,17 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.commands import Outcome, run_here
 from sweep.fake import refusal
+from sweep.records import result
+from vllm_specdec_exporter.commands.calibrate import step_time
+from vllm_specdec_exporter.commands.sweep import CellResult, Status, TimeSummary
+from vllm_specdec_exporter.commands.sweep.record import CellAcceptance
+from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
+from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from sweep.fake import FakeServer
+
+
+def answer(seconds: float | None, *, events: int = 20) -> StreamedAnswer:
+    """An answer of 41 tokens in 20 steps."""
+    return StreamedAnswer(
+        0, 0, prompt_tokens=100, completion_tokens=41, events=events + 1, event_seconds=seconds, seconds=5.0
+    )
+
+
+def cell(*answers: StreamedAnswer) -> CellResult:
+    """Two requests at a time, each of 20 steps with K = 3 that accept one token."""
+    requests = len(answers)
+    return replace(
+        result(0.0, 1 / 3),
+        answers=answers,
+        seconds=5.0 * requests / 2,
+        requests=requests,
+        generated_tokens=41.0 * requests,
+        counters=CellAcceptance(
+            drafts=20.0 * requests, draft_tokens=60.0 * requests, accepted_tokens=20.0 * requests
+        ),
+        tpot=TimeSummary(requests, 0.012, 0.012, 0.012, 0.012),
+    )
+
+
+def test_step_time_is_the_median_time_between_events() -> None:
+    """One of three answers was delayed by prefill of the others."""
+    found = step_time(cell(answer(0.010), answer(0.011), answer(0.050)))
+    assert found == StepTime(batch=2.0, k=3.0, seconds=0.011, context=120.5)
+
+
+def test_step_time_without_an_event_for_each_step_follows_from_time_per_token() -> None:
+    """40 tokens of 12 ms in 20 steps: the server sends other events, or the client saw no time between."""
+    for unusable in (answer(0.010, events=40), answer(0.010, events=10), answer(None)):
+        assert step_time(cell(unusable, unusable)).seconds == pytest.approx(0.024)
+
+
+def test_step_time_of_a_cell_that_was_not_measured_is_refused() -> None:
+    failed = replace(cell(answer(0.010)), status=Status.DISTURBED, reasons=("others use the server",))
+    with pytest.raises(CalibrationError, match="others use the server"):
+        step_time(failed)
 
 
 async def calibrate(*words: str) -> Outcome:

@@ -69,6 +69,9 @@ def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrate
 
     Raises:
         CalibrationError: too few measurements, or times that fit no such profile.
+
+    If the line of steps without speculation is extrapolated to batch sizes with speculation, the profile's
+    provenance names both ranges, and its interval includes the plain time at the nearest measured batch.
     """
     plain = [row for row in rows if row.k == 0]
     drafting = [row for row in rows if row.k > 0]
@@ -76,19 +79,37 @@ def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrate
         missing = "without" if drafting else "with"
         msg = f"no step time was measured {missing} speculation"
         raise CalibrationError(msg)
+    least, most = _extent(plain)
+    extrapolated = least > REACH * _extent(drafting)[0] or most * REACH < _extent(drafting)[1]
+    if extrapolated and most < REACH * least:
+        msg = (
+            f"step times were measured without speculation only at a batch size of {least:.3g}, and with it "
+            "at others: measure more batch sizes without speculation"
+        )
+        raise CalibrationError(msg)
     context = sum(row.context for row in rows) / len(rows)
     fixed, per_request, per_context = _plain(plain)
     if fixed <= 0:
         msg = "the step time without speculation does not rise with the batch: measure more batch sizes"
         raise CalibrationError(msg)
 
-    def without(row: StepTime) -> float:
-        return fixed + (per_request + per_context * row.context) * row.batch
+    def without(batch: float, context: float) -> float:
+        return fixed + (per_request + per_context * context) * batch
 
-    extra = [(row, row.seconds - without(row)) for row in drafting]
+    extra = [(row, row.seconds - without(row.batch, row.context)) for row in drafting]
     base, per_position, per_drafted = _extra(extra, constant=method in _CONSTANT)
     # A token costs at most what a request does; the rest of the slope belongs to the drafter.
     per_token = min(per_request, per_drafted)
+    uncertainty, provenance = UNCERTAINTY, ""
+    if extrapolated:
+        for row in drafting:
+            nearest = without(min(max(row.batch, least), most), row.context)
+            ratio = nearest / without(row.batch, row.context)
+            uncertainty = max(uncertainty, ratio - 1, 1 / ratio - 1)
+        provenance = (
+            f"measured without speculation at batch sizes of {least:.3g} to {most:.3g}, with speculation at "
+            "{:.3g} to {:.3g}: plain steps are extrapolated".format(*_extent(drafting))
+        )
     return CostProfile(
         name=name,
         target=TargetCost(fixed, per_token, per_context, per_request - per_token),
@@ -96,16 +117,19 @@ def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrate
         methods=(method,) if method else (),
         context_tokens=context,
         typical_k=max(1, round(drafting[0].k)),
-        uncertainty=UNCERTAINTY,
+        uncertainty=uncertainty,
+        provenance=provenance,
         cheap=method != "draft_model" and bool(method),
     )
 
 
+def _extent(rows: Sequence[StepTime]) -> tuple[float, float]:
+    """Return the least and the largest batch size."""
+    return min(row.batch for row in rows), max(row.batch for row in rows)
+
+
 def _plain(rows: Sequence[StepTime]) -> tuple[float, float, float]:
-    batches = {row.batch for row in rows}
     contexts = {row.context for row in rows}
-    if len(batches) == 1:
-        return rows[0].seconds, 0.0, 0.0
     if len(rows) > 2 and max(contexts) > 1.5 * max(1.0, min(contexts)):
         found = least_squares([((1.0, r.batch, r.batch * r.context), r.seconds, r.seconds**-2) for r in rows])
         if found and min(found) >= 0:
