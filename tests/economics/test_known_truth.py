@@ -270,8 +270,11 @@ def advised_over_time(
 
 
 class TestOverTime:
-    @pytest.mark.parametrize("days", [2, pytest.param(7, marks=pytest.mark.full)])
-    @pytest.mark.parametrize("resemblance", [1, 4], ids=["independent drafts", "drafts alike as recorded"])
+    @pytest.mark.parametrize(
+        ("resemblance", "days"),
+        [(1, 2), (4, 2), pytest.param(4, 7, marks=pytest.mark.full)],
+        ids=["independent drafts", "drafts alike as recorded", "for a week"],
+    )
     @pytest.mark.parametrize(
         ("boundary", "drafts"),
         [

@@ -15,8 +15,7 @@ from ...economics.profiles import BUILTIN
 from ...economics.sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
 from .checklist import Facts, Objective
 from .estimates import Gpus, PlannedLoad, usual_depth
-from .heads import estimate_head
-from .methods import METHODS, Drafter
+from .methods import METHODS, Drafter, estimate_head
 from .planning import Conclusion, Question, make_plan, to_document
 from .report import render
 
