@@ -55,11 +55,12 @@ def test_extrapolated_plain_steps_widen_the_interval_and_are_named() -> None:
     profile = calibrate(scheduled((8, 16)), "eagle3")
 
     assert profile.uncertainty == pytest.approx(plain(8) / plain(1) - 1)
+    assert profile.batches == (1, 4)
     assert "without speculation at batch sizes of 8 to 16, with speculation at 1 to 4" in profile.provenance
     near = calibrate(scheduled((4, 8)), "eagle3")
     assert near.uncertainty > UNCERTAINTY, "1 is far below 4"
     covered = calibrate(scheduled((1.4, 3)), "eagle3")
-    assert (covered.uncertainty, covered.provenance) == (UNCERTAINTY, "")
+    assert (covered.uncertainty, covered.provenance, covered.batches) == (UNCERTAINTY, "", None)
 
 
 @pytest.mark.parametrize("batches", [(8,), (8, 8.3)])

@@ -151,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
         profile,
         uncertainty=max(profile.uncertainty, largest),
         basis=Basis.CALIBRATED,
-        batches=(float(min(batches)), float(max(batches))),
+        batches=profile.batches or (float(min(batches)), float(max(batches))),
         contexts=(min(row.context for row in rows), max(row.context for row in rows)),
         provenance=(
             f"vllm-specdec-exporter calibrate, {time.strftime('%Y-%m-%d', time.gmtime())}: {identity.model}, "
@@ -288,7 +288,7 @@ def document(profile: CostProfile) -> str:
         "provenance": profile.provenance,
         "unit": "seconds",
         "basis": profile.basis.value,
-        "batches": list(profile.batches or ()),
+        "batches": [round(requests, 1) for requests in profile.batches or ()],
         "contexts": [round(tokens, 1) for tokens in profile.contexts or ()],
         "methods": list(profile.methods),
         "cheap": profile.cheap,

@@ -71,7 +71,8 @@ def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrate
         CalibrationError: too few measurements, or times that fit no such profile.
 
     If the line of steps without speculation is extrapolated to batch sizes with speculation, the profile's
-    provenance names both ranges, and its interval includes the plain time at the nearest measured batch.
+    provenance names both ranges, its `batches` are those with speculation, and its interval includes the
+    plain time at the nearest measured batch. Otherwise provenance and `batches` are left to the caller.
     """
     plain = [row for row in rows if row.k == 0]
     drafting = [row for row in rows if row.k > 0]
@@ -79,8 +80,8 @@ def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrate
         missing = "without" if drafting else "with"
         msg = f"no step time was measured {missing} speculation"
         raise CalibrationError(msg)
-    least, most = _extent(plain)
-    extrapolated = least > REACH * _extent(drafting)[0] or most * REACH < _extent(drafting)[1]
+    (least, most), seen = _extent(plain), _extent(drafting)
+    extrapolated = least > REACH * seen[0] or most * REACH < seen[1]
     if extrapolated and most < REACH * least:
         msg = (
             f"step times were measured without speculation only at a batch size of {least:.3g}, and with it "
@@ -108,7 +109,7 @@ def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrate
             uncertainty = max(uncertainty, ratio - 1, 1 / ratio - 1)
         provenance = (
             f"measured without speculation at batch sizes of {least:.3g} to {most:.3g}, with speculation at "
-            "{:.3g} to {:.3g}: plain steps are extrapolated".format(*_extent(drafting))
+            "{:.3g} to {:.3g}: plain steps are extrapolated".format(*seen)
         )
     return CostProfile(
         name=name,
@@ -119,6 +120,7 @@ def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrate
         typical_k=max(1, round(drafting[0].k)),
         uncertainty=uncertainty,
         provenance=provenance,
+        batches=seen if extrapolated else None,
         cheap=method != "draft_model" and bool(method),
     )
 
