@@ -2,7 +2,7 @@
 
     python bench/accuracy/score.py           write the page
     python bench/accuracy/score.py --check   fail if it is not current, or if an estimate misses its goal
-    python bench/accuracy/score.py --fit     print the overheads that fit best, for `economics/physical.py`
+    python bench/accuracy/score.py --fit     print the overheads that fit best, for `economics/hardware.py`
 
 Each measurement is estimated from what an operator would know, and from its mean acceptance length:
 
@@ -29,11 +29,16 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from vllm_specdec_exporter.economics.calibration import StepTime, calibrate
-from vllm_specdec_exporter.economics.hardware import accelerators
-from vllm_specdec_exporter.economics.hardware_profile import UNCERTAINTY, is_dated
-from vllm_specdec_exporter.economics.physical import Machine, Overheads, PhysicalModel
-from vllm_specdec_exporter.economics.profiles import for_method
-from vllm_specdec_exporter.economics.shape import STORAGE, Shape, usual_drafter, usual_shape
+from vllm_specdec_exporter.economics.hardware import (
+    Machine,
+    Overheads,
+    PhysicalModel,
+    accelerators,
+    usual_drafter,
+)
+from vllm_specdec_exporter.economics.model import Model, from_parameters
+from vllm_specdec_exporter.economics.profiles import UNCERTAINTY, for_method, is_dated
+from vllm_specdec_exporter.economics.sizes import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,16 +123,18 @@ class Measurement:
         """Measurements of one deployment, which are not independent of each other."""
         return f"{self.url} {self.target} {self.method}"
 
-    def model(self, overheads: Overheads | None = None) -> PhysicalModel:
-        """Return the roofline model of the deployment."""
+    def cost(self, overheads: Overheads | None = None) -> float:
+        """Return the cost of a step by the roofline model."""
         size = self.parameters_billions * 1e9
         active = self.active_billions * 1e9 if self.active_billions else None
-        target = usual_shape(size, active, *STORAGE[self.precision])
+        target = from_parameters(size, PRECISIONS[self.precision], active)
         drafter = usual_drafter(self.method, target)
         assert drafter is not None, self
         name, _, version = self.engine.lower().partition(" ")
         machine = Machine(accelerators()[self.hardware], self.gpus, overheads or Overheads())
-        return PhysicalModel(machine, target, drafter, dated=is_dated(name, version))
+        model = PhysicalModel(machine, target, drafter, dated=is_dated(name, version))
+        drafting = model.drafting_seconds(self.k, self.batch, self.context)
+        return drafting / model.plain_seconds(self.batch, self.context)
 
 
 @dataclass(frozen=True)
@@ -195,7 +202,7 @@ def modelled(rows: Sequence[Measurement]) -> list[Estimated]:
     _, judging = split(known)
     found = []
     for row in known:
-        cost = row.model().step_cost(row.k, row.batch, row.context)
+        cost = row.cost()
         error = 1 + UNCERTAINTY
         high = row.length / max(1.0, cost / error)
         found.append(Estimated(row, "modelled", row in judging, cost, row.length / (cost * error), high))
@@ -250,7 +257,7 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
     def loss(overheads: Overheads) -> float:
         total = 0.0
         for row in rows:
-            cost = row.model(overheads).step_cost(row.k, row.batch, row.context)
+            cost = row.cost(overheads)
             error = abs(math.log(row.length / cost / row.speedup))
             total += error if error > 0.1 else error * error / 0.2 + 0.05
         ratios = [getattr(overheads, f.name) / getattr(PRIOR, f.name) for f in fields(Overheads)]
@@ -274,23 +281,24 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
 
 
 @cache
-def decoder(name: str, precision: str) -> Shape:
-    """Return the shape of the layers that bench/gpu/step_times.py measures under this name."""
+def decoder(name: str, precision: str) -> Model:
+    """Return the layers that bench/gpu/step_times.py measures under this name."""
     shape = json.loads((GPU / "shapes.json").read_text("utf-8"))[name]
     layers, hidden, size = shape["layers"], shape["hidden"], shape["head_size"]
     experts, used = shape.get("experts", 0), shape.get("used", 0)
     mlp = 3 * hidden * shape["intermediate"]
     attention = 2 * hidden * size * (shape["heads"] + shape["kv_heads"])
-    return Shape(
-        dense=layers * (attention + (0 if experts else mlp)),
+    dense, routed = layers * (attention + (0 if experts else mlp)), layers * experts * mlp
+    return Model(
+        parameters=dense + routed,
+        active_parameters=dense + layers * used * mlp,
+        precision=PRECISIONS[precision],
         layers=layers,
         hidden=hidden,
         kv_values=layers * 2 * shape["kv_heads"] * size,
-        routed=layers * experts * mlp,
+        routed=routed,
         experts=experts,
         used=used,
-        bytes_per_parameter=STORAGE[precision][0],
-        precision=STORAGE[precision][1],
     )
 
 
@@ -300,8 +308,8 @@ def step_errors(rows: Sequence[dict[str, Any]]) -> list[float]:
     for row in rows:
         machine = Machine(accelerators()[row["hardware"]])
         batch, tokens = row["batch"], row["tokens"]
-        shape = decoder(row["shape"], row["precision"])
-        seconds = machine.step_seconds(shape, batch * tokens, batch, row["context"])
+        model = decoder(row["shape"], row["precision"])
+        seconds = machine.pass_seconds(model, batch * tokens, batch, row["context"])
         if tokens > 1:
             seconds *= machine.overheads.verification
         found.append(abs(seconds / (row["milliseconds"] / 1000) - 1))
@@ -342,6 +350,7 @@ def summary(found: Sequence[Estimated]) -> dict[str, float]:
         "median": median(one.error for one in found),
         "p90": quantile([one.error for one in found], 0.9),
         "right": share(decided, lambda one: one.verdict == "right") if decided else math.nan,
+        "side": share(found, lambda one: (one.speedup > 1) is (one.row.speedup > 1)),
         "unknown": share(found, lambda one: one.verdict == "unknown"),
         "wrong": share(found, lambda one: one.verdict == "wrong"),
         "holds": share(found, lambda one: one.holds),
@@ -379,7 +388,7 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting
         n = summary(found)
         right = "-" if math.isnan(n["right"]) else f"{n['right']:.0%}"
         table.append(
-            f"| {title} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {right} "
+            f"| {title} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {n['side']:.0%} | {right} "
             f"| {n['unknown']:.0%} | {n['wrong']:.1%} | {n['holds']:.0%} |"
         )
     by_model = {id(one.row): one for one in [*parts["modelled"], *fitting]}

@@ -297,7 +297,7 @@ class TestInTheCourseOfTime:
                 drawn(DRAFTERS["worthless deep down"], 3_000, seed),
                 shape_of(drawn(DRAFTERS["worthless deep down"], 500, -seed)),
             ).advice.num_speculative_tokens
-            for seed in range(1, 40)
+            for seed in range(1, 13)
         }
 
         assert found == {2}

@@ -108,26 +108,6 @@ class TestRange:
 
 
 class TestRestart:
-    def test_windows_never_mix_two_lives(self) -> None:
-        """What was drafted, at whatever load, before a restart is no part of any window behind it."""
-        polls = [(0.0, 50.0), (1000.0, 50.0), (10.0, 2.0), (30.0, 2.0), (60.0, 2.0)]
-        history = history_of(polls)
-        delta = window_delta(history, Window(1000), 0.5)
-
-        assert history.resets == 1
-        assert delta is not None
-        assert (delta.span, delta.drafts, delta.batch_size) == (20.0, 50.0, 2.0)
-
-    def test_an_interruption_separates_too(self) -> None:
-        """Behind a time in which the server was gone, load and drafts are counted anew."""
-        history = history_of([(0, 50), (1000, 50)]).interrupt()
-        for index, drafts in enumerate((1100, 1120, 1150), 10):
-            history = history.add(Sample(10.0 * index, counters(drafts, [drafts]), 2.0), keep=1000)
-        delta = window_delta(history, Window(1000), 0.5)
-
-        assert delta is not None
-        assert (delta.drafts, delta.batch_size) == (50.0, 2.0)
-
     def test_latencies_and_matches_of_two_lives_are_not_mixed(self) -> None:
         """Latencies are those between the window's own ends, both behind the restart."""
 

@@ -50,13 +50,19 @@ def true_speedups(survival: Sequence[float], profile: CostProfile, batch: float)
     return [length / profile.step_cost(k, batch) for k, length in enumerate(lengths)]
 
 
-def settings_for(profile: CostProfile, method: str = "", k: int | None = None, **more: Any) -> Settings:
-    """What `serve` makes of a speculative config and a cost profile that was calibrated on the machine."""
+def settings_for(
+    profile: CostProfile,
+    method: str = "",
+    k: int | None = None,
+    basis: Basis = Basis.CALIBRATED,
+    **more: Any,
+) -> Settings:
+    """What `serve` makes of a speculative config and a cost profile, by default calibrated on the machine."""
     document: dict[str, Any] = {"method": method} if method else {}
     if k is not None:
         document["num_speculative_tokens"] = k
     return Settings(
-        costs=CostSettings(replace(profile, basis=Basis.CALIBRATED)),
+        costs=CostSettings(replace(profile, basis=basis)),
         thresholds=thresholds_for(profile, k, method),
         speculation=Speculation(True, method, "", k, json.dumps(document)),
         **more,

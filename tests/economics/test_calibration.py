@@ -6,7 +6,13 @@ import random
 
 import pytest
 
-from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime, calibrate, largest_error
+from vllm_specdec_exporter.economics.calibration import (
+    UNCERTAINTY,
+    CalibrationError,
+    StepTime,
+    calibrate,
+    largest_error,
+)
 
 BATCHES = (1, 2, 4, 8, 16)
 
@@ -36,6 +42,31 @@ def test_the_cost_of_the_machine_is_found(ks: tuple[float, ...]) -> None:
     for batch in (*BATCHES, 12):
         for k in range(1, round(max(ks)) + 1):
             assert profile.step_cost(k, batch) == pytest.approx(step(k, batch) / plain(batch), rel=0.05)
+
+
+def scheduled(plain_batches: tuple[float, ...]) -> list[StepTime]:
+    """Step times of a K schedule: with drafts at batches of 1 to 4, without at larger ones."""
+    drafting = [StepTime(batch, 4, step(4, batch)) for batch in (1, 2, 4)]
+    return [*drafting, *(StepTime(batch, 0, plain(batch)) for batch in plain_batches)]
+
+
+def test_extrapolated_plain_steps_widen_the_interval_and_are_named() -> None:
+    """The interval then includes that plain steps take as long as at the nearest measured batch."""
+    profile = calibrate(scheduled((8, 16)), "eagle3")
+
+    assert profile.uncertainty == pytest.approx(plain(8) / plain(1) - 1)
+    assert profile.batches == (1, 4)
+    assert "without speculation at batch sizes of 8 to 16, with speculation at 1 to 4" in profile.provenance
+    near = calibrate(scheduled((4, 8)), "eagle3")
+    assert near.uncertainty > UNCERTAINTY, "1 is far below 4"
+    covered = calibrate(scheduled((1.4, 3)), "eagle3")
+    assert (covered.uncertainty, covered.provenance, covered.batches) == (UNCERTAINTY, "", None)
+
+
+@pytest.mark.parametrize("batches", [(8,), (8, 8.3)])
+def test_plain_steps_at_one_batch_size_give_no_line_for_others(batches: tuple[float, ...]) -> None:
+    with pytest.raises(CalibrationError, match="without speculation only at a batch size of 8"):
+        calibrate(scheduled(batches))
 
 
 def test_drafting_in_one_pass_does_not_grow_with_k() -> None:

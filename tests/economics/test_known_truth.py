@@ -47,14 +47,14 @@ SHAPES = {
     "flat 0.4": (0.4,) * 16,
     "flat 0.15": (0.15,) * 16,
 }
-BATCHES = (1, 16, 64, 256)
-KS = (2, 3, 5, 8)
+BATCHES = (1, 64, 256)
+KS = (2, 4, 8)
 DRAFTS = 2_000
 SEEDS = 20
 
 
 class TestTheBestK:
-    @pytest.mark.parametrize("name", PROFILES)
+    @pytest.mark.parametrize("name", ["eagle", "draft_model", "ngram", "mtp"])
     def test_it_is_found(self, name: str) -> None:
         """In 95 % of samples of 2,000 drafts, advice loses less than 2 % of the true optimum up to K.
 
@@ -160,7 +160,7 @@ class TestExtremes:
         """
         limits = [(0.0, 0.0), (2_000.0, 2_000.0), (1.0, 0.0), (1.0, 1.0), (2_000.0, 0.0)]
         profile = fit(BUILTIN[name], None)
-        for k, batch, (first, behind) in product(range(1, 17), (1, 1024), limits):
+        for k, batch, (first, behind) in product((1, 2, 5, 16), (1, 1024), limits):
             result = judged(settings_for(profile, name, k), (first, *(behind,) * (k - 1)), 2_000, batch)
             assert_sound(result)
             assert result.advice.num_speculative_tokens is not None
@@ -169,7 +169,7 @@ class TestExtremes:
 
     def test_all_accepted_at_no_extra_cost_never_lowers_k(self) -> None:
         """Where every drafted token is accepted and costs next to nothing, no fewer are advised."""
-        for k in range(1, 17):
+        for k in (1, 2, 5, 16):
             advice = judged(settings_for(PROFILES["ngram"], "ngram", k), (2_000.0,) * k, 2_000).advice
             assert advice.num_speculative_tokens >= k  # type: ignore[operator]
 
@@ -270,8 +270,11 @@ def advised_over_time(
 
 
 class TestOverTime:
-    @pytest.mark.parametrize("days", [2, pytest.param(14, marks=pytest.mark.full)])
-    @pytest.mark.parametrize("resemblance", [1, 4], ids=["independent drafts", "drafts alike as recorded"])
+    @pytest.mark.parametrize(
+        ("resemblance", "days"),
+        [(1, 2), (4, 2), pytest.param(4, 7, marks=pytest.mark.full)],
+        ids=["independent drafts", "drafts alike as recorded", "for a week"],
+    )
     @pytest.mark.parametrize(
         ("boundary", "drafts"),
         [

@@ -21,7 +21,7 @@ from plan.configs import (
 )
 from support.builders import refusal
 from vllm_specdec_exporter.economics.architecture import ArchitectureError, read_architecture
-from vllm_specdec_exporter.economics.model_size import (
+from vllm_specdec_exporter.economics.model import (
     count_active_parameters,
     count_eagle,
     count_eagle3,

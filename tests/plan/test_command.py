@@ -15,7 +15,9 @@ import pytest
 from plan.configs import DEEPSEEK_V3, GEMMA2_9B, LLAMA_8B, LLAMA_70B, MIXTRAL
 from vllm_specdec_exporter import cli
 from vllm_specdec_exporter.commands import plan as package
+from vllm_specdec_exporter.economics.profiles import deployed
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
+from vllm_specdec_exporter.serve.configuration import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +62,20 @@ def config(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+def test_gpu_is_the_hardware_that_serve_is_given(plan: Run) -> None:
+    """Steps cost what `--cost.hardware` and `--cost.model` say, for every batch size in the table."""
+    for size, gpus in (("8B", 1), ("70B", 4)):
+        words = ("--target-params", size, "--gpu", "h100", "--gpus", str(gpus), "--method", "eagle3")
+        document = json.loads(plan(*words, "--num-speculative-tokens", "3", "--json")[1])
+        spec = parse_speculation('{"method": "eagle3", "num_speculative_tokens": 3}')
+        flags = {"cost.hardware": f"{gpus}xh100", "cost.model": size, "spec.config": spec.document}
+        profile = deployed(load(flags, {}).settings.costs, spec, "")
+        assert profile.physical is not None
+        costs = {row["batch"]: row["step_cost"] for row in document["speedup"]["rows"]}
+        assert costs == {batch: pytest.approx(profile.step_cost(3, batch)) for batch in costs}
+        assert len(costs) > 5
 
 
 # --- reports

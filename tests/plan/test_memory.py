@@ -15,7 +15,7 @@ from vllm_specdec_exporter.commands.plan import (
     Drafter,
     Gpus,
     Memory,
-    ModelSize,
+    Model,
     PlannedLoad,
     account,
     estimate_head,
@@ -29,13 +29,13 @@ TARGET = from_parameters(70 * 10**9, BF16)
 DRAFT = from_parameters(8 * 10**9, BF16)
 
 
-def model(config: dict[str, Any]) -> ModelSize:
+def model(config: dict[str, Any]) -> Model:
     return from_architecture(read_architecture(config), BF16)
 
 
 def reckon(
-    target: ModelSize,
-    draft: ModelSize | None,
+    target: Model,
+    draft: Model | None,
     gpus: Gpus,
     load: PlannedLoad | None = None,
     drafter: Drafter = Drafter.MODEL,

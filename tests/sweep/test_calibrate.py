@@ -3,17 +3,102 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from support.commands import Outcome, run_here
 from sweep.fake import refusal
+from sweep.records import SERVER, result
+from vllm_specdec_exporter.commands import calibrate as command
+from vllm_specdec_exporter.commands.calibrate import step_time
+from vllm_specdec_exporter.commands.sweep import CellResult, ServerIdentity, Status, TimeSummary
+from vllm_specdec_exporter.commands.sweep.record import CellAcceptance
+from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
+from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime
+from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.economics.profiles import parse_profiles
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aiohttp import web
 
     from sweep.fake import FakeServer
+
+
+def answer(seconds: float | None, *, events: int = 20, tokens: int = 41) -> StreamedAnswer:
+    """An answer in 20 steps."""
+    return StreamedAnswer(*(0, 0, "", 100, tokens), events=events + 1, event_seconds=seconds, seconds=5.0)
+
+
+def cell(*answers: StreamedAnswer) -> CellResult:
+    """Two requests at a time, each of 20 steps with K = 3 that accept one token."""
+    requests = len(answers)
+    return replace(
+        result(0.0, 1 / 3),
+        answers=answers,
+        seconds=5.0 * requests / 2,
+        requests=requests,
+        generated_tokens=41.0 * requests,
+        counters=CellAcceptance(
+            drafts=20.0 * requests, draft_tokens=60.0 * requests, accepted_tokens=20.0 * requests
+        ),
+        tpot=TimeSummary(requests, 0.012, 0.012, 0.012, 0.012),
+    )
+
+
+def test_step_time_is_the_median_time_between_events() -> None:
+    """One of three answers was delayed by prefill of the others."""
+    found = step_time(cell(answer(0.010), answer(0.011), answer(0.050)))
+    assert found == StepTime(batch=2.0, k=3.0, seconds=0.011, context=120.5)
+
+
+def test_step_time_without_an_event_for_each_step_follows_from_time_per_token() -> None:
+    """40 tokens of 12 ms in 20 steps: the server sends other events, or the client saw no time between."""
+    for unusable in (answer(0.010, events=40), answer(0.010, events=10), answer(None)):
+        assert step_time(cell(unusable, unusable)).seconds == pytest.approx(0.024)
+
+
+def test_step_time_of_a_cell_that_was_not_measured_is_refused() -> None:
+    failed = replace(cell(answer(0.010)), status=Status.DISTURBED, reasons=("others use the server",))
+    with pytest.raises(CalibrationError, match="others use the server"):
+        step_time(failed)
+
+
+def scheduled(batch: int, seconds: float, *, drafting: bool) -> CellResult:
+    """A cell of a server with a K schedule: as many requests at a time, with drafts or without."""
+    answers = [answer(seconds, tokens=41 if drafting else 21)] * (2 * batch)
+    found = replace(cell(*answers), seconds=10.0)
+    if drafting:
+        return found
+    return replace(found, generated_tokens=21.0 * len(answers), counters=CellAcceptance())
+
+
+def test_profile_of_a_k_schedule_says_what_is_extrapolated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the file, which `--cost.file` takes, and on standard error."""
+    drafting = [scheduled(batch, 0.012 + 0.001 * batch, drafting=True) for batch in (1, 2)]
+    plain = [scheduled(batch, 0.008 + 0.0005 * batch, drafting=False) for batch in (8, 16)]
+
+    async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
+        return SERVER, [*drafting, *plain]
+
+    monkeypatch.setattr(command, "_measure", measure)
+    file = tmp_path / "cost.yaml"
+    words = ("http://127.0.0.1:9", "--method", "eagle3", "--concurrency", "1,2,8,16", "--out", str(file))
+    outcome = run_here("calibrate", *words)
+    assert outcome.code == 0, outcome.err
+    (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
+    note = "without speculation at batch sizes of 8 to 16, with speculation at 1 to 2"
+    assert note in profile.provenance
+    assert note in outcome.err
+    assert (profile.basis, profile.batches) == (Basis.CALIBRATED, (1, 2))
+    assert profile.step_cost(3, 1) == pytest.approx(0.013 / 0.0085, rel=0.01)
+    assert profile.uncertainty == pytest.approx(0.012 / 0.0085 - 1, rel=0.01)
 
 
 async def calibrate(*words: str) -> Outcome:

@@ -135,7 +135,7 @@ async def test_as_many_requests_run_at_once_as_there_are_workers(server: FakeSer
         if body["max_tokens"] > 8:
             most = max(most, server.engine.running + 1)
 
-    server.on_request, server.delay = look, 0.05
+    server.on_request, server.delay = look, 0.2
     await sweep(server, concurrencies=(3,), requests=9, temperatures=(0.0,))
     assert most == 3
 
@@ -160,15 +160,6 @@ async def test_a_server_without_chat_template_gets_completions_unless_chat_was_a
     assert all("prompt" in body for body in server.measured)
     with pytest.raises(ConfigError, match=r"refuses such requests .chat.: HTTP 400 Bad Request: As of"):
         await sweep(server, api="chat")
-
-
-async def test_requests_that_the_server_refuses_are_told_in_its_own_words(server: FakeServer) -> None:
-    async def refuse(_count: int, _body: dict[str, Any]) -> web.Response:
-        return refusal("max_tokens is too large: this model's maximum is 4")
-
-    server.on_request = refuse
-    with pytest.raises(ConfigError, match="max_tokens is too large: this model's maximum is 4"):
-        await sweep(server)
 
 
 # --- which server ---
@@ -327,8 +318,8 @@ async def test_an_answer_that_hangs_ends_at_the_request_timeout(server: FakeServ
         return web.Response()
 
     server.on_request = nth(1, hang)
-    outcome = await sweep(server, request_timeout=1.5)
-    assert outcome.record.cells[0].reasons == ("1 of 4 requests: no complete response within 1.5 s",)
+    outcome = await sweep(server, request_timeout=4)
+    assert outcome.record.cells[0].reasons == ("1 of 4 requests: no complete response within 4 s",)
 
 
 async def test_broken_streams_are_failed_requests(server: FakeServer) -> None:

@@ -146,21 +146,24 @@ def run(args: argparse.Namespace) -> int:
     except CalibrationError as error:
         hint = "" if args.plain_url else "; give a server without speculation as --plain-url"
         return _fail(f"{error}{hint}", PROBLEM)
-    largest = largest_error(profile, rows)
+    largest, note = largest_error(profile, rows), profile.provenance
     profile = replace(
         profile,
         uncertainty=max(profile.uncertainty, largest),
         basis=Basis.CALIBRATED,
-        batches=(float(min(batches)), float(max(batches))),
+        batches=profile.batches or (float(min(batches)), float(max(batches))),
         contexts=(min(row.context for row in rows), max(row.context for row in rows)),
         provenance=(
             f"vllm-specdec-exporter calibrate, {time.strftime('%Y-%m-%d', time.gmtime())}: {identity.model}, "
             f"{identity.dialect} {identity.version}, {requests} requests to each server, "
             f"{min(batches)} to {max(batches)} at a time; largest error {largest:.0%}"
+            f"{note and f'; {note}'}"
         ),
     )
     Path(args.out).write_text(document(profile), "utf-8")
     print(f"{table(profile, rows)}\n\n{plot(profile, rows)}")
+    if note:
+        print(f"the interval is wide: {note}", file=sys.stderr)
     print(f"written to {args.out}: give it as --cost.file", file=sys.stderr)
     return FINE
 
@@ -285,7 +288,7 @@ def document(profile: CostProfile) -> str:
         "provenance": profile.provenance,
         "unit": "seconds",
         "basis": profile.basis.value,
-        "batches": list(profile.batches or ()),
+        "batches": [round(requests, 1) for requests in profile.batches or ()],
         "contexts": [round(tokens, 1) for tokens in profile.contexts or ()],
         "methods": list(profile.methods),
         "cheap": profile.cheap,

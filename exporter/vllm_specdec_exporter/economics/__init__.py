@@ -2,10 +2,9 @@
 
 * `cost`: the cost of a step with drafts, relative to one without; default thresholds by method.
 * `profiles`: named cost profiles, shipped as data with their provenance, or from the operator's file.
-* `hardware`, `shape`, `physical`, `hardware_profile`: the cost from known hardware, by a roofline model.
-  `architecture`, `model_size`, `sizes`: the size of a model, from its `config.json` or as given.
-* `step_time`, `observed_cost`: the cost as far as the engine's own steps show it. `calibration`: the cost
-  from measured step times.
+* `hardware`: the cost from known hardware, by a roofline model. `architecture`, `model`, `sizes`: the size of
+  a model, from its `config.json` or as given.
+* `step_time`: step times of an engine, learned online. `calibration`: the cost from measured step times.
 * `speedup`: the published theory, the speedup of a measured acceptance under a cost profile, break-even, and
   the published return on speculation.
 * `choice`: the speedup of every K. `statistics`: its confidence, and the intervals of all commands.

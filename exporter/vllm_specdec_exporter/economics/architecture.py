@@ -8,20 +8,64 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .sizes import FAMILIES, Family, is_quantized, stored_precision
+from .sizes import is_quantized, stored_precision
 
 if TYPE_CHECKING:
     from .sizes import Precision
-
 
 #: Types of layers with a KV cache.
 _CACHING = ("full_attention", "sliding_attention")
 
 #: Most layers, more than any model has.
 _MOST_LAYERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What the configurations of one `model_type` leave out.
+
+    Attributes:
+        mlp_matrices: 3 if the MLP has a gate, else 2.
+        tied: whether the output layer shares the embeddings by default.
+        query_bias: whether queries, keys and values have biases by default.
+        norms: vectors of the hidden size in a layer's norms.
+        head_norms: whether queries and keys are normalized per head.
+        expert_gate: whether a shared expert has a gate of its own.
+        positions: whether positions are embedded by a learned table (two rows longer than the context).
+        defaults: keys that Transformers leaves out of the file when they have the class's default.
+    """
+
+    mlp_matrices: int = 3
+    tied: bool = False
+    query_bias: bool = False
+    norms: int = 2
+    head_norms: bool = False
+    expert_gate: bool = False
+    positions: bool = False
+    defaults: Mapping[str, int] = field(default_factory=dict)
+
+
+_GEMMA3 = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208}
+
+#: By `model_type`. Source: the model and configuration classes of Transformers.
+FAMILIES: Mapping[str, Family] = {
+    **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "granite", "phi3", "olmo2"), Family()),
+    "seed_oss": Family(query_bias=True),
+    "smollm3": Family(tied=True),
+    "qwen2": Family(query_bias=True),
+    "qwen2_moe": Family(query_bias=True, expert_gate=True),
+    **dict.fromkeys(("qwen3", "qwen3_moe"), Family(head_norms=True)),
+    "gemma": Family(tied=True),
+    "gemma2": Family(tied=True, norms=4),
+    "gemma3_text": Family(tied=True, norms=4, head_norms=True, defaults=_GEMMA3),
+    "glm4_moe": Family(query_bias=True, head_norms=True),
+    "gpt_oss": Family(query_bias=True),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), Family()),
+    "opt": Family(mlp_matrices=2, tied=True, query_bias=True, norms=4, positions=True),
+}
 
 
 class ArchitectureError(ValueError):
@@ -86,8 +130,8 @@ class Architecture:
         mtp_layers: layers for multi-token prediction that the checkpoint brings.
         positions: rows of a table of learned positions, 0 for none.
         sliding_window: tokens that a sliding-window layer looks back on, 0 where no layer has one.
-        weights: precision of the weights as the file tells it, ``None`` where it does not.
-        quantized: whether the file says that the weights are quantized.
+        weights: precision of the weights, ``None`` if the file does not have it.
+        quantized: whether the weights are quantized.
     """
 
     model_type: str
@@ -149,25 +193,28 @@ def read_architecture(document: object) -> Architecture:
     reader = _Reader({**family.defaults, **text})
     hidden, heads = reader.number("hidden_size"), reader.number("num_attention_heads")
     layers = reader.number("num_hidden_layers", most=_MOST_LAYERS)
-    latent = _latent(reader)
     tied = text.get("tie_word_embeddings", document.get("tie_word_embeddings"))
     bias = text.get("attention_bias")
+    windowed = reader.document.get("use_sliding_window") is not False
     return Architecture(
         model_type=model_type,
         layers=layers,
         hidden=hidden,
-        intermediate=_intermediate(reader),
+        # Qwen3-MoE files may have 0 if every layer has experts.
+        intermediate=reader.first(
+            "ffn_dim", "intermediate_size", default=0 if reader.has("moe_intermediate_size") else None
+        ),
         heads=heads,
         kv_heads=reader.number("num_key_value_heads") if reader.has("num_key_value_heads") else heads,
         head_size=_head_size(reader, hidden, heads),
         vocabulary=reader.number("vocab_size"),
         tied=family.tied if tied is None else tied is True,
         query_bias=family.query_bias if bias is None else bias is True,
-        latent=latent,
+        latent=_latent(reader),
         experts=_experts(reader, layers),
         mtp_layers=reader.number("num_nextn_predict_layers", 0),
         positions=reader.number("max_position_embeddings") + 2 if family.positions else 0,
-        sliding_window=_window(reader),
+        sliding_window=reader.number("sliding_window", 0) if windowed else 0,
         weights=stored_precision(document) or stored_precision(text),
         quantized=is_quantized(document) or is_quantized(text),
     )
@@ -195,7 +242,7 @@ class _Reader:
 
     def first(self, *names: str, default: int | None = None) -> int:
         """Return the number of the first existing key."""
-        found = next((name for name in names if self.document.get(name) is not None), names[0])
+        found = next((name for name in names if self.has(name)), names[-1])
         return self.number(found, default)
 
     def has(self, name: str) -> bool:
@@ -226,11 +273,8 @@ def _model_type(text: Mapping[str, object]) -> str:
 def _refuse_other_layers(text: Mapping[str, object]) -> None:
     """Refuse layers without a KV cache, such as linear attention."""
     kinds = text.get("layer_types")
-    if kinds is None:
-        return
-    others = {
-        _shown(kind) for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind not in _CACHING
-    }
+    listed = [] if kinds is None else kinds if isinstance(kinds, list) else [kinds]
+    others = {_shown(kind) for kind in listed if kind not in _CACHING}
     if others:
         msg = (
             f"layer_types has {', '.join(sorted(others))}; only full_attention and sliding_attention can be "
@@ -246,13 +290,6 @@ def _head_size(reader: _Reader, hidden: int, heads: int) -> int:
         msg = f"head_dim is missing, and hidden_size {hidden} is no multiple of num_attention_heads {heads}"
         raise ArchitectureError(msg)
     return hidden // heads
-
-
-def _intermediate(reader: _Reader) -> int:
-    if reader.has("ffn_dim"):
-        return reader.number("ffn_dim")
-    # Qwen3-MoE files may have 0 if every layer has experts.
-    return reader.number("intermediate_size", 0 if reader.has("moe_intermediate_size") else None)
 
 
 def _latent(reader: _Reader) -> LatentAttention | None:
@@ -282,9 +319,3 @@ def _experts(reader: _Reader, layers: int) -> Experts | None:
     offset = 1 if reader.has("decoder_sparse_step") else 0
     sparse = [at for at in range(first, layers) if at not in dense and (at + offset) % step == 0]
     return Experts(count, reader.number("num_experts_per_tok"), size, shared, len(sparse))
-
-
-def _window(reader: _Reader) -> int:
-    if reader.document.get("use_sliding_window") is False:
-        return 0
-    return reader.number("sliding_window", 0)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from ..config.thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from .physical import PhysicalModel
+    from .hardware import PhysicalModel
 
 #: Size over the target's of the smallest usual draft models, for the interval if the size is not known.
 SMALLEST_DRAFT = 0.01
@@ -59,11 +59,13 @@ class DraftCost:
     """Time of drafting, in the profile's unit of time; all from 0 up.
 
     Attributes:
-        fixed: of a step that drafts. per_position: for each position, proposed one after another for the
-        whole batch. per_request: for each request, however many tokens are drafted for it. per_token: for
-        each drafted token of each request. per_context_token: for each token of context, once a step.
-        share_of_verification: share of the time of verification, for drafters that were measured relative to
-        it. per_position_of_size: added to `per_position` for each unit of the draft's size over the target's.
+        fixed: of a step that drafts.
+        per_position: for each position, proposed one after another for the whole batch.
+        per_request: for each request, however many tokens are drafted for it.
+        per_token: for each drafted token of each request.
+        per_context_token: for each token of context, once a step.
+        share_of_verification: share of the time of verification, for drafters measured relative to it.
+        per_position_of_size: added to `per_position` for each unit of the draft's size over the target's.
         per_token_of_size: added to `per_token` likewise.
     """
 
@@ -153,10 +155,9 @@ class CostProfile:
 
     def times(self, k: float, batch: float) -> tuple[float, float]:
         """Return the times of a step without and with drafts in the profile's unit, uncorrected."""
-        if self.physical is not None:
-            return self.physical.plain_seconds(batch, self.context_tokens), self.physical.drafting_seconds(
-                k, batch, self.context_tokens
-            )
+        if (physical := self.physical) is not None:
+            context = self.context_tokens
+            return physical.plain_seconds(batch, context), physical.drafting_seconds(k, batch, context)
         target, draft, context = self.target, self.draft, self.context_tokens * batch
         size = self.size_ratio or self.typical_size_ratio
         same = target.fixed + target.per_request * batch + target.per_context_token * context
@@ -196,17 +197,11 @@ class CostProfile:
         return self if tokens is None else replace(self, context_tokens=tokens)
 
     def break_even_length(self, k: float, batch: float) -> float:
-        """Return the mean acceptance length at which speculation neither gains nor loses.
-
-        A step that costs as much as 1.6 plain ones must emit 1.6 tokens: it is the step's cost.
-        """
+        """Return the mean acceptance length at break-even: a step of 1.6 plain ones must emit 1.6 tokens."""
         return self.step_cost(k, batch)
 
     def break_even_ratio(self, k: float, batch: float) -> float:
-        """Return the acceptance ratio at which speculation neither gains nor loses, for `k` above 0.
-
-        Above 1, no acceptance could pay.
-        """
+        """Return the acceptance ratio at break-even, for `k` above 0; above 1, no acceptance could pay."""
         return (self.step_cost(k, batch) - 1) / k
 
     def sized(self, ratio: float) -> CostProfile:
@@ -246,30 +241,33 @@ def thresholds_for(profile: CostProfile, k: int | None = None, method: str = "")
     cost, first = profile.step_cost(k, 1), profile.step_cost(1, 1)
     last = cost - profile.step_cost(k - 1, 1) if k > 1 else first - 1
 
+    gain = defaults.beneficial_speedup
+
     def ratio(speedup: float) -> float:
-        return _share((speedup * cost - 1) / k)
+        return (speedup * cost - 1) / k
 
     lengths = {
         "poor_mean_acceptance_length": cost,
         "disable_mean_acceptance_length": cost,
-        "healthy_mean_acceptance_length": defaults.beneficial_speedup * cost,
+        "healthy_mean_acceptance_length": gain * cost,
         "optimal_mean_acceptance_length": OPTIMAL_SPEEDUP * cost,
     }
     ratios = {
         "poor_acceptance_ratio": ratio(1.0),
         "disable_acceptance_ratio": ratio(1.0),
         "poor_request_acceptance_ratio": ratio(1.0),
-        "break_even_acceptance_ratio": ratio(defaults.beneficial_speedup),
-        "healthy_acceptance_ratio": ratio(defaults.beneficial_speedup),
+        "break_even_acceptance_ratio": ratio(gain),
+        "healthy_acceptance_ratio": ratio(gain),
         "optimal_acceptance_ratio": ratio(OPTIMAL_SPEEDUP),
-        "poor_position_0_acceptance_ratio": _share(first - 1),
-        "healthy_position_0_acceptance_ratio": _share(defaults.beneficial_speedup * first - 1),
-        "healthy_last_position_acceptance_ratio": _share(last),
+        "poor_position_0_acceptance_ratio": first - 1,
+        "healthy_position_0_acceptance_ratio": gain * first - 1,
+        "healthy_last_position_acceptance_ratio": last,
         # Whether deep positions pay is the question of K, which advice answers.
         "poor_position_decay_ratio": 0.0,
         "optimal_position_decay_ratio": defaults.poor_position_decay_ratio,
     }
-    return defaults.with_values({name: round(value, 4) for name, value in (lengths | ratios).items()})
+    values = lengths | {name: min(1.0, max(0.0, value)) for name, value in ratios.items()}
+    return defaults.with_values({name: round(value, 4) for name, value in values.items()})
 
 
 def basis(profile: CostProfile, k: int | None = None) -> str:
@@ -277,7 +275,3 @@ def basis(profile: CostProfile, k: int | None = None) -> str:
     if not profile.cheap:
         return "published rubric"
     return f"break-even of {profile.name} at K={k or profile.typical_k}, one request"
-
-
-def _share(ratio: float) -> float:
-    return min(1.0, max(0.0, ratio))

@@ -1,4 +1,4 @@
-"""Named cost profiles: shipped as data, or from the operator's file.
+"""Cost profiles by name, method, file or hardware: which one is used for a deployment.
 
 A file of profiles has one mapping, `profiles`, from names to profiles; an example is in
 docs/reference/cost-profiles.md.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,24 +17,37 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from .cost import Basis, CostProfile, DraftCost, TargetCost
-from .hardware_profile import hardware_profile, is_dated
+from .hardware import PhysicalModel, usual_drafter
+from .model import from_parameters, model_in_name, size_in_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .hardware_profile import Hardware
+    from .hardware import Machine
+    from .model import Model
     from .speculative_config import Speculation
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}
-_NUMBERS = frozenset({"context_tokens", "size_ratio", "typical_size_ratio", "uncertainty"})
-_TEXTS = frozenset({"provenance", "unit"})
 _BASES = (Basis.CALIBRATED.value, Basis.MODELLED.value)
 _KNOWN = frozenset(f.name for f in fields(CostProfile)) - {"name", "correction", "load", "physical"} | {
     "unit"
 }
+#: Values of the keys that are neither numbers nor texts.
+_ALLOWED = {
+    "basis": " or ".join(_BASES),
+    "batches": "a list of the least and the most requests in a batch",
+    "contexts": "a list of the least and the most tokens of context",
+    "cheap": "true or false",
+    "typical_k": "a whole number from 1 up",
+    "methods": "a list of methods",
+}
 
-#: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1), ``Qwen2.5-0.5B``.
-_SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9])")
+#: Relative error of the speedup that 90 % of the published measurements for judging stay below, with known
+#: hardware: docs/reference/estimate-accuracy.md.
+UNCERTAINTY = 0.35
+
+#: The first versions that prepare drafts on the GPU, by dialect.
+_CURRENT = {"vllm": (0, 11), "sglang": (0, 5)}
 
 
 class ProfileError(ValueError):
@@ -71,39 +84,41 @@ def _profile(name: str, entry: object) -> CostProfile:
     if "target" not in found:
         msg = f"profile {name}: target is missing; its key fixed is the time of a step"
         raise ProfileError(msg)
-    values: dict[str, Any] = {"name": name}
-    for key, value in found.items():
-        if key in _PARTS:
-            values[key] = _part(name, key, value)
-        elif key in _NUMBERS:
-            values[key] = _number(name, key, value)
-        elif key in _TEXTS:
-            values[key] = str(value).strip()
-        elif (key == "cheap" and isinstance(value, bool)) or (
-            key == "typical_k" and isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        ):
-            values[key] = value
-        elif key == "methods" and isinstance(value, list) and all(isinstance(v, str) for v in value):
-            values[key] = tuple(value)
-        elif key in ("basis", "batches", "contexts"):
-            values[key] = _calibrated(name, key, value)
-        else:
-            allowed = {"cheap": "true or false", "typical_k": "a whole number from 1 up"}
-            msg = f"profile {name}: {key} is {value!r}; allowed: {allowed.get(key, 'a list of methods')}"
-            raise ProfileError(msg)
+    values = {key: _value(name, key, value) for key, value in found.items()}
     values.pop("unit", None)
-    ratio = values.pop("size_ratio", None)
-    profile = CostProfile(**values)
+    profile = CostProfile(name=name, **values)
     if profile.target.fixed <= 0:
         msg = f"profile {name}: target.fixed is {profile.target.fixed:g}; allowed: above 0"
         raise ProfileError(msg)
-    if ratio is None:
-        return profile
-    try:
-        return CostProfile(**{**values, "size_ratio": profile.sized(ratio).size_ratio})
-    except ValueError as error:
-        msg = f"profile {name}: size_ratio: {error}"
-        raise ProfileError(msg) from error
+    if profile.size_ratio is not None:
+        try:
+            profile.sized(profile.size_ratio)
+        except ValueError as error:
+            msg = f"profile {name}: size_ratio: {error}"
+            raise ProfileError(msg) from error
+    return profile
+
+
+def _value(name: str, key: str, value: object) -> Any:
+    match key:
+        case "target" | "draft":
+            return _part(name, key, value)
+        case "context_tokens" | "size_ratio" | "typical_size_ratio" | "uncertainty":
+            return _number(name, key, value)
+        case "provenance" | "unit":
+            return str(value).strip()
+        case "cheap" if isinstance(value, bool):
+            return value
+        case "typical_k" if type(value) is int and value >= 1:
+            return value
+        case "methods" if isinstance(value, list) and all(isinstance(v, str) for v in value):
+            return tuple(value)
+        case "basis" if value in _BASES:
+            return Basis(value)
+        case "batches" | "contexts" if isinstance(value, list) and len(value) == 2:
+            return tuple(_number(name, key, number) for number in value)
+    msg = f"profile {name}: {key} is {value!r}; allowed: {_ALLOWED[key]}"
+    raise ProfileError(msg)
 
 
 def _checked(where: str, entry: object, known: frozenset[str]) -> Mapping[str, Any]:
@@ -127,21 +142,6 @@ def _part(name: str, key: str, value: object) -> TargetCost | DraftCost:
         msg = f"profile {name}: target.fixed is missing: the time of a step, whatever its batch"
         raise ProfileError(msg)
     return part(**numbers)
-
-
-def _calibrated(name: str, key: str, value: object) -> Basis | tuple[float, ...]:
-    """Return the value of a key that `calibrate` writes."""
-    if key == "basis" and value in _BASES:
-        return Basis(value)
-    if key != "basis" and isinstance(value, list) and len(value) == 2:
-        return tuple(_number(name, key, number) for number in value)
-    allowed = {
-        "basis": " or ".join(_BASES),
-        "batches": "a list of the least and the most requests in a batch",
-        "contexts": "a list of the least and the most tokens of context",
-    }
-    msg = f"profile {name}: {key} is {value!r}; allowed: {allowed[key]}"
-    raise ProfileError(msg)
 
 
 def _number(name: str, key: str, value: object) -> float:
@@ -205,8 +205,23 @@ def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class Hardware:
+    """The server's hardware and model, as given by the operator.
+
+    Attributes:
+        name: as given, such as `4xh100`.
+        machine: the GPUs.
+        target: the served model; ``None``: by its served name.
+    """
+
+    name: str
+    machine: Machine
+    target: Model | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CostSettings:
-    """What the operator says of the cost of speculation.
+    """The settings of the cost of speculation.
 
     Attributes:
         profile: the profile of the method, or the chosen one.
@@ -226,22 +241,18 @@ def deployed(
     """Return the profile for the deployed models.
 
     Args:
-        costs: what the operator says of the cost.
+        costs: the settings.
         speculation: the server's `--speculative-config`, as far as known.
         target_model: the served name, for the size if it is not given.
         dialect: of the server, and
         version: of the server, both empty if not known.
     """
     draft, target = size_in_name(speculation.draft_model), size_in_name(target_model)
-    ratio = costs.size_ratio
-    if ratio is None and draft and target and draft < target:
-        ratio = draft / target
     if costs.hardware is not None:
-        method = guess_method(speculation.method, speculation.draft_model)
         found = hardware_profile(
             costs.profile,
             costs.hardware,
-            method=method,
+            method=guess_method(speculation.method, speculation.draft_model),
             target_model=target_model,
             draft_parameters=draft,
             size_ratio=costs.size_ratio,
@@ -249,34 +260,64 @@ def deployed(
         )
         if found is not None:
             return found
+    ratio = costs.size_ratio
+    if ratio is None and draft and target and draft < target:
+        ratio = draft / target
     return fit(costs.profile, ratio)
+
+
+def hardware_profile(
+    generic: CostProfile,
+    hardware: Hardware,
+    *,
+    method: str,
+    target_model: str = "",
+    draft_parameters: float | None = None,
+    size_ratio: float | None = None,
+    dated: bool = False,
+) -> CostProfile | None:
+    """Return the profile of `method` on this hardware, ``None`` if target or drafter are not known.
+
+    Args:
+        generic: the profile of the method, for what does not depend on the hardware.
+        hardware: the hardware.
+        method: as vLLM calls it.
+        target_model: the served name, if `hardware` has no target.
+        draft_parameters: of the draft model; only the method `draft_model` needs it, or:
+        size_ratio: size of the draft model over the target's.
+        dated: whether the engine is older than `_CURRENT`.
+    """
+    target = hardware.target or model_in_name(target_model)
+    if target is None:
+        return None
+    if size_ratio is not None:
+        draft_parameters = size_ratio * (target.parameters - target.looked_up)
+    drafter = usual_drafter(method, target, from_parameters(draft_parameters) if draft_parameters else None)
+    if drafter is None:
+        return None
+    return replace(
+        generic,
+        name=f"{hardware.name}, {method}",
+        physical=PhysicalModel(hardware.machine, target, drafter, dated),
+        uncertainty=UNCERTAINTY,
+        provenance="Roofline model of the hardware, fitted to published measurements.",
+    )
+
+
+def is_dated(dialect: str, version: str) -> bool:
+    """Return whether the engine is known to be older than those that the model is fitted to."""
+    first = next((found for name, found in _CURRENT.items() if dialect.startswith(name)), None)
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    return first is not None and match is not None and (int(match[1]), int(match[2])) < first
 
 
 def guess_method(method: str, draft_model: str) -> str:
     """Return the method; without one, the method that vLLM derives from the drafter's name."""
     if method or not draft_model:
         return method
-    name = draft_model.lower()
-    for mark, found in (
-        ("eagle3", "eagle3"),
-        ("eagle-", "eagle"),
-        ("dflash", "dflash"),
-        ("dspark", "dspark"),
-    ):
-        if mark in name:
-            return found
     if draft_model in ("ngram", "[ngram]"):
         return "ngram"
-    return ""  # a draft model, medusa, an MLP speculator: vLLM reads this from files
-
-
-@lru_cache(maxsize=256)
-def size_in_name(model: str) -> float | None:
-    """Return the number of parameters in a model's name (``Llama-3.1-70B``), ``None`` if it has none.
-
-    The name of a mixture of experts has the total first (``Qwen3-30B-A3B``).
-    """
-    match = _SIZE.search(model.rpartition("/")[2])
-    if match is None:
-        return None
-    return float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
+    # For a draft model, medusa and an MLP speculator, vLLM reads files.
+    name = draft_model.lower()
+    marks = {"eagle3": "eagle3", "eagle-": "eagle", "dflash": "dflash", "dspark": "dspark"}
+    return next((found for mark, found in marks.items() if mark in name), "")

@@ -1,4 +1,4 @@
-"""The time of a step as one engine takes it, learned from its inter-token latency while it serves.
+"""Step times between two readings of an engine, and a line over the batch size, learned online.
 
 vLLM's `inter_token_latency_seconds` has one observation for each request and step, so its mean over a poll
 interval is the mean step time, whatever was accepted. Intervals are averaged in bins of the batch size, and a
@@ -8,7 +8,7 @@ line is fitted through the bins::
 
 Bins instead of intervals keep the memory bounded and let rare batch sizes count as much as frequent ones.
 An old interval loses its weight with `HALF_LIFE`; one that differs from its bin by more than `OUTLIER` counts
-as that much. Pure: times come in with the intervals.
+as that much. Times come in with the intervals.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..engines.reading import Counters, Steps
+
+#: Requests that a mean context needs.
+_LEAST_REQUESTS = 10
+
 #: Seconds after which an interval counts half.
 HALF_LIFE = 1800.0
 
 #: Largest relative difference from its bin that an interval counts with.
 OUTLIER = 0.5
 
-#: Seconds for which a line is kept while intervals come in, and while none does.
+#: Seconds for which a line is kept while intervals come in, and while none comes in.
 _REFRESH, _KEEP = 60.0, 600.0
 
 #: Bins per doubling of the batch size.
@@ -48,9 +53,40 @@ LARGEST_ERROR = 0.15
 _KV_SPREAD = 1.5
 
 
+def mean_step_seconds(before: Steps, after: Steps) -> float | None:
+    """Return the mean time of the steps between two readings of one life, ``None`` if it is not known."""
+    seconds = _increase(before.step_seconds, after.step_seconds)
+    observed = _increase(before.step_observations, after.step_observations)
+    return seconds / observed if seconds is not None and observed else None
+
+
+def mean_context(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) -> float | None:
+    """Return the tokens of context per request: the mean prompt, and half of the mean response.
+
+    ``None`` if they are not known, or with few requests. If requests differ much, the long ones take more
+    steps, so the context of the mean step is longer.
+
+    Args:
+        before: the earlier of two readings of one life.
+        after: the later one.
+    """
+    (first, first_steps), (last, last_steps) = before, after
+    requests = _increase(first_steps.requests, last_steps.requests)
+    prompts = _increase(first_steps.prompt_tokens, last_steps.prompt_tokens)
+    generated = _increase(first.generation_tokens, last.generation_tokens)
+    if prompts is None or generated is None or requests is None or requests < _LEAST_REQUESTS:
+        return None
+    return (prompts + generated / 2) / requests
+
+
+def _increase(before: float | None, after: float | None) -> float | None:
+    """Return the increase of a total, ``None`` if it is not known or fell."""
+    return None if before is None or after is None or after < before else after - before
+
+
 @dataclass(frozen=True, slots=True)
 class StepInterval:
-    """What one poll interval shows of the steps in it.
+    """The steps of one poll interval.
 
     Attributes:
         seconds: mean time of a step.
@@ -63,6 +99,30 @@ class StepInterval:
     batch: float
     kv_cache: float | None = None
     prefill_share: float = 0.0
+
+
+def step_interval(
+    before: tuple[Counters, Steps], after: tuple[Counters, Steps], batch: float | None, kv_cache: float | None
+) -> tuple[StepInterval, float] | None:
+    """Return the steps between two readings of one life, and the tokens drafted for each request in them.
+
+    ``None`` without steps, or if the engine does not print them.
+
+    Args:
+        before: the earlier reading.
+        after: the later one.
+        batch: requests in the batch between them.
+        kv_cache: share of the KV cache in use.
+    """
+    (first, first_steps), (last, last_steps) = before, after
+    seconds = mean_step_seconds(first_steps, last_steps)
+    observed = _increase(first_steps.step_observations, last_steps.step_observations)
+    drafted = _increase(first.draft_tokens or 0.0, last.draft_tokens or 0.0)
+    generated = _increase(first.generation_tokens, last.generation_tokens)
+    if not (seconds and observed and batch and generated) or drafted is None:
+        return None
+    prompts = _increase(first_steps.prompt_tokens, last_steps.prompt_tokens) or 0.0
+    return StepInterval(seconds, batch, kv_cache, prompts / (prompts + generated)), drafted / observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +164,15 @@ class StepFit:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
-    """What was learned of one engine in one life, at one K.
+class StepRegression:
+    """The step times of one engine in one life, at one K.
 
     Attributes:
         k: drafted tokens per request, rounded; another K starts anew.
         bins: from the bin's number to its means.
         refused: why the newest interval was not used, empty if it was.
-        line: the line at `line_time`, or why there was none: fitting takes longer than all else of a poll.
+        line: the line at `line_time`, or why there was none. It is kept because fitting takes longer than
+            the rest of a poll.
         line_time: in seconds.
     """
 
@@ -121,10 +182,10 @@ class StepTimes:
     line: StepFit | str = "no steps observed"
     line_time: float = -math.inf
 
-    def add(self, interval: StepInterval, k: float, time: float) -> StepTimes:
+    def add(self, interval: StepInterval, k: float, time: float) -> StepRegression:
         """Return the state after an interval that ended at `time` seconds."""
         drafted = round(k)
-        before = self if drafted == self.k else StepTimes(drafted)
+        before = self if drafted == self.k else StepRegression(drafted)
         if interval.prefill_share > PREFILL_SHARE:
             return replace(before, refused=f"{interval.prefill_share:.0%} of the tokens are prompts")
         if not (math.isfinite(interval.seconds) and interval.seconds > 0 and interval.batch >= 1):
@@ -168,15 +229,15 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class EngineSteps:
-    """What was learned of one engine in one life, with and without drafts.
+    """The step times of one engine in one life, with and without drafts.
 
     Attributes:
         plain: steps without any draft, such as those of a K schedule with K = 0.
         drafting: steps with drafts, at the present K.
     """
 
-    plain: StepTimes = StepTimes()
-    drafting: StepTimes = StepTimes()
+    plain: StepRegression = StepRegression()
+    drafting: StepRegression = StepRegression()
 
     def add(self, interval: StepInterval, k: float, time: float) -> EngineSteps:
         """Return the state after an interval in which `k` tokens were drafted for each request and step."""

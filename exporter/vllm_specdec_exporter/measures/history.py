@@ -18,8 +18,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
+from ..economics.step_time import mean_context, mean_step_seconds
 from ..engines.reading import Latencies, Steps
-from .steps import mean_context, mean_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,7 +285,7 @@ def delta(first: Sample, last: Sample) -> Delta:
             before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
         ),
         batch_size=_batch_size(first, last),
-        step_seconds=mean_seconds(first.steps, last.steps),
+        step_seconds=mean_step_seconds(first.steps, last.steps),
         context_tokens=mean_context((before, first.steps), (after, last.steps)),
         latencies=summarise(first.latencies, last.latencies),
         matches=(first.match, last.match),

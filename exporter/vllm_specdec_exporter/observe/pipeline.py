@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
 from ..economics.baseline_match import compare
-from ..economics.observed_cost import observed
+from ..economics.calibration import correct_by_steps
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
 from ..economics.speedup import Return, estimate, of_drafts, return_on_speculation
@@ -114,7 +114,7 @@ def assess(
     profile = deployed(settings.costs, spec, engine.key.model_name, reading.dialect, server.version)
     judged_delta = deltas[settings.windows.index(settings.judged)]
     profile = profile.at_context(judged_delta.context_tokens if judged_delta else None)
-    profile = observed(profile, state.steps, *_drafting(judged_delta), time)
+    profile = correct_by_steps(profile, state.steps, *_drafting(judged_delta), time)
     windows = [
         _measures(window, delta, profile, settings)
         for window, delta in zip(settings.windows, deltas, strict=True)

@@ -9,11 +9,10 @@ from ..config.thresholds import Thresholds
 from ..economics.baseline_match import Match
 from ..economics.profiles import CostSettings
 from ..economics.speculative_config import Speculation
-from ..economics.step_time import EngineSteps
+from ..economics.step_time import EngineSteps, step_interval
 from ..judgement.advice import CurrentAdvice
 from ..measures.history import History, Window, defects, running_between
 from ..measures.measures import Distribution, recover
-from ..measures.steps import step_interval
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline

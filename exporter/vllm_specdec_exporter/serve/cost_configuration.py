@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither
 from ..economics.architecture import read_architecture
-from ..economics.hardware_profile import Hardware
-from ..economics.model_size import from_architecture, parse_model_size
-from ..economics.profiles import BUILTIN, CostSettings, ProfileError, guess_method, meant_for, parse_profiles
-from ..economics.shape import shape_of, with_details
-from ..economics.sizes import PRECISIONS
+from ..economics.model import from_architecture, parse_model, with_details
+from ..economics.profiles import (
+    BUILTIN,
+    CostSettings,
+    Hardware,
+    ProfileError,
+    guess_method,
+    meant_for,
+    parse_profiles,
+)
+from ..economics.sizes import BF16
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..economics.cost import CostProfile
-    from ..economics.model_size import ModelSize
-    from ..economics.shape import Shape
+    from ..economics.model import Model
     from ..economics.speculative_config import Speculation
 
 
@@ -69,29 +74,28 @@ def _hardware(values: Mapping[str, Any], profile: CostProfile) -> Hardware | Non
     if values["cost.profile"] != "auto":
         msg = f"--cost.hardware and --cost.profile {values['cost.profile']}: give one of the two"
         raise ConfigError(msg)
-    shape = None if model is None else _shape(model)
+    target = None if model is None else _model(model)
     name, gpus = machine
-    return Hardware(name, gpus, shape) if BUILTIN.get(profile.name) == profile else None
+    return Hardware(name, gpus, target) if BUILTIN.get(profile.name) == profile else None
 
 
-def _shape(text: str) -> Shape:
-    """Return the shape of the served model, from its size or its config.json, and details after a comma."""
+def _model(text: str) -> Model:
+    """Return the served model, from its size or its config.json, and details after a comma."""
     size, _, details = text.partition(",")
-    known = size.lower().endswith(".json")
     try:
-        shape = shape_of(_read_config(size) if known else parse_model_size(size))
-        return with_details(shape, details, known=known) if details else shape
+        model = _read_config(size) if size.lower().endswith(".json") else parse_model(size)
+        return with_details(model, details) if details else model
     except ValueError as error:
         msg = f"--cost.model {json.dumps(text)}: {error}"
         raise ConfigError(msg) from error
 
 
-def _read_config(path: str) -> ModelSize:
+def _read_config(path: str) -> Model:
     model = read_architecture(read_file(path, "--cost.model"))
     if model.weights is None and model.quantized:
         msg = "its quantization is not known here; give the size instead, such as 70B:int4"
         raise ValueError(msg)
-    return from_architecture(model, model.weights or PRECISIONS["bf16"])
+    return from_architecture(model, model.weights or BF16)
 
 
 def memory_ratio(values: Mapping[str, Any]) -> float | None:

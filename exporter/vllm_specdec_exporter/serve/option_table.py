@@ -21,7 +21,7 @@ from ..config.values import (
     threshold,
     whole_number,
 )
-from ..economics.hardware_profile import parse_machine
+from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculation
 from ..observe.state import DEFAULT_WINDOWS
 from .request_options import REQUEST_OPTIONS

@@ -14,11 +14,11 @@ from fuzz.seeds import fenced
 from vllm_specdec_exporter.commands.simulate.phases import ScenarioError
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
-from vllm_specdec_exporter.economics.architecture import ArchitectureError, read_architecture
+from vllm_specdec_exporter.economics.architecture import FAMILIES, ArchitectureError, read_architecture
 from vllm_specdec_exporter.economics.baseline import BaselineError, decode, encode
-from vllm_specdec_exporter.economics.model_size import from_architecture
+from vllm_specdec_exporter.economics.model import from_architecture
 from vllm_specdec_exporter.economics.profiles import ProfileError, parse_profiles
-from vllm_specdec_exporter.economics.sizes import FAMILIES, PRECISIONS
+from vllm_specdec_exporter.economics.sizes import PRECISIONS
 from vllm_specdec_exporter.serve.web_config import document as web_document
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from vllm_specdec_exporter.serve.web_config.fields import parse_yaml as read_texts

@@ -13,17 +13,16 @@
     )
     print(plan.render(plan.make_plan(question)))
 
-* `heads`, with `sizes`, `architecture` and `model_size` of `economics`: precisions, a `config.json`, and the
-  number of parameters.
-* `methods`: what each method needs.
+* `sizes`, `architecture` and `model` of `economics`: precisions, a `config.json`, numbers of parameters.
+* `methods`: what each method needs, and the size of its heads.
 * `estimates`: memory for keys and values, and the expected speedup.
 * `checks`, `checklist`: the published checks, and the facts that only the operator knows.
 * `planning`, `report`: the whole, as text and as JSON.
 """
 
 from ...economics.architecture import Architecture, ArchitectureError, read_architecture
-from ...economics.model_size import (
-    ModelSize,
+from ...economics.model import (
+    Model,
     count_active_parameters,
     count_parameters,
     from_architecture,
@@ -44,8 +43,7 @@ from .estimates import (
     kv_per_token,
     look_ahead,
 )
-from .heads import estimate_head
-from .methods import METHODS, Drafter, Method
+from .methods import METHODS, Drafter, Method, estimate_head
 from .planning import Conclusion, Plan, Question, conclude, make_plan, speculative_config, to_document
 from .report import render
 
@@ -66,7 +64,7 @@ __all__ = [
     "Memory",
     "MemoryBudget",
     "Method",
-    "ModelSize",
+    "Model",
     "Objective",
     "Plan",
     "PlannedLoad",

@@ -15,7 +15,7 @@ from .methods import Drafter
 
 if TYPE_CHECKING:
     from ...economics.architecture import Architecture
-    from ...economics.model_size import ModelSize
+    from ...economics.model import Model
     from .checklist import Facts
     from .estimates import Memory, PlannedLoad, SpeedupByBatch
     from .methods import Method
@@ -46,8 +46,8 @@ class Check:
 
 def check_all(
     method: Method,
-    target: ModelSize,
-    draft: ModelSize | None,
+    target: Model,
+    draft: Model | None,
     memory: Memory,
     load: PlannedLoad,
     outlook: SpeedupByBatch,
@@ -83,7 +83,7 @@ def check_target_share(memory: Memory) -> Check:
     return Check("target_share", Verdict.WARN if share > MUCH_TARGET_SHARE else Verdict.OK, text)
 
 
-def check_size_ratio(target: ModelSize, draft: ModelSize | None) -> Check:
+def check_size_ratio(target: Model, draft: Model | None) -> Check:
     """Compare the sizes: 1:8 to 1:12 is recommended, and a draft as large as its target cannot pay."""
     name = "size_ratio"
     if draft is None:
@@ -114,7 +114,7 @@ def check_draft_share(memory: Memory) -> Check:
     return Check("draft_share", Verdict.OK if fits else Verdict.FAIL, text)
 
 
-def check_family(method: Method, target: ModelSize, draft: ModelSize | None, same: bool | None) -> Check:
+def check_family(method: Method, target: Model, draft: Model | None, same: bool | None) -> Check:
     """Check whether draft and target belong together; different architectures are a hint."""
     name = "same_family"
     if method.drafter is Drafter.HEAD:
@@ -136,7 +136,7 @@ def check_family(method: Method, target: ModelSize, draft: ModelSize | None, sam
     return Check(name, Verdict.WARN, f"{ask}; their model_type differs: {kinds[0]} and {kinds[1]}")
 
 
-def check_tokenizer(target: ModelSize, draft: ModelSize | None, same: bool | None) -> Check:
+def check_tokenizer(target: Model, draft: Model | None, same: bool | None) -> Check:
     """Check whether draft and target share the tokenizer; different vocabulary sizes mean they do not."""
     name = "same_tokenizer"
     sizes = None

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...config.options import ConfigError
 from ...economics.architecture import ArchitectureError, read_architecture
-from ...economics.hardware_profile import parse_machine
-from ...economics.model_size import from_architecture, from_parameters
+from ...economics.hardware import parse_machine
+from ...economics.model import from_architecture, from_parameters
 from ...economics.profiles import BUILTIN
 from ...economics.sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
 from .checklist import Facts, Objective
 from .estimates import Gpus, PlannedLoad, usual_depth
-from .heads import estimate_head
-from .methods import METHODS, Drafter
+from .methods import METHODS, Drafter, estimate_head
 from .planning import Conclusion, Question, make_plan, to_document
 from .report import render
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...economics.architecture import Architecture
-    from ...economics.model_size import ModelSize
+    from ...economics.model import Model
     from ...economics.sizes import Precision
     from .methods import Method
 
@@ -248,7 +247,7 @@ def read_question(args: argparse.Namespace) -> Question:
     )
 
 
-def _target(args: argparse.Namespace) -> ModelSize:
+def _target(args: argparse.Namespace) -> Model:
     model = _model(args, "target")
     if model is None:
         msg = "--target-params or --target-config is missing: the size of the model to serve"
@@ -256,7 +255,7 @@ def _target(args: argparse.Namespace) -> ModelSize:
     return model
 
 
-def _draft(args: argparse.Namespace, method: Method, target: ModelSize, k: int | None) -> ModelSize | None:
+def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | None) -> Model | None:
     if method.drafter is Drafter.LOOKUP:
         for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
             if getattr(args, name) is not None:
@@ -276,7 +275,7 @@ def _draft(args: argparse.Namespace, method: Method, target: ModelSize, k: int |
     return estimate and replace(estimate, precision_source="as given" if precision else source)
 
 
-def _usual_precision(method: Method, target: ModelSize) -> tuple[Precision, str]:
+def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
     """Return the precision of a drafter if not known: vLLM loads it in the target's type, not quantized."""
     if method.name == "mtp":
         return target.precision, "as the target"
@@ -287,7 +286,7 @@ def _usual_precision(method: Method, target: ModelSize) -> tuple[Precision, str]
 
 def _model(
     args: argparse.Namespace, role: str, usual: tuple[Precision, str] = (PRECISIONS["bf16"], "assumed")
-) -> ModelSize | None:
+) -> Model | None:
     size = _maybe(args, f"{role}_params", parse_parameters)
     path = getattr(args, f"{role}_config")
     given = _maybe(args, f"{role}_precision", parse_precision)

@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...economics.hardware_profile import Hardware, hardware_profile
-from ...economics.profiles import fit, for_method
-from ...economics.shape import shape_of
+from ...economics.profiles import Hardware, fit, for_method, hardware_profile
 from ...economics.speedup import expected_tokens
 from .methods import Drafter
 
 if TYPE_CHECKING:
     from ...economics.cost import CostProfile
-    from ...economics.model_size import ModelSize
-    from ...economics.physical import Machine
+    from ...economics.hardware import Machine
+    from ...economics.model import Model
     from .methods import Method
 
 
@@ -121,8 +119,8 @@ class Memory:
 
 
 def account(
-    target: ModelSize,
-    draft: ModelSize | None,
+    target: Model,
+    draft: Model | None,
     drafter: Drafter,
     gpus: Gpus,
     load: PlannedLoad,
@@ -154,7 +152,7 @@ def account(
     )
 
 
-def kv_per_token(model: ModelSize, gpus: Gpus, kv_bytes: float) -> float | None:
+def kv_per_token(model: Model, gpus: Gpus, kv_bytes: float) -> float | None:
     """Return the bytes of one token's keys and values over all GPUs, ``None`` without the dimensions."""
     if model.architecture is None:
         return None
@@ -162,7 +160,7 @@ def kv_per_token(model: ModelSize, gpus: Gpus, kv_bytes: float) -> float | None:
 
 
 def _drafter_kv(
-    target: ModelSize, draft: ModelSize | None, drafter: Drafter, gpus: Gpus, kv_bytes: float
+    target: Model, draft: Model | None, drafter: Drafter, gpus: Gpus, kv_bytes: float
 ) -> float | None:
     if drafter is Drafter.LOOKUP:
         return 0.0
@@ -270,8 +268,8 @@ class SpeedupByBatch:
 
 def choose_profile(
     method: Method,
-    target: ModelSize,
-    draft: ModelSize | None,
+    target: Model,
+    draft: Model | None,
     named: CostProfile | None,
     hardware: tuple[str, Machine] | None = None,
 ) -> CostProfile:
@@ -292,7 +290,7 @@ def choose_profile(
         name, machine = hardware
         found = hardware_profile(
             for_method(method.name),
-            Hardware(name, machine, shape_of(target)),
+            Hardware(name, machine, target),
             method=method.name,
             draft_parameters=draft.parameters if draft and method.drafter is Drafter.MODEL else None,
         )

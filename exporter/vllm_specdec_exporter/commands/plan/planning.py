@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...economics.cost import CostProfile
-    from ...economics.model_size import ModelSize
-    from ...economics.physical import Machine
+    from ...economics.hardware import Machine
+    from ...economics.model import Model
     from ...economics.sizes import Precision
     from .estimates import MemoryBudget
     from .methods import Method
@@ -65,8 +65,8 @@ class Question:
     """
 
     method: Method
-    target: ModelSize
-    draft: ModelSize | None
+    target: Model
+    draft: Model | None
     gpus: Gpus
     kv_precision: Precision
     k: int | None = None
@@ -197,7 +197,7 @@ def to_document(plan: Plan) -> dict[str, object]:
     }
 
 
-def _model(model: ModelSize) -> dict[str, object]:
+def _model(model: Model) -> dict[str, object]:
     return {
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,

@@ -13,7 +13,7 @@ from .methods import Drafter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...economics.model_size import ModelSize
+    from ...economics.model import Model
     from .estimates import MemoryBudget, SpeedupByBatch
     from .planning import Plan
 
@@ -69,7 +69,7 @@ def _models(plan: Plan) -> Iterator[str]:
     yield from wrap(text, "  GPUs    ", 10)
 
 
-def _model(model: ModelSize) -> str:
+def _model(model: Model) -> str:
     active = ""
     if model.active_parameters < model.parameters:
         active = f", of which a token passes through {format_parameters(model.active_parameters)}"

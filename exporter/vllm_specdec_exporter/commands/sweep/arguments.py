@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...config.options import ConfigError, add_flags, gather
-from ...config.values import file, header, mask_header, parse_duration
+from ...config.values import duration, file, header, mask_header
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ..arguments import DEFAULT_URL, URL, flags_of
+from ..arguments import DEFAULT_URL, URL, converter, flags_of
 from . import grid as prompts
 from .endpoint import Endpoint, without_api
 from .grid import TEMPERATURES, SweepPlan, Zones
@@ -97,27 +97,27 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--request-timeout",
-        type=_duration(0.1),
+        type=converter(duration(0.1)),
         default=_DEFAULTS.request_timeout,
         metavar="DURATION",
         help="Time that one answer may take. Default: 2m.",
     )
     group.add_argument(
         "--max-duration",
-        type=_duration(1),
+        type=converter(duration(1)),
         default=_DEFAULTS.max_duration,
         metavar="DURATION",
         help="Time that the sweep may take; it can be continued. Default: 30m.",
     )
     group.add_argument(
         "--pause",
-        type=_duration(0),
+        type=converter(duration(0)),
         default=0.0,
         metavar="DURATION",
         help="Time between two cells. Default: 0s.",
     )
     group.add_argument(
-        "--api-key-file", type=_readable, metavar="FILE", help="File with the server's API key."
+        "--api-key-file", type=converter(file), metavar="FILE", help="File with the server's API key."
     )
     group.add_argument(
         "--header",
@@ -259,27 +259,6 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
-
-
-def _duration(least: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            seconds = parse_duration(text)
-        except ValueError as error:
-            raise _refused(text, str(error)) from error
-        if seconds < least:
-            raise _refused(text, f"at least {least:g}s")
-        return seconds
-
-    return parse
-
-
-def _readable(text: str) -> str:
-    try:
-        return file(text)
-    except ValueError as error:
-        msg = f"{json.dumps(text, ensure_ascii=False)} {error}"
-        raise argparse.ArgumentTypeError(msg) from error
 
 
 def _header(text: str) -> str:

@@ -12,7 +12,6 @@ from ...config.options import ConfigError
 from ...config.values import format_duration
 from ...serve.upstream import Upstream
 from . import record as recordfile
-from . import record as records
 from .cell import failed, judge, send
 from .client import Client, Sampling
 from .counters import BUSY_LIMIT, REST_LIMIT, CounterReader, CountersError, restarted
@@ -276,7 +275,7 @@ class _Sweep:
     async def _check_identity(self) -> None:
         """Check that the server after a restart is the same."""
         try:
-            found = records.server_differences(self._known.server, await self._identify())
+            found = recordfile.server_differences(self._known.server, await self._identify())
         except ConfigError as error:  # it does not have the model
             found = [str(error)]
         if found:
@@ -304,7 +303,7 @@ class _Sweep:
     def _keep(self, record: SweepRecord) -> None:
         self._record = record
         if self._directory is not None:
-            recordfile.save(self._directory / recordfile.FILE, records.encode(record))
+            recordfile.save(self._directory / recordfile.FILE, recordfile.encode(record))
         self._begun(record)
 
     def _open_cells(self, record: SweepRecord) -> tuple[Cell, ...]:

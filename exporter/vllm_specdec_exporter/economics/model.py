@@ -1,0 +1,347 @@
+"""Models: parameters, and the dimensions that the time of a step depends on.
+
+They are counted by a `config.json` (`architecture`), or those of a usual decoder of the given size. Counts
+are sums of the weight matrices, norms and the biases of queries, keys and values. Other biases are left out
+(below 0.1 % of any known model); layers for multi-token prediction are counted apart.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from .sizes import BF16, PRECISIONS, parse_parameters, parse_precision
+
+if TYPE_CHECKING:
+    from .architecture import Architecture, LatentAttention
+    from .sizes import Precision
+
+#: Head size of usual models; the detail `kv-heads` counts heads of this size.
+_HEAD_SIZE = 128
+#: Rows of the output layer that EAGLE-3 heads are trained with instead of the whole vocabulary.
+EAGLE3_VOCABULARY = 32_000
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that is served or drafts.
+
+    Attributes:
+        parameters: all of them, from 0 up.
+        active_parameters: those that one token passes through; fewer only for a mixture of experts.
+        precision: how they are stored.
+        layers: decoder layers.
+        hidden: hidden size.
+        kv_values: numbers that one token caches, over all layers.
+        routed: parameters of all routed experts; 0 for a dense model.
+        experts: routed experts in a layer, 0 for a dense model.
+        used: of those, how many a token passes through.
+        looked_up: parameters of embeddings, of which a token reads one row.
+        kv_bytes: bytes of one cached number, such as 2.
+        source: how the size is known, in words.
+        precision_source: how the precision is known, in words.
+        estimated: whether the size is an estimate.
+        architecture: all dimensions, if a `config.json` was read.
+    """
+
+    parameters: float
+    active_parameters: float
+    precision: Precision
+    layers: int
+    hidden: int
+    kv_values: float
+    routed: float = 0.0
+    experts: int = 0
+    used: int = 0
+    looked_up: float = 0.0
+    kv_bytes: float = 2.0
+    source: str = "as given"
+    precision_source: str = "as given"
+    estimated: bool = False
+    architecture: Architecture | None = None
+
+    @property
+    def weights(self) -> float:
+        """Bytes of the weights in memory."""
+        return self.parameters * self.precision.bytes_per_parameter
+
+    @property
+    def active_weights(self) -> float:
+        """Bytes of the weights that one token passes through."""
+        return self.active_parameters * self.precision.bytes_per_parameter
+
+    @property
+    def dense(self) -> float:
+        """Parameters that every step reads, whatever its tokens."""
+        return self.parameters - self.routed - self.looked_up
+
+    @property
+    def multiplied(self) -> float:
+        """Parameters that one token is multiplied with."""
+        return self.dense + (self.routed * self.used / self.experts if self.experts else 0.0)
+
+    def bytes_read(self, tokens: float) -> float:
+        """Return the bytes of weights that a step over `tokens` tokens is expected to read."""
+        touched = self.routed * (1 - (1 - self.used / self.experts) ** tokens) if self.experts else 0.0
+        return (self.dense + touched) * self.precision.bytes_read
+
+
+def from_parameters(parameters: float, precision: Precision = BF16, active: float | None = None) -> Model:
+    """Return a usual decoder of this size.
+
+    Layers and hidden size follow the Llama 3 models (1B: 16 x 2048, 8B: 32 x 4096, 70B: 80 x 8192), keys and
+    values their 8 heads of 128. A mixture of experts has 128 experts a layer, and two fifths of the active
+    parameters are not in experts (Qwen3-30B-A3B and DeepSeek-V3 45 %, gpt-oss-120b 30 %).
+
+    Args:
+        parameters: all of them.
+        precision: how they are stored.
+        active: those that one token passes through; fewer only for a mixture of experts.
+    """
+    sparse = active is not None and active < parameters
+    of = (parameters * active) ** 0.5 if active is not None and sparse else parameters
+    layers = max(1, round(32 * (of / 8e9) ** 0.4))
+    model = Model(
+        parameters=parameters,
+        active_parameters=parameters if active is None else active,
+        precision=precision,
+        layers=layers,
+        hidden=max(64, round(4096 * (of / 8e9) ** 0.32 / 64) * 64),
+        kv_values=layers * 2 * 8 * _HEAD_SIZE,
+    )
+    if active is None or not sparse:
+        return model
+    routed, experts = parameters - 0.4 * active, 128
+    return replace(model, routed=routed, experts=experts, used=max(1, round(experts * 0.6 * active / routed)))
+
+
+def from_architecture(architecture: Architecture, precision: Precision) -> Model:
+    """Return a model whose dimensions are known."""
+    experts = architecture.experts
+    routed = 0
+    if experts is not None:
+        matrices = architecture.family.mlp_matrices
+        routed = matrices * architecture.hidden * experts.size * experts.count * experts.layers
+    return Model(
+        parameters=count_parameters(architecture),
+        active_parameters=count_active_parameters(architecture),
+        precision=precision,
+        layers=architecture.layers,
+        hidden=architecture.hidden,
+        kv_values=architecture.kv_values_per_token(),
+        routed=routed,
+        experts=experts.count if experts else 0,
+        used=experts.used if experts else 0,
+        # An output layer that shares the embeddings reads them.
+        looked_up=0 if architecture.tied else architecture.vocabulary * architecture.hidden,
+        source="counted from its config.json",
+        architecture=architecture,
+    )
+
+
+def parse_model(text: str) -> Model:
+    """Return the model of a size: ``70B``, ``8B:fp8``, ``30B-A3B:int4``. BF16 without a precision.
+
+    Raises:
+        ValueError: not of this form; the message has what is allowed.
+    """
+    size, _, precision = text.partition(":")
+    total, _, active = size.partition("-A") if "-A" in size else size.partition("-a")
+    found = parse_precision(precision) if precision else BF16
+    parameters = parse_parameters(total)
+    used = parse_parameters(active) if active else parameters
+    if used > parameters:
+        msg = f"a token cannot pass through {active} of {total} parameters"
+        raise ValueError(msg)
+    return from_parameters(parameters, found, used)
+
+
+def with_details(model: Model, details: str) -> Model:
+    """Return `model` with dimensions as given: ``layers=48,kv-heads=4,experts=8/128,kv=fp8``.
+
+    Args:
+        model: of a known size or architecture; the latter has all dimensions but `kv`.
+        details: pairs separated by commas; heads are of size 128.
+
+    Raises:
+        ValueError: an unknown dimension, or one that contradicts the model; the message has what is allowed.
+    """
+    for pair in details.split(","):
+        name, _, value = pair.strip().partition("=")
+        if model.architecture is not None and name in ("layers", "kv-heads", "experts"):
+            msg = f"{name} contradicts the config.json, which has it; allowed: kv"
+            raise ValueError(msg)
+        match name:
+            case "layers":
+                layers = _count(pair, value)
+                model = replace(model, layers=layers, kv_values=model.kv_values * layers / model.layers)
+            case "kv-heads":
+                model = replace(model, kv_values=model.layers * 2 * _count(pair, value) * _HEAD_SIZE)
+            case "experts":
+                used, _, experts = value.partition("/")
+                model = _with_experts(model, pair, _count(pair, used), _count(pair, experts))
+            case "kv":
+                model = replace(model, kv_bytes=parse_precision(value).bytes_per_parameter)
+            case _:
+                msg = f"{pair!r} is no detail; allowed: layers=N, kv-heads=N, experts=USED/ALL, kv=PRECISION"
+                raise ValueError(msg)
+    return model
+
+
+def _with_experts(model: Model, pair: str, used: int, experts: int) -> Model:
+    if not model.routed:
+        msg = f"{pair} contradicts the size, which is that of a dense model; say it as 30B-A3B"
+        raise ValueError(msg)
+    if used >= experts:
+        msg = f"{pair}: allowed: fewer experts in use than there are"
+        raise ValueError(msg)
+    # The parameters in experts follow from both sizes: all - active = routed * (1 - used / experts).
+    routed = min(model.parameters, (model.parameters - model.multiplied) / (1 - used / experts))
+    return replace(model, routed=routed, experts=experts, used=used)
+
+
+def _count(pair: str, text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= 100_000:
+        msg = f"{pair}: allowed: whole numbers from 1 up"
+        raise ValueError(msg)
+    return number
+
+
+#: Families whose names have all parameters, of which a token passes through every one.
+_DENSE = re.compile(
+    r"(llama-?[23]|qwen-?2\.5|qwen3-(0\.6|1\.7|4|8|14|32)b|gemma-?[123]?-|mistral-7b|phi-|smollm|opt-|granite-3)",
+    re.IGNORECASE,
+)
+_ACTIVE = re.compile(r"[-_]A(\d+(?:\.\d+)?)B\b", re.IGNORECASE)
+#: A size as model names have it: ``Llama-3.1-70B-Instruct`` (but not the 3.1), ``Qwen2.5-0.5B``.
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)([bBmM])(?![A-Za-z0-9])")
+_PRECISIONS = (
+    (re.compile(r"nvfp4|mxfp4|fp4", re.IGNORECASE), "fp4"),
+    (re.compile(r"awq|gptq|int4|w4a16|4bit", re.IGNORECASE), "int4"),
+    (re.compile(r"fp8", re.IGNORECASE), "fp8"),
+    (re.compile(r"int8|w8a8", re.IGNORECASE), "int8"),
+)
+
+
+@lru_cache(maxsize=256)
+def size_in_name(name: str) -> float | None:
+    """Return the number of parameters in a model's name (``Llama-3.1-70B``), ``None`` if it has none.
+
+    The name of a mixture of experts has the total first (``Qwen3-30B-A3B``).
+    """
+    match = _SIZE.search(name.rpartition("/")[2])
+    if match is None:
+        return None
+    return float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
+
+
+@lru_cache(maxsize=256)
+def model_in_name(name: str) -> Model | None:
+    """Return the model of a served name, ``None`` if the name is ambiguous.
+
+    `Qwen3-30B-A3B-FP8` has all parameters and the active ones. `Llama-3.1-70B` is enough because the family
+    is dense. `gpt-oss-120b` is not: it is a mixture of experts, and its name has no second number.
+    """
+    parameters, name = size_in_name(name), name.rpartition("/")[2]
+    active = _ACTIVE.search(name)
+    if parameters is None or (active is None and not _DENSE.search(name)):
+        return None
+    precision = next((found for pattern, found in _PRECISIONS if pattern.search(name)), "bf16")
+    return from_parameters(parameters, PRECISIONS[precision], float(active[1]) * 1e9 if active else None)
+
+
+def count_parameters(model: Architecture) -> int:
+    """Return all parameters of `model`, embeddings included, MTP layers not."""
+    sparse = model.experts.layers if model.experts else 0
+    layers = sparse * _layer(model, sparse=True) + (model.layers - sparse) * _layer(model, sparse=False)
+    # Embeddings, output layer, learned positions and the last norm.
+    rows = model.vocabulary * (1 if model.tied else 2) + model.positions + 1
+    return layers + rows * model.hidden
+
+
+def count_active_parameters(model: Architecture) -> int:
+    """Return the parameters that one token passes through: of a mixture of experts, only those it uses."""
+    if model.experts is None:
+        return count_parameters(model)
+    unused = max(0, model.experts.count - model.experts.used)
+    expert = model.family.mlp_matrices * model.hidden * model.experts.size
+    return count_parameters(model) - model.experts.layers * unused * expert
+
+
+def count_mtp(model: Architecture) -> int:
+    """Return the parameters of the MTP layers that the checkpoint brings, 0 for none.
+
+    Each is one layer and a projection of two hidden states to one (DeepSeek-V3 report, section 2.2);
+    embeddings and output layer are the model's own.
+    """
+    return model.mtp_layers * (_layer(model, sparse=model.experts is not None) + 2 * model.hidden**2)
+
+
+def count_eagle(model: Architecture) -> int:
+    """Return the parameters of an EAGLE head.
+
+    One decoder layer, and a projection of embedding and hidden state to one (Li et al. 2024, arXiv
+    2401.15077). It gives 0.25B for Llama-3.1-8B and 0.99B for 70B; the paper has 0.24B for 7B, 0.99B for 70B.
+    """
+    return _dense_layer(model) + 2 * model.hidden**2
+
+
+def count_eagle3(model: Architecture) -> int:
+    """Return the parameters of an EAGLE-3 head.
+
+    As for EAGLE, but the projection joins three hidden states, attention reads two inputs, and there is an
+    output layer of its own with 32,000 rows (Li et al. 2025, arXiv 2503.01840). 0.42B for Llama-3.1-8B.
+    """
+    second_input = model.hidden * model.head_size * (model.heads + 2 * model.kv_heads)
+    output = model.hidden * min(EAGLE3_VOCABULARY, model.vocabulary)
+    return _dense_layer(model) + second_input + 3 * model.hidden**2 + output
+
+
+def count_medusa(model: Architecture, heads: int) -> int:
+    """Return the parameters of `heads` Medusa heads.
+
+    Each is a residual block and an output layer of its own (Cai et al. 2024, arXiv 2401.10774).
+    """
+    return heads * (model.hidden**2 + model.hidden * model.vocabulary)
+
+
+def _dense_layer(model: Architecture) -> int:
+    """Return a layer as heads have it: with a dense MLP, also for a mixture of experts."""
+    if model.intermediate or model.experts is None:
+        return _layer(model, sparse=False)
+    return _layer(model, sparse=False) + 3 * model.hidden * model.experts.size * model.experts.used
+
+
+def _layer(model: Architecture, *, sparse: bool) -> int:
+    return _attention(model) + _mlp(model, sparse=sparse) + model.family.norms * model.hidden
+
+
+def _attention(model: Architecture) -> int:
+    if model.latent is not None:
+        return _latent_attention(model, model.latent)
+    queries, keys = model.heads * model.head_size, model.kv_heads * model.head_size
+    matrices = model.hidden * (2 * queries + 2 * keys)
+    biases = queries + 2 * keys if model.query_bias else 0
+    return matrices + biases + (2 * model.head_size if model.family.head_norms else 0)
+
+
+def _latent_attention(model: Architecture, latent: LatentAttention) -> int:
+    query = model.heads * (latent.key_size + latent.rope_size)
+    queries = latent.query_rank * (model.hidden + query + 1) if latent.query_rank else model.hidden * query
+    compress = model.hidden * (latent.kv_rank + latent.rope_size) + latent.kv_rank
+    expand = latent.kv_rank * model.heads * (latent.key_size + latent.value_size)
+    return queries + compress + expand + model.heads * latent.value_size * model.hidden
+
+
+def _mlp(model: Architecture, *, sparse: bool) -> int:
+    matrices = model.family.mlp_matrices
+    if not sparse or model.experts is None:
+        return matrices * model.hidden * model.intermediate
+    experts = model.experts
+    routed = experts.count * matrices * model.hidden * experts.size
+    shared = matrices * model.hidden * experts.shared_size
+    gate = model.hidden if model.family.expert_gate and experts.shared_size else 0
+    return routed + shared + gate + experts.count * model.hidden  # the last: the router
