@@ -149,7 +149,14 @@ def _status_of(rig: Rig, words: bytes) -> int:
 @pytest.mark.parametrize(
     ("requests", "statuses"),
     [
-        pytest.param([get("/metrics", "X-Padding: " + "x" * 200_000)], (0, 400, 431), id="huge_header"),
+        pytest.param(
+            [
+                get("/metrics", "X-Padding: " + "x" * 200_000),
+                get("/metrics", *(f"X-{number}: a" for number in range(200))),
+            ],
+            (0, 400, 431),
+            id="huge_header",
+        ),
         pytest.param([get("/metrics?name[]=" + "x" * 200_000)], (0, 400, 414), id="huge_url"),
         pytest.param(
             [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), b"nonsense\r\n\r\n"],

@@ -14,7 +14,6 @@ import pytest
 
 from support.exporter import Answer, Metrics, running_exporter
 from support.programs import eventually
-from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS
 from webconfig.https import basic, guarded
 from webconfig.pki import Pki
 from webconfig.test_docs import BLOCKS
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 PATH = "/api/v1/requests"
 TOKEN = "a-token-for-tests"
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
-LIMIT = 1024 * 1024
 
 #: Half of twelve drafted tokens accepted: poor, and below what pays off.
 RECORD: dict[str, Any] = {
@@ -212,34 +210,6 @@ class TestRefused:
         assert post(exporter, of(ONE)).status == 401
         assert post(exporter, of(ONE), Authorization="bearer  another ").status == 200
 
-    def test_no_token_in_the_file(self, exporter: RunningExporter, token_file: Path) -> None:
-        """A file that is gone, empty or no text lets nobody in, and says whose fault it is."""
-        for content in (None, b"", b" \n", b"\xff\xfe"):
-            token_file.unlink()
-            if content is not None:
-                token_file.write_bytes(content)
-            for token in (TOKEN, "", None):
-                answer = post(exporter, of(ONE), token=token)
-
-                assert answer.status == 503, content
-                assert "token file" in json.loads(answer.body)["error"]
-                assert str(token_file) not in answer.text
-            token_file.write_text(TOKEN)
-            assert post(exporter, of(ONE)).status == 200
-
-    def test_no_push(self, exporter: RunningExporter) -> None:
-        """What is no push at all is refused as one, with what is expected."""
-        before = exporter.metrics()
-        bodies = (b"", b"{", b"[]", b"null", b"{}", b'{"requests": {}}', b'{"requests": null}', b"\xff\xfe")
-        bodies += (b'{"requests": [' + b"[" * 100_000, b'{"requests": [{}]} {}')
-        for body in bodies:
-            answer = post(exporter, body)
-
-            assert answer.status == 400, body[:20]
-            assert '{"requests": [...]}' in json.loads(answer.body)["error"]
-        assert grown(exporter, before, "push_rejected_total") == len(bodies)
-        assert grown(exporter, before, "request_observations_total") == 0
-
     def test_some_of_it(self, exporter: RunningExporter) -> None:
         """What can be used of a push is; of the rest, place and reason are told."""
         before = exporter.metrics()
@@ -274,18 +244,6 @@ class TestRefused:
         assert refused.status == 400
         assert (told["accepted"], told["rejected"], len(told["errors"])) == (0, 50, 10)
 
-    def test_too_many_and_too_large(self, exporter: RunningExporter) -> None:
-        """A push has at most so many requests, and a MiB, compressed or not."""
-        assert post(exporter, of(*[{}] * MOST_REQUESTS)).status == 200
-        refused = post(exporter, of(*[{}] * (MOST_REQUESTS + 1)))
-        assert refused.status == 400
-        assert f"allowed: up to {MOST_REQUESTS}" in json.loads(refused.body)["error"]
-
-        large = json.dumps(of({"model": "m" * LIMIT})).encode()
-        assert post(exporter, large).status == 413
-        assert post(exporter, gzip.compress(large * 20), Content_Encoding="gzip").status == 413
-        assert post(exporter, of(ONE)).status == 200
-
     def test_not_what_it_says(self, exporter: RunningExporter) -> None:
         """What says that it is compressed, and is not, is refused, and fills no log, whoever sends it."""
         before = exporter.metrics()
@@ -310,13 +268,6 @@ class TestRefused:
 
         assert grown(exporter, before, "request_observations_total") == 0
         assert "traceback" not in exporter.log()
-
-    def test_other_methods(self, exporter: RunningExporter) -> None:
-        """The path takes pushes, and nothing else."""
-        answer = exporter.get(PATH)
-
-        assert answer.status == 405
-        assert answer.headers["allow"] == "POST"
 
     def test_without_the_option(self) -> None:
         """Without a token file there is nothing to push to, and no metric of requests."""
