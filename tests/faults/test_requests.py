@@ -119,7 +119,7 @@ def test_tap_exporter_told_to_end() -> None:
             # Whoever asks again does not want to wait.
             code, seconds = exporter.terminate()
         assert code == 0
-        assert seconds < 5.0
+        assert seconds < 20  # the tap would wait for 25
 
 
 # --- pushes
@@ -156,7 +156,7 @@ def test_push_token_wrong(taking: RunningExporter) -> None:
 
 def test_push_token_file_empty(taking: RunningExporter, token_file: Path) -> None:
     for content in (None, b"", b" \n", b"\xff\xfe"):
-        token_file.unlink()
+        token_file.unlink(missing_ok=True)
         if content is not None:
             token_file.write_bytes(content)
         for token in (TOKEN, "", None):

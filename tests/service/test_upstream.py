@@ -7,7 +7,6 @@ import gzip
 import logging
 import re
 import socket
-import ssl
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,16 +259,6 @@ class TestVersion:
 
 
 class TestBearerToken:
-    async def test_is_read_for_every_poll(self, server: FaultyServer, tmp_path: Path) -> None:
-        """A token that is rotated in its file is used from the next poll on."""
-        file = tmp_path / "token"
-        async with upstream(server.url, bearer_token_file=str(file)) as client:
-            for token in ("first", "second\n"):
-                file.write_text(token)
-                await client.fetch()
-
-        assert [r.headers["authorization"] for r in server.requests] == ["Bearer first", "Bearer second"]
-
     async def test_that_cannot_be_used(
         self, server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -444,15 +433,6 @@ class TestTls:
             [line] = told(content)
             assert f'--vllm.ca-file "{trusted}": no certificates in it' in line
         assert told(other_ca.file.read_bytes()) == []
-
-    async def test_old_protocol(self, ca: Authority) -> None:
-        """TLS 1.1 is not spoken."""
-        context = server_side(ca.issue("127.0.0.1"))
-        context.set_ciphers("ALL:@SECLEVEL=0")
-        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-            context.maximum_version = ssl.TLSVersion.TLSv1_1
-        with FaultyServer(HEALTHY, tls=context) as server:
-            assert (await failure(server.url, ca_file=str(ca.file))).reason in ("reset", "tls")
 
     def test_files_that_cannot_be_used(self, tmp_path: Path, ca: Authority) -> None:
         """Files that hold no certificates are refused before the first poll, by their flags' names."""

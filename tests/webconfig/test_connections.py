@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.certificates import Authority
-from support.exporter import running_exporter
-from webconfig.https import MUTUAL, NO_SERVER, TLS, address_of, ask, client_context, connect, guarded, write
+from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, connect, guarded, write
 from webconfig.pki import NAMES, Pki
 
 if TYPE_CHECKING:
@@ -44,14 +43,6 @@ class TestTls:
             connection.close()
             with pytest.raises((ConnectionError, http.client.BadStatusLine)):
                 ask(exporter, "/metrics")
-
-    def test_tls_to_a_plain_port(self, pki: Pki) -> None:
-        """TLS where none is spoken: the client is told so in the end, and nothing is logged."""
-        with guarded(pki, "") as exporter:
-            with pytest.raises(REFUSED):
-                ask(exporter, "/metrics", client_context(pki))
-            assert ask(exporter, "/metrics").status == 200
-            assert exporter.log_lines("web configuration")[0]["tls"] == "false"
 
 
 def _tls(exporter: RunningExporter, context: ssl.SSLContext) -> ssl.SSLSocket:
@@ -190,14 +181,3 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
         assert seconds < 15
         assert exporter.log_lines()[-1]["msg"] == "stopping"
         assert "Traceback" not in exporter.log()
-
-
-def test_plain_without_the_file(pki: Pki) -> None:
-    """Nothing of all this is there without the flag: not even the modules."""
-    with running_exporter(*NO_SERVER) as exporter:
-        maps = Path(f"/proc/{exporter.pid}/maps").read_text()
-        assert ask(exporter, "/metrics").status == 200
-        assert exporter.log_lines("web configuration") == []
-        assert "_bcrypt" not in maps
-    with guarded(pki, "") as exporter:
-        assert "_bcrypt" in Path(f"/proc/{exporter.pid}/maps").read_text()

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from support.exporter import Metrics, running_exporter
+from support.exporter import Metrics
 from support.programs import eventually
 from vllm_specdec_exporter.serve.web_config.document import WebConfigFile
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
-from webconfig.https import MUTUAL, TLS, address_of, ask, basic, client_context, connect, guarded, write
+from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, connect, guarded, write
 from webconfig.pki import Pki, hashed, serial_of
 from webconfig.test_connections import REFUSED
 
@@ -241,29 +241,6 @@ class TestSettings:
             eventually(lambda: _status(exporter, other) == 200, SOON)
             assert _status(exporter, good) == 0
 
-    def test_users(self, pki: Pki) -> None:
-        """Users come, change and go; a connection that stays open is asked anew."""
-        path = pki.folder / "web.yml"
-        with guarded(pki, {"basic_auth_users": {"alice": hashed("one")}}) as exporter:
-            kept = connect(exporter, None)
-
-            def asked_again(password: str) -> int:
-                kept.request("GET", "/metrics", headers={"Authorization": basic("alice", password)})
-                answer = kept.getresponse()
-                answer.read()
-                return answer.status
-
-            assert (asked_again("one"), asked_again("two")) == (200, 401)
-            first = kept.sock
-            write(path, {"basic_auth_users": {"alice": hashed("two"), "bob": hashed("three")}})
-            eventually(lambda: asked_again("two") == 200, SOON)
-            assert asked_again("one") == 401
-            assert _status(exporter, user=("bob", "three")) == 200
-            assert kept.sock is first
-            write(path, {"basic_auth_users": {}})
-            eventually(lambda: _status(exporter) == 200, SOON)
-            kept.close()
-
 
 class TestBroken:
     def test_the_old_stays(self, pki: Pki) -> None:
@@ -324,14 +301,3 @@ class TestBroken:
             exporter.configure(config)
             assert ask(exporter, "/-/reload", method="POST").status == 200
             assert exporter.metrics().value("config_last_reload_successful") == 1
-
-    def test_another_file_needs_a_restart(self, pki: Pki) -> None:
-        """The path of the file is a setting as the address is: the log says that it is not taken."""
-        path = write(pki.folder / "web.yml", "")
-        config = {"web": {"config": {"file": str(path)}}, "vllm": {"url": "http://127.0.0.1:1"}}
-        with running_exporter(config=config) as exporter:
-            other = write(pki.folder / "other.yml", HTTPS)
-            exporter.configure({**config, "web": {"config": {"file": str(other)}}})
-            assert ask(exporter, "/-/reload", method="POST").status == 200
-            assert len([line for line in exporter.log_lines() if "restart" in line["msg"]]) == 1
-            assert _status(exporter) == 200
