@@ -29,7 +29,7 @@ STEADY = ("--poll.interval", "1500ms", "--poll.timeout", "1450ms")
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 
 #: Seconds within which probes and scrapes are answered, whatever happens.
-PROMPT = 5.0
+PROMPT = 10.0
 
 COUNTED = Counters(
     drafts=1000,
