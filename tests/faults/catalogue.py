@@ -1,7 +1,7 @@
 """The catalogue of faults: what happens, and what the exporter promises then. Writes faults.md from it.
 
 Each fault has a test in ``tests/faults/test_AREA.py`` that injects it into the running exporter: the function
-`test_NAME`, or a row of the name in a table of faults that differ in nothing else.
+`test_NAME`, or a row of that name in a table. The table of faulty responses is in ``test_responses.py``.
 
     PYTHONPATH=tests python -m faults.catalogue [--check]
 """

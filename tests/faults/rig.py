@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from support.faulty_server import Behaviour
 
 #: Polls that a busy machine keeps up with, so that a fault is counted under its own reason and no other.
-STEADY = ("--poll.interval", "800ms", "--poll.timeout", "780ms")
+STEADY = ("--poll.interval", "1500ms", "--poll.timeout", "1450ms")
 
 #: Nothing listens there: for faults that are not the server's.
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 
 #: Seconds within which probes and scrapes are answered, whatever happens.
-PROMPT = 5.0
+PROMPT = 10.0
 
 COUNTED = Counters(
     drafts=1000,

@@ -66,7 +66,7 @@ def test_stopped_for_long(rig: Rig) -> None:
         rig.server.behaviour = hang()
         exporter.send(signal.SIGSTOP)
         scraper.sendall(get("/metrics"))  # waits there when the process goes on, before anything else
-        time.sleep(4.0)
+        time.sleep(6.0)  # longer than interval, timeout and grace
         exporter.send(signal.SIGCONT)
         after = Metrics(read_answer(scraper).partition(b"\r\n\r\n")[2].decode())
     assert after.value("up") == 0

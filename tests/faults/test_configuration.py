@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full
 
-POLL = {"interval": "800ms", "timeout": "780ms"}
+POLL = {"interval": "1500ms", "timeout": "1450ms"}
 
 
 def _settings(*servers: FaultyServer, **more: Any) -> dict[str, Any]:
@@ -112,11 +112,11 @@ def test_interval_changed(servers: tuple[FaultyServer, FaultyServer]) -> None:
     one, _ = servers
     with _configured(one) as exporter:
         before = exporter.wait_for(lambda m: m if _span(m) > 0.5 else None)
-        _reload(exporter, _settings(one, poll={"interval": "1500ms", "timeout": "1s"}))
+        _reload(exporter, _settings(one, poll={"interval": "4s", "timeout": "3s"}))
         assert _span(exporter.metrics()) >= _span(before)
         polled, begin = len(one.polls()), time.monotonic()
         eventually(lambda: len(one.polls()) >= polled + 2)
-        assert time.monotonic() - begin > 1.3
+        assert time.monotonic() - begin > 3.5
         after = exporter.metrics()
         assert _span(after) > _span(before)
         assert after.errors() == {}

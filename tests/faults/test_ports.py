@@ -7,6 +7,7 @@ import itertools
 import signal
 import socket
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,6 +74,8 @@ def test_taken_for_a_sidecar() -> None:
         exporter = stack.enter_context(_sidecar(address, "--vllm.url", server.url))
         [line] = eventually(lambda: exporter.log_lines("cannot start, standing by"))
         assert "Address already in use" in line["error"]
+        exporter.send(signal.SIGHUP)  # does not end it
+        time.sleep(0.3)
         assert exporter.process.poll() is None
         other.close()
         eventually(lambda: _answers(exporter), PATIENCE)

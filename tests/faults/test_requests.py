@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import json
 import socket
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from support.faulty_server import FaultyServer, hang, head, raw
 from support.ports import free_port
 from support.programs import eventually
 from tap import streams
+from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +120,7 @@ def test_tap_exporter_told_to_end() -> None:
             # Whoever asks again does not want to wait.
             code, seconds = exporter.terminate()
         assert code == 0
-        assert seconds < 5.0
+        assert seconds < 20  # the tap would wait for 25
 
 
 # --- pushes
@@ -144,33 +147,46 @@ def _assert_takes(exporter: RunningExporter, before: float = 0) -> None:
 
 
 def test_push_token_wrong(taking: RunningExporter) -> None:
-    refused = post(taking, {"requests": [ONE]}, token="another")
-    assert refused.status == 401
-    assert TOKEN not in refused.text + taking.log()
+    for token in ("", "another", f"{TOKEN}x", f"x{TOKEN}", "\xff"):
+        refused = post(taking, {"requests": [ONE]}, token=token)
+        assert refused.status == 401
+        assert TOKEN not in refused.text + taking.log()
     assert _observed(taking.metrics()) == 0
     _assert_takes(taking)
 
 
 def test_push_token_file_empty(taking: RunningExporter, token_file: Path) -> None:
-    token_file.write_text("")
-    assert post(taking, {"requests": [ONE]}, token="").status == 503
-    assert post(taking, {"requests": [ONE]}).status == 503
+    for content in (None, b"", b" \n", b"\xff\xfe"):
+        token_file.unlink(missing_ok=True)
+        if content is not None:
+            token_file.write_bytes(content)
+        for token in (TOKEN, "", None):
+            refused = post(taking, {"requests": [ONE]}, token=token)
+            assert refused.status == 503, content
+            assert str(token_file) not in refused.text
     assert _observed(taking.metrics()) == 0
     token_file.write_text(TOKEN)
     _assert_takes(taking)
 
 
 def test_push_nonsense(taking: RunningExporter) -> None:
-    for body in (b"{", b"\xff\xfe", b"[" * 100_000, b"null"):
-        assert post(taking, body).status == 400
+    bodies = (b"", b"{", b"{}", b"\xff\xfe", b'{"requests": [' + b"[" * 100_000, b"null", b'{"requests": {}}')
+    for body in bodies:
+        refused = post(taking, body)
+        assert refused.status == 400, body[:20]
+        assert '{"requests": [...]}' in json.loads(refused.body)["error"]
     mixed = post(taking, {"requests": [{**ONE, "completion_tokens": -1}, ONE]})
     assert mixed.status == 200
     metrics = taking.metrics()
     assert _observed(metrics) == 1
-    assert metrics.value("push_rejected_total") == 5
+    assert metrics.value("push_rejected_total") == len(bodies) + 1
     _assert_takes(taking, before=1)
 
 
 def test_push_too_large(taking: RunningExporter) -> None:
-    assert post(taking, b" " * (2 << 20)).status == 413
-    _assert_takes(taking)
+    large = b" " * (2 << 20)
+    assert post(taking, large).status == 413
+    assert post(taking, gzip.compress(large), Content_Encoding="gzip").status == 413
+    assert post(taking, {"requests": [{}] * (MOST_REQUESTS + 1)}).status == 400
+    assert post(taking, {"requests": [{}] * MOST_REQUESTS}).status == 200
+    _assert_takes(taking, before=MOST_REQUESTS)

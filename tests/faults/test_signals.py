@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full
 
-#: Seconds within which the process ends, with half a second of grace for whoever is being answered.
-AT_ONCE = 4.0
+#: Seconds within which the process ends: fewer than the 20 of a poll that hangs, also on a busy machine.
+AT_ONCE = 10.0
 
 
 @pytest.fixture
@@ -39,10 +39,11 @@ def _assert_ended(rig: Rig, code: int, seconds: float) -> None:
 
 
 def test_sigterm_during_poll() -> None:
-    with FaultyServer(hang()) as server:
+    # Within its TLS handshake; test_sigint has a response that does not come.
+    with FaultyServer(hang(reads_request=False)) as server:
         flags = ("--poll.interval", "30s", "--poll.timeout", "20s")
-        with running_exporter("--vllm.url", server.url, *flags) as exporter:
-            eventually(server.polls)
+        with running_exporter("--vllm.url", server.url.replace("http", "https"), *flags) as exporter:
+            eventually(lambda: server.connections)
             code, seconds = exporter.terminate()
             _assert_ended(Rig(server, exporter), code, seconds)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,11 +15,7 @@ from support.faulty_server import (
     Peer,
     answer,
     capture,
-    drip,
     flood,
-    hang,
-    head,
-    raw,
     sequence,
     status,
 )
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.full
 
 BODY = capture()
-HALF = len(BODY) // 2
-WHOLE = head(Content_Type="text/plain", Content_Length=len(BODY)) + BODY
 MIB = 1024 * 1024
 
 #: What the process may take at most: its own 60 MB, and an answer of 16 MiB with the pieces that it is in.
@@ -46,44 +41,6 @@ def patient() -> Iterator[Rig]:
     """An exporter that gives even a busy machine the time to carry many megabytes."""
     with rigged("--poll.interval", "2s", "--poll.timeout", "1900ms") as rig:
         yield rig
-
-
-def _with_drafts(value: str) -> bytes:
-    return vllm().replace(b" 1000\n", f" {value}\n".encode())
-
-
-#: What fails without more to it: what the server does, and the reason that is counted.
-FAILURES: dict[str, tuple[Behaviour | None, str]] = {
-    "refused": (None, "refused"),
-    "closes_at_once": (raw(reads_request=False), "reset"),
-    "hangs_before_headers": (hang(), "timeout"),
-    "hangs_within_body": (hang(WHOLE[:HALF]), "timeout"),
-    "drips": (drip(head(Content_Length=len(BODY)), b"#", 1.0), "timeout"),
-    "resets_within_body": (raw(WHOLE[:HALF], 0.05, reset=True), "malformed"),
-    "truncated": (raw(WHOLE[:HALF]), "malformed"),
-    "unauthorized": (status("401 Unauthorized", WWW_Authenticate='Basic realm="vllm"'), "http_status"),
-    "forbidden": (status("403 Forbidden"), "http_status"),
-    "not_found": (status("404 Not Found"), "http_status"),
-    "server_error": (status("500 Internal Server Error"), "http_status"),
-    "unavailable": (status("503 Service Unavailable", Retry_After=3600), "http_status"),
-    "error_with_metrics": (answer(BODY, "503 Service Unavailable"), "http_status"),
-    "html": (answer(b"<!DOCTYPE html>\n<title>Log in</title>\n", content_type="text/html"), "malformed"),
-    "empty": (answer(b""), "unrecognized"),
-    "binary": (answer(bytes(reversed(range(256))) * 64), "malformed"),
-    "http_garbage": (raw(b"SSH-2.0-OpenSSH_9.2p1\r\n", reads_request=False), "malformed"),
-    "unasked_encoding": (answer(BODY, Content_Encoding="br"), "malformed"),
-    "half_written": (answer(BODY[: BODY.rindex(b"accepted") + 4]), "malformed"),
-    "many_engines": (answer(vllm(engines=1000)), "malformed"),
-    "nan_counter": (answer(_with_drafts("NaN")), "malformed"),
-    "negative_counter": (answer(_with_drafts("-1")), "malformed"),
-    "huge_counter": (answer(_with_drafts("1e300")), "malformed"),
-    "duplicate_samples": (answer(vllm() + vllm()), "malformed"),
-}
-
-
-@pytest.mark.parametrize("name", FAILURES)
-def test_failure(rig: Rig, name: str) -> None:
-    rig.breaks(*FAILURES[name])
 
 
 def test_redirect(rig: Rig) -> None:
@@ -108,10 +65,11 @@ def test_endless_headers(rig: Rig) -> None:
 def test_other_software(rig: Rig) -> None:
     resets = rig.exporter.metrics().value("engine_resets_total")
     rig.exporter.wait_for(lambda m: (m.value("window_span_seconds") or 0) > 1)
+    begin = time.monotonic()
     rig.breaks(answer(b"# TYPE node_load1 gauge\nnode_load1 0.5\n"), "unrecognized")
     # Another process may have answered meanwhile: no window reaches back across that.
     anew = rig.exporter.wait_for(lambda m: m if m.value("window_span_seconds") else None)
-    assert anew.value("window_span_seconds") < 2.5
+    assert anew.value("window_span_seconds") < time.monotonic() - begin
     assert resets == anew.value("engine_resets_total")
 
 

@@ -53,12 +53,6 @@ def run() -> Iterator[Run]:
                 yield first, second, central, alertmanager
 
 
-def test_the_rules_of_a_cluster_do_not_see_its_external_labels(run: Run) -> None:
-    """In its own Prometheus a model has no cluster: external labels are for what leaves it."""
-    first, _, _, _ = run
-    assert labels(first.query(RATIO), "cluster", "namespace", "model_name") == {(None, "chat", MODEL)}
-
-
 def test_federated_series_have_their_cluster_and_nothing_of_the_scrape(run: Run) -> None:
     """No job and no instance is added; those of a pod's series are the exporter's, as in its cluster."""
     _, _, central, _ = run

@@ -14,7 +14,6 @@ import pytest
 
 from support.exporter import Answer, Metrics, running_exporter
 from support.programs import eventually
-from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS
 from webconfig.https import basic, guarded
 from webconfig.pki import Pki
 from webconfig.test_docs import BLOCKS
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 PATH = "/api/v1/requests"
 TOKEN = "a-token-for-tests"
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
-LIMIT = 1024 * 1024
 
 #: Half of twelve drafted tokens accepted: poor, and below what pays off.
 RECORD: dict[str, Any] = {
@@ -158,29 +156,6 @@ class TestTaken:
         assert value("tenant_requests_total", tenant="other", outcome="gains") == 1
         assert value("push_rejected_total") == 0
 
-    def test_states(self, exporter: RunningExporter) -> None:
-        """A request counts by what its answer told of speculation."""
-        no_steps = {"per_step_drafted": None, "per_step_accepted": None}
-        nothing = dict.fromkeys(("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"), 0)
-        wrong = []
-        for item, state in (
-            ({}, "none"),
-            ({"model": "m", "speculative_decoding": None}, "none"),
-            ({"speculative_decoding": {}}, "malformed"),
-            ({"speculative_decoding": {**RECORD, "num_spec_steps": 99}}, "malformed"),
-            ({"speculative_decoding": {**RECORD, "num_draft_tokens": -1}}, "malformed"),
-            ({"speculative_decoding": {**RECORD, **no_steps}}, "summary"),
-            ({"speculative_decoding": nothing}, "not_drafted"),
-            ({"speculative_decoding": RECORD, "hello": "what is not known here is left alone"}, "detailed"),
-        ):
-            before = exporter.metrics()
-            status = post(exporter, of(item)).status
-            of_state = grown(exporter, before, "request_observations_total", source="push", record=state)
-            in_all = grown(exporter, before, "request_observations_total", source="push")
-            if (status, of_state, in_all) != (200, 1, 1):
-                wrong.append(f"{item}: {status}, {of_state} of {in_all} are {state}")
-        assert wrong == []
-
     def test_nothing_of_what_is_not_known_is_kept(self, exporter: RunningExporter) -> None:
         """What is no field of a push is nowhere afterwards."""
         post(exporter, of({**ONE, "messages": "CANARY", "speculative_decoding": {**RECORD, "x": "CANARY"}}))
@@ -190,55 +165,12 @@ class TestTaken:
 
 
 class TestRefused:
-    def test_without_the_token(self, exporter: RunningExporter) -> None:
-        """Nobody without the token pushes, and nothing is read of what they send."""
-        before = exporter.metrics()
-        near = (f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer x{TOKEN}", "Bearer \xff", TOKEN)
-        for header in (None, "", "Bearer", "Bearer ", *near):
-            headers = {} if header is None else {"Authorization": header}
-            answer = post(exporter, of(ONE), token=None, **headers)
-
-            assert answer.status == 401, header
-            assert answer.headers["www-authenticate"].startswith("Bearer ")
-            assert "bearer token" in json.loads(answer.body)["error"]
-        assert "traceback" not in exporter.log()
-        assert grown(exporter, before, "request_observations_total") == 0
-        assert grown(exporter, before, "push_rejected_total") == 0
-
     def test_the_token_is_exchanged(self, exporter: RunningExporter, token_file: Path) -> None:
         """A new token is in force with the next push, the old one is not; the scheme is in any case."""
         token_file.write_text("another")
 
         assert post(exporter, of(ONE)).status == 401
         assert post(exporter, of(ONE), Authorization="bearer  another ").status == 200
-
-    def test_no_token_in_the_file(self, exporter: RunningExporter, token_file: Path) -> None:
-        """A file that is gone, empty or no text lets nobody in, and says whose fault it is."""
-        for content in (None, b"", b" \n", b"\xff\xfe"):
-            token_file.unlink()
-            if content is not None:
-                token_file.write_bytes(content)
-            for token in (TOKEN, "", None):
-                answer = post(exporter, of(ONE), token=token)
-
-                assert answer.status == 503, content
-                assert "token file" in json.loads(answer.body)["error"]
-                assert str(token_file) not in answer.text
-            token_file.write_text(TOKEN)
-            assert post(exporter, of(ONE)).status == 200
-
-    def test_no_push(self, exporter: RunningExporter) -> None:
-        """What is no push at all is refused as one, with what is expected."""
-        before = exporter.metrics()
-        bodies = (b"", b"{", b"[]", b"null", b"{}", b'{"requests": {}}', b'{"requests": null}', b"\xff\xfe")
-        bodies += (b'{"requests": [' + b"[" * 100_000, b'{"requests": [{}]} {}')
-        for body in bodies:
-            answer = post(exporter, body)
-
-            assert answer.status == 400, body[:20]
-            assert '{"requests": [...]}' in json.loads(answer.body)["error"]
-        assert grown(exporter, before, "push_rejected_total") == len(bodies)
-        assert grown(exporter, before, "request_observations_total") == 0
 
     def test_some_of_it(self, exporter: RunningExporter) -> None:
         """What can be used of a push is; of the rest, place and reason are told."""
@@ -274,18 +206,6 @@ class TestRefused:
         assert refused.status == 400
         assert (told["accepted"], told["rejected"], len(told["errors"])) == (0, 50, 10)
 
-    def test_too_many_and_too_large(self, exporter: RunningExporter) -> None:
-        """A push has at most so many requests, and a MiB, compressed or not."""
-        assert post(exporter, of(*[{}] * MOST_REQUESTS)).status == 200
-        refused = post(exporter, of(*[{}] * (MOST_REQUESTS + 1)))
-        assert refused.status == 400
-        assert f"allowed: up to {MOST_REQUESTS}" in json.loads(refused.body)["error"]
-
-        large = json.dumps(of({"model": "m" * LIMIT})).encode()
-        assert post(exporter, large).status == 413
-        assert post(exporter, gzip.compress(large * 20), Content_Encoding="gzip").status == 413
-        assert post(exporter, of(ONE)).status == 200
-
     def test_not_what_it_says(self, exporter: RunningExporter) -> None:
         """What says that it is compressed, and is not, is refused, and fills no log, whoever sends it."""
         before = exporter.metrics()
@@ -311,53 +231,11 @@ class TestRefused:
         assert grown(exporter, before, "request_observations_total") == 0
         assert "traceback" not in exporter.log()
 
-    def test_other_methods(self, exporter: RunningExporter) -> None:
-        """The path takes pushes, and nothing else."""
-        answer = exporter.get(PATH)
-
-        assert answer.status == 405
-        assert answer.headers["allow"] == "POST"
-
     def test_without_the_option(self) -> None:
         """Without a token file there is nothing to push to, and no metric of requests."""
         with running_exporter(*NO_SERVER) as exporter:
             assert post(exporter, of(ONE)).status == 404
             assert not [name for name in exporter.metrics().samples if name.startswith(("request_", "push_"))]
-
-    def test_no_such_file(self) -> None:
-        """A token file that does not exist ends the start with the flag's name."""
-        with (
-            pytest.raises(AssertionError, match=r"--push\.bearer-token-file.*cannot be read"),
-            running_exporter(*NO_SERVER, "--push.bearer-token-file", "/nowhere/token"),
-        ):
-            pass
-
-
-class TestBounds:
-    def test_labels_do_not_grow(self, fresh: RunningExporter) -> None:
-        """Whatever names are pushed, only so many are told apart; the rest is counted together."""
-        for start in range(0, 400, 100):
-            items = [
-                {**ONE, "model": f"m{n}", "request_type": f"t{n}", "tenant": f"x{n}", "temperature": n / 7}
-                for n in range(start, start + 100)
-            ]
-            assert post(fresh, of(*items)).status == 200
-        metrics = fresh.metrics()
-        labels = metrics.labels("request_drafts_total")
-
-        assert sum(metrics.values("request_drafts_total").values()) == 4 * 400
-        for name, most in (("model_name", 21), ("request_type", 21), ("temperature", 6)):
-            assert len({label[name] for label in labels}) <= most
-        assert {label["tenant"] for label in metrics.labels("tenant_requests_total")} == {"other"}
-
-    def test_types_that_are_none(self, exporter: RunningExporter) -> None:
-        """What does not look like a type of request is no label."""
-        names = ["two words", "x" * 65, "\u202e", 'a"b\nc']
-        post(exporter, of(*({**ONE, "request_type": name} for name in ("", *names))))
-        types = {labels["request_type"] for labels in exporter.metrics().labels("request_drafts_total")}
-
-        assert "other" in types
-        assert types.isdisjoint(names)
 
 
 class TestWebConfiguration:

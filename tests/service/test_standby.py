@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ import pytest
 from support.certificates import Authority
 from support.commands import run
 from support.exporter import Metrics, request, running_exporter
-from support.faulty_server import FaultyServer, answer
 from support.ports import free_port
 from support.programs import COMMAND, answers, clean_environment, eventually
 from vllm_specdec_exporter.config.options import ConfigError
@@ -151,28 +149,6 @@ def test_it_starts_by_itself_too(tmp_path: Path) -> None:
         eventually(lambda: answers(running.url + "/config"))
 
 
-def test_a_port_that_is_taken() -> None:
-    """Two vLLM in the host's network: the second sidecar waits until the port is free.
-
-    SIGHUP meanwhile changes nothing: it does not end, and does not poll twice as often later.
-    """
-    with FaultyServer(answer(b"vllm:num_requests_running 0\n")) as vllm, contextlib.ExitStack() as stack:
-        other = socket.create_server(("127.0.0.1", 0))
-        flags = (f"--vllm.url={vllm.url}", "--poll.interval=1s")
-        running = stack.enter_context(sidecar(*flags, port=other.getsockname()[1]))
-        eventually(lambda: "cannot listen" in running.log())
-        running.send(signal.SIGHUP)
-        time.sleep(0.3)
-        assert running.process.poll() is None
-        other.close()
-        eventually(lambda: answers(running.url + "/-/ready"))
-        before, begin = len(vllm.requests), time.monotonic()
-        time.sleep(5.5)
-        seconds = time.monotonic() - begin  # as many as polls; a busy machine sleeps longer
-        polls = sum(asked.path == "/metrics" for asked in vllm.requests[before:])
-        assert 2 <= polls <= 1.4 * seconds + 1
-
-
 def test_wrong_settings_and_a_taken_port() -> None:
     """It answers once the port is free."""
     other = socket.create_server(("127.0.0.1", 0))
@@ -180,9 +156,3 @@ def test_wrong_settings_and_a_taken_port() -> None:
         eventually(lambda: "without an answer" in running.log())
         other.close()
         eventually(lambda: answers(running.url + "/-/healthy"))
-
-
-def test_right_settings_are_none_of_its_business() -> None:
-    """Asked to wait and without reason to, it is the exporter as always."""
-    with running_exporter(WAIT, fast=False) as running:
-        assert running.get("/config").status == 200

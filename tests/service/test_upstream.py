@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 import logging
 import re
 import socket
-import ssl
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,6 @@ from support.faulty_server import (
     answer,
     capture,
     chunked,
-    drip,
     hang,
     head,
     raw,
@@ -162,17 +159,6 @@ class TestRequest:
             assert (trap.connections, server.connections) == (0, 1)
         assert "authorization" not in server.requests[0].headers
 
-    async def test_redirects_are_refused(self, server: FaultyServer) -> None:
-        """A redirect is an error that names where it leads, and nobody goes there."""
-        with FaultyServer(HEALTHY) as elsewhere:
-            for code in ("301 Moved", "302 Found", "303 See Other", "307 Temp", "308 Perm"):
-                server.behaviour = status(code, Location=elsewhere.url + "/metrics")
-                error = await failure(server.url, headers=(("Authorization", "Bearer secret"),))
-
-                assert error.reason == "redirect", code
-                assert elsewhere.url in str(error)
-            assert elsewhere.connections == 0
-
 
 class TestSize:
     @staticmethod
@@ -203,29 +189,11 @@ class TestSize:
 
 
 class TestDeadline:
-    async def test_spans_the_whole_poll(self) -> None:
-        """It is for all of it, handshake included: bytes that come now and then do not put it off."""
-        behaviours = {
-            "silence": hang(reads_request=False),
-            "no answer": hang(),
-            "no end": hang(head(Content_Length=len(BODY)) + BODY[:-1]),
-            "drip": drip(b"HTTP/1.1 200 ", b"O", 0.05),
-            "drip of the body": drip(head(Content_Length=len(BODY)), b"#", 0.05),
-            "drip of headers": drip(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", 0.05),
-            "handshake": hang(reads_request=False),
-        }
-        begin = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            servers = {name: stack.enter_context(FaultyServer(each)) for name, each in behaviours.items()}
-            urls = [
-                server.url.replace("http:", "https:") if name == "handshake" else server.url
-                for name, server in servers.items()
-            ]
-            errors = await asyncio.gather(*(failure(url, deadline=0.4) for url in urls))
-        told = {(error.reason, str(error)) for error in errors}
-
-        assert told == {("timeout", "no complete response within 0.4 s")}
-        assert 0.35 < time.monotonic() - begin < 60
+    async def test_spans_the_handshake(self) -> None:
+        """A server that never answers the TLS handshake; tests/faults has all other silences."""
+        with FaultyServer(hang(reads_request=False)) as server:
+            error = await failure(server.url.replace("http:", "https:"), deadline=0.4)
+        assert (error.reason, str(error)) == ("timeout", "no complete response within 0.4 s")
 
     async def test_version(self, server: FaultyServer) -> None:
         """It spans the question for the version, which is part of the first poll."""
@@ -291,16 +259,6 @@ class TestVersion:
 
 
 class TestBearerToken:
-    async def test_is_read_for_every_poll(self, server: FaultyServer, tmp_path: Path) -> None:
-        """A token that is rotated in its file is used from the next poll on."""
-        file = tmp_path / "token"
-        async with upstream(server.url, bearer_token_file=str(file)) as client:
-            for token in ("first", "second\n"):
-                file.write_text(token)
-                await client.fetch()
-
-        assert [r.headers["authorization"] for r in server.requests] == ["Bearer first", "Bearer second"]
-
     async def test_that_cannot_be_used(
         self, server: FaultyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -352,14 +310,11 @@ class TestAddresses:
 
         assert (error.reason, str(error)) == ("refused", "nothing listens at the address")
 
-    @pytest.mark.parametrize(
-        "host",
-        ["no-such-host.invalid", "a" * 64 + ".invalid", "a..invalid", "xn--a.invalid", "[fe80::1%25nowhere]"],
-        ids=["unknown", "label too long", "empty label", "bad punycode", "no such network"],
-    )
-    async def test_unreachable(self, host: str) -> None:
-        """A name that cannot be resolved, for whatever reason, and a network that is none are unreachable."""
-        assert (await failure(f"http://{host}:1", deadline=30)).reason == "unreachable"
+    async def test_unreachable(self) -> None:
+        """An unknown name, a label too long or empty, bad punycode, an unknown network."""
+        names = ("no-such-host", "a" * 64, "a.", "xn--a")
+        for host in (*(f"{name}.invalid" for name in names), "[fe80::1%25nowhere]"):
+            assert (await failure(f"http://{host}:1", deadline=30)).reason == "unreachable", host
 
     async def test_reset_at_once(self, server: FaultyServer) -> None:
         """A connection that is reset as soon as it stands was reset, not out of reach."""
@@ -437,30 +392,6 @@ class TestTls:
             assert (await failure(server.url, **given)).reason in ("reset", "tls")
             assert len(server.requests) == 1
 
-    async def test_replaced_authority(self, tmp_path: Path, ca: Authority, other_ca: Authority) -> None:
-        """A CA file that is replaced counts from the next poll on; a half-written one changes nothing."""
-        trusted, replacement = tmp_path / "trusted.pem", tmp_path / "replacement.pem"
-        trusted.write_bytes(ca.file.read_bytes())
-        with (
-            FaultyServer(HEALTHY, tls=server_side(ca.issue("127.0.0.1"))) as before,
-            FaultyServer(HEALTHY, tls=server_side(other_ca.issue("127.0.0.1"))) as after,
-        ):
-            config = {"ca_file": str(trusted)}
-            async with upstream(before.url, **config) as old, upstream(after.url, **config) as new:
-                assert (await old.fetch()).body == BODY
-                with pytest.raises(PollError):
-                    await new.fetch()
-
-                replacement.write_text("-----BEGIN CERTIFICATE-----")
-                replacement.replace(trusted)
-                assert (await old.fetch()).body == BODY
-
-                replacement.write_bytes(other_ca.file.read_bytes())
-                replacement.replace(trusted)
-                assert (await new.fetch()).body == BODY
-                with pytest.raises(PollError):
-                    await old.fetch()
-
     def test_replaced_client_certificate(self, tmp_path: Path, ca: Authority) -> None:
         """So does a client certificate, through the links by which Kubernetes exchanges a Secret."""
         for folder, issued in (("first", "a"), ("second", "b")):
@@ -502,15 +433,6 @@ class TestTls:
             [line] = told(content)
             assert f'--vllm.ca-file "{trusted}": no certificates in it' in line
         assert told(other_ca.file.read_bytes()) == []
-
-    async def test_old_protocol(self, ca: Authority) -> None:
-        """TLS 1.1 is not spoken."""
-        context = server_side(ca.issue("127.0.0.1"))
-        context.set_ciphers("ALL:@SECLEVEL=0")
-        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-            context.maximum_version = ssl.TLSVersion.TLSv1_1
-        with FaultyServer(HEALTHY, tls=context) as server:
-            assert (await failure(server.url, ca_file=str(ca.file))).reason in ("reset", "tls")
 
     def test_files_that_cannot_be_used(self, tmp_path: Path, ca: Authority) -> None:
         """Files that hold no certificates are refused before the first poll, by their flags' names."""

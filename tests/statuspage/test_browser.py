@@ -77,16 +77,6 @@ OVERFLOW = """(() => {
   return [page.scrollWidth - page.clientWidth, wide.map((e) => e.outerHTML.slice(0, 120))];
 })()"""
 
-#: For every table of bars and every column of it: width of the bar over its track, and the text beside it.
-BARS = """[...document.querySelectorAll('table.bars, dl.list')].map((table) =>
-  [...table.querySelectorAll('.gauge')].filter((g) => g.querySelector('.fill')).map((g) => [
-    g.closest('td') ? g.closest('td').cellIndex : 0,
-    g.querySelector('.fill').getBoundingClientRect().width
-      / g.querySelector('.track').getBoundingClientRect().width,
-    g.querySelector('.track').getBoundingClientRect().width,
-    g.querySelector('.value').textContent,
-  ]))"""
-
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Browser]:
@@ -152,33 +142,6 @@ async def test_every_state_looks_right_at_every_width_in_both_schemes(browser: B
         assert found == []
         assert set(page.requests) == {site.address}
         assert page.errors == []
-
-
-async def test_bars_are_as_long_as_their_values(browser: Browser) -> None:
-    states = ("healthy", "poor", "varying", "warming_up")
-    async with serving(PAGES["healthy"]) as site, browser.page() as page:
-        found = {}
-        for name in states:
-            site.result = PAGES[name]
-            await page.open(site.address)
-            found[name] = [bars for bars in await page.evaluate(BARS) if bars]
-        progress = await page.evaluate(
-            "document.querySelector('.answer .fill').getBoundingClientRect().width"
-            " / document.querySelector('.answer .track').getBoundingClientRect().width"
-        )
-
-    assert progress == pytest.approx(0.37, abs=0.001), "of the warming up"
-    # Positions, distribution and load, and every K where its speedups are known.
-    assert {name: len(tables) for name, tables in found.items()} == dict(
-        zip(states, (4, 4, 3, 3), strict=True)
-    )
-    for bars in (bars for tables in found.values() for bars in tables):
-        values = [float(text.rstrip("%×")) for *_, text in bars]
-        for (column, share, track, text), value in zip(bars, values, strict=True):
-            assert track > 30, "a bar needs room"
-            whole = 100.0 if text.endswith("%") else max(values)
-            # Values are rounded to what is shown, bars to hundredths of a percent.
-            assert share == pytest.approx(value / whole, abs=0.006 if "×" in text else 0.002), (column, text)
 
 
 async def test_reloads_itself_and_keeps_its_place(browser: Browser) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
@@ -31,15 +31,12 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.payoff import Rule
 from vllm_specdec_exporter.measures.measures import Measures
-from vllm_specdec_exporter.observe.result import REASONS, EngineResult, ExporterResult, Reload, TargetResult
-from vllm_specdec_exporter.publish.markup import count, duration, length, percent, rate
+from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, Reload, TargetResult
+from vllm_specdec_exporter.publish.markup import duration, rate
 from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_refresh, render
-from vllm_specdec_exporter.requests.judgement import every_k, positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from vllm_specdec_exporter.requests.result import RequestsResult
 
 
 def show(result: ExporterResult) -> Element:
@@ -128,86 +125,18 @@ def faults(result: ExporterResult) -> Iterator[object]:
         if not why or dash.text != "–" or f"none: {why}" not in dash.one("span", class_="hidden").content:
             yield dash
     yield from (details for details in page.all("details") if "open" in details.attributes)
-    text = page.one("main").text
-    yield from re.findall(r"\b(?:nan|inf|None)\b(?!:)", text)
-    # Clock times are a matter of their own tests.
-    for time in page.one("main").all("time"):
-        text = text.replace(time.text, "")
-    yield from set(NUMBER.findall(text)) - numbers_of(result)
+    yield from re.findall(r"\b(?:nan|inf|None)\b(?!:)", page.one("main").text)
 
 
-def test_every_state_is_a_page_without_faults() -> None:
+def test_every_state_is_a_valid_page() -> None:
     found = {name: list(faults(result)) for name, result in PAGES.items()}
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
-
-
-NUMBER = re.compile(r"(?<![\w.,-])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
-
-
-def leaves(value: object) -> Iterator[str | float]:
-    """Yield every text and number within a result."""
-    if isinstance(value, str | int | float):
-        yield value
-    elif isinstance(value, dict):
-        yield from leaves((*value.keys(), *value.values()))
-    elif isinstance(value, tuple):
-        # Positions count from 0, K from 1, and K + 1 is the most that a draft can give.
-        yield from range(len(value) + 2 if value else 0)
-        for item in value:
-            yield from leaves(item)
-    elif is_dataclass(value):
-        for item in fields(value):
-            yield from leaves(getattr(value, item.name))
-
-
-def written(number: float) -> list[str]:
-    """Return a number in every form in which the page may write it."""
-    plain = [count(number), percent(number), length(number), rate(number), f"{number:g}", f"{number:.3g}"]
-    return [*plain, duration(number), duration(NOW - number)]
-
-
-def numbers_of(result: ExporterResult) -> set[str]:
-    """Return every number in the result, and those that follow from it, as the page may write them."""
-    found = list(leaves(result))
-    for one in (one for server in result.targets for one in server.engines):
-        found += [len(one.findings), (one.num_speculative_tokens or 0) + 1]
-        found += [end for option in one.advice.options for end in (option.speedup_low, option.speedup_high)]
-        spread = one.accepted_tokens_per_draft
-        for before, bucket in pairwise((0.0, *spread.buckets) if spread else ()):
-            found += [bucket - before, (bucket - before) / (spread.count or 1)]
-    if result.requests is not None:
-        found += of_requests(result.requests)
-    texts = [t for item in found for t in ([item] if isinstance(item, str) else written(item))]
-    # 0 stands for no findings, every interval is one of 95 %, and 0.29 is the vLLM that has records.
-    return {
-        "0",
-        "95",
-        "0.29",
-        *(number for text in (*texts, *REASONS.values()) for number in NUMBER.findall(text)),
-    }
-
-
-def of_requests(known: RequestsResult) -> Iterator[float]:
-    """Yield every number that follows from what is known of single requests."""
-    yield sum(item.requests for item in known.observations)
-    yield sum(item.requests for item in known.observations if item.record != "none")
-    for model in known.models:
-        yield from (p.of_all_drafts for p in positions(model))
-        for option in every_k(model):
-            yield from (option.draft_length, option.acceptance_length, option.acceptance_length - 1)
-    for tenant in known.tenants:
-        total = sum(tenant.outcomes.values())
-        yield from (
-            total,
-            tenant.outcomes["loses"] / total,
-            tenant.accepted_tokens / tenant.draft_tokens,
-        )
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *("poor", "measured", "varying", "v0", "warming_up"),
+        *("poor", "measured", "varying", "v0", "warming_up", "off"),
         *("requests_mixed", "requests_few", "requests_varying", "requests_summary"),
     ],
 )
@@ -224,22 +153,6 @@ def test_a_page_says_what_is_committed(name: str) -> None:
 
 
 class TestAnswer:
-    def test_says_the_state_and_why(self) -> None:
-        for name, activity, quality in (
-            ("healthy", "active", "healthy"),
-            ("optimal", "active", "optimal"),
-            ("fair", "active", "fair"),
-            ("idle", "idle", "–"),
-            ("bypassed", "bypassed", "–"),
-            ("off", "off", "–"),
-            ("just_started", "warming up", "–"),
-        ):
-            said = answers(show(PAGES[name]))
-            only = PAGES[name].targets[0].engines[0]
-            assert said["Activity"].startswith(f"{activity} {only.activity.reason}")
-            assert said["Acceptance quality"].split()[0] == quality, name
-            assert [r for r in only.quality.reasons if r not in said["Acceptance quality"]] == []
-
     def test_leads_with_payoff_and_what_to_do(self) -> None:
         for name, payoff, basis in (
             ("healthy", "beneficial 1.88×", "calibrated"),
@@ -278,22 +191,6 @@ class TestAnswer:
             assert {answers(article)["What to do"] for article in page.all("article")} == {f"{words} why"}
             assert {row[2] for row in rows(page.one("table", class_="overview"))} == {words}
 
-    def test_what_is_not_active_has_no_payoff_and_nothing_to_do(self) -> None:
-        for name, why in (
-            ("idle", "nothing was generated in the last 5m"),
-            ("off", "the server shows no sign of speculation being configured"),
-            ("warming_up", "37 drafts in the last 5m, 100 are needed"),
-            ("v0", "vLLM V0 shows means over its whole life only, so what it does now is not known"),
-        ):
-            page = show(PAGES[name])
-            said = answers(page)
-            assert said["Payoff"] == "– only an active engine is judged"
-            assert said["What to do"] == f"– {why}"
-            colour = set(page.one("article").attributes["class"].split())
-            assert not {"harmful", "marginal", "beneficial"} & colour
-            titles = [h.text for h in page.all("h4")]
-            assert not [t for t in titles if t.startswith(("Rules", "To paste", "Against"))], name
-
     def test_a_payoff_that_cannot_be_known_says_why(self) -> None:
         """A server that does not tell its load is judged by its acceptance, as before."""
         only = engine(running=None)
@@ -306,31 +203,10 @@ class TestAnswer:
         assert page.one("article").attributes["class"] == "healthy"
         assert page.one("title").content[0] == "healthy – vllm-specdec-exporter"
 
-    def test_the_tab_says_it_too(self) -> None:
-        for name, words in {
-            "poor": "harmful",
-            "healthy": "beneficial",
-            "varying": "marginal",
-            "warming_up": "warming up",
-            "down": "down",
-            "several_targets": "1 beneficial, 1 down",
-            "no_targets": "no targets",
-        }.items():
-            assert show(PAGES[name]).one("title").content[0] == f"{words} – vllm-specdec-exporter"
-
     def test_takes_the_minimum_from_the_thresholds_in_force(self) -> None:
         result = replace(PAGES["warming_up"], thresholds={"minimum_drafts": 250})
 
         assert "37 of 250 drafts" in answers(show(result))["Activity"]
-
-    def test_a_ratio_that_does_not_exist_is_a_dash_that_says_why(self) -> None:
-        for name, why in (
-            ("bypassed", "no drafts in the last 5m"),
-            ("off", "speculation is off"),
-            ("just_started", "no samples yet to look back on the last 5m"),
-        ):
-            said = answers(show(PAGES[name]))
-            assert {said["Mean acceptance length"], said["Acceptance ratio"]} == {f"– {why}"}
 
     def test_says_what_v0_lacks_for_a_length(self) -> None:
         only = replace(
@@ -462,11 +338,6 @@ class TestTargets:
         assert text.startswith("Configuration not reloaded")
         assert "14:12:20 UTC" in text
 
-    def test_a_server_without_errors_shows_no_table_of_them(self) -> None:
-        clean = show(page_of(replace(target(engine()), poll_errors_total={"refused": 0})))
-        assert "Failed polls 0" in clean.one("div", class_="server").text
-        assert not [d for d in clean.all("details") if "Failed" in d.text]
-
 
 class TestOverview:
     def test_says_of_every_engine_and_every_silent_server_how_it_stands(self) -> None:
@@ -575,14 +446,6 @@ class TestRefresh:
             assert parse_refresh(query) == seconds, query
         assert parse_refresh(None, 1.0) == parse_refresh("junk", 1.0) == 1.0
 
-    def test_can_be_paused_and_resumed(self) -> None:
-        def link(refresh: float) -> dict[str, str]:
-            header = read(render(PAGES["healthy"], NOW, refresh)).one("header")
-            return {a.text: a.attributes["href"] for a in header.all("a")}
-
-        assert link(5)["pause"] == "?refresh=0"
-        assert link(0)["resume"] == "?"
-
 
 def test_numbers_are_written_with_three_digits_and_times_with_two_units() -> None:
     rates = {
@@ -610,7 +473,3 @@ def test_an_empty_result_of_an_engine() -> None:
     page = show(page_of(TargetResult("x", up=True, engines=(bare,))))
 
     assert answers(page)["Acceptance ratio"].startswith("– ")
-
-
-def test_engines_without_labels_have_a_name() -> None:
-    assert show(PAGES["unnamed"]).one("h3").text == "unnamed model"

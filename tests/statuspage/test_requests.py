@@ -12,7 +12,6 @@ from statuspage.examples import FLEET, NOW, PAGES, page_of
 from statuspage.test_render import NASTY, panel, rows
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.publish.status_page import render
-from vllm_specdec_exporter.requests.observation import Observation
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.requests.result import RequestsResult
@@ -57,22 +56,6 @@ def test_the_state_of_the_tap_is_shown_where_there_is_one() -> None:
     assert "Tap" not in show(RESULTS["gaining"]).text
     rejected = panel(show(RESULTS["rejected"]), "What answers told")
     assert "7 pushed observations could not be used." in rejected.text
-
-
-NOTICES = {
-    "unrecorded": "No response has a record of speculation Start vLLM (0.29 or newer) with "
-    "--per-request-spec-decode-metrics detailed .",
-    "nothing": "No request was observed yet Requests that pass through the tap, or are pushed, are counted "
-    "when they end.",
-}
-
-
-def test_says_what_to_do_where_nothing_is_known() -> None:
-    """An empty section would leave one guessing."""
-    for name, words in NOTICES.items():
-        page = show(RESULTS[name])
-        assert page.one("div", class_="notice").text == words
-        assert not page.all("dl", class_="answer")
 
 
 def test_a_problem_is_told_at_the_top_of_a_long_page() -> None:
@@ -127,18 +110,3 @@ def test_a_request_without_a_name_is_a_dash() -> None:
     unnamed = replace(model, worst=(replace(model.worst[0], request_id="", completion_tokens=None),))
     page = panel(show(replace(requests, models=(unnamed,))), "Requests with the lowest acceptance")
     assert [cell[0] for cell in rows(page)] == ["–"]
-
-
-def test_one_record_is_enough_for_no_notice() -> None:
-    """Some requests have none by their nature, such as those that ask for several answers."""
-    found = known((few(CODE, 1),), more=(Observation(NOW) for _ in range(100)))
-    assert not show(found).all("div", class_="notice")
-
-
-def test_every_model_has_an_article_of_its_own() -> None:
-    """An adapter is a model to its clients."""
-    page = show(RESULTS["two-models"])
-    assert [a.attributes["aria-labelledby"] for a in page.all("article")] == [
-        *("requests-0", "requests-1", "requests-sources")
-    ]
-    assert page.one(id="requests-0").text == "an-adapter"

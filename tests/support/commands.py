@@ -19,7 +19,7 @@ from vllm_specdec_exporter import cli
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_SECONDS = 120.0
+_SECONDS = 240.0
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.certificates import Authority
-from support.exporter import running_exporter
-from webconfig.https import MUTUAL, NO_SERVER, TLS, address_of, ask, client_context, connect, guarded, write
+from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, connect, guarded, write
 from webconfig.pki import NAMES, Pki
 
 if TYPE_CHECKING:
@@ -44,70 +43,6 @@ class TestTls:
             connection.close()
             with pytest.raises((ConnectionError, http.client.BadStatusLine)):
                 ask(exporter, "/metrics")
-
-    def test_misbehaviour(self, pki: Pki) -> None:
-        """Whatever comes over the TLS port, or does not trust it, is no line in the log, and hurts nobody."""
-        with guarded(pki, {"tls_server_config": TLS}) as exporter:
-            context = client_context(pki)
-            ask(exporter, "/metrics", context)
-            before = exporter.log()
-            for words in (
-                b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-                b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),
-                b"\x16\x03\x01",
-                b"\x80" * 5000,
-                b"",
-            ):
-                with socket.create_connection(address_of(exporter), timeout=0.3) as connection:
-                    connection.sendall(words)
-                    with contextlib.suppress(OSError):
-                        connection.recv(100)
-                with _tls(exporter, context) as connection, contextlib.suppress(OSError):
-                    connection.settimeout(0.3)
-                    connection.sendall(words)
-                    connection.recv(100)
-            strangers = ssl.create_default_context(cafile=str(pki.strangers.file))
-            with pytest.raises(ssl.SSLCertVerificationError):
-                ask(exporter, "/metrics", strangers)
-            assert ask(exporter, "/metrics", context).status == 200
-            assert exporter.log() == before
-
-    def test_tls_to_a_plain_port(self, pki: Pki) -> None:
-        """TLS where none is spoken: the client is told so in the end, and nothing is logged."""
-        with guarded(pki, "") as exporter:
-            with pytest.raises(REFUSED):
-                ask(exporter, "/metrics", client_context(pki))
-            assert ask(exporter, "/metrics").status == 200
-            assert exporter.log_lines("web configuration")[0]["tls"] == "false"
-
-
-class TestHandshakes:
-    def test_hanging_ones(self, pki: Pki) -> None:
-        """Any number of clients that do not go on with their handshake hold up no other, and are dropped."""
-        with guarded(pki, {"tls_server_config": TLS}) as exporter, contextlib.ExitStack() as stack:
-            begin = time.monotonic()
-            hanging = [stack.enter_context(socket.create_connection(address_of(exporter))) for _ in range(50)]
-            for number, connection in enumerate(hanging):
-                connection.settimeout(20)
-                connection.sendall(b"\x16\x03\x01\x02\x00"[: number % 6])
-            seconds = [ask(exporter, "/metrics", client_context(pki)).seconds for _ in range(5)]
-            ends = [_end(connection) for connection in hanging]
-            dropped = time.monotonic() - begin
-
-        # Held up, they would wait until the handshakes are dropped, after ten seconds.
-        assert max(seconds) < 9
-        assert set(ends) == {True}
-        assert 9 < dropped < 60
-
-
-def _end(connection: socket.socket) -> bool:
-    """Wait until the other side ends the connection."""
-    try:
-        while connection.recv(100):
-            pass
-    except ConnectionError:
-        pass
-    return True
 
 
 def _tls(exporter: RunningExporter, context: ssl.SSLContext) -> ssl.SSLSocket:
@@ -246,31 +181,3 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
         assert seconds < 15
         assert exporter.log_lines()[-1]["msg"] == "stopping"
         assert "Traceback" not in exporter.log()
-
-
-def test_plain_without_the_file(pki: Pki) -> None:
-    """Nothing of all this is there without the flag: not even the modules."""
-    with running_exporter(*NO_SERVER) as exporter:
-        maps = Path(f"/proc/{exporter.pid}/maps").read_text()
-        assert ask(exporter, "/metrics").status == 200
-        assert exporter.log_lines("web configuration") == []
-        assert "_bcrypt" not in maps
-    with guarded(pki, "") as exporter:
-        assert "_bcrypt" in Path(f"/proc/{exporter.pid}/maps").read_text()
-
-
-def test_ipv6(pki: Pki) -> None:
-    """It is the same on every address of a host that has several."""
-    pki.renew()
-    with guarded(pki, {"tls_server_config": TLS}, "--web.listen-address", ":0", fast=True) as exporter:
-        addresses = exporter.log_lines("listening")[0]["address"].split(",")
-        context = client_context(pki)
-        context.check_hostname = False
-        assert len(addresses) == 2
-        for address in addresses:
-            host, _, port = address.rpartition(":")
-            loopback = "127.0.0.1" if host == "0.0.0.0" else "::1"
-            connection = http.client.HTTPSConnection(loopback, int(port), context=context, timeout=30)
-            connection.request("GET", "/-/ready")
-            assert connection.getresponse().status == 200
-            connection.close()

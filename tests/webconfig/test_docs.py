@@ -20,7 +20,7 @@ from vllm_specdec_exporter import cli
 from vllm_specdec_exporter.serve.web_config import document
 from vllm_specdec_exporter.serve.web_config import tls as tlssection
 from vllm_specdec_exporter.serve.web_config.document import MAX_BCRYPT_COST
-from webconfig.https import NO_SERVER, address_of, ask
+from webconfig.https import NO_SERVER, address_of
 from webconfig.pki import Pki
 
 pytestmark = pytest.mark.full
@@ -93,17 +93,6 @@ def test_prometheus(folder: Pki) -> None:
             job["static_configs"] = [{"targets": [f"{host}:{port}"]}]
         with PrometheusServer(config=jobs) as prometheus:
             prometheus.wait_for("count(up == 1) == 2")
-
-
-def test_headers(folder: Pki) -> None:
-    """The headers are there, and the password is the one that is told."""
-    flag = "--web.config.file"
-    with running_exporter(*NO_SERVER, flag, str(folder.folder / "headers.yml")) as exporter:
-        answer = ask(exporter, "/metrics", user=("prometheus", "example"))
-
-        assert answer.status == 200
-        assert answer.headers["strict-transport-security"] == "max-age=31536000"
-        assert answer.headers["x-frame-options"] == "deny"
 
 
 def test_the_probe() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.programs import eventually
-from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, guarded, write
+from webconfig.https import MUTUAL, address_of, client_context, guarded, write
 from webconfig.test_connections import REFUSED
 
 if TYPE_CHECKING:
@@ -140,32 +140,3 @@ def test_plain_connections_end_where_tls_begins(pki: Pki) -> None:
         with contextlib.suppress(ConnectionError):
             plain.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
             assert plain.recv(100) == b""
-
-
-@pytest.mark.parametrize("document", ["", {"tls_server_config": TLS}], ids=["plain", "tls"])
-def test_clients_that_ask_nothing(pki: Pki, document: dict[str, object] | str) -> None:
-    """They are dropped, also where they begin to ask and do not go on; who has asked may wait."""
-    context = client_context(pki) if document else None
-    with guarded(pki, document) as exporter, contextlib.ExitStack() as stack:
-
-        def connected() -> socket.socket:
-            raw = stack.enter_context(socket.create_connection(address_of(exporter), timeout=20))
-            if context is None:
-                return raw
-            return stack.enter_context(context.wrap_socket(raw, server_hostname="127.0.0.1"))
-
-        begin = time.monotonic()
-        silent, slow, kept = connected(), connected(), connected()
-        slow.sendall(b"GET /-/ready HTTP/1.1\r\n")
-        kept.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert kept.recv(4096).startswith(b"HTTP/1.1 200")
-        for client in (silent, slow):
-            with contextlib.suppress(ConnectionError, ssl.SSLError):
-                assert client.recv(100) == b""
-        dropped = time.monotonic() - begin
-        time.sleep(1)
-        kept.sendall(b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n")
-
-        assert kept.recv(4096) != b""
-        assert 9 < dropped < 45
-        assert ask(exporter, "/-/ready", context).status == 200

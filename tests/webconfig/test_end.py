@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import os
-import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from support.programs import COMMAND, eventually
-from webconfig.https import TLS, ask, client_context, guarded, write
+from support.programs import eventually
+from webconfig.https import TLS, ask, client_context, guarded
 from webconfig.pki import hashed
 
 if TYPE_CHECKING:
@@ -77,13 +75,3 @@ def test_sigterm_while_a_file_hangs(pki: Pki, tmp_path: Path) -> None:
 
         assert code == 0
         assert seconds < PROMPT
-
-
-def test_no_home(pki: Pki) -> None:
-    """No home is needed."""
-    path = write(pki.folder / "web.yml", {"tls_server_config": TLS})
-    words = [COMMAND, "--config.check", "--web.config.file", str(path)]
-    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
-
-    assert (done.returncode, done.stderr) == (0, "")

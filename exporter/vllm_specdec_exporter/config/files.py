@@ -198,5 +198,4 @@ def read_file(file: str, flag: str = "--config.file") -> object:
         cause, problem = error, "not YAML: not UTF-8"
     except ValueError as error:
         cause, problem = error, f"not YAML: {error}"
-    msg = f"{flag} {json.dumps(file)}: {problem}"
-    raise ConfigError(msg) from cause
+    raise ConfigError(f"{flag} {json.dumps(file)}: {problem}") from cause

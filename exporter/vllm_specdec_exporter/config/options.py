@@ -171,8 +171,7 @@ def check_both_or_neither(values: Mapping[str, Any], first: str, second: str) ->
         ConfigError: only one is set.
     """
     if (values[first] in (None, "")) != (values[second] in (None, "")):
-        msg = f"--{first} and --{second} go together"
-        raise ConfigError(msg)
+        raise ConfigError(f"--{first} and --{second} go together")
 
 
 def unknown_variables(options: Sequence[Option], environment: Mapping[str, str]) -> list[str]:
@@ -192,8 +191,7 @@ def _parse(option: Option, source: str, text: str) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        msg = f"{source} {json.dumps(option.mask(text), ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{source} {json.dumps(option.mask(text), ensure_ascii=False)}: {error}") from error
 
 
 def _texts(
@@ -225,8 +223,7 @@ def _texts(
 def _from_yaml(option: Option, value: object, source: str) -> list[str]:
     if not option.repeatable:
         if isinstance(value, list):
-            msg = f"{source}: takes one value, not a list"
-            raise ConfigError(msg)
+            raise ConfigError(f"{source}: takes one value, not a list")
         return [_scalar(value, source)]
     if isinstance(value, Mapping):
         joint = ": " if option.separator == "\n" else "="
@@ -242,8 +239,9 @@ def _scalar(value: object, source: str) -> str:
     try:
         return json.dumps(value)
     except TypeError as error:  # a date, in YAML, without quotes
-        msg = f"{source}: contains a value that JSON does not have, such as a date: put it into quotes"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{source}: contains a value that JSON does not have, such as a date: put it into quotes"
+        ) from error
 
 
 def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:
@@ -252,8 +250,7 @@ def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> 
         return {}
     if not isinstance(document, Mapping):
         where = f"{prefix.rstrip('.')} in {file}" if prefix else file
-        msg = f"{where}: a mapping of settings is expected"
-        raise ConfigError(msg)
+        raise ConfigError(f"{where}: a mapping of settings is expected")
     found: dict[str, object] = {}
     for name, value in document.items():
         key = prefix + str(name).replace("-", "_")
@@ -265,6 +262,5 @@ def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> 
             near = difflib.get_close_matches(key, known, 1)
             hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}"
             shown = key if key.isprintable() else json.dumps(key)
-            msg = f"{shown} in {file}: no such setting{hint}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{shown} in {file}: no such setting{hint}")
     return found

@@ -196,16 +196,14 @@ class Thresholds:
         for name, value in values.items():
             if name not in known:
                 alike = get_close_matches(name, known, n=5, cutoff=0.0)
-                msg = (
+                raise ValueError(
                     f"unknown threshold {name!r}; most like it: {', '.join(alike)} "
                     "(docs/reference/metrics.md has all)"
                 )
-                raise ValueError(msg)
             least, most = known[name]["least"], known[name]["most"]
             if not least <= value <= most or value == _INFINITY:
                 limit = f"between {least:g} and {most:g}" if most < _INFINITY else f"at least {least:g}"
-                msg = f"threshold {name} is {value:g}; allowed: {limit}"
-                raise ValueError(msg)
+                raise ValueError(f"threshold {name} is {value:g}; allowed: {limit}")
         followed = {name: values[leader] for name, leader in _FOLLOWS.items() if leader in values}
         changed = replace(self, **(followed | dict(values)))
         if ordered:
@@ -217,8 +215,9 @@ class Thresholds:
         for names in _ORDER:
             for lower, upper in pairwise(names):
                 if values[lower] > values[upper]:
-                    msg = f"threshold {lower} ({values[lower]:g}) exceeds {upper} ({values[upper]:g})"
-                    raise ValueError(msg)
+                    raise ValueError(
+                        f"threshold {lower} ({values[lower]:g}) exceeds {upper} ({values[upper]:g})"
+                    )
 
 
 def _levels(measure: str, *levels: str) -> tuple[str, ...]:

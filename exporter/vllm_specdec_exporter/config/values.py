@@ -28,8 +28,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a Prometheus duration such as ``30s``, ``5m``, ``1h30m`` or ``500ms``."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
-        msg = "a duration needs a unit: such as 500ms, 5s, 5m or 1h30m"
-        raise ValueError(msg)
+        raise ValueError("a duration needs a unit: such as 500ms, 5s, 5m or 1h30m")
     scales = _UNITS.values()
     return sum(int(n) * s for n, s in zip(match.groups(), scales, strict=True) if n) / 1000
 
@@ -52,8 +51,7 @@ def duration(least: float = 0.001) -> Callable[[str], float]:
     def parse(text: str) -> float:
         seconds = parse_duration(text)
         if seconds < least:
-            msg = f"at least {format_duration(least)} is needed"
-            raise ValueError(msg)
+            raise ValueError(f"at least {format_duration(least)} is needed")
         return seconds
 
     return parse
@@ -64,8 +62,7 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in allowed:
-            msg = f"allowed: {', '.join(allowed)}"
-            raise ValueError(msg)
+            raise ValueError(f"allowed: {', '.join(allowed)}")
         return text
 
     return parse
@@ -82,8 +79,7 @@ def file(text: str) -> str:
         with Path(text).open("rb"):
             return text
     except OSError as error:
-        msg = f"cannot be read: {error.strerror}"
-        raise ValueError(msg) from error
+        raise ValueError(f"cannot be read: {error.strerror}") from error
 
 
 def whole_number(least: int) -> Callable[[str], int]:
@@ -91,8 +87,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not (text.isascii() and text.isdecimal() and len(text) < 10) or int(text) < least:
-            msg = f"a whole number of at least {least} is expected"
-            raise ValueError(msg)
+            raise ValueError(f"a whole number of at least {least} is expected")
         return int(text)
 
     return parse
@@ -107,8 +102,7 @@ def number(least: float) -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not least <= value < math.inf:
-            msg = f"a number of at least {least:g} is expected"
-            raise ValueError(msg)
+            raise ValueError(f"a number of at least {least:g} is expected")
         return value
 
     return parse
@@ -122,8 +116,7 @@ def share(text: str) -> float:
     except (ValueError, ZeroDivisionError):
         number = 0.0
     if not 0 < number <= 1:
-        msg = "allowed: a number above 0 and at most 1, such as 0.11 or 1:9"
-        raise ValueError(msg)
+        raise ValueError("allowed: a number above 0 and at most 1, such as 0.11 or 1:9")
     return number
 
 
@@ -138,8 +131,7 @@ def memory(text: str) -> float:
         power = "KMGT".index(match[2].upper()) + 1
         number = float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
     if not 0 < number < math.inf:
-        msg = "allowed: an amount above 0 with its unit, such as 16GB or 16GiB"
-        raise ValueError(msg)
+        raise ValueError("allowed: an amount above 0 with its unit, such as 16GB or 16GiB")
     return number
 
 
@@ -151,8 +143,7 @@ def threshold(text: str) -> tuple[str, float]:
     except ValueError:
         equals = ""
     if not equals:
-        msg = "allowed: name=number"
-        raise ValueError(msg)
+        raise ValueError("allowed: name=number")
     Thresholds().with_values({name.strip(): number}, ordered=False)
     return name.strip(), number
 
@@ -161,8 +152,7 @@ def header_name(text: str) -> str:
     """Return the name of a request header."""
     name = text.strip()
     if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-        msg = "the name of a header is expected, such as X-Request-Type"
-        raise ValueError(msg)
+        raise ValueError("the name of a header is expected, such as X-Request-Type")
     return name
 
 
@@ -172,8 +162,7 @@ def header(text: str) -> tuple[str, str]:
     name, value = name.strip(), value.strip()
     token = name.replace("-", "").replace("_", "")
     if not colon or not (token.isascii() and token.isalnum()) or not value.isprintable():
-        msg = "allowed: Name: value"
-        raise ValueError(msg)
+        raise ValueError("allowed: Name: value")
     return name, value
 
 
@@ -193,8 +182,9 @@ def parse_listen_address(text: str) -> tuple[str, int]:
         or int(port) > 65535
         or (":" in host and not bracketed)
     ):
-        msg = "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
-        raise ValueError(msg)
+        raise ValueError(
+            "allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850"
+        )
     return host.strip("[]"), int(port)
 
 
@@ -268,11 +258,11 @@ def parse_target(text: str) -> Target:
     if text.startswith("unix:"):
         socket, _, path = text.removeprefix("unix:").removeprefix("//").partition(":")
         if not socket.startswith("/"):
-            msg = "a Unix socket is written unix:/path/to.sock, with /metrics or another path after a colon"
-            raise ValueError(msg)
+            raise ValueError(
+                "a Unix socket is written unix:/path/to.sock, with /metrics or another path after a colon"
+            )
         if "?" in socket:  # the query would become part of the socket's path, and its secrets be shown
-            msg = "a query needs a path: unix:/path/to.sock:/metrics?name=value"
-            raise ValueError(msg)
+            raise ValueError("a query needs a path: unix:/path/to.sock:/metrics?name=value")
         path, question, query = path.partition("?")
         return Target(url=f"{_SOCKET_HOST}{_metrics_path(path)}{question}{query}", socket=socket)
     try:
@@ -285,8 +275,7 @@ def parse_target(text: str) -> Target:
     if parts.scheme not in ("http", "https") or not _is_host(hostname) or parts.fragment:
         raise ValueError(_ALLOWED)
     if "@" in parts.path + parts.query:
-        msg = "an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @"
-        raise ValueError(msg)
+        raise ValueError("an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @")
     if port is not None:
         location = format_address(hostname, port)
     else:

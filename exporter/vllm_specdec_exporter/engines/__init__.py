@@ -53,19 +53,16 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False) -> Rea
     """
     start = body[:256].lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):
-        msg = "an HTML page instead of metrics"
-        raise MalformedExposition(msg)
+        raise MalformedExposition("an HTML page instead of metrics")
     if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
-        msg = "an OpenMetrics text without # EOF at the end: it was truncated"
-        raise MalformedExposition(msg)
+        raise MalformedExposition("an OpenMetrics text without # EOF at the end: it was truncated")
     lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
     seen = {line.name for line in lines}
     for dialect in DIALECTS:
         if dialect.recognises(seen):
             reading = normalise(dialect, lines)
             return read_latencies(dialect, lines, reading) if latencies else reading
-    msg = (
+    raise Unrecognized(
         "no series of a known server; is this the /metrics of a supported server, and does the server run "
         "without --disable-log-stats?"
     )
-    raise Unrecognized(msg)

@@ -134,32 +134,29 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
             continue
         series = (entry, line.labels)  # without the name: two spellings of one series must not be added
         if series in seen:
-            msg = f"duplicate series {line.name}{_show(line.labels)}"
-            raise MalformedExposition(msg)
+            raise MalformedExposition(f"duplicate series {line.name}{_show(line.labels)}")
         seen.add(series)
         attribute = entry[0]
         key, position = _identify(line.labels)
         if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
-            msg = f"{line.name}: a label of more than {MAX_LABEL} characters"
-            raise MalformedExposition(msg)
+            raise MalformedExposition(f"{line.name}: a label of more than {MAX_LABEL} characters")
         if key not in engines and len(engines) >= MAX_ENGINES:
-            msg = f"more than {MAX_ENGINES} engines in one response"
-            raise MalformedExposition(msg)
+            raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response")
         values = engines.setdefault(key, {}).setdefault(entry, {})
         if attribute in LIFETIME_GAUGES and math.isnan(line.value):
             continue  # V0 before its first draft
         if not 0 <= line.value <= _GAUGE_MAXIMUM.get(attribute, MAX_VALUE):
             if attribute in COUNTERS:
                 series_text = f"{line.name}{_show(line.labels)}"
-                msg = f"{series_text} is {line.value}: a counter must be from 0 to {MAX_VALUE:g}"
-                raise MalformedExposition(msg)
+                raise MalformedExposition(
+                    f"{series_text} is {line.value}: a counter must be from 0 to {MAX_VALUE:g}"
+                )
             defects.setdefault(key, []).append(f"{line.name} is {line.value}")
             continue
         if attribute != PER_POSITION:
             position = None
         elif position is None:
-            msg = f"{line.name}{_show(line.labels)} has no valid position label"
-            raise MalformedExposition(msg)
+            raise MalformedExposition(f"{line.name}{_show(line.labels)} has no valid position label")
         if position in values:
             merge = _MERGE.get(attribute)
             values[position] = merge(values[position], line.value) if merge else values[position] + line.value
@@ -249,8 +246,7 @@ def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Readi
         attribute, part = entry
         labels = dict(line.labels)
         if not 0 <= line.value <= MAX_VALUE:
-            msg = f"{line.name} is {line.value}: it must be from 0 to {MAX_VALUE:g}"
-            raise MalformedExposition(msg)
+            raise MalformedExposition(f"{line.name} is {line.value}: it must be from 0 to {MAX_VALUE:g}")
         key = EngineKey(labels.get("model_name", ""), labels.get("engine", ""))
         place = {"count": _COUNT, "sum": _SUM}.get(part)
         # Series that differ only in ignored labels, such as pid, are added.
@@ -267,8 +263,7 @@ def _bound(line: SampleLine, labels: Mapping[str, str]) -> float:
     except (KeyError, ValueError):
         bound = math.nan
     if not bound >= 0:
-        msg = f"{line.name} has no valid le label"
-        raise MalformedExposition(msg)
+        raise MalformedExposition(f"{line.name} has no valid le label")
     return bound
 
 

@@ -38,8 +38,7 @@ class Histogram:
         if not self.bounds and not self.count:
             return other.scaled(weight)
         if self.bounds != other.bounds:
-            msg = "histograms with different bounds cannot be added"
-            raise ValueError(msg)
+            raise ValueError("histograms with different bounds cannot be added")
         return Histogram(
             bounds=self.bounds,
             counts=tuple(a + weight * b for a, b in zip(self.counts, other.counts, strict=True)),
@@ -144,8 +143,7 @@ def index_of(value: float) -> int | None:
         ValueError: a value that is negative, infinite or NaN.
     """
     if not 0.0 <= value < math.inf:
-        msg = f"{value} has no bucket: it must be finite and at least 0"
-        raise ValueError(msg)
+        raise ValueError(f"{value} has no bucket: it must be finite and at least 0")
     if value <= ZERO_THRESHOLD:
         return None
     mantissa, exponent = math.frexp(value)

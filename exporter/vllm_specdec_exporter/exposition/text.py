@@ -65,17 +65,16 @@ class Selection:
         """
         if body and not body.endswith((b"\n", b"\n# EOF")):  # OpenMetrics may end without a line feed
             last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
-            msg = f"the text ends within a line: {_quote(last)}"
-            raise MalformedExposition(msg)
+            raise MalformedExposition(f"the text ends within a line: {_quote(last)}")
         for number, match in enumerate(self._pattern.finditer(b"\n" + body)):
             name, rest = match.groups()
             if number >= MAX_LINES or len(rest) > MAX_LINE:
-                msg = f"more than {MAX_LINES} selected lines, or one of more than {MAX_LINE} bytes"
-                raise MalformedExposition(msg)
+                raise MalformedExposition(
+                    f"more than {MAX_LINES} selected lines, or one of more than {MAX_LINE} bytes"
+                )
             parts = _REST.fullmatch(rest)
             if parts is None:
-                msg = f"not a sample line: {_quote(name + rest)}"
-                raise MalformedExposition(msg)
+                raise MalformedExposition(f"not a sample line: {_quote(name + rest)}")
             block, value = parts.groups()
             yield SampleLine(
                 name.decode(),
@@ -108,15 +107,13 @@ def parse_labels(block: bytes) -> tuple[tuple[str, str], ...]:
     try:
         text = block.decode("utf-8")
     except UnicodeDecodeError as error:
-        msg = f"labels are not UTF-8: {_quote(block)}"
-        raise MalformedExposition(msg) from error
+        raise MalformedExposition(f"labels are not UTF-8: {_quote(block)}") from error
     pairs: dict[str, str] = {}
     position, end = 0, len(text)
     while (position := _SPACE.match(text, position).end()) < end:  # type: ignore[union-attr]
         match = _LABEL.match(text, position)
         if match is None or match[1] in pairs:
-            msg = f"not a list of labels: {_quote(block)}"
-            raise MalformedExposition(msg)
+            raise MalformedExposition(f"not a list of labels: {_quote(block)}")
         pairs[match[1]] = _unescape(match[2])
         position = match.end()
     return tuple(sorted(pairs.items()))
@@ -136,8 +133,7 @@ def _parse_value(value: bytes, line: bytes) -> float:
             return float(value)
         except ValueError:
             pass
-    msg = f"not a number: {_quote(value)} in {_quote(line)}"
-    raise MalformedExposition(msg)
+    raise MalformedExposition(f"not a number: {_quote(value)} in {_quote(line)}")
 
 
 def _quote(raw: bytes) -> str:

@@ -101,8 +101,7 @@ def require() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        msg = "plots need matplotlib, which is not installed: pip install matplotlib"
-        raise ConfigError(msg) from error
+        raise ConfigError("plots need matplotlib, which is not installed: pip install matplotlib") from error
 
 
 def lines(

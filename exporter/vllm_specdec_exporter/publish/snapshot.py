@@ -71,22 +71,18 @@ def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Fi
         if name == "metric":
             metrics += [part.strip().removeprefix(PREFIX) for part in value.split(",") if part.strip()]
         elif name not in ("model_name", "engine", "window"):
-            msg = f"unknown parameter {name!r}; allowed: model_name, engine, window, metric"
-            raise FilterError(msg)
+            raise FilterError(f"unknown parameter {name!r}; allowed: model_name, engine, window, metric")
         elif name in single:
-            msg = f"parameter {name} given twice"
-            raise FilterError(msg)
+            raise FilterError(f"parameter {name} given twice")
         else:
             single[name] = value
     known = {row.name for row in METRICS}
     for metric in metrics:
         if metric not in known:
-            msg = f"unknown metric {metric!r}; known: {', '.join(sorted(known))}"
-            raise FilterError(msg)
+            raise FilterError(f"unknown metric {metric!r}; known: {', '.join(sorted(known))}")
     window = single.get("window", "")
     if window not in ("", LIFETIME, *windows):
-        msg = f"unknown window {window!r}; known: {', '.join(windows)}"
-        raise FilterError(msg)
+        raise FilterError(f"unknown window {window!r}; known: {', '.join(windows)}")
     return Filter(**single, metrics=tuple(metrics))
 
 

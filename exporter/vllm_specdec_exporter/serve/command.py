@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from ..config.values import format_address
-from ..publish.events import Event
 from . import configuration as config
 from . import logs, standby
 from .connection_limits import ConnectionLimiter
@@ -78,11 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def stand_by(words: Sequence[str]) -> int | None:
-    """Stand by after invalid flags if --startup.on-error=wait is set.
-
-    Returns:
-        The exit code; ``None`` if the process must exit at once.
-    """
+    """Stand by after invalid flags if --startup.on-error=wait is set; ``None`` to exit at once."""
     return standby.stand_by_without_flags(words, os.environ)
 
 
@@ -131,7 +126,7 @@ async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wai
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         for name in unknown_variables(OPTIONS, os.environ):
             if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
-                logs.write([Event(logging.WARNING, "unknown environment variable", {"name": name})])
+                logs.log(logging.WARNING, "unknown environment variable", name=name)
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 
@@ -158,14 +153,11 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
         await guard.start(listener, limiter)
     exporter.start()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reloader(exporter))
-    fields: dict[str, object] = {
-        "version": __version__,
-        "address": ",".join(listener.addresses),
-        "targets": ",".join(target.name for target in exporter.config.upstream.targets),
-    }
-    logs.write([Event(logging.INFO, "listening", fields)])
+    targets = ",".join(target.name for target in exporter.config.upstream.targets)
+    addresses = ",".join(listener.addresses)
+    logs.log(logging.INFO, "listening", version=__version__, address=addresses, targets=targets)
     await shutdown.stop.wait()
-    logs.write([Event(logging.INFO, "stopping")])
+    logs.log(logging.INFO, "stopping")
     await shutdown.end_tap(tap)
     listener.close()
     await exporter.stop()

@@ -125,11 +125,10 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     interval: float = values["poll.interval"]
     timeout: float = values["poll.timeout"] or min(4.0, 0.8 * interval)
     if timeout >= interval:
-        msg = (
+        raise ConfigError(
             f"--poll.timeout {format_duration(timeout)}: must be less than "
             f"--poll.interval {format_duration(interval)}"
         )
-        raise ConfigError(msg)
     windows = _windows(values["window"], interval)
     upstream = build_upstream(values, timeout)
     tap = build_tap(values, upstream.targets)
@@ -230,39 +229,33 @@ def _baseline(path: str | None) -> Baseline | None:
     try:
         return load_baseline(path)
     except BaselineError as error:
-        msg = f"--baseline.file {json.dumps(path)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--baseline.file {json.dumps(path)}: {error}") from error
 
 
 def _targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
     names = [target.name for target in targets]
     if not names:
-        msg = "--vllm.url: at least one server is needed"
-        raise ConfigError(msg)
+        raise ConfigError("--vllm.url: at least one server is needed")
     for name in names:
         if names.count(name) > 1:
-            msg = f"--vllm.url {json.dumps(name)}: given twice"
-            raise ConfigError(msg)
+            raise ConfigError(f"--vllm.url {json.dumps(name)}: given twice")
     return targets
 
 
 def _windows(lengths: tuple[float, ...], interval: float) -> tuple[Window, ...]:
     windows = tuple(Window(seconds) for seconds in sorted(set(lengths)))
     if not windows:
-        msg = "--window: at least one is needed"
-        raise ConfigError(msg)
+        raise ConfigError("--window: at least one is needed")
     if windows[0].seconds < interval:
-        msg = (
+        raise ConfigError(
             f"--window {windows[0].name}: shorter than --poll.interval {format_duration(interval)}, "
             "so it would never contain two samples"
         )
-        raise ConfigError(msg)
     if windows[-1].seconds / interval > MAX_SAMPLES:
-        msg = (
+        raise ConfigError(
             f"--window {windows[-1].name}: at --poll.interval {format_duration(interval)} it needs "
             f"more than {MAX_SAMPLES} samples; choose a shorter window or a longer interval"
         )
-        raise ConfigError(msg)
     return windows
 
 
@@ -271,8 +264,7 @@ def _judged(seconds: float | None, windows: tuple[Window, ...]) -> Window:
         return windows[-1]
     if Window(seconds) not in windows:
         names = ", ".join(window.name for window in windows)
-        msg = f"--judgement.window {format_duration(seconds)}: not one of the windows ({names})"
-        raise ConfigError(msg)
+        raise ConfigError(f"--judgement.window {format_duration(seconds)}: not one of the windows ({names})")
     return Window(seconds)
 
 
@@ -285,6 +277,5 @@ def load_baseline(path: str) -> Baseline:
     try:
         body = Path(path).read_bytes()
     except OSError as error:
-        msg = f"cannot be read: {error.strerror}"
-        raise BaselineError(msg) from error
+        raise BaselineError(f"cannot be read: {error.strerror}") from error
     return decode(body)

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary, ref
 
 from aiohttp import web
 
-from ..publish.events import Event
 from . import logs
 
 if TYPE_CHECKING:
@@ -188,8 +187,7 @@ class ConnectionLimiter:
         now = self._clock()
         if self._logged_at is None or now - self._logged_at >= _LOG_SECONDS:
             self._logged_at = now
-            fields: dict[str, object] = {"web_max_requests": self._most_requests}
-            logs.write([Event(logging.WARNING, "too many requests at a time", fields)])
+            logs.log(logging.WARNING, "too many requests at a time", web_max_requests=self._most_requests)
         text = f"too many requests at a time, {self._most_requests} in all (--web.max-requests)\n"
         return web.Response(status=503, text=text, headers={"Retry-After": "1"})
 

@@ -46,8 +46,9 @@ def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile
     if name in known:
         return known[name]
     if name != "auto":
-        msg = f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
+        )
     if len(own) == 1 and not next(iter(own.values())).methods:
         return next(iter(own.values()))
     return meant_for(guess_method(speculation.method, speculation.draft_model), own)
@@ -59,8 +60,7 @@ def _profiles(path: str | None) -> Mapping[str, CostProfile]:
     try:
         return parse_profiles(read_file(path, "--cost.file"))
     except ProfileError as error:
-        msg = f"--cost.file {json.dumps(path)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--cost.file {json.dumps(path)}: {error}") from error
 
 
 def _hardware(values: Mapping[str, Any], profile: CostProfile) -> Hardware | None:
@@ -68,12 +68,12 @@ def _hardware(values: Mapping[str, Any], profile: CostProfile) -> Hardware | Non
     machine, model = values["cost.hardware"], values["cost.model"]
     if machine is None:
         if model is not None:
-            msg = f"--cost.model {json.dumps(model)}: --cost.hardware is missing, which it belongs to"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"--cost.model {json.dumps(model)}: --cost.hardware is missing, which it belongs to"
+            )
         return None
     if values["cost.profile"] != "auto":
-        msg = f"--cost.hardware and --cost.profile {values['cost.profile']}: give one of the two"
-        raise ConfigError(msg)
+        raise ConfigError(f"--cost.hardware and --cost.profile {values['cost.profile']}: give one of the two")
     target = None if model is None else _model(model)
     name, gpus = machine
     return Hardware(name, gpus, target) if BUILTIN.get(profile.name) == profile else None
@@ -86,15 +86,13 @@ def _model(text: str) -> Model:
         model = _read_config(size) if size.lower().endswith(".json") else parse_model(size)
         return with_details(model, details) if details else model
     except ValueError as error:
-        msg = f"--cost.model {json.dumps(text)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--cost.model {json.dumps(text)}: {error}") from error
 
 
 def _read_config(path: str) -> Model:
     model = read_architecture(read_file(path, "--cost.model"))
     if model.weights is None and model.quantized:
-        msg = "its quantization is not known here; give the size instead, such as 70B:int4"
-        raise ValueError(msg)
+        raise ValueError("its quantization is not known here; give the size instead, such as 70B:int4")
     return from_architecture(model, model.weights or BF16)
 
 
@@ -107,6 +105,5 @@ def memory_ratio(values: Mapping[str, Any]) -> float | None:
     check_both_or_neither(values, "cost.draft-memory", "cost.gpu-memory")
     draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
     if draft is not None and draft > gpus:
-        msg = f"--cost.draft-memory: {draft:g} bytes exceed the {gpus:g} of --cost.gpu-memory"
-        raise ConfigError(msg)
+        raise ConfigError(f"--cost.draft-memory: {draft:g} bytes exceed the {gpus:g} of --cost.gpu-memory")
     return None if draft is None else draft / gpus

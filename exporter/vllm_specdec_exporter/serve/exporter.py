@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..config.options import ConfigError
 from ..observe.result import ExporterResult, Reload
-from ..publish.events import Event, aggregate
+from ..publish.events import aggregate
 from . import logs
 from .configuration import WebConfigFileError
 from .poller import Poller
@@ -178,10 +178,10 @@ class Exporter:
                     self._web_config_read = replace(self._web_config_read, successful=False)
                 else:
                     self._reload = replace(self._reload, successful=False)
-                logs.write([Event(logging.ERROR, "configuration not reloaded", {"error": str(error)})])
+                logs.log(logging.ERROR, "configuration not reloaded", error=str(error))
                 raise
             await self._apply(config, pollers)
-        logs.write([Event(logging.INFO, "configuration reloaded")])
+        logs.log(logging.INFO, "configuration reloaded")
 
     async def _apply(self, config: ServeConfig, pollers: list[Poller]) -> None:
         existing = {poller.name: poller for poller in self._pollers}
@@ -203,9 +203,7 @@ class Exporter:
             if not self._stopped:
                 self.start()
         if _needs_restart(config) != _needs_restart(old):
-            logs.write(
-                [Event(logging.WARNING, "web.*, tap.* and push.* settings take effect after a restart")]
-            )
+            logs.log(logging.WARNING, "web.*, tap.* and push.* settings take effect after a restart")
 
     def _make_pollers(self, config: ServeConfig) -> list[Poller]:
         try:

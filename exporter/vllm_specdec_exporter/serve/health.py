@@ -152,8 +152,7 @@ def _exchange_tls(connection: socket.socket, end: float) -> bytes | None:
         if certificate_requests:
             return None
         reason = getattr(error, "reason", None) or error.strerror or error
-        msg = f"TLS failed ({reason})"
-        raise OSError(msg) from error
+        raise OSError(f"TLS failed ({reason})") from error
     return response if response or not certificate_requests else None
 
 

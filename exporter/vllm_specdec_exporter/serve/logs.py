@@ -170,7 +170,12 @@ def _handler(root: logging.Logger) -> logging.Handler:
 def write(events: Iterable[Event]) -> None:
     """Log every event."""
     for event in events:
-        LOGGER.log(event.level, event.message, extra={"fields": event.fields})
+        log(event.level, event.message, **event.fields)
+
+
+def log(level: int, message: str, /, **fields: object) -> None:
+    """Log one line with fields."""
+    LOGGER.log(level, message, extra={"fields": fields})
 
 
 def _is_no_client_error(record: logging.LogRecord) -> bool:

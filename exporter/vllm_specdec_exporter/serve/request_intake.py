@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from ..economics.profiles import deployed
-from ..publish.events import Event
 from ..requests.aggregation import RequestAggregator
 from ..requests.judgement import BatchCost
 from ..requests.observation import Source
@@ -74,7 +73,7 @@ class RequestIntake:
         for label in self._aggregator.add(observation, source, self._clock()):
             if label not in self._logged:
                 self._logged.add(label)
-                logs.write([Event(logging.WARNING, "label limit reached", {"label": label})])
+                logs.log(logging.WARNING, "label limit reached", label=label)
 
     def reject(self, count: int) -> None:
         """Count pushed observations that could not be used."""

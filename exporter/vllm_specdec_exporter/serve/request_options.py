@@ -78,16 +78,16 @@ def parse_upstream(text: str) -> Target:
     """
     target = parse_target(text)
     if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
-        msg = "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
-        raise ValueError(msg)
+        raise ValueError(
+            "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
+        )
     return target
 
 
 def _tenant(text: str) -> str:
     name = text.strip()
     if not name or not name.isprintable():
-        msg = "the name of a tenant is expected, as in the header"
-        raise ValueError(msg)
+        raise ValueError("the name of a tenant is expected, as in the header")
     return name
 
 
@@ -235,8 +235,9 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
     check_both_or_neither(values, "tap.cert-file", "tap.key-file")
     upstream: Target | None = values["tap.upstream"]
     if upstream is None and len(targets) > 1:
-        msg = "--tap.upstream is required if several servers are polled: the tap relays to one of them"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "--tap.upstream is required if several servers are polled: the tap relays to one of them"
+        )
     _check_addresses(values["tap.listen-address"], values.get("web.listen-address"), upstream or targets[0])
     return TapConfig(
         listen=values["tap.listen-address"],
@@ -254,8 +255,9 @@ def _refuse_without_tap(values: Mapping[str, Any]) -> None:
     for option in TAP_OPTIONS:
         default = None if option.default is None else option.parse(str(option.default))
         if values[option.name] != default:
-            msg = f"{option.flag} needs --tap.listen-address, such as :9852: without it there is no tap"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"{option.flag} needs --tap.listen-address, such as :9852: without it there is no tap"
+            )
 
 
 def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream: Target) -> None:
@@ -263,18 +265,16 @@ def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream
     shown = json.dumps(format_address(*tap))
     overlap = web is not None and (web[0] == tap[0] or web[0] in _EVERYWHERE or tap[0] in _EVERYWHERE)
     if web is not None and web[1] == tap[1] and tap[1] and overlap:  # 0 is any free port
-        msg = f"--tap.listen-address {shown}: --web.listen-address uses this port already"
-        raise ConfigError(msg)
+        raise ConfigError(f"--tap.listen-address {shown}: --web.listen-address uses this port already")
     host, port, _ = upstream.address
     reached = {tap[0], *loopback_hosts(tap[0])}
     if reached & {"127.0.0.1", "::1"}:
         reached |= {"localhost", *_EVERYWHERE}
     if not upstream.socket and port == tap[1] and host in reached:
-        msg = (
+        raise ConfigError(
             f"--tap.listen-address {shown}: the tap would relay to itself; --vllm.url and --tap.upstream "
             "need vLLM's own port, such as http://127.0.0.1:8000"
         )
-        raise ConfigError(msg)
 
 
 def build_requests(values: Mapping[str, Any]) -> RequestSettings:
@@ -285,14 +285,13 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
     """
     tenants = values["requests.tenant"]
     if tenants and not values["requests.tenant-header"] and not values["push.bearer-token-file"]:
-        msg = "--requests.tenant needs --requests.tenant-header: the header with the tenant"
-        raise ConfigError(msg)
+        raise ConfigError("--requests.tenant needs --requests.tenant-header: the header with the tenant")
     if values["requests.tenant-header"] and not tenants:
-        msg = "--requests.tenant-header needs --requests.tenant: the tenants with their own label value"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "--requests.tenant-header needs --requests.tenant: the tenants with their own label value"
+        )
     if len(set(tenants)) > MOST_TENANTS:
-        msg = f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to {MOST_TENANTS}"
-        raise ConfigError(msg)
+        raise ConfigError(f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to {MOST_TENANTS}")
     classification = Classification(
         type_header=(values["requests.type-header"] or "").lower(),
         rules=values["requests.type"],
@@ -304,11 +303,10 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
     )
     if not most_models(classification, temperatures):
         types, buckets = len(own_types(classification)), len(temperatures.names)
-        msg = (
+        raise ConfigError(
             f"--requests.type, --requests.temperature-bound: {types} types, with the routes and `other`, in "
             f"{buckets} temperature buckets are {types * buckets} groups; allowed: up to {MOST_OWN_GROUPS}"
         )
-        raise ConfigError(msg)
     return RequestSettings(
         classification=classification,
         temperatures=temperatures,
@@ -325,9 +323,9 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
 def _rising(values: Mapping[str, Any], name: str) -> tuple[float, ...]:
     bounds: tuple[float, ...] = values[name]
     if not bounds or list(bounds) != sorted(set(bounds)) or not all(map(math.isfinite, bounds)):
-        msg = f"--{name} {json.dumps(list(bounds))}: at least one bound, in ascending order, is required"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"--{name} {json.dumps(list(bounds))}: at least one bound, in ascending order, is required"
+        )
     if len(bounds) > _MOST_BOUNDS:
-        msg = f"--{name}: {len(bounds)} bounds; allowed: up to {_MOST_BOUNDS}"
-        raise ConfigError(msg)
+        raise ConfigError(f"--{name}: {len(bounds)} bounds; allowed: up to {_MOST_BOUNDS}")
     return bounds

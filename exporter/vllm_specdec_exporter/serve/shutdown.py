@@ -9,7 +9,6 @@ import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from ..publish.events import Event
 from . import logs
 
 if TYPE_CHECKING:
@@ -122,8 +121,8 @@ class Shutdown:
             return
         if connections := tap.tap.result().connections:
             at_most = f"{tap.config.drain_seconds:g}s"
-            fields: dict[str, object] = {"connections": connections, "at_most": at_most}
-            logs.write([Event(logging.INFO, "tap waits for requests under way", fields)])
+            text = "tap waits for requests under way"
+            logs.log(logging.INFO, text, connections=connections, at_most=at_most)
         stopping = asyncio.create_task(tap.stop(), name="tap ends")
         hurried = asyncio.create_task(self.hurry.wait(), name="hurry")
         await asyncio.wait((stopping, hurried), return_when=asyncio.FIRST_COMPLETED)

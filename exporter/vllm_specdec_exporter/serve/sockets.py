@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ..config.values import format_address
-from ..publish.events import Event
 from . import logs
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class Listener:
                     why = error_text(error)
                 if why != logged:
                     logged = why
-                    logs.write([Event(logging.ERROR, "cannot accept connections", {"error": why})])
+                    logs.log(logging.ERROR, "cannot accept connections", error=why)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             logged = ""

@@ -21,7 +21,6 @@ from .. import __version__
 from ..config.options import ConfigError, Parser, add_flags, gather
 from ..config.values import format_address
 from ..observe.result import ExporterResult, Reload
-from ..publish.events import Event
 from . import logs
 from .configuration import WebConfigFileError, build_upstream, load_web_config
 from .connection_limits import HANDSHAKE_SECONDS, MOST_HANDSHAKES, ConnectionLimiter
@@ -75,8 +74,7 @@ def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, s
         return None
 
     def fail() -> None:
-        msg = "the flags are invalid, see the line above"
-        raise ConfigError(msg)
+        raise ConfigError("the flags are invalid, see the line above")
 
     async def stand_by() -> None:
         with Shutdown.on_signals() as shutdown:
@@ -106,7 +104,7 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
             sys.stderr.write(f"vllm-specdec-exporter: error: {reason}\n")
             return None
         if not logged:
-            logs.write([Event(logging.ERROR, "cannot start, standing by", {"error": reason})])
+            logs.log(logging.ERROR, "cannot start, standing by", error=reason)
             logged = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), RETRY_SECONDS)
@@ -154,11 +152,11 @@ async def _retry(
             await server.update()
             if str(error) != logged:
                 logged = str(error)
-                logs.write([Event(logging.ERROR, "cannot start, standing by", {"error": logged})])
+                logs.log(logging.ERROR, "cannot start, standing by", error=logged)
             await _wait_for_any(reload, shutdown.stop)
             reload.clear()
             if shutdown.stop.is_set():
-                logs.write([Event(logging.INFO, "stopping")])
+                logs.log(logging.INFO, "stopping")
                 return None
             try:
                 return prepare(), server.take_tap()
@@ -217,8 +215,8 @@ class _StandbyServer:
             if listener is not None:
                 listener.close()
             if self._logged_error != str(error):
-                self._logged_error = text = str(error)
-                logs.write([Event(logging.ERROR, "standing by without an answer", {"error": text})])
+                self._logged_error = str(error)
+                logs.log(logging.ERROR, "standing by without an answer", error=str(error))
             return
         self._listener = listener
 
@@ -244,7 +242,7 @@ class _StandbyServer:
         is_set = self._flags.get(_TAP.name) or self._environment.get(_TAP.variable)
         if is_set and reason and reason != self._logged_tap_error:
             self._logged_tap_error = reason
-            logs.write([Event(logging.WARNING, "no tap while standing by", {"error": reason})])
+            logs.log(logging.WARNING, "no tap while standing by", error=reason)
 
     def _web_values(self) -> tuple[tuple[str, int], str]:
         """Return address and web configuration file from all settings, without the file, or the defaults."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..config.files import stamp
-from ..publish.events import Event
 from . import logs
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class CertificateFiles:
         except ValueError as error:
             if found != self._rejected:
                 self._rejected = found
-                logs.write([Event(logging.WARNING, "certificates not reloaded", {"error": str(error)})])
+                logs.log(logging.WARNING, "certificates not reloaded", error=str(error))
         else:
             self._loaded, self._rejected = found, None
 
@@ -113,8 +112,7 @@ def load_certificate(context: ssl.SSLContext, pair: tuple[str, str], flags: tupl
         context.load_cert_chain(*pair, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
         certificate, key = (f"{flag} {json.dumps(path)}" for flag, path in zip(flags, pair, strict=True))
-        msg = f"{certificate}: no certificate that fits {key} ({error})"
-        raise ValueError(msg) from error
+        raise ValueError(f"{certificate}: no certificate that fits {key} ({error})") from error
 
 
 def client_context(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContext:
@@ -131,8 +129,7 @@ def client_context(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSL
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
     except (ssl.SSLError, OSError) as error:
-        msg = f"{flag} {json.dumps(ca_file)}: no certificates in it ({error})"
-        raise ValueError(msg) from error
+        raise ValueError(f"{flag} {json.dumps(ca_file)}: no certificates in it ({error})") from error
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

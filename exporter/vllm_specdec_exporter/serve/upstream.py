@@ -92,8 +92,7 @@ class SessionClient:
     def session(self) -> aiohttp.ClientSession:
         """The open session."""
         if self._session is None:
-            msg = "use the client in an async with statement"
-            raise RuntimeError(msg)
+            raise RuntimeError("use the client in an async with statement")
         return self._session
 
     async def __aenter__(self) -> Self:

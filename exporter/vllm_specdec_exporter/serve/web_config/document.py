@@ -77,8 +77,7 @@ def bcrypt_cost(hashed: str) -> int:
     """
     match = _BCRYPT.fullmatch(hashed)
     if match is None:
-        msg = "not a bcrypt hash; `htpasswd -nBC 10 NAME` makes one"
-        raise ValueError(msg)
+        raise ValueError("not a bcrypt hash; `htpasswd -nBC 10 NAME` makes one")
     return int(match[1])
 
 
@@ -90,8 +89,7 @@ def _headers(value: object) -> tuple[tuple[str, str], ...]:
         if _HEADERS[name] and text not in _HEADERS[name]:
             raise not_allowed(f"{where}.{name}", text, _HEADERS[name])
         if not text.isprintable() or not text.isascii():
-            msg = f"{where}.{name}: one line of printable ASCII is expected"
-            raise WebConfigError(msg)
+            raise WebConfigError(f"{where}.{name}: one line of printable ASCII is expected")
     return tuple((name, text) for name, text in headers.items() if text)
 
 
@@ -103,16 +101,15 @@ def _users(value: object) -> tuple[tuple[str, str], ...]:
         # Errors must not contain the hash, which is a secret.
         hashed = text_of(section, f"{where}.{name}", name)
         if ":" in name or not name.isprintable() or not name:
-            msg = f"{where}: {quote(name)}: a user name is printable, without a colon"
-            raise WebConfigError(msg)
+            raise WebConfigError(f"{where}: {quote(name)}: a user name is printable, without a colon")
         try:
             cost = bcrypt_cost(hashed)
         except ValueError as error:
-            msg = f"{where}.{name}: {error}"
-            raise WebConfigError(msg) from error
+            raise WebConfigError(f"{where}.{name}: {error}") from error
         if not 4 <= cost <= MAX_BCRYPT_COST:
-            msg = f"{where}.{name}: bcrypt of cost {cost}; allowed: 4 to {MAX_BCRYPT_COST}, usual: 10 to 12"
-            raise WebConfigError(msg)
+            raise WebConfigError(
+                f"{where}.{name}: bcrypt of cost {cost}; allowed: 4 to {MAX_BCRYPT_COST}, usual: 10 to 12"
+            )
         users.append((name, hashed))
     return tuple(users)
 
@@ -186,8 +183,7 @@ class WebConfigFile:
                 continue
             if self.look() == before:
                 return loaded
-        msg = "the files change faster than they can be read"
-        raise WebConfigError(msg)
+        raise WebConfigError("the files change faster than they can be read")
 
     def _load(self, contents: Contents) -> Loaded:
         text, reason = _read(self.path)

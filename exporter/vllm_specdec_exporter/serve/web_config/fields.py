@@ -46,22 +46,20 @@ def mapping(
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
-        msg = f"{where}: settings are expected, one `name: value` a line"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"{where}: settings are expected, one `name: value` a line")
     prefix = "" if where == "the file" else f"{where}."
     for name in value:
         shown = f"{prefix}{name if str(name).isprintable() else quote(str(name))}"
         if inline and name in inline:
-            msg = f"{shown}: not supported inline; put it into a file, and set its path as {inline[name]}"
-            raise WebConfigError(msg)
+            raise WebConfigError(
+                f"{shown}: not supported inline; put it into a file, and set its path as {inline[name]}"
+            )
         if not prefix and name == "rate_limit":
-            msg = f"{shown}: not supported; responses are cheap and never wait for vLLM"
-            raise WebConfigError(msg)
+            raise WebConfigError(f"{shown}: not supported; responses are cheap and never wait for vLLM")
         if known is not None and name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            msg = f"{shown}: no such setting; {hint}"
-            raise WebConfigError(msg)
+            raise WebConfigError(f"{shown}: no such setting; {hint}")
     return cast("Mapping[str, object]", value)
 
 
@@ -71,8 +69,7 @@ def text_of(section: Mapping[str, object], where: str, key: str = "") -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        msg = f"{where}: a string is expected"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"{where}: a string is expected")
     return value
 
 
@@ -82,8 +79,7 @@ def list_of(section: Mapping[str, object], where: str) -> list[str]:
     if value is None or value == "":
         return []
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        msg = f"{where}: a list of strings is expected"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"{where}: a list of strings is expected")
     return value
 
 
@@ -125,8 +121,7 @@ class _Loader(StrictCharacters, yaml.BaseLoader):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    msg = f"not YAML: {key.value!r} is given twice"
-                    raise WebConfigError(msg)
+                    raise WebConfigError(f"not YAML: {key.value!r} is given twice")
                 seen.add(key.value)
             _blank(value)  # not the key: a user may be called null
         return super().construct_mapping(node, deep)
@@ -151,11 +146,9 @@ def parse_yaml(text: bytes) -> object:
         # Safe: this loader constructs no Python objects.
         return yaml.load(text.decode("utf-8"), Loader=_Loader)  # noqa: S506
     except UnicodeDecodeError as error:
-        msg = "not YAML: not UTF-8"
-        raise WebConfigError(msg) from error
+        raise WebConfigError("not YAML: not UTF-8") from error
     except (yaml.YAMLError, RecursionError) as error:
-        msg = f"not YAML: {reason(error)}"
-        raise WebConfigError(msg) from None  # the cause quotes the file
+        raise WebConfigError(f"not YAML: {reason(error)}") from None  # the cause quotes the file
 
 
 #: Limit of the size of a file in bytes, far more than any certificate bundle.

@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary, WeakSet
 from aiohttp import web
 
 from ...observe.result import Reload
-from ...publish.events import Event
 from ...requests.push_schema import PATH as PUSH_PATH
 from .. import logs
 from ..connection_limits import HANDSHAKE_SECONDS, PROBES, AdmissionProtocol, peer_key
@@ -145,7 +144,7 @@ class WebConfigMiddleware:
     async def start(self, listener: Listener, limiter: ConnectionLimiter) -> None:
         """Serve on `listener`, and reload the files when they change."""
         self._policy.open(self._loaded, listener, limiter)
-        logs.write([Event(logging.INFO, "web configuration", self._summary())])
+        logs.log(logging.INFO, "web configuration", **self._summary())
         self._watch = asyncio.create_task(self._follow(listener, limiter), name="web configuration")
 
     async def stop(self) -> None:
@@ -203,8 +202,9 @@ class WebConfigMiddleware:
         loaded = self._source.load()
         if loaded.empty and not self._loaded.empty:
             # A full disk must not turn off TLS and authentication.
-            msg = "it is now empty; the old configuration stays until the next start, or until it contains {}"
-            raise WebConfigError(msg)
+            raise WebConfigError(
+                "it is now empty; the old configuration stays until the next start, or until it contains {}"
+            )
         return loaded
 
     async def _apply(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:
@@ -214,7 +214,7 @@ class WebConfigMiddleware:
         self._authenticator.use(loaded.config.users)
         self._read_at = time.time()
         self._succeed()
-        logs.write([Event(logging.INFO, "web configuration reloaded", self._summary())])
+        logs.log(logging.INFO, "web configuration reloaded", **self._summary())
 
     def _succeed(self) -> None:
         self._logged = ""
@@ -226,8 +226,7 @@ class WebConfigMiddleware:
         if why == self._logged:
             return
         self._logged = why
-        fields: dict[str, object] = {"file": self._source.path, "error": why}
-        logs.write([Event(logging.ERROR, "web configuration not reloaded", fields)])
+        logs.log(logging.ERROR, "web configuration not reloaded", file=self._source.path, error=why)
 
     # --- requests
 

@@ -119,12 +119,10 @@ def parse_tls(value: object, folder: str) -> TLSSettings | None:
         return None
     for key in ("cert_file", "key_file"):
         if not text_of(section, f"tls_server_config.{key}"):
-            msg = f"tls_server_config.{key}: missing; TLS needs cert_file and key_file"
-            raise WebConfigError(msg)
+            raise WebConfigError(f"tls_server_config.{key}: missing; TLS needs cert_file and key_file")
     minimum, maximum = _version(section, "min_version", "TLS12"), _version(section, "max_version", "TLS13")
     if minimum > maximum:
-        msg = f"tls_server_config.min_version: {minimum} is above max_version, {maximum}"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"tls_server_config.min_version: {minimum} is above max_version, {maximum}")
     client_auth = _client_auth(section)
     return TLSSettings(
         cert_file=path_of(section, "cert_file", folder),
@@ -146,11 +144,10 @@ def _client_auth(section: Mapping[str, object]) -> ClientAuth:
     where = "tls_server_config.client_auth_type"
     text = text_of(section, where) or ClientAuth.NONE
     if text in (ClientAuth.REQUIRE_ANY, "RequireClientCert"):
-        msg = (
+        raise WebConfigError(
             f"{where}: {text} is not supported: Python's TLS cannot require a certificate without verifying "
             f"it; use {ClientAuth.REQUIRE_AND_VERIFY} and client_ca_file"
         )
-        raise WebConfigError(msg)
     if text not in list(ClientAuth):
         raise not_allowed(where, text, [kind for kind in ClientAuth if kind != ClientAuth.REQUIRE_ANY])
     return ClientAuth(text)
@@ -160,14 +157,12 @@ def _client_ca_file(section: Mapping[str, object], client_auth: ClientAuth, fold
     where = "tls_server_config.client_ca_file"
     given = text_of(section, where)
     if given and not client_auth.verifies:
-        msg = (
+        raise WebConfigError(
             f"{where}: nothing is verified with client_auth_type {client_auth}; "
             f"{ClientAuth.REQUIRE_AND_VERIFY} and {ClientAuth.VERIFY_IF_GIVEN} verify"
         )
-        raise WebConfigError(msg)
     if not given and client_auth.verifies:
-        msg = f"{where}: missing; client_auth_type {client_auth} needs a CA"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"{where}: missing; client_auth_type {client_auth} needs a CA")
     return path_of(section, "client_ca_file", folder)
 
 
@@ -176,12 +171,12 @@ def _client_allowed_sans(section: Mapping[str, object], client_auth: ClientAuth)
     if section.get("client_allowed_sans") is None:
         return frozenset()
     if client_auth is not ClientAuth.REQUIRE_AND_VERIFY:
-        msg = f"{where}: only allowed with client_auth_type {ClientAuth.REQUIRE_AND_VERIFY}"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"{where}: only allowed with client_auth_type {ClientAuth.REQUIRE_AND_VERIFY}")
     names = list_of(section, where)
     if not names:
-        msg = f"{where}: empty, so no client could connect; leave it out to allow all certificates of the CA"
-        raise WebConfigError(msg)
+        raise WebConfigError(
+            f"{where}: empty, so no client could connect; leave it out to allow all certificates of the CA"
+        )
     return frozenset(names)
 
 
@@ -189,8 +184,9 @@ def _version(section: Mapping[str, object], key: str, default: str) -> str:
     where = f"tls_server_config.{key}"
     text = text_of(section, where) or default
     if text in _OBSOLETE_VERSIONS:
-        msg = f"{where}: {text} is obsolete and not supported; allowed: {', '.join(_VERSIONS)}"
-        raise WebConfigError(msg)
+        raise WebConfigError(
+            f"{where}: {text} is obsolete and not supported; allowed: {', '.join(_VERSIONS)}"
+        )
     if text not in _VERSIONS:
         raise not_allowed(where, text, _VERSIONS)
     return text
@@ -201,13 +197,13 @@ def _ciphers(section: Mapping[str, object], minimum: str) -> tuple[str, ...]:
     names = list_of(section, where)
     for name in names:
         if name in TLS13_SUITES:
-            msg = f"{where}: {name} is of TLS 1.3, whose suites cannot be configured; leave it out"
-            raise WebConfigError(msg)
+            raise WebConfigError(
+                f"{where}: {name} is of TLS 1.3, whose suites cannot be configured; leave it out"
+            )
         if name not in CIPHERS:
             raise not_allowed(where, name, CIPHERS)
     if names and minimum == "TLS13":
-        msg = f"{where}: without effect: they are of TLS 1.2, and min_version is TLS13"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"{where}: without effect: they are of TLS 1.2, and min_version is TLS13")
     return tuple(CIPHERS[name] for name in names)
 
 
@@ -218,8 +214,9 @@ def _curve(section: Mapping[str, object]) -> str:
         if name not in CURVES:
             raise not_allowed(where, name, CURVES)
     if len(names) > 1:
-        msg = f"{where}: {len(names)} curves, but Python's TLS takes one; leave it out for the default"
-        raise WebConfigError(msg)
+        raise WebConfigError(
+            f"{where}: {len(names)} curves, but Python's TLS takes one; leave it out for the default"
+        )
     return CURVES[names[0]] if names else ""
 
 
@@ -281,14 +278,16 @@ def _load_certificate(context: ssl.SSLContext, settings: TLSSettings) -> None:
         # Without a password callback, OpenSSL prompts on the terminal.
         context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_password)
     except _EncryptedError as error:
-        msg = f"tls_server_config.key_file: {json.dumps(settings.key_file)}: encrypted; a plain key is needed"
-        raise WebConfigError(msg) from error
+        raise WebConfigError(
+            f"tls_server_config.key_file: {json.dumps(settings.key_file)}: encrypted; a plain key is needed"
+        ) from error
     except (ssl.SSLError, OSError, ValueError) as error:
         both = f"{json.dumps(settings.cert_file)} and {json.dumps(settings.key_file)}"
         reason = getattr(error, "reason", None) or str(error)
         known = {"KEY_VALUES_MISMATCH": "the key is not the certificate's"}
-        msg = f"tls_server_config: cert_file and key_file, {both}: {known.get(reason, reason)}"
-        raise WebConfigError(msg) from error
+        raise WebConfigError(
+            f"tls_server_config: cert_file and key_file, {both}: {known.get(reason, reason)}"
+        ) from error
 
 
 class _EncryptedError(Exception):
@@ -304,8 +303,9 @@ def _load_authorities(context: ssl.SSLContext, name: str) -> None:
     try:
         context.load_verify_locations(name)
     except (ssl.SSLError, OSError) as error:
-        msg = f"tls_server_config.client_ca_file: {json.dumps(name)}: no certificates in it"
-        raise WebConfigError(msg) from error
+        raise WebConfigError(
+            f"tls_server_config.client_ca_file: {json.dumps(name)}: no certificates in it"
+        ) from error
     # As in Go, all certificates in the file are trusted: an intermediate CA does not need its root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
@@ -314,8 +314,6 @@ def _check_pem(key: str, name: str) -> None:
     """Raise an error that names the file, unlike OpenSSL's."""
     content, reason = read_file(name)
     if content is None:
-        msg = f"tls_server_config.{key}: {json.dumps(name)}: {reason}"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"tls_server_config.{key}: {json.dumps(name)}: {reason}")
     if b"-----BEGIN " not in content:
-        msg = f"tls_server_config.{key}: {json.dumps(name)}: not in the PEM format"
-        raise WebConfigError(msg)
+        raise WebConfigError(f"tls_server_config.{key}: {json.dumps(name)}: not in the PEM format")

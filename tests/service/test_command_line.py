@@ -1,0 +1,125 @@
+"""What cannot be used is refused in one line, by name, and with what is allowed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from support.commands import Outcome, run, run_here
+from support.exporter import running_exporter
+from vllm_specdec_exporter import __version__
+from vllm_specdec_exporter.serve.option_table import OPTIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+PREFIX = "VLLM_SPECDEC_EXPORTER_"
+CLOSED = "http://127.0.0.1:1"
+VALID = Outcome(0, "the configuration is valid\n", "")
+
+
+def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names flag, variable or setting, the value, and what is allowed. All values: tests/core."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yml").write_text("log: {level: loud}\n")
+    level = '"loud": allowed: debug, info, warning, error'
+    for words, environment, message in (
+        (
+            ("--poll.intervall", "5s"),
+            {},
+            "--poll.intervall 5s; did you mean --poll.interval?",
+        ),
+        (("--poll.int", "5s"), {}, "unrecognized arguments: --poll.int 5s"),
+        (("--poll.interval",), {}, "argument --poll.interval: expected one argument"),
+        (("sreve",), {}, "did you mean serve?"),
+        (("--log.level", "loud"), {}, f"--log.level {level}"),
+        ((), {f"{PREFIX}LOG_LEVEL": "loud"}, f"{PREFIX}LOG_LEVEL {level}"),
+        (("--config.file", "c.yml"), {}, f"log.level in c.yml {level}"),
+        ((), {f"{PREFIX}CONFIG_FILE": "c.yml"}, f"log.level in c.yml {level}"),
+    ):
+        outcome = run_here(*words, "--config.check", **environment)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), words
+        assert outcome.err.startswith("vllm-specdec-exporter: error: "), words
+        assert message in outcome.err, words
+
+
+def test_the_command_itself_refuses_before_it_serves() -> None:
+    """The real process: exit code 2, one line on standard error, nothing on standard output."""
+    outcome = run("--log.level", "loud")
+
+    allowed = "allowed: debug, info, warning, error"
+    line = f'vllm-specdec-exporter: error: --log.level "loud": {allowed}\n'
+    assert outcome == Outcome(2, "", line)
+
+
+class TestConfigCheck:
+    def test_good(self, tmp_path: Path) -> None:
+        """A configuration that can be used is said to be valid; nothing is polled or served."""
+        file = tmp_path / "config.yml"
+        file.write_text(
+            "poll: {interval: 10s}\n"
+            "vllm:\n  url: [http://a:1, 'https://b/x']\n  header: {X-Tenant: blue}\n"
+            "window: [1m, 10m]\n"
+            "judgement: {window: 1m}\n"
+            "threshold: {minimum_drafts: 50}\n"
+            "spec: {config: {method: ngram, num_speculative_tokens: 4, prompt_lookup_max: 5}}\n"
+            "web: {listen_address: ':1', disable-exporter-metrics: true}\n"
+            "log: {format: json}\n"
+        )
+        assert run("--config.check", "--config.file", str(file)) == VALID
+        assert run_here("--config.check") == VALID
+
+
+class TestPrecedence:
+    def test_flag_environment_file(self) -> None:
+        """A flag beats the environment, which beats the file."""
+        config = {"poll": {"interval": "5m", "timeout": "1m"}, "log": {"level": "info", "interval": "7m"}}
+        with running_exporter(
+            "--poll.interval",
+            "20s",
+            env={f"{PREFIX}POLL_INTERVAL": "30s", f"{PREFIX}POLL_TIMEOUT": "10s"},
+            config={**config, "vllm": {"url": CLOSED}, "web": {"listen_address": "127.0.0.1:0"}},
+            fast=False,
+        ) as exporter:
+            shown = exporter.get("/config").text
+
+        assert "interval: 20s\n  timeout: 10s\n" in shown
+        assert "interval: 7m\n" in shown
+
+
+def test_unknown_variables_are_warned_about() -> None:
+    """A variable with the prefix that means nothing is most likely misspelt: a warning, no error.
+
+    Those that Kubernetes sets for a Service of that name are none of its business.
+    """
+    kubernetes = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP_METRICS")
+    kubernetes += ("PORT", "PORT_9850_TCP", "PORT_9850_TCP_ADDR")
+    services = {f"{PREFIX}{name}": "tcp://10.0.0.1:9850" for name in kubernetes}
+    given = {f"{PREFIX}POLL_INTERVALL": "5s", f"{PREFIX}LOG_LEVEL": "info", "OTHER": "1", **services}
+    with running_exporter("--vllm.url", CLOSED, env=given) as exporter:
+        lines = exporter.log_lines("unknown environment variable")
+
+    assert [(line["name"], line["level"]) for line in lines] == [(f"{PREFIX}POLL_INTERVALL", "warning")]
+
+
+def test_version() -> None:
+    """`--version` shows name and version."""
+    assert run_here("--version") == Outcome(0, f"vllm-specdec-exporter {__version__}\n", "")
+
+
+def test_help() -> None:
+    """It has every flag with its text, default and variable, and the flags that are no settings."""
+    outcome = run_here("serve", "--help", COLUMNS="1000")
+    text = " ".join(outcome.out.split())
+    assert (outcome.code, outcome.err) == (0, "")
+
+    wanting = []
+    for row in OPTIONS:
+        defaults = [row.default] if isinstance(row.default, str) else list(row.default or ())
+        entry = text[text.find(f" {row.flag} {row.metavar} ") :].partition("]")[0]
+        if not (all(word in entry for word in (row.help, *defaults)) and entry.endswith(f"[${row.variable}")):
+            wanting.append(f"{row.flag}: {entry}")
+    rest = ("--config.file", f"${PREFIX}CONFIG_FILE", "--config.check")
+    assert wanting == []
+    assert [words for words in rest if words not in text] == []
