@@ -19,7 +19,7 @@ CATALOGUE = Path(__file__).parent.parent / "docs" / "reference" / "alerts.md"
 #: What each file holds.
 FILES = {
     "recording.yml": (
-        "Rates and ratios for alerts and dashboards, at three levels over five windows.",
+        "What alerts, panels and overviews of many clusters are computed from.",
         tuple(recording.groups()),
     ),
     "availability.yml": (

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from .rule import (
     COUNT,
-    LOOK_BACK,
     PERCENT,
+    SPEEDUP,
     WHO,
     Alert,
     Group,
-    Level,
     compare,
     drafts,
     enough,
     in_force,
     this,
-    unless_it_pays,
 )
-
-_BYPASSED = (
-    f'sum without (state) (last_over_time(vllm_specdec_activity{{state="bypassed"}}[{LOOK_BACK}])) == 1'
-)
-_SCHEDULED = f"last_over_time(vllm_specdec_scheduled_num_speculative_tokens[{LOOK_BACK}])"
 
 
 def group() -> Group:
     """Return the group of alerts on activity."""
-    return Group(
-        "vllm-specdec.activity",
-        (_bypassed(), _by_schedule(), _schedule_ignored(), _collapsed("model"), _collapsed("engine")),
-    )
+    return Group("vllm-specdec.activity", (_bypassed(), _collapsed()))
 
 
 def _bypassed() -> Alert:
@@ -66,63 +56,25 @@ def _bypassed() -> Alert:
     )
 
 
-def _by_schedule() -> Alert:
-    return Alert(
-        name="DisabledBySchedule",
-        severity="info",
-        subject="activity",
-        level="engine",
-        expr=f"{_BYPASSED}\nand {_SCHEDULED} == 0",
-        hold="10m",
-        keep="10m",
-        summary="The K schedule has switched speculation off at this load.",
-        description=(
-            WHO["engine"]
-            + " drafts nothing, because its schedule has K = 0 for the current number of running requests."
-        ),
-        action="Nothing, if the schedule is intended; the recommended schedule is on the exporter's status page.",
-        dashboard="cost",
-    )
-
-
-def _schedule_ignored() -> Alert:
-    return Alert(
-        name="ScheduleIgnored",
-        severity="warning",
-        subject="activity",
-        level="instance",
-        expr=f"count without (engine) ({_SCHEDULED}) > 1",
-        hold="10m",
-        keep="10m",
-        summary="vLLM ignores the K schedule, because it runs with data parallelism.",
-        description=(
-            WHO["instance"]
-            + " has a schedule of K by batch size and {{ $value | humanize }} engines. vLLM ignores "
-            "the schedule with data parallelism and drafts the same K at every load."
-        ),
-        action="Remove the schedule and set the K that the exporter recommends, or run one engine per server.",
-        dashboard="cost",
-        value="{{ $value | humanize }} engines",
-        threshold="1 engine",
-    )
-
-
-def _collapsed(level: Level) -> Alert:
-    acceptance = f"{level}:vllm_specdec_acceptance:ratio_rate5m"
+def _collapsed() -> Alert:
+    acceptance = "model:vllm_specdec_acceptance:ratio_rate5m"
     return Alert(
         name="Collapsed",
         severity="warning",
         subject="acceptance",
-        level=level,
+        level="model",
         expr=(
-            f"{compare(level, acceptance, '<', 'collapsed_acceptance_ratio')}\n"
-            f"and {enough(level, '5m')}\n"
-            f"unless {unless_it_pays(level)}"
+            f"{compare('model', acceptance, '<', 'collapsed_acceptance_ratio')}\n"
+            f"and {enough('model', '5m')}\n"
+            f"unless {compare('model', SPEEDUP, '>=', 'beneficial_speedup')}"
         ),
-        hold="5m" if level == "model" else "10m",
-        keep="15m",
+        hold="5m",
+        keep="1h",
         summary="Speculation has silently collapsed: almost all drafted tokens are rejected.",
-        description=WHO[level] + " answers normally, but accepts " + this(PERCENT) + " of its draft tokens.",
+        description=WHO["model"]
+        + " answers normally, but accepts "
+        + this(PERCENT)
+        + " of its draft tokens.",
         action=(
             "Find what changed: an upgrade of vLLM, target and draft model that no longer fit (quantization, "
             "checkpoint, chat template), very high temperatures or long contexts. Disable speculation until then."
@@ -131,10 +83,5 @@ def _collapsed(level: Level) -> Alert:
         value=this(PERCENT) + " accepted",
         threshold=in_force("collapsed_acceptance_ratio", PERCENT),
         sample=drafts("5m"),
-        why=(
-            "Speculation is lossless, so there is no other symptom. Harmful pages if the lost speed "
-            "is severe."
-            if level == "model"
-            else ""
-        ),
+        why="Speculation is lossless, so there is no other symptom. Harmful pages if the lost speed is severe.",
     )

@@ -6,190 +6,168 @@ from dataclasses import fields
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-from .rule import EXPORTER_JOB, IN, LOOK_BACK, PLACE, TARGET, Alert, Group
+from .rule import COUNT, EXPORTER_JOB, IN, LOOK_BACK, PLACE, TARGET, Alert, Group, Severity, of_target
 
 _UP = f"up{{{EXPORTER_JOB}}}"
 _NAMESPACE = "cluster, namespace"
+
+
+#: How many exporters a namespace had when last scraped, within a day.
+_HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
 
 
 def group() -> Group:
     """Return the group of availability alerts."""
     return Group(
         "vllm-specdec.availability",
-        (*_exporter(), *_upstream(), *_deployment(), *_configuration(), _watchdog()),
+        (*_lost(), _down(), _unreachable(), *_deployment(), *_configuration(), _watchdog()),
     )
 
 
-def _exporter() -> tuple[Alert, ...]:
+def _lost() -> tuple[Alert, ...]:
     restart = "Look at the exporter's container or unit and its log; restore the scrape target."
-    gone = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
-    return (
-        Alert(
-            name="ExporterDown",
-            severity="critical",
-            subject="monitoring",
-            level="",
-            expr=f"sum by ({_NAMESPACE}) ({_UP}) == 0",
-            hold="5m",
-            keep="5m",
-            summary="No exporter of a namespace answers.",
-            description=(
-                "None of the exporters"
-                + IN
-                + " has answered Prometheus for 5 minutes: harm by speculation is not detected there."
-            ),
-            action=restart,
-            dashboard="exporter",
-            why="All exporters of a namespace: its monitoring is lost, so this pages.",
-        ),
-        Alert(
-            name="ExporterDown",
-            severity="warning",
-            subject="monitoring",
-            level="instance",
-            expr=f"{_UP} == 0 and on ({_NAMESPACE}) (sum by ({_NAMESPACE}) ({_UP}) > 0)",
-            hold="10m",
-            keep="5m",
-            summary="An exporter does not answer.",
-            description=(
-                "The exporter at " + PLACE + IN + " has not answered Prometheus for 10 minutes; "
-                "others in its namespace do."
-            ),
-            action=restart,
-            dashboard="exporter",
-            why="One of several: a ticket.",
-        ),
-        Alert(
-            name="ExporterAbsent",
-            severity="critical",
-            subject="monitoring",
-            level="",
-            expr=(
-                f"count by (cluster, namespace) (vllm:spec_decode_num_accepted_tokens_per_pos_total)\n"
-                f"unless on (cluster, namespace) {_UP}\n"
-                f"and on (cluster, namespace) count by (cluster, namespace) (count_over_time({_UP}[7d]))"
-            ),
-            hold="10m",
-            keep="5m",
-            summary="The exporters of a namespace are gone, but its vLLM still speculates.",
-            description=(
-                "{{ $value | humanize }} speculative series of vLLM are scraped{{ with $labels.namespace }} in "
-                "{{ . }}{{ end }}, but the exporters of the last week are no longer "
-                "scrape targets."
-            ),
-            action=gone,
-            dashboard="exporter",
-            why=("vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost."),
-        ),
-        Alert(
-            name="ExporterAbsent",
-            severity="warning",
-            subject="monitoring",
-            level="",
-            expr=f"absent({_UP})",
-            hold="1h",
-            keep="5m",
-            summary="Prometheus scrapes no exporter.",
-            description=(
-                "There has been no scrape target with the job vllm-specdec-exporter for an hour. Either every "
-                "server was scaled to zero, or the scrape job was removed or has another name."
-            ),
-            action=gone,
-            dashboard="exporter",
-            why="Without vLLM's own series the reason is unknown: a ticket.",
-        ),
-    )
-
-
-def _upstream() -> tuple[Alert, ...]:
+    restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
     up = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
-    failing = 'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason!~"refused|unreachable"}[5m])) > 0'
-    look = (
-        "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
-        "credentials and that vLLM answers /metrics."
-    )
-    return (
-        Alert(
-            name="UpstreamUnreachable",
-            severity="critical",
+    speculative = f"count by ({_NAMESPACE}) (vllm:spec_decode_num_accepted_tokens_per_pos_total)"
+
+    def lost(
+        reason: str,
+        expr: str,
+        hold: str,
+        summary: str,
+        description: str,
+        action: str,
+        why: str,
+        severity: Severity = "critical",
+    ) -> Alert:
+        return Alert(
+            name="MonitoringLost",
+            severity=severity,
             subject="monitoring",
             level="",
-            expr=(
-                f"max by ({_NAMESPACE}) ({up}) == 0\n"
-                f"and on ({_NAMESPACE}) (\n"
-                f"  count by ({_NAMESPACE}) ({failing}) >= on ({_NAMESPACE}) count by ({_NAMESPACE}) ({up})\n"
-                ")"
-            ),
-            hold="10m",
+            expr=expr,
+            hold=hold,
             keep="5m",
-            summary="No exporter of a namespace can read its vLLM.",
-            description=(
-                "Every exporter"
-                + IN
-                + " has failed to read its vLLM for 10 minutes, and not only because connections were refused: harm by "
-                "speculation is not detected there."
-            ),
-            action=look,
+            summary=summary,
+            description=description,
+            action=action,
             dashboard="exporter",
-            why="A refused port may be a loading model, and a name without an address a service scaled to zero; other failures of every server of a namespace page.",
+            labels={"reason": reason},
+            why=why,
+        )
+
+    return (
+        lost(
+            "down",
+            f"sum by ({_NAMESPACE}) ({_UP}) == 0\n"
+            f"or (max by ({_NAMESPACE}) (avg_over_time({_UP}[30m]) and {_UP}) < 0.5)",
+            "5m",
+            "No exporter of a namespace answers.",
+            "None of the exporters"
+            + IN
+            + " has answered Prometheus for 5 minutes, or each was down most of the last half hour: "
+            "harm by speculation is not detected there.",
+            restart,
+            "All exporters of a namespace: its monitoring is lost, so this pages. Also by share of time, because an "
+            "exporter that restarts again and again answers now and then.",
         ),
-        Alert(
-            name="UpstreamUnreachable",
-            severity="warning",
-            subject="monitoring",
-            level="instance",
-            expr=f"{up} == 0",
-            hold="30m",
-            keep="5m",
-            summary="An exporter cannot read its vLLM.",
-            description=(
-                "The exporter at " + PLACE + IN + " has failed to read "
-                "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }} for 30 minutes."
-            ),
-            action=look,
-            dashboard="exporter",
-            why="Half an hour, so that a large model can load.",
+        lost(
+            "absent",
+            f"{speculative}\nunless on ({_NAMESPACE}) {_UP}\nand on ({_NAMESPACE}) {_HAD}",
+            "10m",
+            "The exporters of a namespace are gone, but its vLLM still speculates.",
+            "{{ $value | humanize }} speculative series of vLLM are scraped{{ with $labels.namespace }} in "
+            "{{ . }}{{ end }}, but the exporters of the last day are no longer scrape targets.",
+            restore,
+            "vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost.",
         ),
-        Alert(
-            name="DataStale",
-            severity="warning",
-            subject="monitoring",
-            level="instance",
-            expr=(
-                f"time() - last_over_time(vllm_specdec_last_success_timestamp_seconds[{LOOK_BACK}]) > 300\n"
-                f"unless {up} == 0"
-            ),
-            hold="5m",
-            keep="5m",
-            summary="An exporter serves old data.",
-            description=(
-                "The last successful poll of the exporter at " + PLACE + IN + " was "
-                "{{ $value | humanizeDuration }} ago, though it reports its vLLM as up."
-            ),
-            action="Compare the clocks of exporter and Prometheus; look for a cache in between; restart the exporter.",
-            dashboard="exporter",
-            value="{{ $value | humanizeDuration }} old",
-            threshold="5 minutes",
+        lost(
+            "absent",
+            f"{_HAD}\nunless on ({_NAMESPACE}) {_UP}\nunless on ({_NAMESPACE}) {speculative}",
+            "1h",
+            "The exporters of a namespace are no longer scraped.",
+            "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
+            "last day, and none for an hour. Either every server was scaled to zero, or the scrape job was removed or "
+            "has another name.",
+            restore,
+            "Without vLLM's own series the reason is unknown: a ticket.",
+            "warning",
         ),
-        Alert(
-            name="DialectUnknown",
-            severity="warning",
-            subject="monitoring",
-            level="instance",
-            expr='increase(vllm_specdec_poll_errors_total{reason="unrecognized"}[5m]) > 0',
-            hold="10m",
-            keep="10m",
-            summary="A server's metrics are in no supported dialect.",
-            description=(
-                "The exporter at " + PLACE + IN + " gets metrics from "
-                "{{ with $labels.target }}{{ . }}{{ else }}its server{{ end }}, but in no supported dialect."
-            ),
-            action=(
-                "Check that the address is vLLM's and that it runs without --disable-log-stats; after an upgrade of "
-                "vLLM, upgrade the exporter."
-            ),
-            dashboard="exporter",
+        lost(
+            "unreachable",
+            f"max by ({_NAMESPACE}) ({up}) == 0\n"
+            f"and on ({_NAMESPACE}) (\n"
+            f"  count by ({_NAMESPACE}) ({_FAILING}) >= on ({_NAMESPACE}) count by ({_NAMESPACE}) ({up})\n"
+            ")",
+            "10m",
+            "No exporter of a namespace can read its vLLM.",
+            "Every exporter"
+            + IN
+            + " has failed to read its vLLM for 10 minutes, and not only because connections were refused: harm by "
+            "speculation is not detected there.",
+            _LOOK,
+            "A refused port may be a loading model, and a name without an address a service scaled to zero; other "
+            "failures of every server of a namespace page.",
         ),
+    )
+
+
+def _down() -> Alert:
+    return Alert(
+        name="ExporterDown",
+        severity="warning",
+        subject="monitoring",
+        level="instance",
+        expr=f"{_UP} == 0\nor (avg_over_time({_UP}[30m]) < 0.5 and {_UP})",
+        hold="10m",
+        keep="5m",
+        summary="An exporter does not answer.",
+        description=(
+            "The exporter at "
+            + PLACE
+            + IN
+            + " has not answered Prometheus for 10 minutes, or was down most of the "
+            "last half hour."
+        ),
+        action="Look at the exporter's container or unit and its log; restore the scrape target.",
+        dashboard="exporter",
+        why="One exporter: a ticket. If all of a namespace are down, MonitoringLost pages and silences this.",
+    )
+
+
+_FAILING = (
+    'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason!~"refused|unreachable"}[5m])) > 0'
+)
+_LOOK = (
+    "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
+    "credentials and that vLLM answers /metrics in a supported dialect."
+)
+
+
+def _unreachable() -> Alert:
+    up = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
+    age = f"time() - last_over_time(vllm_specdec_last_success_timestamp_seconds[{LOOK_BACK}])"
+    return Alert(
+        name="UpstreamUnreachable",
+        severity="warning",
+        subject="monitoring",
+        level="instance",
+        expr=f"{up} == 0\nor ({age} > 300)",
+        hold="30m",
+        keep="5m",
+        summary="An exporter cannot read its vLLM.",
+        description=(
+            "The exporter at " + PLACE + IN + " has not read "
+            "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }} for 30 minutes."
+        ),
+        action=_LOOK,
+        dashboard="exporter",
+        context=of_target(
+            'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
+            COUNT,
+            "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
+        ),
+        why="Half an hour, so that a large model can load. Also if the last successful poll is old, whatever up says.",
     )
 
 
@@ -220,7 +198,7 @@ def _deployment() -> tuple[Alert, ...]:
             dashboard="exporter",
             why=(
                 "Only if vLLM itself is scraped, series have the label pod, and another pod has both: one exporter for "
-                "several servers is not a sidecar. Without any exporter, ExporterAbsent fires."
+                "several servers is not a sidecar. Without any exporter, MonitoringLost fires."
             ),
         ),
     )

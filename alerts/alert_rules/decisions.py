@@ -10,6 +10,7 @@ from .rule import (
     PERCENT,
     SPEEDUP,
     TIMES,
+    UNLESS_IT_PAYS,
     WHO,
     Alert,
     Group,
@@ -20,16 +21,13 @@ from .rule import (
     of_model,
     this,
     threshold,
-    unless_it_pays,
 )
 
 _LENGTH = "model:vllm_specdec_mean_acceptance_length:ratio_rate5m"
 _ACCEPTANCE = "model:vllm_specdec_acceptance:ratio_rate5m"
 _ENGINES = "model:vllm_specdec_recommendation:engines"
 _MAJORITY = f"> on ({MODEL}) group_left () 0.5 * model:vllm_specdec_advised:engines"
-_SPEED = of_model(SPEEDUP["model"], TIMES, "speedup {}")
-#: By the model's speedup, and by the verdict of every engine, which changes sooner where a measurement ends.
-_UNLESS_BENEFICIAL = f"unless {unless_it_pays('model')}\nunless model:vllm_specdec_payoff_beneficial:min == 1"
+_SPEED = of_model(SPEEDUP, TIMES, "speedup {}")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
 
@@ -39,20 +37,7 @@ def group() -> Group:
     return Group(
         "vllm-specdec.decisions",
         (
-            _disable(
-                "mean_acceptance_length",
-                _LENGTH,
-                "disable_mean_acceptance_length",
-                NUMBER,
-                "Mean acceptance length",
-                "The published rule: 15 minutes below the threshold. Silent if speculation is measured to "
-                "help or estimated to be beneficial. A dead band instead of keep_firing_for, "
-                "so that it ends at once when speculation pays again.",
-            ),
-            _disable(
-                "acceptance_ratio", _ACCEPTANCE, "disable_acceptance_ratio", PERCENT, "The acceptance rate"
-            ),
-            _disable_by_payoff(),
+            _disable(),
             _reenable(),
             _change_k("RaiseK", "increase_k", "A larger K would be faster.", "more tokens would be accepted"),
             _change_k(
@@ -67,73 +52,66 @@ def group() -> Group:
     )
 
 
-def _disable(reason: str, series: str, limit: str, form: str, measure: str, why: str = "") -> Alert:
-    return Alert(
-        name="Disable",
-        severity="warning",
-        subject="decision",
-        level="model",
-        expr=(
-            "(\n"
-            f"  {compare('model', series, '<', limit)}\n"
-            "  or\n"
-            f"  {series} < {_BAND} * {threshold(limit)} and on ({MODEL}) {_firing(reason)}\n"
-            ")\n"
-            f"and {enough('model', '5m', 'minimum_drafts')}\n"
-            f"and {enough('model', '30m')}\n"
-            f"{_UNLESS_BENEFICIAL}\n"
-            f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')} "
-            f"and {compare('model', SPEEDUP['model'], '>=', 'harmful_speedup')})"
-        ),
-        hold="15m",
-        summary="Speculation should be disabled: too few drafted tokens are accepted.",
-        description=(
-            f"{measure} of {WHO['model']} has been below the threshold for 15 minutes and is {this(form)}."
-        ),
-        action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
-        value=this(form),
-        threshold=in_force(limit, form),
-        sample=drafts("5m"),
-        context=_SPEED,
-        labels={"action": "disable", "recommended_k": "0", "reason": reason},
-        why=why,
+def _low(series: str, limit: str, more: str = "") -> str:
+    """Return that a value is below the threshold or, while the alert fires, below the end of the dead band.
+
+    Firing, it holds the last value for an hour in which there are too few drafts to judge.
+    """
+    firing = 'ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"}'
+    judged = f"{enough('model', '5m', 'minimum_drafts')}\n    and {enough('model', '30m')}"
+    certain = f"({series}\n    and {judged})"
+    band = f"{_BAND} * {threshold(limit)}"
+    return (
+        f"({certain} < {threshold(limit)}{more})\n  or\n"
+        f"  (({certain} or last_over_time({series}[1h]) unless ({judged})) < {band}{more}\n"
+        f"    and on ({MODEL}) {firing})"
     )
 
 
-def _firing(reason: str) -> str:
-    return f'ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", reason="{reason}"}}'
-
-
-def _disable_by_payoff() -> Alert:
-    speedup = "model:vllm_specdec_speedup:ratio_rate30m"
+def _disable() -> Alert:
+    slow = "model:vllm_specdec_speedup:ratio_rate30m"
+    no_k = f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) > 0.5 * model:vllm_specdec_advised:engines'
     return Alert(
         name="Disable",
         severity="warning",
         subject="decision",
         level="model",
         expr=(
-            f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) '
-            f"> 0.5 * model:vllm_specdec_advised:engines\n"
-            "and (\n"
-            f"  {compare('model', speedup, '<', 'harmful_speedup')}\n"
-            "  or\n"
-            f"  {speedup} < {_BAND} * {threshold('harmful_speedup')} and on ({MODEL}) {_firing('payoff')}\n"
-            ")\n"
-            f"and {enough('model', '30m')}\n"
-            f"{_UNLESS_BENEFICIAL}"
+            "(\n  "
+            + "\n  or\n  ".join(
+                (
+                    _low(_LENGTH, "disable_mean_acceptance_length"),
+                    _low(_ACCEPTANCE, "disable_acceptance_ratio"),
+                    _low(slow, "harmful_speedup", f"\n    and {no_k}"),
+                )
+            )
+            + "\n)\n"
+            f"{UNLESS_IT_PAYS}\n"
+            "unless model:vllm_specdec_payoff_beneficial:min == 1\n"
+            f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')} "
+            f"and {compare('model', SPEEDUP, '>=', 'harmful_speedup')})"
         ),
         hold="15m",
-        summary="Speculation should be disabled: no K would make it pay.",
+        summary="Speculation should be disabled: it does not pay.",
         description=(
-            f"For 15 minutes, no K has made speculation pay at this load, for most engines of {WHO['model']}."
+            f"For 15 minutes {WHO['model']} has accepted too few draft tokens by the published rule, or no K has made "
+            "speculation pay at this load."
         ),
-        action="Start vLLM without --speculative-config, or with the schedule on the exporter's status page.",
-        value=of_model(speedup, TIMES),
-        threshold=in_force("harmful_speedup", TIMES),
-        sample=drafts("30m"),
-        context=_SPEED,
-        labels={"action": "disable", "recommended_k": "0", "reason": "payoff"},
-        why="Fair acceptance may not pay in a full batch. The exporter's advice is already stable.",
+        action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
+        value=of_model(_LENGTH, NUMBER, "mean acceptance length {}")
+        + of_model(_ACCEPTANCE, PERCENT, ", {} accepted")
+        + of_model(slow, TIMES, ", speedup {}"),
+        threshold=in_force("disable_mean_acceptance_length", NUMBER, "mean acceptance length {}")
+        + in_force("disable_acceptance_ratio", PERCENT, ", {} accepted")
+        + in_force("harmful_speedup", TIMES, ", speedup {} and no better K"),
+        sample=drafts("5m"),
+        labels={"action": "disable", "recommended_k": "0"},
+        why=(
+            "The published rule, 15 minutes below the threshold, or the advice of most engines. Silent if speculation is "
+            "measured to help, or is known to be beneficial now or, where traffic is too thin to tell, over the last day. "
+            "A dead band instead of keep_firing_for, so that it ends at once when speculation pays again; while traffic is "
+            "too thin to judge, the decision stands for an hour."
+        ),
     )
 
 
@@ -155,7 +133,7 @@ def _reenable() -> Alert:
             f"unless on ({MODEL}) (max_over_time({running}[1d]) >= "
             "min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d]))\n"
             f"unless on ({MODEL}) count_over_time(\n"
-            '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", reason!="payoff"}[1d]\n'
+            '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"}[1d]\n'
             ")"
         ),
         hold="1h",
@@ -171,7 +149,7 @@ def _reenable() -> Alert:
         labels={"action": "enable"},
         why=(
             "Speedup falls as the batch grows, so K that paid at a load above the day's peak pays now. Silent if it lost at this load or "
-            "a lower one, and for a day after it was disabled for low acceptance, which may not have changed."
+            "a lower one, and for a day after Disable fired."
         ),
     )
 
@@ -224,7 +202,7 @@ def _switch() -> Alert:
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
         dashboard="cost",
-        value=of_model(SPEEDUP["model"], TIMES),
+        value=of_model(SPEEDUP, TIMES),
         sample=drafts("30m"),
         context=_SPEED,
     )
@@ -241,7 +219,7 @@ def _near_break_even() -> Alert:
             f"{compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
             f"and ({compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
             f"and {enough('model', '30m')}\n"
-            f"unless {unless_it_pays('model')}\n"
+            f"{UNLESS_IT_PAYS}\n"
             "unless model:vllm_specdec_measured_speedup:min"
         ),
         hold="30m",

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .rule import (
     COUNT,
     LOOK_BACK,
     MODEL,
     NUMBER,
     PERCENT,
+    UNLESS_IT_PAYS,
     WHO,
     Alert,
     Group,
-    Level,
+    cause,
     compare,
     drafts,
     enough,
@@ -21,19 +20,15 @@ from .rule import (
     of_model,
     this,
     threshold,
-    unless_it_pays,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LENGTH = "model:vllm_specdec_mean_acceptance_length"
 _ACCEPTANCE = "model:vllm_specdec_acceptance"
+_FIRST = 'sum without (position) (model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"})'
+_DECAY = "model:vllm_specdec_position_decay:ratio_rate30m"
 _K, _LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
-_K_OF: dict[Level, str] = {
-    "model": _K,
-    "engine": f"last_over_time(vllm_specdec_num_speculative_tokens[{LOOK_BACK}])",
-}
+#: Drafts of an engine's peers in an hour.
+_PEERS = f"-3600 * (engine:vllm_specdec_drafts:rate1h - on ({MODEL}) group_left () model:vllm_specdec_drafts:rate1h)"
 _RETUNE = (
     "Follow the exporter's advice on K; if even the best K loses, switch the method or disable speculation."
 )
@@ -41,96 +36,64 @@ _RETUNE = (
 
 def group() -> Group:
     """Return the group of alerts on the quality of acceptance."""
-    return Group(
-        "vllm-specdec.quality",
-        (*_poor("model"), *_poor("engine"), _dropped(), _high(), _repetition(), _outlier(), _step()),
-    )
+    return Group("vllm-specdec.quality", (_poor(), _dropped(), _high(), _outlier(), _step()))
 
 
-def _poor(level: Level) -> Iterator[Alert]:
-
-    def poor(
-        name: str,
-        series: str,
-        limit: str,
-        form: str,
-        summary: str,
-        measure: str,
-        why: str = "",
-        more: str = "",
-    ) -> Alert:
-        return Alert(
-            name=name,
-            severity="warning",
-            subject="acceptance",
-            level=level,
-            expr=(
-                f"{compare(level, series, '<', limit)}\n"
-                f"and {enough(level, '30m')}\n"
-                f"unless {unless_it_pays(level)}"
-                f"{more}"
-            ),
-            hold="15m" if level == "model" else "30m",
-            keep="30m",
-            summary=summary,
-            description=(
-                f"{measure} of {WHO[level]} is {this(form)} over 30 minutes, and speculation is not known to be "
-                "beneficial."
-            ),
-            action=_RETUNE,
-            dashboard="acceptance",
-            value=this(form),
-            threshold=in_force(limit, form),
-            sample=drafts("30m"),
-            why=why if level == "model" else "",
-        )
-
-    yield poor(
-        "MeanAcceptanceLengthLow",
-        f"{level}:vllm_specdec_mean_acceptance_length:ratio_rate30m",
-        "poor_mean_acceptance_length",
-        NUMBER,
-        "Mean acceptance length is poor.",
-        "The mean acceptance length",
-        "The published rubric, by method. Silent if speculation pays nevertheless.",
+def _poor() -> Alert:
+    #: Which measure is poor; each is the published rubric, by method.
+    measures = (
+        (f"{_LENGTH}:ratio_rate30m", "poor_mean_acceptance_length", NUMBER, "mean acceptance length {}"),
+        (f"{_ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio", PERCENT, ", {} accepted"),
+        (_FIRST, "poor_position_0_acceptance_ratio", PERCENT, ", {} at position 0"),
+        (_DECAY, "poor_position_decay_ratio", PERCENT, ", {} from position to position"),
     )
-    yield poor(
-        "AcceptanceLow",
-        f"{level}:vllm_specdec_acceptance:ratio_rate30m",
-        "poor_acceptance_ratio",
-        PERCENT,
-        "The acceptance rate is poor.",
-        "The acceptance rate",
+    poor = [compare("model", series, "<", limit) for series, limit, _, _ in measures]
+    shown = (
+        cause(_FIRST.replace('"0"}', '"0",MODEL}'), form, words)
+        if series == _FIRST
+        else of_model(series, form, words)
+        for series, _, form, words in measures
     )
-    first = f'sum without (position) ({level}:vllm_specdec_position_acceptance:ratio_rate30m{{position="0"}})'
-    yield poor(
-        "Position0Low",
-        first,
-        "poor_position_0_acceptance_ratio",
-        PERCENT,
-        "Even the first drafted token is often rejected.",
-        "The acceptance rate of position 0",
-        "The first position shows best how well drafter and target agree.",
+    full = (
+        "model:vllm_specdec_draft_tokens:rate30m >= 0.95 * model:vllm_specdec_drafts:rate30m * "
+        f"{_K}\n    unless {_range(_K, '30m')} > 0"
     )
-    yield poor(
-        "RapidDecline",
-        f"{level}:vllm_specdec_position_decay:ratio_rate30m",
-        "poor_position_decay_ratio",
-        PERCENT,
-        "Acceptance declines rapidly from position to position.",
-        "The mean conditional acceptance behind position 0",
-        "Silent if drafts are shorter than K, as with n-gram or a schedule, because deep positions then read too low, and while positions of another K are in the window.",
-        f"\nand {level}:vllm_specdec_draft_tokens:rate30m >= 0.95 * {level}:vllm_specdec_drafts:rate30m * {_K_OF[level]}"
-        f"\nunless {_spread(_K_OF[level] if level == 'model' else 'vllm_specdec_num_speculative_tokens', '30m')} > 0",
+    return Alert(
+        name="AcceptanceLow",
+        severity="warning",
+        subject="acceptance",
+        level="model",
+        expr=(
+            "(\n  " + "\n  or\n  ".join([*poor[:3], f"({poor[3]}\n    and {full})"]) + "\n)\n"
+            f"and {enough('model', '30m')}\n"
+            f"{UNLESS_IT_PAYS}"
+        ),
+        hold="15m",
+        keep="1h",
+        summary="Acceptance is poor.",
+        description=(
+            f"Over 30 minutes few draft tokens of {WHO['model']} are accepted, and speculation is not known to be "
+            "beneficial."
+        ),
+        action=_RETUNE,
+        dashboard="acceptance",
+        value="".join(shown),
+        threshold="".join(in_force(limit, form, words) for _, limit, form, words in measures),
+        sample=drafts("30m"),
+        why=(
+            "The published rubric, by method. The first position shows best how well drafter and target agree. The decline is "
+            "left out if drafts are shorter than K, as with n-gram or a schedule, and while positions of another K are in the "
+            "window. Silent if speculation pays nevertheless."
+        ),
     )
 
 
 def _k_changed(window: str) -> str:
     """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included."""
-    return f"{_spread(_K, window)} + {_spread(_LEAST_K, window)} > 0"
+    return f"{_range(_K, window)} + {_range(_LEAST_K, window)} > 0"
 
 
-def _spread(series: str, window: str) -> str:
+def _range(series: str, window: str) -> str:
     """Return the range of a series. Not `changes`: VictoriaMetrics counts the birth of a series as one."""
     return f"max_over_time({series}[{window}]) - min_over_time({series}[{window}])"
 
@@ -176,6 +139,7 @@ def _dropped() -> Alert:
         value=this(NUMBER),
         threshold=in_force("drop_ratio", PERCENT, "{} below the last hour and yesterday"),
         sample=drafts("5m"),
+        labels={"against": "hour"},
         why=(
             "Compared with the hour before and its deviation, the same time yesterday (the hours around it, and the "
             "hour after it) and a week ago, if there is data: a change every morning or every Monday is not a drop. Silent after a change of K, or "
@@ -205,37 +169,12 @@ def _high() -> Alert:
         value=this(PERCENT) + " accepted",
         threshold=in_force("abnormal_acceptance_ratio", PERCENT),
         sample=drafts("30m"),
-        labels={"reason": "acceptance"},
+        context=cause(
+            'sum(increase(vllm:request_success_total{finished_reason="repetition",MODEL}[30m])) > 0',
+            COUNT,
+            "vLLM ended {} answers in 30m because they repeat themselves",
+        ),
         why="Very high acceptance is a sign of repetition.",
-    )
-
-
-def _repetition() -> Alert:
-    repeated = "model:vllm_repetitive_requests:increase30m"
-    return Alert(
-        name="AcceptanceAbnormallyHigh",
-        severity="warning",
-        subject="acceptance",
-        level="model",
-        expr=(
-            f"({repeated} / (model:vllm_requests:increase30m > 0))\n"
-            f"> {threshold('failed_request_ratio')}\n"
-            f"and {compare('model', repeated, '>=', 'measurement_minimum_requests')}\n"
-            f"and {enough('model', '30m')}"
-        ),
-        hold="10m",
-        keep="30m",
-        summary="vLLM ends many answers because they repeat themselves.",
-        description=(
-            f"{this(PERCENT)} of the requests of {WHO['model']} ended as repetition in the last 30 minutes."
-        ),
-        action="Read some answers, and check sampling penalties and the chat template; K is not the cause.",
-        dashboard="acceptance",
-        value=this(PERCENT) + " of the requests",
-        threshold=in_force("failed_request_ratio", PERCENT),
-        sample=of_model("model:vllm_requests:increase30m", COUNT, "{} requests in 30m"),
-        labels={"reason": "repetition"},
-        why="Some versions of vLLM count answers that they stopped for repetition.",
     )
 
 
@@ -249,7 +188,7 @@ def _outlier() -> Alert:
         expr=(
             f"({own} - 1) < ({peers} - 1) * on ({MODEL}) group_left () (1 - {threshold('outlier_ratio')})\n"
             f"and {enough('engine', '1h', 'comparison_minimum_drafts')}\n"
-            f"and ({compare('engine', 'engine:vllm_specdec_peers_drafts:increase1h', '>=', 'comparison_minimum_drafts')})\n"
+            f"and ({compare('engine', _PEERS, '>=', 'comparison_minimum_drafts')})\n"
             f"and last_over_time(vllm_specdec_num_speculative_tokens[{LOOK_BACK}])\n"
             f"and on ({MODEL}) ({_K} == {_LEAST_K})\n"
             f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) "
@@ -278,15 +217,15 @@ def _step() -> Alert:
     now = f"{_ACCEPTANCE}:ratio_rate1h"
     look = LOOK_BACK
     return Alert(
-        name="AcceptanceStep",
+        name="AcceptanceDropped",
         severity="warning",
         subject="acceptance",
         level="model",
         expr=(
             f"({_ACCEPTANCE}:ratio_rate6h offset 2h) - {now} > "
             f"{threshold('step_acceptance_ratio')}\n"
-            f"unless (({now} offset 1d) - {now} <= "
-            f"{threshold('step_acceptance_ratio')})\n"
+            f"unless (({now} offset 1d) - {now} <= {threshold('step_acceptance_ratio')})\n"
+            f"unless (({now} offset 7d) - {now} <= {threshold('step_acceptance_ratio')})\n"
             f"and (\n"
             f"  count by ({MODEL}) (last_over_time(vllm_specdec_info[{look}]) unless (vllm_specdec_info offset 2h))\n"
             f"  or sum by ({MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0\n"
@@ -307,8 +246,9 @@ def _step() -> Alert:
         value=f"{this(PERCENT)} lower",
         threshold=in_force("step_acceptance_ratio", PERCENT),
         sample=drafts("1h"),
+        labels={"against": "restart"},
         why=(
             "The published figure: 5 points against the unquantized baseline. Compared with the hours before the restart, "
-            "and the same time yesterday if there is data."
+            "the same time yesterday and a week ago if there is data."
         ),
     )

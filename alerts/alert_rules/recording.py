@@ -1,15 +1,15 @@
-"""Recording rules: rates and ratios at three levels over five windows, speedup, thresholds, latencies."""
+"""Recording rules: what an alert, a panel or a federated overview uses, and nothing else."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from .rule import (
+    EXPORTER_JOB,
     LOOK_BACK,
     MODEL,
     SPEEDUP,
     Group,
-    Level,
     Record,
     enough,
     threshold,
@@ -21,20 +21,24 @@ if TYPE_CHECKING:
 
 #: Most rules of a group: Mimir's own limit.
 GROUP_SIZE = 20
-SHORT = ("5m", "30m", "1h")
-LONG = ("6h", "1d")
-#: Long windows hardly move between two evaluations, and cost the most; below Prometheus's look-back of 5m.
+#: Long windows hardly change between two evaluations and cost the most; below Prometheus's look-back of 5m.
 LONG_INTERVAL = "3m"
 
-COUNTERS = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens", "accepted_tokens_per_position")
-LEVELS: tuple[Level, ...] = ("engine", "instance", "model")
+#: The counters behind the rates of each window that is computed from samples.
+RATES = {
+    "5m": ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"),
+    "30m": ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_position"),
+    "1h": ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"),
+}
+#: The same of windows that are computed from rates of half an hour, and how many of those they have.
+LONG_RATES = {"6h": 12, "1d": 48}
+LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts", "accepted_tokens")}
 
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
     "minimum_drafts",
     "advice_minimum_drafts",
     "comparison_minimum_drafts",
-    "measurement_minimum_requests",
     "poor_mean_acceptance_length",
     "poor_acceptance_ratio",
     "poor_position_0_acceptance_ratio",
@@ -61,13 +65,14 @@ THRESHOLDS = (
 def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
     yield from _split("thresholds", _thresholds())
-    for windows, interval in ((SHORT, ""), (LONG, LONG_INTERVAL)):
-        for window in windows:
-            yield Group(f"vllm-specdec.rates.{window}", tuple(_rates(window)), interval)
-            yield Group(f"vllm-specdec.ratios.{window}", tuple(_ratios(window)), interval)
+    for window in RATES:
+        yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *_ratios(window)))
+    for window in LONG_RATES:
+        ratios = _ratios(window) if window == "6h" else ()
+        yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *ratios), LONG_INTERVAL)
+    yield Group("vllm-specdec.instances", tuple(_instances()))
     yield Group("vllm-specdec.engines", tuple(_engines()))
     yield from _split("speedup", _speedup())
-    yield Group("vllm-specdec.server", tuple(_server()))
 
 
 def _split(name: str, records: Iterable[Record]) -> Iterator[Group]:
@@ -77,66 +82,84 @@ def _split(name: str, records: Iterable[Record]) -> Iterator[Group]:
         yield Group(f"vllm-specdec.{name}.{number}", found[start : start + GROUP_SIZE])
 
 
-def total(counter: str) -> str:
-    """Return the exporter's counter."""
-    return f"vllm_specdec_{counter}_total"
-
-
-def by(level: Level, inner: str, *more: str) -> str:
-    """Return the sum that takes a series of the level below to this one."""
-    if level == "instance":
-        return f"sum without (engine) ({inner})"
-    return f"sum by ({', '.join((MODEL, *more))}) ({inner})"
-
-
-def _below(level: Level) -> Level:
-    return LEVELS[LEVELS.index(level) - 1]
-
-
 def _thresholds() -> Iterator[Record]:
     why = (
         "A threshold for every model, whatever exporter watches it. Where exporters of one model disagree, "
-        "the lowest counts. No series, no alert: VLLMSpecDecodeRulesBlind tells of that."
+        "the lowest counts. No series, no alert: VLLMSpecDecodeRulesBlind reports that."
     )
     yield from thresholds_of_models(THRESHOLDS, f"last_over_time(vllm_specdec_info[{LOOK_BACK}])", why)
 
 
+def _rate(counter: str, window: str) -> str:
+    return f"rate(vllm_specdec_{counter}_total[{window}])"
+
+
+#: Rates that are recorded for engines as well, because engines are judged one by one.
+_OF_ENGINES = {("drafts", "5m"), ("generation_tokens", "5m"), ("drafts", "1h"), ("accepted_tokens", "1h")}
+
+
 def _rates(window: str) -> Iterator[Record]:
-    for counter in COUNTERS:
-        own = ("position",) if counter.endswith("_per_position") else ()
-        name = f"vllm_specdec_{counter}:rate{window}"
-        yield Record(f"engine:{name}", f"rate({total(counter)}[{window}])")
-        for level in LEVELS[1:]:
-            yield Record(f"{level}:{name}", by(level, f"{_below(level)}:{name}", *own))
-    name = f"vllm_specdec_drafts:increase{window}"
-    yield Record(f"engine:{name}", f"increase({total('drafts')}[{window}])", why="The sample of the ratios.")
-    for level in LEVELS[1:]:
-        yield Record(f"{level}:{name}", by(level, f"{_below(level)}:{name}"))
+    for counter in RATES[window]:
+        labels = f"{MODEL}, position" if counter.endswith("_per_position") else MODEL
+        rate = _rate(counter, window)
+        if (counter, window) in _OF_ENGINES:
+            yield Record(f"engine:vllm_specdec_{counter}:rate{window}", rate)
+            rate = f"engine:vllm_specdec_{counter}:rate{window}"
+        yield Record(f"model:vllm_specdec_{counter}:rate{window}", f"sum by ({labels}) ({rate})")
+
+
+def _long_rates(window: str) -> Iterator[Record]:
+    count = LONG_RATES[window]
+    for counter in LONG_COUNTERS[window]:
+        name = f"model:vllm_specdec_{counter}"
+        yield Record(
+            f"{name}:rate{window}",
+            f"sum_over_time({name}:rate30m[{window}:30m]) / {count}",
+            why="A mean of the rates of half hours, which costs far less than a rate of every engine."
+            if counter == "drafts"
+            else "",
+        )
 
 
 def _ratios(window: str) -> Iterator[Record]:
-    for level in LEVELS:
+    def rate(counter: str) -> str:
+        return f"model:vllm_specdec_{counter}:rate{window}"
 
-        def rate(counter: str, level: Level = level) -> str:
-            return f"{level}:vllm_specdec_{counter}:rate{window}"
+    def ratio(name: str, expr: str, why: str = "") -> Record:
+        return Record(f"model:vllm_specdec_{name}:ratio_rate{window}", expr, why=why)
 
-        def ratio(name: str, expr: str, why: str = "", level: Level = level) -> Record:
-            return Record(f"{level}:vllm_specdec_{name}:ratio_rate{window}", expr, why=why)
-
-        accepted, drafted, drafts = rate("accepted_tokens"), rate("draft_tokens"), rate("drafts")
-        position, generated = rate("accepted_tokens_per_position"), rate("generation_tokens")
-        yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
-        yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
-        yield ratio("coverage", f"clamp_max(({accepted} + {drafts}) / ({generated} > 0), 1)")
+    accepted, drafted, drafts = rate("accepted_tokens"), rate("draft_tokens"), rate("drafts")
+    yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
+    yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
+    if window == "5m":
+        yield ratio("coverage", f"clamp_max(({accepted} + {drafts}) / ({rate('generation_tokens')} > 0), 1)")
         yield ratio(
             "wasted_verification",
             f"({drafted} - {accepted}) / (({drafted} + {drafts}) > 0)",
-            "Of the tokens that the target model verified, the share that was thrown away.",
+            "Of the tokens that the target model verified, the share that was rejected.",
         )
-        yield ratio(
-            "position_acceptance",
-            f"{position} / ignoring (position) group_left () ({drafts} > 0)",
-        )
+    if window == "30m":
+        position = rate("accepted_tokens_per_position")
+        yield ratio("position_acceptance", f"{position} / ignoring (position) group_left () ({drafts} > 0)")
+
+
+def _instances() -> Iterator[Record]:
+    """Yield what an overview of many clusters shows of each exporter."""
+
+    def of(counter: str) -> str:
+        return f"sum without (engine) ({_rate(counter, '5m')})"
+
+    name, drafts = "instance:vllm_specdec", "instance:vllm_specdec_drafts:rate5m"
+    yield Record(drafts, of("drafts"), why="For overviews of many clusters: what is federated of each pod.")
+    yield Record(f"{name}_acceptance:ratio_rate5m", f"{of('accepted_tokens')} / ({of('draft_tokens')} > 0)")
+    yield Record(
+        f"{name}_mean_acceptance_length:ratio_rate5m", f"1 + {of('accepted_tokens')} / ({drafts} > 0)"
+    )
+    yield Record(
+        "namespace:vllm_specdec_exporters:count",
+        f"count by (cluster, namespace) (up{{{EXPORTER_JOB}}})",
+        why="Scrape targets of a namespace: how MonitoringLost finds that they are gone.",
+    )
 
 
 def _engines() -> Iterator[Record]:
@@ -156,31 +179,19 @@ def _engines() -> Iterator[Record]:
         "+ avg_over_time(vllm_specdec_requests_waiting[1h]))",
         why="Including waiting requests, because a full batch does not grow.",
     )
-    for level in ("engine", "model"):
-        position = f"{level}:vllm_specdec_accepted_tokens_per_position:rate30m"
-        if level == "engine":
-            first, last, own_k = (
-                f'sum without (position) ({position}{{position="0"}})',
-                f"min without (position) ({position})",
-                k,
-            )
-        else:
-            first, last, own_k = (
-                f'sum by ({MODEL}) ({position}{{position="0"}})',
-                f"min by ({MODEL}) ({position})",
-                "model:vllm_specdec_num_speculative_tokens:max",
-            )
-        yield Record(
-            f"{level}:vllm_specdec_position_decay:ratio_rate30m",
-            f"({last} / ({first} > 0)) ^ (1 / (({own_k} > 1) - 1))",
-            why=(
-                "Geometric mean of the conditional acceptance behind position 0: the root of the last position's rate over "
-                "the first's. Rates never rise with the position, so the lowest "
-                "is the last."
-                if level == "engine"
-                else ""
-            ),
-        )
+    position = "model:vllm_specdec_accepted_tokens_per_position:rate30m"
+    first = f'sum by ({MODEL}) ({position}{{position="0"}})'
+    yield Record(
+        "model:vllm_specdec_position_decay:ratio_rate30m",
+        f"(min by ({MODEL}) ({position}) / ({first} > 0)) "
+        "^ (1 / ((model:vllm_specdec_num_speculative_tokens:max > 1) - 1))",
+        why="Geometric mean of the conditional acceptance after position 0: the root of the last position's rate over "
+        "the first's. Rates never rise with the position, so the lowest is the last.",
+    )
+    yield Record(
+        "engine:vllm_specdec_mean_acceptance_length:ratio_rate1h",
+        "1 + engine:vllm_specdec_accepted_tokens:rate1h / (engine:vllm_specdec_drafts:rate1h > 0)",
+    )
     yield Record(
         "engine:vllm_specdec_peers_mean_acceptance_length:ratio_rate1h",
         "1 + (\n"
@@ -191,11 +202,6 @@ def _engines() -> Iterator[Record]:
         "model:vllm_specdec_drafts:rate1h) < 0)\n"
         ")",
         why="Mean acceptance length of the model's other engines: the model's sums less the engine's own.",
-    )
-    yield Record(
-        "engine:vllm_specdec_peers_drafts:increase1h",
-        f"-(engine:vllm_specdec_drafts:increase1h - on ({MODEL}) group_left () "
-        "model:vllm_specdec_drafts:increase1h)",
     )
     advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
@@ -241,7 +247,7 @@ def _speedup() -> Iterator[Record]:
         f"model:vllm_specdec_plain_step_per_request_seconds:avg + on ({MODEL}) group_left () "
         "model:vllm_specdec_plain_step_fixed_seconds:avg)"
     )
-    replica = "engine:vllm_specdec_replica_speedup:last3m"
+    replica, engine = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
     yield Record(
         replica,
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
@@ -250,57 +256,58 @@ def _speedup() -> Iterator[Record]:
         "over the engine's own time of a step for each token it gives.",
     )
     yield Record(
-        SPEEDUP["engine"],
+        engine,
         f"{measured}\nor\n{replica}\nor\n{calibrated}\nor\n{modelled}",
         why="Speedup of all output by the best basis: a baseline, a replica without speculation, calibrate, a model. "
         "Absent while it is not known whether speculation pays.",
     )
+    tokens, spent = "model:vllm_specdec_judged_tokens:rate5m", "model:vllm_specdec_plain_token_times:rate5m"
+    judged, losing = "model:vllm_specdec_judged_drafts:rate5m", "model:vllm_specdec_losing_drafts:rate5m"
+    generated, drafts = "engine:vllm_specdec_generation_tokens:rate5m", "engine:vllm_specdec_drafts:rate5m"
     yield Record(
-        "engine:vllm_specdec_measured_speedup:last3m",
-        measured,
-    )
-    tokens, spent = "vllm_specdec_judged_tokens:rate5m", "vllm_specdec_plain_token_times:rate5m"
-    drafts, losing = "vllm_specdec_judged_drafts:rate5m", "vllm_specdec_losing_drafts:rate5m"
-    yield Record(
-        f"engine:{tokens}",
-        f"(engine:vllm_specdec_generation_tokens:rate5m and {SPEEDUP['engine']}) > 0",
+        tokens,
+        f"sum by ({MODEL}) (({generated} and {engine}) > 0)",
         why="Tokens of engines with a known speedup, and their time in plain tokens: the quotient "
         "is the speedup of any number of engines.",
     )
-    yield Record(f"engine:{spent}", f"engine:{tokens} / {SPEEDUP['engine']}")
+    yield Record(spent, f"sum by ({MODEL}) (({generated} > 0) / {engine})")
     yield Record(
-        f"engine:{drafts}",
-        f"engine:vllm_specdec_drafts:rate5m and {SPEEDUP['engine']}",
+        judged,
+        f"sum by ({MODEL}) ({drafts} and {engine})",
         why="Drafts of engines with a known speedup, and those made while speculation lost.",
     )
     yield Record(
-        f"engine:{losing}",
-        f"engine:{drafts} * ({SPEEDUP['engine']} < bool on ({MODEL}) group_left () "
-        f"{threshold('harmful_speedup')})",
+        losing,
+        f"sum by ({MODEL}) ({drafts} * ({engine} < bool on ({MODEL}) group_left () "
+        f"{threshold('harmful_speedup')}))",
     )
-    for level in LEVELS[1:]:
-        for name in (tokens, spent, drafts, losing):
-            yield Record(f"{level}:{name}", by(level, f"{_below(level)}:{name}"))
-        yield Record(SPEEDUP[level], f"{level}:{tokens} / {level}:{spent}")
+    yield Record(SPEEDUP, f"{tokens} / {spent}")
+    yield Record(
+        "model:vllm_specdec_certain_speedup:ratio_rate5m",
+        f"{SPEEDUP}\nand {enough('model', '5m')}",
+        why="The speedup while there are enough drafts to judge by.",
+    )
     for window in ("30m", "1h"):
         yield Record(
             f"model:vllm_specdec_speedup:ratio_rate{window}",
-            f"avg_over_time(model:{tokens}[{window}]) / avg_over_time(model:{spent}[{window}])",
+            f"avg_over_time({tokens}[{window}]) / avg_over_time({spent}[{window}])",
             why="Both sides are means of rates over the same time, so this is a ratio of sums."
             if window == "30m"
             else "",
         )
     yield Record(
-        "model:vllm_specdec_measured_speedup:min",
-        f"min by ({MODEL}) (engine:vllm_specdec_measured_speedup:last3m)",
+        "model:vllm_specdec_speedup:ratio_rate1d",
+        f"sum_over_time({tokens}[1d:15m]) / (sum_over_time({spent}[1d:15m]) > 0)",
+        why="Weighted by traffic: what thin traffic at night cannot show, the day has shown.",
     )
+    yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({measured})")
     yield Record(
         "model:vllm_specdec_payoff_beneficial:min",
         f'min by ({MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{look}]))',
         why="1 if the payoff of every engine is beneficial.",
     )
     running = "model:vllm_specdec_requests_running:avg5m"
-    beneficial = f"and {SPEEDUP['model']} >= {threshold('beneficial_speedup')}\nand {enough('model', '30m')}"
+    beneficial = f"and {SPEEDUP} >= {threshold('beneficial_speedup')}\nand {enough('model', '30m')}"
     yield Record(
         "model:vllm_specdec_beneficial_requests_running:avg5m",
         f"{running}\n{beneficial}",
@@ -312,46 +319,5 @@ def _speedup() -> Iterator[Record]:
     )
     yield Record(
         "model:vllm_specdec_losing_requests_running:avg5m",
-        f"{running}\nand {SPEEDUP['model']} < {threshold('harmful_speedup')}\nand {enough('model', '30m')}",
-    )
-
-
-#: vLLM's own histograms, with the quantiles that the rules need.
-HISTOGRAMS = {
-    "time_to_first_token_seconds": (0.95,),
-    "request_time_per_output_token_seconds": (0.5, 0.99),
-}
-
-
-def _server() -> Iterator[Record]:
-    why = "From vLLM itself, where Prometheus scrapes it as well; absent where it does not."
-    for name, quantiles in HISTOGRAMS.items():
-        yield Record(
-            f"model:vllm_{name}_bucket:rate1h",
-            f"sum by ({MODEL}, le) (rate(vllm:{name}_bucket[1h]))",
-            why=why,
-        )
-        why = ""
-        yield Record(
-            f"model:vllm_{name}_count:increase1h", f"sum by ({MODEL}) (increase(vllm:{name}_count[1h]))"
-        )
-        for quantile in quantiles:
-            yield Record(
-                f"model:vllm_{name}:p{round(100 * quantile)}_rate1h",
-                f"histogram_quantile({quantile}, model:vllm_{name}_bucket:rate1h)",
-            )
-    for reason, name in (("", "requests"), ('{finished_reason="error"}', "failed_requests")):
-        yield Record(
-            f"model:vllm_{name}:increase5m",
-            f"sum by ({MODEL}) (increase(vllm:request_success_total{reason}[5m]))",
-        )
-    yield Record(
-        "model:vllm_repetitive_requests:increase30m",
-        f'sum by ({MODEL}) (increase(vllm:request_success_total{{finished_reason="repetition"}}[30m]))',
-    )
-    yield Record(
-        "model:vllm_requests:increase30m", f"sum by ({MODEL}) (increase(vllm:request_success_total[30m]))"
-    )
-    yield Record(
-        "model:vllm_num_preemptions:rate5m", f"sum by ({MODEL}) (rate(vllm:num_preemptions_total[5m]))"
+        f"{running}\nand {SPEEDUP} < {threshold('harmful_speedup')}\nand {enough('model', '30m')}",
     )

@@ -1,12 +1,12 @@
 """What a rule is, and what every rule of the bundle is built from.
 
-Judgement hangs on three levels of aggregation, each with the labels that remain:
+An alert is about one of three levels, each with the labels that remain:
 
-    engine    one engine of one exporter: everything that Prometheus attached
+    engine    one engine of one exporter: all labels that Prometheus attached
     instance  one exporter: the engines of a server (or pod) together
     model     one model in one namespace of one cluster: `cluster` and `namespace` stay where they exist
 
-Ratios are never averaged: numerator and denominator are summed apart and divided at the end.
+Ratios are never averaged: numerators and denominators are summed separately, then divided.
 """
 
 from __future__ import annotations
@@ -146,23 +146,27 @@ def compare(level: Level, left: str, operator: str, name: str) -> str:
     return f"{left} {operator}{match} {threshold(name)}"
 
 
+#: Windows of recorded rates, in seconds.
+SECONDS = {"5m": 300, "30m": 1800, "1h": 3600, "6h": 21600, "1d": 86400}
+
+
+def sample(level: Level, window: str, offset: str = "") -> str:
+    """Return the number of drafts in a window."""
+    back = f" offset {offset}" if offset else ""
+    return f"{SECONDS[window]} * {level}:vllm_specdec_drafts:rate{window}{back}"
+
+
 def enough(level: Level, window: str, name: str = "advice_minimum_drafts", offset: str = "") -> str:
     """Return the condition that a window holds enough drafts."""
-    back = f" offset {offset}" if offset else ""
-    return compare(level, f"{level}:vllm_specdec_drafts:increase{window}{back}", ">=", name)
+    return compare(level, sample(level, window, offset), ">=", name)
 
 
-def unless_it_pays(level: Level) -> str:
-    """Return the exception for speculation that is beneficial, whatever the ratio says."""
-    return compare(level, SPEEDUP[level], ">=", "beneficial_speedup")
-
-
-#: The speedup of a level, where it is known.
-SPEEDUP: dict[Level, str] = {
-    "engine": "engine:vllm_specdec_speedup:last3m",
-    "instance": "instance:vllm_specdec_speedup:ratio_rate5m",
-    "model": "model:vllm_specdec_speedup:ratio_rate5m",
-}
+#: The speedup of a model now, where it is known.
+SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
+#: Now or, where traffic is too thin for that, over the last day.
+KNOWN_SPEEDUP = f"({SPEEDUP} or model:vllm_specdec_speedup:ratio_rate1d)"
+#: The exception for speculation that is beneficial, whatever the acceptance.
+UNLESS_IT_PAYS = f"unless {KNOWN_SPEEDUP} >= {threshold('beneficial_speedup')}"
 
 
 # --- pieces of text
@@ -229,4 +233,20 @@ def in_force(name: str, form: str, words: str = "{}") -> str:
 
 def drafts(window: str, more: str = "") -> str:
     """Return the template of the number of drafts that a model had in a window."""
-    return of_model(f"model:vllm_specdec_drafts:increase{window}", COUNT, f"{{}} drafts in {window}{more}")
+    return of_model(sample("model", window), COUNT, f"{{}} drafts in {window}{more}")
+
+
+def cause(query: str, form: str, words: str) -> str:
+    """Return the template of a likely cause: the words, where a query about the alert's model has a value.
+
+    Args:
+        query: PromQL, with `MODEL` where the matchers of the model belong.
+        form: how the value is written.
+        words: the cause, with the value in place of `{}`.
+    """
+    matchers = "cluster=%[1]q,namespace=%[2]q,model_name=%[3]q"
+    return (
+        f"{{{{ with printf `{query.replace('MODEL', matchers)}` {_MODEL_LABELS} | query }}}}"
+        + words.replace("{}", f"{{{{ . | first | value | {form} }}}}")
+        + "{{ end }}"
+    )

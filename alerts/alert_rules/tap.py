@@ -56,7 +56,7 @@ def alerts() -> tuple[Alert, ...]:
 
 def _deaf() -> Alert:
     return Alert(
-        name="TapNotListening",
+        name="TapFailing",
         severity="critical",
         subject="errors",
         level="instance",
@@ -73,6 +73,7 @@ def _deaf() -> Alert:
         action=(
             "Send the traffic to vLLM's own port; then free the tap's port, or give --tap.listen-address another one."
         ),
+        labels={"reason": "not_listening"},
         dashboard="requests",
         value="not listening",
         why=(
@@ -84,7 +85,7 @@ def _deaf() -> Alert:
 
 def _down() -> Alert:
     return Alert(
-        name="TapDown",
+        name="TapFailing",
         severity="critical",
         subject="errors",
         level="instance",
@@ -100,10 +101,11 @@ def _down() -> Alert:
             "through the tap do not reach vLLM, which may be healthy."
         ),
         action="Send the traffic to vLLM's own port; then look at the exporter's container or unit and its log, and restart it.",
+        labels={"reason": "down"},
         dashboard="requests",
         value="no answer",
         why=(
-            "As TapNotListening, for an exporter that does not answer. It has a tap if it reported one within six hours; after that "
+            "As not_listening, for an exporter that does not answer. It has a tap if it reported one within six hours; after that "
             "only ExporterDown fires. A removed target, as after a rollout, has no up."
         ),
     )
@@ -113,7 +115,7 @@ def _failing() -> Alert:
     failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
     limit = "failed_request_ratio"
     return Alert(
-        name="TapUpstreamFailing",
+        name="TapFailing",
         severity="critical",
         subject="errors",
         level="instance",
@@ -133,6 +135,7 @@ def _failing() -> Alert:
             "with status 502. vLLM itself is up: the exporter reads its metrics."
         ),
         action="Send the traffic to vLLM's own port; then compare --tap.upstream with the address that vLLM listens on.",
+        labels={"reason": "upstream"},
         dashboard="requests",
         value=this(PERCENT) + " of the requests",
         threshold=of_target(f'vllm_specdec_threshold{{name="{limit}",TARGET}}', PERCENT),
@@ -169,17 +172,18 @@ def _blind() -> Alert:
             "answered, but they are missing from the data on single requests."
         ),
         action="Follow the runbook for the label reason; most causes are client settings or proxies.",
+        labels={"reason": "not_read"},
         dashboard="requests",
         value=this(PERCENT) + " of the requests",
         threshold=of_target(f'vllm_specdec_threshold{{name="{limit}",TARGET}}', PERCENT),
         sample=of_target(f"{_ALL}{{TARGET}}", COUNT, "{} requests for text in 30m"),
-        why="RequestsUnrecorded does not cover this: it counts only observed requests.",
+        why="The reason no_record does not cover this: it counts only observed requests.",
     )
 
 
 def _defect() -> Alert:
     return Alert(
-        name="TapDefect",
+        name="RequestsUnobserved",
         severity="warning",
         subject="monitoring",
         level="instance",
@@ -195,6 +199,7 @@ def _defect() -> Alert:
             f"{this(COUNT)}."
         ),
         action='Report the line "a request could not be observed" of the exporter\'s log.',
+        labels={"reason": "defect"},
         dashboard="requests",
         value=this(COUNT) + " in 1h",
         why="One is enough: this should never happen, whatever clients and servers send.",

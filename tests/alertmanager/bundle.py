@@ -25,22 +25,11 @@ FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
     "LowerK": {"action": "decrease_k", "recommended_k": "2"},
     "SwitchMethod": {"action": "switch_method"},
     "Reenable": {"recommended_k": "3"},
-    "RequestTypeLoses": {"request_type": "summary"},
 }
 
 
 #: About an exporter itself, whatever it watches.
-OF_EXPORTER = frozenset(
-    {
-        "TapNotListening",
-        "TapDown",
-        "TapUpstreamFailing",
-        "RequestsUnobserved",
-        "TapDefect",
-        "RequestsUnrecorded",
-        "ObservationsRejected",
-    }
-)
+OF_EXPORTER = frozenset({"TapFailing", "RequestsUnobserved"})
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,7 @@ class Rule:
     @property
     def title(self) -> str:
         """The name, with what tells it from others of that name."""
-        more = ("severity", "level", "reason", "against", "long_window")
+        more = ("severity", "level", "reason", "against")
         return " ".join([self.name, *(self.labels[one] for one in more if one in self.labels)])
 
     @property
@@ -87,9 +76,9 @@ class Rule:
                 return frozenset(target | {"target"})
             case "instance":
                 return frozenset(model | target | {"target"})
-        if "absent(" in self.expr or self.name == "Watchdog":
+        if self.name == "Watchdog":
             return frozenset({"cluster"})  # an external label
-        return frozenset({"cluster", "namespace", "job"} if "job)" in self.expr else {"cluster", "namespace"})
+        return frozenset({"cluster", "namespace"})
 
 
 @cache

@@ -56,19 +56,17 @@ def harmful(model: str = MODEL) -> Alert:
     )
 
 
-def requests_fail() -> Alert:
-    """Errors that page."""
-    said = f"7.5% of the requests of {MODEL} in chat ended in an error within 5 minutes."
-    return sample("RequestsFail", "load", said, "7.5% of the requests", "5%", "640 requests in 5m")
+def harmful_elsewhere() -> Alert:
+    """A second page on the same model."""
+    found = harmful()
+    found["labels"]["replica"] = "b"
+    return found
 
 
-def squeezed() -> Alert:
+def poor() -> Alert:
     """A ticket on a model."""
-    said = (
-        f"The KV cache of {MODEL} in chat is 97.1% used, and vLLM preempts requests. "
-        "A draft model shrinks the KV cache by its own size."
-    )
-    return sample("KVCacheSqueezed", "load", said, "97.1% of the KV cache", "90%", "108k drafts in 30m")
+    said = f"Over 30 minutes few draft tokens of {MODEL} in chat are accepted."
+    return sample("AcceptanceLow", "acceptance", said, "31.4% accepted", "40% accepted", "108k drafts in 30m")
 
 
 def outlier(number: int) -> Alert:
@@ -88,38 +86,32 @@ def outlier(number: int) -> Alert:
     )
 
 
-def exporter_down() -> Alert:
+def exporters_down() -> Alert:
     """Lost monitoring: about a namespace, without a model."""
-    said = (
-        "None of the exporters of job vllm-specdec-exporter in chat has answered Prometheus for "
-        "5 minutes: nobody watches whether speculation hurts users there."
-    )
-    return sample("ExporterDown", "exporter", said, severity="critical")
+    said = "None of the exporters in chat has answered Prometheus for 5 minutes."
+    return sample("MonitoringLost", "exporter", said, severity="critical", reason="down")
 
 
-def exporter_absent() -> Alert:
+def exporters_absent() -> Alert:
     """Lost monitoring without any label of a place."""
-    said = (
-        "No scrape target whose job is called vllm-specdec-exporter has been there for an hour. "
-        "Either every server was scaled to nothing, or the scrape job is gone or has another name."
+    said = "Exporters were scraped within the last day, and none for an hour."
+    return sample(
+        "MonitoringLost", "exporter", said, severity="warning", reason="absent", cluster="", namespace=""
     )
-    return sample("ExporterAbsent", "exporter", said, severity="warning", cluster="")
 
 
-def by_schedule(number: int) -> Alert:
+def no_record(number: int) -> Alert:
     """A hint."""
-    said = (
-        f"{MODEL}, engine {number} at vllm-0 drafts nothing, because its schedule has K = 0 for the "
-        "number of requests that run now."
-    )
-    return sample("DisabledBySchedule", "cost", said, engine=str(number))
+    said = f"The exporter at vllm-{number} in chat has observed 180 requests, and no answer had a record."
+    return sample("RequestsUnobserved", "requests", said, reason="no_record", pod=f"vllm-{number}")
 
 
-def disable(reason: str, value: str, threshold: str) -> Alert:
+def disable() -> Alert:
     """A decision."""
-    said = f"The measure of {MODEL} in chat has been below the threshold for 15 minutes and is {value}."
-    figures = (value, threshold, "18k drafts in 5m", "speedup 0.81x")
-    return sample("Disable", "payoff", said, *figures, reason=reason)
+    said = f"For 15 minutes {MODEL} in chat has accepted too few draft tokens by the published rule."
+    return sample(
+        "Disable", "payoff", said, "31.4% accepted", "50% accepted", "18k drafts in 5m", "speedup 0.81x"
+    )
 
 
 def watchdog() -> Alert:

@@ -135,13 +135,13 @@ Sent = tuple[AlertmanagerServer, Receivers]
 def test_a_page_fires_changes_and_resolves(sent: Sent) -> None:
     """One incident at PagerDuty for one model, and the same in Slack; the secret is that of the file."""
     manager, received = sent
-    fire(manager, samples.harmful(), samples.requests_fail())
+    fire(manager, samples.harmful(), samples.harmful_elsewhere())
     golden("page/slack-firing.json", slack(received, "#specdec-page")[-1])
     pages = received.to("/pagerduty")
     golden_page("page/pagerduty-firing.json", pages[-1])
     assert pages[-1].body["routing_key"] == "routing"
 
-    resolve(manager, samples.requests_fail())
+    resolve(manager, samples.harmful_elsewhere())
     golden("page/slack-one-resolved.json", slack(received, "#specdec-page", 2)[-1])
     golden_page("page/pagerduty-one-resolved.json", received.to("/pagerduty", 2)[-1])
 
@@ -157,7 +157,7 @@ def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(sent:
     """In Slack and by mail, firing and resolved; the mail server got the password of the file."""
     manager, received = sent
     engines = [samples.outlier(number) for number in range(8)]
-    fire(manager, *engines, samples.squeezed())
+    fire(manager, *engines, samples.poor())
     golden("ticket/slack-firing.json", slack(received, "#specdec-tickets")[-1])
     (mail,) = received.mailed()
     assert mail.password == "of the mail server"
@@ -166,7 +166,7 @@ def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(sent:
     golden("ticket/email-firing.txt", mail.part("plain"))
     golden("ticket/email-firing.html", mail.part("html"))
 
-    resolve(manager, *engines, samples.squeezed())
+    resolve(manager, *engines, samples.poor())
     golden("ticket/slack-resolved.json", slack(received, "#specdec-tickets", 2)[-1])
     mail = received.mailed(2)[-1]
     golden("ticket/email-resolved.txt", mail.part("plain"))
@@ -176,7 +176,7 @@ def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(sent:
 def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
     """Alerts without a model, one without any label of a place."""
     manager, received = sent
-    fire(manager, samples.exporter_down(), samples.exporter_absent())
+    fire(manager, samples.exporters_down(), samples.exporters_absent())
     golden("monitoring/slack-page.json", slack(received, "#specdec-page")[-1])
     golden_page("monitoring/pagerduty.json", received.to("/pagerduty")[-1])
     golden("monitoring/slack-ticket.json", slack(received, "#specdec-tickets")[-1])
@@ -186,7 +186,7 @@ def test_lost_monitoring_names_the_namespace_or_nothing(sent: Sent) -> None:
 def test_a_hint_is_a_message_and_nothing_when_it_ends(sent: Sent) -> None:
     """No page, no mail."""
     manager, received = sent
-    hints = [samples.by_schedule(0), samples.by_schedule(1)]
+    hints = [samples.no_record(0), samples.no_record(1)]
     fire(manager, *hints)
     golden("hints/slack.json", slack(received, "#specdec-hints")[-1])
     resolve(manager, *hints)
@@ -199,8 +199,7 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
     """With the token of the file, all labels and annotations, and resolved as well."""
     manager, received = sent
     decisions = [
-        samples.disable("acceptance_ratio", "31.4%", "50%"),
-        samples.disable("mean_acceptance_length", "1.15", "1.20"),
+        samples.disable(),
         samples.sample("RaiseK", "cost", "Comes once nothing says disable."),
     ]
     fire(manager, *decisions)
@@ -209,7 +208,7 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
     understood = [decide(each) for each in decode(json.dumps(received.to("/actions")[-1].body).encode())]
     assert all(isinstance(each, Decision) and each.action == "disable" for each in understood)
     golden("actions/slack.json", slack(received, "#specdec-tickets")[-1])
-    resolve(manager, *decisions[:2])
+    resolve(manager, decisions[0])
     received.to("/actions", 2)
     later = webhook(received, "/actions")["alerts"]
     assert {(one["labels"]["action"], one["status"]) for one in later} == {

@@ -22,7 +22,7 @@ PREFIX = "VLLMSpecDecode"
 
 #: The labels that tell an alert's series apart, in the order in which `brief` writes them.
 _LABELS = (
-    "severity", "level", "reason", "action", "recommended_k", "against", "long_window", "request_type",
+    "severity", "level", "reason", "action", "recommended_k", "against",
     "target", "cluster", "model_name", "instance", "engine",
 )  # fmt: skip
 _BARE = {"severity": ("critical", "warning", "info", "none"), "level": ("model", "engine", "instance")}

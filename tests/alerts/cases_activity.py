@@ -26,17 +26,6 @@ bypassed = pods((Phase(20), BYPASSED, Phase(40)), (Phase(120),))
 bypassed_by_schedule = engines((replace(SCHEDULED, minutes=20), OFF_BY_SCHEDULE, SCHEDULED))
 
 COLLAPSED = Phase(40, acceptance=(0.04, 0.002, 0.0), speedup=1.1)
-#: Both engines, and the model as a whole.
-ALL = ["warning engine @1", "warning engine @2", "warning model"]
-
-
-def data_parallel() -> World:
-    """A server of two engines has a schedule until minute 29."""
-    world = World()
-    for engine in ("0", "1"):
-        first = engine == "0"
-        world.engine(SCHEDULED, Phase(40), engine=engine, labels={"pod": "vllm-1"}, exporter=first)
-    return world
 
 
 def nameless() -> World:
@@ -61,35 +50,13 @@ CASES: tuple[Case, ...] = (
         },
     ),
     *cases(
-        "DisabledBySchedule",
-        {
-            "on-by-schedule": (
-                bypassed_by_schedule,
-                {28: "", 40: "info engine @1", 77: "info engine @1", 85: ""},
-            ),
-            "bypassed-without-schedule": (bypassed, {60: ""}),
-            "a-schedule-that-drafts": (pods((SCHEDULED,)), {29: ""}),
-        },
-    ),
-    Case(
-        "schedule-taken-out",
-        "ScheduleIgnored",
-        data_parallel,
-        {8: "", 20: "warning instance @1", 38: "warning instance @1", 50: ""},
-    ),
-    Case("schedule-on-every-server", "ScheduleIgnored", pods((SCHEDULED,), (SCHEDULED,)), {29: ""}),
-    *cases(
         "Collapsed",
         {
             "acceptance-collapsed-and-back": (
-                pods(*[(Phase(60), COLLAPSED, Phase(40))] * 2),
-                {66: "", 72: "warning model", 80: ALL, 112: ALL, 125: ""},
+                pods(*[(Phase(60), COLLAPSED, Phase(80))] * 2),
+                {66: "", 72: "warning model", 155: "warning model", 170: ""},
             ),
-            "acceptance-collapsed-on-one-of-four": (
-                pods((replace(COLLAPSED, speedup=None),), *[(Phase(40),)] * 3),
-                {30: "warning engine @1"},
-            ),
-            "acceptance-collapsed-without-a-name": (nameless, {30: ["warning engine @1", "warning model"]}),
+            "acceptance-collapsed-without-a-name": (nameless, {30: "warning model"}),
             "acceptance-collapsed-for-4-minutes": (
                 pods((Phase(20), replace(COLLAPSED, minutes=4), Phase(40))),
                 {30: ""},

@@ -15,6 +15,9 @@ all_down = pods(*[(WELL, GONE, WELL)] * 2)
 all_mute = pods(*[(WELL, MUTE, WELL)] * 2)
 
 
+restarting = pods((WELL, *(Phase(5, gone=True), Phase(1)) * 10))
+
+
 def bare_down() -> World:
     """The only exporter is gone; an operator named its job, and there is no namespace."""
     world = World()
@@ -94,67 +97,53 @@ def no_info() -> World:
 
 
 UNREAD = "warning instance target=localhost:8000 @1"
-UNRECOGNIZED = "warning instance reason=unrecognized @1"
+LOST, GONE_AWAY, MUTED = (f"critical reason={reason}" for reason in ("down", "absent", "unreachable"))
 
 CASES: tuple[Case, ...] = (
     *cases(
+        "MonitoringLost",
+        {
+            "the-only-exporter-down-without-labels": (bare_down, {26: LOST}),
+            "all-exporters-back": (all_down, {24: "", 26: LOST, 43: LOST, 66: ""}),
+            "all-exporters-down-for-4-minutes": (pods(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
+            # Out of memory again and again: five of six minutes down, so that `up` resets every `for`.
+            "an-exporter-that-restarts-again-and-again": (restarting, {19: "", 60: LOST}),
+            "exporters-there-again": (vanished, {70: "", 80: GONE_AWAY, 103: GONE_AWAY, 110: ""}),
+            "a-namespace-that-never-had-exporters": (never_watched, {100: ""}),
+            "exporters-and-servers-gone-are-a-ticket": (
+                scaled_to_nothing,
+                {60: "", 80: "warning reason=absent", 103: "warning reason=absent", 110: ""},
+            ),
+            "no-exporter-reads-while-a-pod-ends": (
+                pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
+                {35: MUTED},
+            ),
+            "all-exporters-read-again": (all_mute, {28: "", 35: MUTED, 43: MUTED, 50: ""}),
+            "a-large-model-loads": (pods(*[(Phase(25, unreachable=True), WELL)] * 2), {24: ""}),
+            "one-exporter-down-does-not-page": (pods((WELL, GONE, WELL), (Phase(60),)), {39: ""}),
+        },
+    ),
+    *cases(
         "ExporterDown",
         {
-            "the-only-exporter-down-without-labels": (bare_down, {26: "critical"}),
-            "all-exporters-back": (all_down, {24: "", 26: "critical", 43: "critical", 46: ""}),
-            "all-exporters-down-for-4-minutes": (pods(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
-            "one-exporter-down-does-not-page": (
-                pods((WELL, GONE, WELL), (Phase(60),)),
-                {29: "", 31: "warning instance @1", 43: "warning instance @1", 46: ""},
+            "one-exporter-down-and-back": (
+                pods((WELL, GONE, Phase(60)), (Phase(100),)),
+                {29: "", 31: "warning instance @1", 43: "warning instance @1", 66: ""},
             ),
             "pods-scaled-to-nothing-are-not-down": (scaled_to_nothing, {60: ""}),
         },
     ),
     *cases(
-        "ExporterAbsent",
-        {
-            "exporters-there-again": (vanished, {70: "", 80: "critical", 103: "critical", 110: ""}),
-            "a-namespace-that-never-had-exporters": (never_watched, {100: ""}),
-            "scaled-to-nothing-does-not-page": (
-                scaled_to_nothing,
-                {60: "", 70: "", 80: "warning", 103: "warning", 110: ""},
-            ),
-            "exporters-down-are-not-absent": (all_down, {39: ""}),
-        },
-    ),
-    *cases(
         "UpstreamUnreachable",
         {
-            "no-exporter-reads-while-a-pod-ends": (
-                pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
-                {35: "critical"},
+            "one-exporter-that-cannot-read": (one_unreachable, {48: "", 55: UNREAD, 63: UNREAD, 68: ""}),
+            "old-data-though-it-is-up": (
+                pods((Phase(10), Phase(45, stale=True), WELL)),
+                {40: "", 50: "warning instance @1", 70: ""},
             ),
-            "all-exporters-read-again": (all_mute, {28: "", 35: "critical", 43: "critical", 50: ""}),
-            "a-large-model-loads": (pods(*[(Phase(25, unreachable=True), WELL)] * 2), {24: ""}),
-            "one-exporter-that-cannot-read-does-not-page": (
-                one_unreachable,
-                {48: "", 55: UNREAD, 63: UNREAD, 68: ""},
-            ),
+            "while-a-model-loads": (pods((Phase(25, unreachable=True), WELL)), {24: "", 40: ""}),
         },
     ),
-    *cases(
-        "DataStale",
-        {
-            "new-data-again": (
-                pods((Phase(10), Phase(20, stale=True), WELL)),
-                {18: "", 25: "warning instance @1", 32: "warning instance @1", 40: ""},
-            ),
-            "an-unreachable-server-is-not-old-data": (all_mute, {39: ""}),
-            "a-server-that-is-back-is-not-old-data": (one_unreachable, {61: ""}),
-        },
-    ),
-    Case(
-        "known-metrics-again",
-        "DialectUnknown",
-        pods((Phase(10), Phase(20, unreachable=True, errors={"unrecognized": 12}), Phase(40))),
-        {18: "", 25: UNRECOGNIZED, 40: UNRECOGNIZED, 60: ""},
-    ),
-    Case("a-timeout-is-no-dialect", "DialectUnknown", all_mute, {39: ""}),
     *cases(
         "SidecarMissing",
         {

@@ -25,10 +25,7 @@ REJECTED = Phase(30, acceptance=(0.6, 0.4, 0.2), speedup=1.1)
 NEARLY_HALF = Phase(20, acceptance=(0.7, 0.5, 0.33), speedup=1.1)
 MORE_THAN_HALF = Phase(20, acceptance=(0.7, 0.5, 0.4), speedup=1.1)
 
-BY_MEAN_LENGTH, BY_RATIO, BY_PAYOFF = (
-    f"warning model reason={reason} action=disable recommended_k=0"
-    for reason in ("mean_acceptance_length", "acceptance_ratio", "payoff")
-)
+DISABLE = "warning model action=disable recommended_k=0"
 
 BY_THE_RULES = (
     *cases(
@@ -36,7 +33,7 @@ BY_THE_RULES = (
         {
             "short-acceptance-until-it-is-long-enough": (
                 engines((Phase(20), SHORT, NEARLY, LONG_ENOUGH), thresholds=BY_LENGTH),
-                {34: "", 47: BY_MEAN_LENGTH, 68: BY_MEAN_LENGTH, 80: ""},
+                {34: "", 47: DISABLE, 68: DISABLE, 80: ""},
             ),
             "within-the-dead-band-nothing-begins": (
                 engines((Phase(20), replace(NEARLY, minutes=60)), thresholds=BY_LENGTH),
@@ -48,19 +45,19 @@ BY_THE_RULES = (
             ),
             "two-rejected-of-three-until-it-is-less-than-half": (
                 engines((Phase(20), REJECTED, NEARLY_HALF, MORE_THAN_HALF)),
-                {34: "", 47: BY_RATIO, 68: BY_RATIO, 80: ""},
+                {34: "", 47: DISABLE, 68: DISABLE, 80: ""},
             ),
             "it-ends-at-once-when-speculation-pays": (
                 engines((Phase(20), REJECTED, replace(REJECTED, minutes=10, speedup=1.4))),
-                {47: BY_RATIO, 52: ""},
+                {47: DISABLE, 52: ""},
             ),
             "it-ends-when-a-measured-loss-gives-way-to-a-beneficial-estimate": (
                 engines((replace(REJECTED, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))),
-                {29: BY_RATIO, 31: ""},
+                {29: DISABLE, 31: ""},
             ),
             "measured-slower-and-rejected": (
                 engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),
-                {47: BY_RATIO},
+                {47: DISABLE},
             ),
         },
     ),
@@ -95,16 +92,16 @@ BY_WHAT_IT_PAYS = (
         {
             "no-k-pays-until-it-pays-again-though-the-advice-lags": (
                 engines((COSTLY, replace(COSTLY, minutes=20, speedup=1.5))),
-                {12: "", 42: BY_PAYOFF, 48: ""},
+                {12: "", 42: DISABLE, 48: ""},
             ),
             "a-smaller-k-pays": (
                 engines((COSTLY, replace(COSTLY, minutes=20, action="decrease_k", recommended_k=1))),
-                {42: BY_PAYOFF, 50: ""},
+                {42: DISABLE, 50: ""},
             ),
-            "no-k-pays-on-two-of-three-engines": (engines((COSTLY,), (COSTLY,), (KEPT,)), {42: BY_PAYOFF}),
+            "no-k-pays-on-two-of-three-engines": (engines((COSTLY,), (COSTLY,), (KEPT,)), {42: DISABLE}),
             "only-engines-with-advice-have-a-vote": (
                 engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)),
-                {42: BY_PAYOFF},
+                {42: DISABLE},
             ),
         },
     ),

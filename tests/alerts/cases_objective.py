@@ -36,33 +36,15 @@ def sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Calla
     return engines(life(share, 0.8), life(1 - share, 1.6))
 
 
-HOUR, HOURS, DAY, DAYS = (f"warning model long_window={window}" for window in ("1h", "6h", "1d", "3d"))
-
 CASES: tuple[Case, ...] = (
     *cases(
         "ObjectiveBurning",
         {
             "sixteen-times-too-fast-for-hours": (
                 sharing(0.8),
-                {48: "", 100: [HOUR, HOURS], 265: [DAY, DAYS, HOURS]},
+                {48: "", 120: "warning model", 265: "warning model", 640: ""},
             ),
-            "eight-times-too-fast": (sharing(0.4), {100: HOURS}),
-            "four-times-too-fast": (sharing(0.2), {100: "", 265: [DAY, DAYS]}),
-            "twice-too-fast": (sharing(0.1), {200: "", 265: DAYS}),
-            "burning-is-told-for-a-while-after-the-loss": (
-                sharing(0.8, losing=45),
-                {
-                    66: HOUR,
-                    113: [HOUR, HOURS],
-                    133: [DAY, HOURS],
-                    150: DAY,
-                    212: DAY,
-                    228: "",
-                    300: DAYS,
-                    452: DAYS,
-                    490: "",
-                },
-            ),
+            "twice-too-fast": (sharing(0.1), {265: "warning model"}),
             "one-draft-of-twentyfive-loses": (sharing(0.04), {100: "", 265: ""}),
             "too-few-drafts-for-an-objective": (sharing(0.8, drafts=4900), {100: "", 265: ""}),
             "five-minutes-of-loss-are-within-the-budget": (

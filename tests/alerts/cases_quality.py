@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .case import Case, cases, never
 from .histories import pods, replica
-from .world import Phase, ServerPhase, World
+from .world import Phase, World
 
 HOUR = 60
 WELL = Phase(HOUR)
@@ -15,45 +15,43 @@ WELL = Phase(HOUR)
 
 #: Mean acceptance length 1.221, acceptance 7.4 %, position 0 20 %; only just worth it.
 POOR = Phase(HOUR, acceptance=(0.2, 0.02, 0.001), speedup=1.1)
-#: What names the cases of each alert on poor acceptance.
-POOR_ALERTS = {
-    "length": "MeanAcceptanceLengthLow",
-    "acceptance": "AcceptanceLow",
-    "position-0": "Position0Low",
-    "decline": "RapidDecline",
-}
-#: Both engines, and the model as a whole.
-ALL = ["warning engine @1", "warning engine @2", "warning model"]
-
-EVERYTHING_POOR = tuple(
-    case
-    for name, alert in POOR_ALERTS.items()
-    for case in (
-        Case(
-            f"{name}-poor-until-it-pays",
-            alert,
-            pods(*[(POOR, replace(POOR, speedup=1.3))] * 2),
-            {12: "", 45: ALL, 82: ALL, 96: ""},
-        ),
-        Case(
-            f"{name}-poor-on-one-of-four",
-            alert,
-            pods((replace(POOR, speedup=None),), *[(WELL,)] * 3),
-            {50: "warning engine @1"},
-        ),
-        *never(
-            alert,
-            59,
-            {
-                f"{name}-poor-and-beneficial": pods((replace(POOR, speedup=1.3),)),
-                f"{name}-poor-of-few-drafts": pods((replace(POOR, drafts=15),)),
-            },
-        ),
-    )
-)
-
 #: Drafts are shorter than K, so that the last positions are seldom reached.
 SHORT_DRAFTS = Phase(HOUR, acceptance=(0.8, 0.3, 0.02), draft_length=1.5, speedup=1.1)
+#: Only one measure is poor: the last positions, or the first.
+DECLINING = Phase(HOUR, acceptance=(0.95, 0.5, 0.2), speedup=1.1)
+FIRST_LOW = Phase(HOUR, acceptance=(0.65, 0.6, 0.55), speedup=1.1)
+
+EVERYTHING_POOR = (
+    *cases(
+        "AcceptanceLow",
+        {
+            "poor-until-it-pays": (
+                pods(*[(POOR, replace(POOR, minutes=2 * HOUR, speedup=1.3))] * 2),
+                {12: "", 45: "warning model", 110: "warning model", 140: ""},
+            ),
+            "poor-by-its-decline": (pods((DECLINING,)), {50: "warning model"}),
+            "poor-at-position-0": (pods((FIRST_LOW,)), {50: "warning model"}),
+            "poor-and-nothing-known-of-its-payoff": (
+                pods((replace(POOR, speedup=None),)),
+                {50: "warning model"},
+            ),
+            # The speedup is unknown at night, because each engine has too few drafts, and known by day.
+            "poor-in-thin-traffic-and-beneficial-by-day": (
+                pods((replace(POOR, speedup=1.3), replace(POOR, minutes=3 * HOUR, speedup=None))),
+                {120: "", 200: ""},
+            ),
+        },
+    ),
+    *never(
+        "AcceptanceLow",
+        59,
+        {
+            "poor-and-beneficial": pods((replace(POOR, speedup=1.3),)),
+            "poor-of-few-drafts": pods((replace(POOR, drafts=15),)),
+            "decline-of-short-drafts": pods((SHORT_DRAFTS,)),
+        },
+    ),
+)
 
 # --- it is worse than before
 
@@ -62,19 +60,24 @@ DROPPED = Phase(HOUR, acceptance=(0.5, 0.3, 0.1), speedup=1.1)
 NIGHT, WORKDAY = Phase(8 * HOUR), replace(DROPPED, minutes=16 * HOUR)
 HIGH, LOW = Phase(15, acceptance=(0.95, 0.8, 0.65)), Phase(15, acceptance=(0.7, 0.35, 0.15), speedup=1.3)
 
+DROP, STEP = (f"warning model against={against}" for against in ("hour", "restart"))
+
 DROPS = (
     *cases(
         "AcceptanceDropped",
         {
             "dropped-and-kept": (
                 pods(*[(Phase(2 * HOUR), DROPPED)] * 2),
-                {124: "", 132: "warning model", 175: "warning model"},
+                {124: "", 132: DROP, 175: DROP},
             ),
             "dropped-and-back": (
                 pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=15), Phase(90))] * 2),
-                {132: "warning model", 210: ""},
+                {132: DROP, 210: ""},
             ),
-            "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1512: "warning model"}),
+            "dropped-below-yesterday": (
+                pods((Phase(25 * HOUR), DROPPED)),
+                {1512: DROP},
+            ),
             "dropped-as-every-morning": (pods((NIGHT, WORKDAY, NIGHT, DROPPED)), {1932: ""}),
             "dropped-a-little-by-11-percent": (
                 pods((Phase(2 * HOUR), Phase(HOUR, acceptance=(0.8, 0.55, 0.4), speedup=1.4))),
@@ -88,32 +91,18 @@ DROPS = (
 # --- it is too good, or another than that of its peers
 
 
-def ended_as_repetition(minutes: int, rate: float) -> ServerPhase:
-    """Return how many of 60 requests a minute vLLM ends for repeating themselves."""
-    return ServerPhase(minutes, finished={"stop": 60.0 - rate, "repetition": rate})
-
-
 #: The outlier accepts half of what others do.
 OUTLIER = Phase(HOUR, acceptance=(0.5, 0.3, 0.2), speedup=1.3)
-HIGHLY, REPETITIVE = (f"warning model reason={reason}" for reason in ("acceptance", "repetition"))
 
 UNUSUAL = (
-    Case("decline-of-short-drafts", "RapidDecline", pods((SHORT_DRAFTS,)), {59: ""}),
     *cases(
         "AcceptanceAbnormallyHigh",
         {
             "nearly-all-accepted-no-more": (
                 pods((Phase(HOUR, acceptance=(1.0, 0.995, 0.99), speedup=2.5), Phase(90))),
-                {8: "", 50: HIGHLY, 80: HIGHLY, 100: ""},
+                {8: "", 50: "warning model", 80: "warning model", 100: ""},
             ),
-            "answers-repeat-themselves-no-more": (
-                pods((Phase(130),), server=(ended_as_repetition(40, 10.0), ended_as_repetition(90, 0.0))),
-                {35: REPETITIVE, 80: REPETITIVE, 110: ""},
-            ),
-            "few-answers-repeat-themselves": (
-                pods((WELL,), server=(ended_as_repetition(HOUR, 2.0),)),
-                {59: ""},
-            ),
+            "two-thirds-accepted-repeat-nothing": (pods((WELL,)), {59: ""}),
         },
     ),
     Case(
@@ -152,12 +141,17 @@ def step_with_new_pods() -> World:
 
 STEPS = (
     *cases(
-        "AcceptanceStep",
+        "AcceptanceDropped",
         {
-            "a-step-with-new-pods": (step_with_new_pods, {260: "warning model"}),
+            "a-step-with-new-pods": (step_with_new_pods, {260: STEP}),
             "a-step-long-ago": (
                 pods((BEFORE, LOADING, replace(QUANTIZED, restart=True))),
-                {225: "", 260: "warning model", 400: "warning model", 440: ""},
+                {
+                    225: "",
+                    260: STEP,
+                    400: STEP,
+                    440: "",
+                },
             ),
             "a-fall-without-restart": (pods((BEFORE, QUANTIZED)), {260: ""}),
             "half-a-step-after-a-restart": (pods((BEFORE, LOADING, HARDLY_LOWER)), {280: ""}),

@@ -23,10 +23,6 @@ ENGINE = Phase(HOUR, acceptance=(0.8, 0.65, 0.5))
 WELL = RequestPhase(HOUR, {"chat": {0.8: 5.7, 0.35: 0.3}})
 #: Three of twenty lose.
 SOME = RequestPhase(HOUR, {"chat": {0.8: 5.1, 0.35: 0.9}})
-#: What a mean of 65 % can be made of.
-MIXED = RequestPhase(HOUR, {"chat": {0.82: 3.6, 0.38: 2.4}})
-#: One type loses, which is less than a quarter of the requests.
-TYPES = RequestPhase(2 * HOUR, {"chat": {0.8: 10.0}, "summary": {0.3: 3.0}})
 LOSING, GAINING = RequestPhase(HOUR, {"chat": {0.2: 6.0}}), RequestPhase(HOUR, {"chat": {0.8: 6.0}})
 
 
@@ -123,72 +119,7 @@ REQUESTS_LOSE = (
     ),
 )
 
-# --- MixedWorkload
-
-MIXED_WORKLOAD = (
-    Case(
-        "two-requests-of-five-lose-and-three-gain",
-        "MixedWorkload",
-        both(MIXED, replace(WELL, minutes=2 * HOUR)),
-        {30: "", 55: "warning model", 150: ""},
-    ),
-    Case(
-        "requests-of-one-replica-lose-and-of-the-other-gain",
-        "MixedWorkload",
-        one_bad(LOSING, GAINING, 2),
-        {55: "warning model"},
-    ),
-    *never(
-        "MixedWorkload",
-        58,
-        {
-            "nearly-all-requests-gain": both(WELL),
-            "all-requests-lose": both(LOSING),
-            "requests-that-do-not-lose-break-even": both(RequestPhase(HOUR, {"chat": {0.3: 2.4, 0.6: 3.6}})),
-            "a-few-mixed-requests": both(RequestPhase(HOUR, {"chat": {0.82: 0.4, 0.38: 0.4}})),
-            "all-requests-of-one-replica-of-ten-lose": one_bad(LOSING, GAINING, 10),
-        },
-    ),
-)
-
-# --- RequestTypeLoses
-
-TWO_TYPES = {**TYPES.requests, "poem": {0.1: 3.0}}
-GAIN_AGAIN = RequestPhase(4 * HOUR, {"chat": {0.8: 10.0}, "summary": {0.8: 3.0, 0.3: 0.0}})
-
-
-def typed(chat: dict[float, float], **others: dict[float, float]) -> RequestPhase:
-    """Return two hours of chats and of requests of another type."""
-    return RequestPhase(2 * HOUR, {"chat": chat, **others})
-
-
-REQUEST_TYPE_LOSES = (
-    Case(
-        "one-type-loses-and-no-more",
-        "RequestTypeLoses",
-        both(TYPES, GAIN_AGAIN),
-        {55: "", 80: "warning model request_type=summary", 300: ""},
-    ),
-    Case(
-        "two-types-lose",
-        "RequestTypeLoses",
-        both(replace(TYPES, requests=TWO_TYPES)),
-        {80: ["warning model request_type=poem", "warning model request_type=summary"]},
-    ),
-    *never(
-        "RequestTypeLoses",
-        110,
-        {
-            "a-type-of-which-a-third-loses": both(typed({0.8: 10.0}, summary={0.8: 4.0, 0.3: 2.0})),
-            "requests-without-a-type-lose": both(typed({0.8: 10.0}, other={0.3: 3.0})),
-            "all-types-lose": both(typed({0.3: 10.0}, summary={0.3: 3.0})),
-            "a-few-requests-of-a-type-lose": both(typed({0.8: 10.0}, summary={0.3: 0.8})),
-            "a-type-loses-on-one-replica-of-four": one_bad(TYPES, typed({0.8: 10.0}, summary={0.8: 3.0}), 4),
-        },
-    ),
-)
-
-# --- RequestsUnrecorded
+# --- RequestsUnobserved
 
 UNRECORDED = RequestPhase(2 * HOUR, observed={"none": 2.0, "malformed": 1.0})
 RECORDED = RequestPhase(2 * HOUR, {"chat": {0.8: 3.0}})
@@ -197,18 +128,18 @@ OFF = replace(ENGINE, minutes=2 * HOUR, drafts=0, activity="off")
 UNSEEN = (
     Case(
         "no-answer-has-a-record-until-they-have-again",
-        "RequestsUnrecorded",
+        "RequestsUnobserved",
         one_exporter(UNRECORDED, RECORDED),
-        {40: "", 110: "info instance @1", 190: ""},
+        {40: "", 110: "info instance reason=no_record @1", 190: ""},
     ),
     Case(
         "answers-lose-their-records",
-        "RequestsUnrecorded",
+        "RequestsUnobserved",
         one_exporter(RECORDED, UNRECORDED),
-        {200: "", 230: "info instance @1"},
+        {200: "", 230: "info instance reason=no_record @1"},
     ),
     *never(
-        "RequestsUnrecorded",
+        "RequestsUnobserved",
         110,
         {
             "some-answers-have-records": one_exporter(replace(UNRECORDED, requests={"chat": {0.8: 0.1}})),
@@ -222,15 +153,15 @@ UNSEEN = (
     ),
 )
 
-# --- ObservationsRejected
+# --- pushed requests
 
 REJECTIONS = (
     *cases(
-        "ObservationsRejected",
+        "RequestsUnobserved",
         {
             "pushed-requests-are-rejected-and-taken-again": (
                 one_exporter(RequestPhase(HOUR), RequestPhase(90, rejected=2), RequestPhase(HOUR)),
-                {80: "", 130: "info instance @1", 200: ""},
+                {80: "", 130: "info instance reason=push_rejected @1", 200: ""},
             ),
             "pushed-requests-are-taken": (one_exporter(replace(WELL, minutes=90)), {85: ""}),
             "one-bad-batch-is-rejected": (
@@ -241,4 +172,4 @@ REJECTIONS = (
     ),
 )
 
-CASES: tuple[Case, ...] = (*REQUESTS_LOSE, *MIXED_WORKLOAD, *REQUEST_TYPE_LOSES, *UNSEEN, *REJECTIONS)
+CASES: tuple[Case, ...] = (*REQUESTS_LOSE, *UNSEEN, *REJECTIONS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .per_request import RequestPhase, observe
-from .world import JOB, Phase, ServerPhase, World, idle
+from .world import JOB, Phase, World, idle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,30 +89,6 @@ ENGINES = (
     # One that has no peers, and no position behind the first.
     Engine({**TINY, "engine": "0"}, Phase(1, drafts=12, acceptance=(0.75,), speedup=1.25, recommended_k=1)),
 )
-SERVERS = (
-    (
-        {"cluster": "east", "namespace": "chat", "model_name": "llama"},
-        "10.0.0.1:8000",
-        ServerPhase(
-            END + 1,
-            finished={"stop": 50.0, "length": 4.0, "error": 5.0, "repetition": 1.0},
-            first_token={0.1: 0.5, 0.25: 0.3, 0.5: 0.2},
-            per_output_token={0.01: 0.4, 0.025: 0.6},
-            preemptions=3,
-        ),
-    ),
-    (
-        {"cluster": "east", "namespace": "chat", "model_name": "llama"},
-        "10.0.0.2:8000",
-        ServerPhase(
-            END + 1,
-            finished={"stop": 10.0, "length": 0.0, "error": 0.0, "repetition": 2.0},
-            first_token={0.5: 0.4, 1.0: 0.4, 2.5: 0.2},
-            per_output_token={0.025: 0.2, 0.1: 0.8},
-            preemptions=0.5,
-        ),
-    ),
-)
 #: What exporters see of single requests: two of one model, one of another, and one of an adapter, which
 #: vLLM does not name in its metrics.
 REQUESTS = (
@@ -158,12 +134,4 @@ def build() -> World:
         labels = {name: value for name, value in own.items() if name in ("cluster", "pod")}
         model, namespace, instance = own["model_name"], own.get("namespace", ""), own["instance"]
         observe(world, seen, model=model, namespace=namespace, instance=instance, labels=labels)
-    for labels, address, phase in SERVERS:
-        world.server(
-            phase,
-            model=labels["model_name"],
-            namespace=labels["namespace"],
-            instance=address,
-            labels={"cluster": labels["cluster"]},
-        )
     return world

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.requests.result import Outcome
 
-from .fleet import END, ENGINES, LLAMA_1, PLAIN_STEP, QWEN_1, REQUESTS, SERVERS, TINY, Engine
+from .fleet import ENGINES, LLAMA_1, PLAIN_STEP, QWEN_1, REQUESTS, TINY, Engine
 from .per_request import outcome
-from .server import FIRST_TOKEN_BOUNDS, PER_OUTPUT_TOKEN_BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 Key = tuple[tuple[str, str], ...]
 Values = dict[Key, float]
 
-#: In minutes.
-WINDOWS = {"5m": 5, "30m": 30, "1h": 60, "6h": 360, "1d": 1440}
+#: In minutes, and how many of them rates have seen: long windows are sums of half hours up to minute 90.
+WINDOWS = {"5m": (5, 5), "30m": (30, 30), "1h": (60, 60), "6h": (360, 90), "1d": (1440, 90)}
 MODEL = ("cluster", "namespace", "model_name")
 
 
@@ -70,7 +69,7 @@ def _generated(phase: Phase) -> float:
 
 
 def rates() -> dict[str, Values]:
-    """Return rates and ratios at every level over every window: ratios are the same over all of them."""
+    """Return rates and ratios at every level over every window, recorded or not."""
     found = {}
     steps = {
         "drafts": lambda phase: phase.drafts,
@@ -100,15 +99,11 @@ def rates() -> dict[str, Values]:
             "wasted_verification": _over(_both(drafted, accepted, -1), _both(drafted, drafts)),
             "position_acceptance": _over(positions, drafts),
         }
-        for window, minutes in WINDOWS.items():
-            seen = min(minutes, END)
+        for window, (minutes, seen) in WINDOWS.items():
             for name, values in {**per_minute, "accepted_tokens_per_position": positions}.items():
                 found[f"{level}:vllm_specdec_{name}:rate{window}"] = {
                     key: value * seen / (60 * minutes) for key, value in values.items()
                 }
-            found[f"{level}:vllm_specdec_drafts:increase{window}"] = {
-                key: value * seen for key, value in drafts.items()
-            }
             for name, values in ratios.items():
                 found[f"{level}:vllm_specdec_{name}:ratio_rate{window}"] = values
     return found
@@ -118,7 +113,7 @@ def thresholds() -> dict[str, Values]:
     """Return the thresholds in force."""
     found = {}
     for name, value in Thresholds().items():
-        of_requests = name in ("minimum_requests", "poor_request_acceptance_ratio", "mixed_requests_ratio")
+        of_requests = name in ("minimum_requests", "poor_request_acceptance_ratio")
         labels = [one for one, _ in REQUESTS] if of_requests else [LLAMA_1, QWEN_1, TINY]
         found[f"model:vllm_specdec_{name}:threshold"] = dict.fromkeys(
             (_key(one, MODEL) for one in labels), value
@@ -160,7 +155,7 @@ def engines() -> dict[str, Values]:
         positions[key] = [
             sum(phase.drafts * phase.acceptance[i] for phase in own) for i in range(int(depth[key][0]))
         ]
-    peers, peer_drafts = {}, {}
+    peers = {}
     for engine in ENGINES:
         others = [
             one.phase
@@ -168,7 +163,6 @@ def engines() -> dict[str, Values]:
             if one is not engine and _key(one.labels, MODEL) == _key(engine.labels, MODEL)
         ]
         drafts = sum(phase.drafts for phase in others)
-        peer_drafts[_key(engine.labels)] = drafts * 60
         if drafts:
             peers[_key(engine.labels)] = 1 + sum(phase.accepted for phase in others) / drafts
     name = "vllm_specdec"
@@ -183,16 +177,10 @@ def engines() -> dict[str, Values]:
             key: sum(values) / len(values)
             for key, values in _by_model(lambda phase: phase.running + phase.waiting).items()
         },
-        f"engine:{name}_position_decay:ratio_rate30m": {
-            _key(engine.labels): _decay(engine.phase.acceptance)
-            for engine in ENGINES
-            if engine.phase.drafts and len(engine.phase.acceptance) > 1
-        },
         f"model:{name}_position_decay:ratio_rate30m": {
             key: _decay(tuple(values)) for key, values in positions.items() if len(values) > 1
         },
         f"engine:{name}_peers_mean_acceptance_length:ratio_rate1h": peers,
-        f"engine:{name}_peers_drafts:increase1h": peer_drafts,
         f"model:{name}_recommendation:engines": counted["action"],
         f"model:{name}_advised:engines": {key: float(len(values)) for key, values in advised.items()},
         f"model:{name}_cost_profile:engines": counted["profile"],
@@ -202,7 +190,6 @@ def engines() -> dict[str, Values]:
 def speedups() -> dict[str, Values]:
     """Return speedups: of engines together, all their tokens over all the time that those take."""
     known = [engine for engine in ENGINES if engine.phase.speedup is not None]
-    measured = [engine for engine in known if engine.phase.basis == "measured"]
     found = {
         "engine:vllm_specdec_speedup:last3m": {_key(one.labels): one.speedup or 0 for one in known},
         "engine:vllm_specdec_replica_speedup:last3m": {
@@ -210,9 +197,6 @@ def speedups() -> dict[str, Values]:
         },
         "model:vllm_specdec_plain_step_fixed_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[0]},
         "model:vllm_specdec_plain_step_per_request_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[1]},
-        "engine:vllm_specdec_measured_speedup:last3m": {
-            _key(one.labels): one.phase.speedup or 0 for one in measured
-        },
         "model:vllm_specdec_measured_speedup:min": {_key(LLAMA_1, MODEL): 0.8},
     }
     parts: dict[str, Callable[[Engine], float]] = {
@@ -221,24 +205,19 @@ def speedups() -> dict[str, Values]:
         "judged_drafts": lambda one: one.phase.drafts,
         "losing_drafts": lambda one: one.phase.drafts if (one.speedup or 0) < 1 else 0,
     }
-    for level in ("engine", "instance", "model"):
-        sums = {
-            name: _sum(
-                level,
-                lambda engine, part=part: [({}, part(engine) / 60)] if engine in known else [],
-            )
-            for name, part in parts.items()
-        }
-        for name, values in sums.items():
-            found[f"{level}:vllm_specdec_{name}:rate5m"] = values
-        ratio = {
-            key: tokens / sums["plain_token_times"][key] for key, tokens in sums["judged_tokens"].items()
-        }
-        if level != "engine":
-            found[f"{level}:vllm_specdec_speedup:ratio_rate5m"] = ratio
-        if level == "model":
-            found["model:vllm_specdec_speedup:ratio_rate30m"] = ratio
-            found["model:vllm_specdec_speedup:ratio_rate1h"] = ratio
+    sums = {
+        name: _sum("model", lambda engine, part=part: [({}, part(engine) / 60)] if engine in known else [])
+        for name, part in parts.items()
+    }
+    for name, values in sums.items():
+        found[f"model:vllm_specdec_{name}:rate5m"] = values
+    ratio = {key: tokens / sums["plain_token_times"][key] for key, tokens in sums["judged_tokens"].items()}
+    for window in ("5m", "30m", "1h", "1d"):
+        found[f"model:vllm_specdec_speedup:ratio_rate{window}"] = ratio
+    drafts = _by_model(lambda phase: 5 * phase.drafts)
+    found["model:vllm_specdec_certain_speedup:ratio_rate5m"] = {
+        key: value for key, value in ratio.items() if sum(drafts[key]) >= Thresholds().advice_minimum_drafts
+    }
     return {**found, **_at_loads(found["model:vllm_specdec_speedup:ratio_rate5m"])}
 
 
@@ -260,74 +239,20 @@ def _at_loads(speedup: Values) -> dict[str, Values]:
     }
 
 
-def _quantile(q: float, bounds: tuple[float, ...], shares: Mapping[float, float]) -> float:
-    """Return a quantile, as even as can be within a bucket."""
-    total, below, lower = sum(shares.values()), 0.0, 0.0
-    for upper in bounds:
-        share = shares.get(upper, 0.0)
-        if share and below + share >= q * total:
-            return lower + (upper - lower) * (q * total - below) / share
-        below, lower = below + share, upper
-    return lower
-
-
-def servers() -> dict[str, Values]:
-    """Return vLLM's own latencies and counts."""
-    key = _key(LLAMA_1, MODEL)
-    phases = [phase for _, _, phase in SERVERS]
-    requests = [sum(phase.finished.values()) for phase in phases]
-
-    def finished(*reasons: str) -> float:
-        return sum(phase.finished[reason] for phase in phases for reason in reasons or phase.finished)
-
-    found = {
-        "model:vllm_requests:increase5m": {key: 5 * finished()},
-        "model:vllm_requests:increase30m": {key: 30 * finished()},
-        "model:vllm_failed_requests:increase5m": {key: 5 * finished("error")},
-        "model:vllm_repetitive_requests:increase30m": {key: 30 * finished("repetition")},
-        "model:vllm_num_preemptions:rate5m": {key: sum(phase.preemptions for phase in phases) / 60},
-    }
-    for name, attribute, bounds, quantiles in (
-        ("time_to_first_token_seconds", "first_token", FIRST_TOKEN_BOUNDS, (0.95,)),
-        ("request_time_per_output_token_seconds", "per_output_token", PER_OUTPUT_TOKEN_BOUNDS, (0.5, 0.99)),
-    ):
-        shares: dict[float, float] = defaultdict(float)
-        for phase, number in zip(phases, requests, strict=True):
-            for bound, share in getattr(phase, attribute).items():
-                shares[bound] += number * share
-        found[f"model:vllm_{name}_bucket:rate1h"] = {
-            _key(LLAMA_1, MODEL, le="+Inf" if bound == math.inf else str(bound)): sum(
-                share for upper, share in shares.items() if upper <= bound
-            )
-            / 60
-            for bound in (*bounds, math.inf)
-        }
-        found[f"model:vllm_{name}_count:increase1h"] = {key: 60 * sum(requests)}
-        for q in quantiles:
-            found[f"model:vllm_{name}:p{round(100 * q)}_rate1h"] = {key: _quantile(q, bounds, shares)}
-    return found
-
-
 def requests() -> dict[str, Values]:
     """Return requests by outcome and by type, shares of them, and what taps could not look at."""
     outcomes: Values = defaultdict(float)
-    types: Values = defaultdict(float)
-    of_types: Values = defaultdict(float)
     totals: Values = defaultdict(float)
     for labels, phase in REQUESTS:
-        for name, ratios in phase.requests.items():
+        for ratios in phase.requests.values():
             for ratio, number in ratios.items():
                 one = outcome(ratio, Thresholds())
                 outcomes[_key(labels, MODEL, outcome=one)] += number
-                types[_key(labels, MODEL, outcome=one, request_type=name)] += number
-                of_types[_key(labels, MODEL, request_type=name)] += number
                 totals[_key(labels, MODEL)] += number
     # Outcomes that no request has are there all the same.
-    for labels, phase in REQUESTS:
+    for labels, _ in REQUESTS:
         for one in Outcome:
             outcomes[_key(labels, MODEL, outcome=one)] += 0
-            for name in phase.requests:
-                types[_key(labels, MODEL, outcome=one, request_type=name)] += 0
     taps = {
         _key(labels, ("cluster", "namespace", "job", "instance", "pod")): (
             sum(n for reason, n in phase.unobserved.items() if reason not in ("aborted", "refused")),
@@ -340,11 +265,8 @@ def requests() -> dict[str, Values]:
     return {
         f"{name}_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
         f"{name}_outcomes:increase30m": {key: 30 * number for key, number in totals.items()},
-        f"{name}_type_outcomes:rate30m": {key: number / 60 for key, number in types.items()},
-        f"{name}_type_outcomes:increase30m": {key: 30 * number for key, number in of_types.items()},
         "model:vllm_specdec_losing_requests:ratio_rate30m": _share(outcomes, totals, Outcome.LOSES),
         "model:vllm_specdec_gaining_requests:ratio_rate30m": _share(outcomes, totals, Outcome.GAINS),
-        "model:vllm_specdec_losing_requests_of_type:ratio_rate30m": _share(types, of_types, Outcome.LOSES),
         "instance:vllm_specdec_tap_unobserved:increase30m": {
             key: 30 * lost for key, (lost, _) in taps.items()
         },
@@ -368,7 +290,7 @@ def objective() -> dict[str, Values]:
     known = speedups()
     losing, judged = (known[f"model:vllm_specdec_{name}_drafts:rate5m"] for name in ("losing", "judged"))
     share = {key: losing[key] / judged[key] for key in judged}
-    windows = ("5m", "30m", "1h", "2h", "6h", "1d", "3d", "30d")
+    windows = ("30m", "6h", "3d", "30d")
     return {
         **{f"model:vllm_specdec_losing_drafts:ratio_rate{window}": share for window in windows},
         "model:vllm_specdec_worth_it_error_budget:remaining30d": {
@@ -380,16 +302,24 @@ def objective() -> dict[str, Values]:
     }
 
 
+def _exporters() -> Values:
+    """Return the scrape targets of each namespace."""
+    found: Values = defaultdict(float)
+    for labels in {one.labels["instance"]: one.labels for one in ENGINES}.values():
+        found[_key(labels, ("cluster", "namespace"))] += 1
+    return dict(found)
+
+
 def all_values() -> dict[str, Values]:
     """Return what every record must hold at the end, by name; thresholds include those that no rule uses."""
     return {
         **rates(),
         **engines(),
         **speedups(),
-        **servers(),
         **requests(),
         **objective(),
         **thresholds(),
+        "namespace:vllm_specdec_exporters:count": _exporters(),
     }
 
 

@@ -348,13 +348,7 @@ def two_clusters(world: World, namespace: str) -> None:
 
 
 BLIND = frozenset({("RulesBlind", "instance")})
-BAD_REPLICA = frozenset(
-    (name, "engine")
-    for name in (
-        *("AcceptanceLow", "Collapsed", "EngineOutlier", "Harmful", "MeanAcceptanceLengthLow"),
-        *("Position0Low", "RapidDecline"),
-    )
-)
+BAD_REPLICA = frozenset({("EngineOutlier", "engine")})
 
 SWEEPS: tuple[Sweep, ...] = (
     Sweep("healthy-day", DAY, "5m", {"healthy": healthy}),

@@ -14,7 +14,6 @@ import numpy as np
 
 from replay.scrape import Replica, Storage, settings
 from replay.traffic import Conditions, healthy, shifted, wandering
-from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.observe.pipeline import Settings
@@ -99,10 +98,6 @@ def _vanish(now: Conditions, _since: int, _replica: int) -> Conditions:
     return replace(now, target=False)
 
 
-def _overload(now: Conditions, _since: int, _replica: int) -> Conditions:
-    return replace(now, running=200.0, waiting=30.0, acceptance=(0.45, 0.35, 0.3), kv_cache=0.8)
-
-
 def _large_batch(now: Conditions, _since: int, _replica: int) -> Conditions:
     return replace(now, running=250.0, acceptance=(0.30, 0.40, 0.35))
 
@@ -122,7 +117,6 @@ def _others(**changes: object) -> Change:
     return lambda now, _since, replica: replace(now, **changes) if replica else now  # type: ignore[arg-type]
 
 
-_SCHEDULE = (ScheduleRow(1, 16, 3), ScheduleRow(17, 512, 0))
 _DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
 
 FAULTS: tuple[Fault, ...] = (
@@ -158,36 +152,17 @@ FAULTS: tuple[Fault, ...] = (
         "repetition-loops", "AcceptanceAbnormallyHigh", "warning", _all(acceptance=(0.995, 0.995, 0.995)), 50
     ),
     Fault("one-replica-worse", "EngineOutlier", "warning", _outlier, 110, replicas=3),
-    Fault("exporters-die", "ExporterDown", "critical", _all(scraped=False), 7),
+    Fault("exporters-die", "MonitoringLost", "critical", _all(scraped=False), 7),
     Fault("one-exporter-dies", "ExporterDown", "warning", _first(scraped=False), 12),
-    Fault("exporters-vanish", "ExporterAbsent", "critical", _vanish, 17),
-    Fault("servers-time-out", "UpstreamUnreachable", "critical", _all(serving="timeout"), 15),
+    Fault("exporters-vanish", "MonitoringLost", "critical", _vanish, 17),
+    Fault("servers-time-out", "MonitoringLost", "critical", _all(serving="timeout"), 15),
     Fault("one-server-refuses", "UpstreamUnreachable", "warning", _first(serving="refused"), 35),
-    Fault("unknown-metrics", "DialectUnknown", "warning", _all(serving="unrecognized"), 15),
-    Fault("polls-hang", "DataStale", "warning", _all(current=False), 15),
+    Fault("unknown-metrics", "MonitoringLost", "critical", _all(serving="unrecognized"), 15),
+    Fault("polls-hang", "UpstreamUnreachable", "warning", _all(current=False), 40),
     Fault("thresholds-lost", "RulesBlind", "warning", _all(thresholds=False), 25),
     Fault("bad-configuration", "ConfigReloadFailed", "warning", _all(configured=False), 12),
     Fault("one-sidecar-missing", "SidecarMissing", "warning", _others(target=False), 20),
     Fault("drafting-stops", "Bypassed", "warning", _all(drafted=0.0), 40),
-    Fault(
-        "schedule-switches-off",
-        "DisabledBySchedule",
-        "info",
-        _all(drafted=0.0, running=30.0),
-        20,
-        settings=settings(schedule=_SCHEDULE),
-    ),
-    Fault(
-        "schedule-ignored",
-        "ScheduleIgnored",
-        "warning",
-        lambda now, *_: now,
-        15,
-        replicas=1,
-        engines=2,
-        begins=0,
-        settings=settings(schedule=_SCHEDULE),
-    ),
     Fault(
         "k-too-large",
         "LowerK",
@@ -197,16 +172,9 @@ FAULTS: tuple[Fault, ...] = (
         settings=settings(k=7),
     ),
     Fault("k-too-small", "RaiseK", "warning", _with_k(0.80), 90),
-    Fault("saturation", "WastedUnderSaturation", "warning", _overload, 30),
-    Fault("cache-squeeze", "KVCacheSqueezed", "warning", _all(kv_cache=0.97, preemptions=20.0), 25),
-    Fault("requests-fail", "RequestsFail", "critical", _all(failed=0.3), 10),
     Fault("losing-now-and-then", "ObjectiveBurning", "warning", _seldom, 120),
-    Fault("quantized-rollout", "AcceptanceStep", "warning", _quantized, 110, world="long"),
+    Fault("quantized-rollout", "AcceptanceDropped", "warning", _quantized, 110, world="long"),
     Fault("erosion", "SpeedupRegressed", "warning", _erosion, 200, world="long"),
-    Fault("latency-spreads", "LatencySpreadWidened", "warning", _all(spread=0.9), 100, world="long"),
-    Fault(
-        "first-token-late", "TimeToFirstTokenRegressed", "warning", _all(first_token=0.6), 100, world="long"
-    ),
 )
 
 

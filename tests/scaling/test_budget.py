@@ -191,12 +191,12 @@ def test_what_rules_add_for_engines_and_pods(tmp_path_factory: pytest.TempPathFa
         for name, pairs in world.recorded.series:
             labels = dict(pairs)
             own = ("model_name",) if name.startswith("model:") else ("model_name", "instance", "engine")
-            if not name.startswith("ALERTS"):
+            if not name.startswith(("ALERTS", "namespace:")):
                 recorded[name.partition(":")[0], *(labels.get(label, "") for label in own)] += 1
     assert len(set(ks.values())) > 1
     for (level, model, *_), count in recorded.items():
-        fixed = {"engine": 53, "instance": 50, "model": 152}[level]
-        assert count == fixed + 10 * ks[model], (level, model)
+        fixed = {"engine": 7, "instance": 3, "model": 77 + 2 * ks[model]}[level]
+        assert count == fixed, (level, model)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def queries(text: str) -> list[str]:
     for action in _ACTION.findall(text):
         if re.search(r"\bquery\b", action) and (quoted := _QUOTED.search(action)):
             inner = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted[1] is not None else quoted[2]
-            found.append(inner.replace("%q", '"x"').replace("%s", "x"))
+            found.append(re.sub(r"%(\[\d\])?q", '"x"', inner).replace("%s", "x"))
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 PREFIX = "VLLMSpecDecode"
 LEVELS = ("engine", "instance", "model")
 #: What Prometheus attaches to a target, as far as the rules may name it.
@@ -24,13 +22,15 @@ ACTIONS = {
     "measure": False,
 }
 #: Labels by which rules of one name may differ.
-DISTINGUISHING = frozenset({"severity", "level", "reason", "against", "long_window", "short_window"})
-#: Recorded for dashboards: every ratio at every level over every window, and what one panel needs besides.
+DISTINGUISHING = frozenset({"severity", "level", "reason", "against"})
+#: Recorded for what is federated of each pod, for panels and for the queries of runbooks.
 DASHBOARDS = frozenset(
-    f"{level}:vllm_specdec_{ratio}:ratio_rate{window}"
-    for level, ratio, window in product(
-        LEVELS,
-        ("acceptance", "mean_acceptance_length", "coverage", "wasted_verification", "position_acceptance"),
-        ("5m", "30m", "1h", "6h", "1d"),
-    )
-) | {"instance:vllm_specdec_speedup:ratio_rate5m"}
+    {
+        "instance:vllm_specdec_drafts:rate5m",
+        "instance:vllm_specdec_acceptance:ratio_rate5m",
+        "instance:vllm_specdec_mean_acceptance_length:ratio_rate5m",
+        "model:vllm_specdec_coverage:ratio_rate5m",
+        "model:vllm_specdec_drafts:rate1d",
+        "model:vllm_specdec_accepted_tokens:rate1d",
+    }
+)
