@@ -247,7 +247,7 @@ async def test_ctrl_c_keeps_what_is_measured_and_says_how_to_go_on(
     async def hang(count: int, _body: dict[str, Any]) -> None:
         if count >= 6:
             hanging.set()
-            await asyncio.sleep(60)
+            await asyncio.sleep(240)
 
     server.on_request = hang
     process = await asyncio.create_subprocess_exec(
@@ -256,9 +256,9 @@ async def test_ctrl_c_keeps_what_is_measured_and_says_how_to_go_on(
         stderr=subprocess.PIPE,
         env=clean_environment(),
     )
-    await asyncio.wait_for(hanging.wait(), 60)
+    await asyncio.wait_for(hanging.wait(), 120)
     process.send_signal(signal.SIGINT)
-    _, err = await asyncio.wait_for(process.communicate(), 60)
+    _, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 130
     assert err.decode().splitlines()[-1] == (
         f"interrupted; 1 of 2 cells are kept in {out}; the same command with --out {out} goes on from there"
