@@ -100,7 +100,7 @@ which_k: list[Panel] = [
         description=(
             "Estimated speedup of drafts at each K at the current load, which is the basis of the advice, from "
             "`vllm_specdec_estimated_speedup_at` weighted with `vllm_specdec_generation_tokens_per_second`; K=0 "
-            "means no speculation. Orange and grey bars repeat the K advised and the K in use. Follow the advice: "
+            "means no speculation. Orange and grey bars: the K advised and the K in use, of the engines that have it. Follow the advice: "
             "a longer bar within noise changes nothing, and beyond the K in use bars are cautious estimates. "
             "*Speedup* differs from the bar in use: it is of all tokens, also those without drafts, and may be "
             "measured."
