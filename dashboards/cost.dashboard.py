@@ -100,7 +100,7 @@ which_k: list[Panel] = [
         description=(
             "Estimated speedup of drafts at each K at the current load, which is the basis of the advice, from "
             "`vllm_specdec_estimated_speedup_at` weighted with `vllm_specdec_generation_tokens_per_second`; K=0 "
-            "means no speculation. Orange and grey bars repeat the K advised and the K in use. Follow the advice: "
+            "means no speculation. Orange and grey bars: the K advised and the K in use, of the engines that have it. Follow the advice: "
             "a longer bar within noise changes nothing, and beyond the K in use bars are cautious estimates. "
             "*Speedup* differs from the bar in use: it is of all tokens, also those without drafts, and may be "
             "measured."
@@ -108,17 +108,17 @@ which_k: list[Panel] = [
         targets=[
             *(
                 now(
-                    harmonic(at_k(k), GENERATED, own=K_LABEL) + common(at_k(k), at_k(0)),
-                    f"K={k}",
-                )
-                for k in range(MOST_BARS + 1)
-            ),
-            *(
-                now(
                     harmonic(at_its_k(name), GENERATED, K_LABEL, own=K_LABEL),
                     f"{words}: K={{{{{K_LABEL}}}}}",
                 )
                 for words, name in MARKED_K.items()
+            ),
+            *(
+                now(
+                    harmonic(at_k(k), GENERATED, own=K_LABEL) + common(at_k(k), at_k(0)),
+                    f"K={k}",
+                )
+                for k in range(MOST_BARS + 1)
             ),
         ],
         **TIMES,
@@ -129,7 +129,7 @@ which_k: list[Panel] = [
         ],
         no_value="no advice yet: too few drafts, or drafts vary",
         width=8,
-        rows=10,
+        rows=13,
     ),
     TimeSeries(
         title="K in use and K advised",
@@ -159,7 +159,7 @@ which_k: list[Panel] = [
         ],
         no_value="K is not known",
         width=8,
-        rows=10,
+        rows=13,
     ),
     BarGauge(
         title="Which K at which load?",
@@ -181,7 +181,7 @@ which_k: list[Panel] = [
         color=fixed(SKY),
         no_value="no schedule: several engines a server, a larger K to try first, or no advice",
         width=8,
-        rows=10,
+        rows=13,
     ),
 ]
 

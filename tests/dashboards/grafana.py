@@ -11,32 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dashboards.grafana_timing import DashboardError, Json, Timing, Value, Viewing, timing
-from dashboards.grafana_variables import ALL, Variable, interpolate, resolve
+from dashboards.grafana_timing import DashboardError, timing
+from dashboards.grafana_variables import interpolate, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dashboards.grafana_timing import Json, Viewing
+    from dashboards.grafana_variables import Variable
     from support.prometheus import PrometheusServer
-
-__all__ = [
-    "ALL",
-    "DashboardError",
-    "Question",
-    "Timing",
-    "Value",
-    "Variable",
-    "Viewing",
-    "ask",
-    "execute",
-    "execute_annotations",
-    "interpolate",
-    "panels",
-    "questions",
-    "resolve",
-    "timing",
-    "unfolded",
-]
 
 #: Panels that ask nothing.
 SILENT = frozenset({"row", "text"})

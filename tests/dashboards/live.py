@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards.documents import columns, dashboards, placed
-from dashboards.grafana import DashboardError, Viewing, ask, panels, questions, resolve
+from dashboards.grafana import ask, panels, questions
+from dashboards.grafana_timing import DashboardError, Viewing
+from dashboards.grafana_variables import resolve
 from support.prometheus import PrometheusError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dashboards.grafana import Json
+    from dashboards.documents import Json
     from support.prometheus import PrometheusServer
 
 #: How the legend of a line begins that is no data: a threshold is always there.

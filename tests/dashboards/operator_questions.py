@@ -122,10 +122,10 @@ def losers(view: View) -> str:
     return ", ".join(sorted(f"{model} in {cluster}" for cluster, model in bad))
 
 
-def longest_bar(view: View) -> str:
-    """Read the longest bar."""
-    bars = view.now()
-    return max(bars, key=bars.__getitem__)
+def advised(view: View) -> str:
+    """Read the bar that repeats the one of the K advised."""
+    (name,) = [name for name in view.now() if name.startswith("advised: ")]
+    return name.removeprefix("advised: ")
 
 
 def change_of_k(view: View) -> str:
@@ -213,7 +213,7 @@ QUESTIONS = (
     Asked("Which model loses, and where?", "two-clusters", "payoff",
           "Which model loses?", losers, "meta-llama/Llama-3.3-70B-Instruct in us-2"),
     Asked("Is K too high, and which K should it be?", "harmful", "cost",
-          "What would each K give?", longest_bar, "K=0"),
+          "What would each K give?", advised, "K=0"),
     Asked("Did the deployment at noon change acceptance?", "k-change", "payoff",
           "Mean acceptance length against break-even", change_of_k, "K 5: longer, K 2: shorter"),
     Asked("Is it the load or the drafts?", "loads", "load",

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from dashboards.documents import dashboards
-from dashboards.grafana import Viewing, unfolded
+from dashboards.grafana import unfolded
+from dashboards.grafana_timing import Viewing
 from dashboards.rendering import look, render
 from dashboards.worlds import open_world
 from support.browser import Browser

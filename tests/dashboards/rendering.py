@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards import grafana
+from dashboards.grafana_timing import timing
+from dashboards.grafana_variables import resolve
 from dashboards.render.bundle import bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from dashboards.documents import Json
+    from dashboards.grafana_timing import Viewing
     from support.browser import Page
     from support.prometheus import PrometheusServer
 
@@ -36,23 +40,6 @@ class RenderingError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How much data a panel shows.
-
-    Attributes:
-        names: of what has data: lines, values, bars, rows of states, buckets; of all columns of a table.
-        rows: of a table, a state timeline or a heatmap; of a text, 1 if it says something.
-        points: values that are numbers, not the words for a missing one.
-        beyond: points beyond a fixed end of the axis, which nobody sees.
-    """
-
-    names: tuple[str, ...]
-    rows: int
-    points: int
-    beyond: int
-
-
-@dataclass(frozen=True)
 class PanelReport:
     """One panel as drawn.
 
@@ -60,7 +47,8 @@ class PanelReport:
         id: the panel's.
         type: likewise.
         title: with values in the place of variables.
-        shown: how much data it shows.
+        shown: `names` of what has data (columns of a table), `rows` of a table, state timeline or heatmap,
+            `points` that are numbers, and those `beyond` a fixed end of the axis.
         text: of the body, a line each; not what is painted on a canvas, such as axes.
         clipped: texts that are cut off, also the title.
         overlaps: ids of the panels that it lies over or under.
@@ -70,16 +58,16 @@ class PanelReport:
     id: int
     type: str
     title: str
-    shown: Shown
+    shown: Mapping[str, Any]
     text: str
-    clipped: tuple[str, ...]
-    overlaps: tuple[int, ...]
+    clipped: Sequence[str]
+    overlaps: Sequence[int]
     outside: bool
 
     @property
     def empty(self) -> bool:
         """Whether it has no data; rows never have any."""
-        return self.type != "row" and not (self.shown.points or self.shown.rows)
+        return self.type != "row" and not (self.shown["points"] or self.shown["rows"])
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -91,18 +79,14 @@ class PanelReport:
         found = [f"cut off: {text!r}" for text in self.clipped]
         found += [f"overlaps panel {other}" for other in self.overlaps]
         found += ["leaves the page"] if self.outside else []
-        found += [f"{self.shown.beyond} points lie beyond the axis"] if self.shown.beyond else []
+        beyond = self.shown["beyond"]
+        found += [f"{beyond} points lie beyond the axis"] if beyond else []
         return [f"panel {self.id} ({self.title!r}, {self.type}) {fault}" for fault in found]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A dashboard as drawn.
-
-    Attributes:
-        panels: in the dashboard's order, with rows.
-        picture: of the whole page.
-    """
+    """A dashboard as drawn: its panels and rows, in their order, and a picture of the whole page."""
 
     panels: tuple[PanelReport, ...]
     picture: Path
@@ -114,7 +98,7 @@ class Report:
 
 
 def document(
-    dashboard: grafana.Json,
+    dashboard: Json,
     start: float,
     end: float,
     results: Mapping[int, Mapping[str, Any]],
@@ -142,11 +126,9 @@ def document(
     }
 
 
-def look(
-    prometheus: PrometheusServer, dashboard: grafana.Json, viewing: grafana.Viewing, *, theme: str = "dark"
-) -> Document:
+def look(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing, *, theme: str = "dark") -> Document:
     """Ask a Prometheus all that the dashboard asks, and put together what the page needs."""
-    variables = grafana.resolve(prometheus, dashboard, viewing)
+    variables = resolve(prometheus, dashboard, viewing)
     results: dict[int, dict[str, Any]] = {}
     steps: dict[str, dict[str, int]] = {}
     for panel in grafana.panels(dashboard):
@@ -168,7 +150,7 @@ def look(
             {
                 "name": name,
                 "iconColor": asking[name].get("iconColor"),
-                "step": grafana.timing(viewing, {}, {"interval": asking[name].get("step")}).step,
+                "step": timing(viewing, {}, {"interval": asking[name].get("step")}).step,
                 "data": data,
             }
             for name, data in events.items()
@@ -204,17 +186,5 @@ async def render(given: Document, picture: Path, page: Page) -> Report:
     errors += [f"asks for {url}" for url in page.requests if not url.startswith("file:")]
     if errors:
         raise RenderingError(f"{title}: " + "\n".join(errors))
-    return _report(raw, picture)
-
-
-def _report(raw: Mapping[str, Any], picture: Path) -> Report:
-    panels = tuple(
-        PanelReport(
-            **{name: one[name] for name in ("id", "type", "title", "text", "outside")},
-            shown=Shown(**one["shown"] | {"names": tuple(one["shown"]["names"])}),
-            clipped=tuple(one["clipped"]),
-            overlaps=tuple(one["overlaps"]),
-        )
-        for one in raw["panels"]
-    )
-    return Report(panels, picture)
+    names = PanelReport.__dataclass_fields__
+    return Report(tuple(PanelReport(**{name: one[name] for name in names}) for one in raw["panels"]), picture)

@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dashboards.documents import dashboards
-from dashboards.grafana import (
-    ALL,
-    DashboardError,
-    Variable,
-    Viewing,
-    execute_annotations,
-    interpolate,
-    panels,
-    questions,
-    resolve,
-    timing,
-)
+from dashboards.grafana import execute_annotations, panels, questions
+from dashboards.grafana_timing import DashboardError, Viewing, timing
+from dashboards.grafana_variables import ALL, Variable, interpolate, resolve
 from dashboards.live import LIMIT, look
 from dashboards.operator_questions import QUESTIONS, View
 from dashboards.worlds import ROOT, open_world, shared_folder

@@ -111,7 +111,7 @@ async def test_every_type_of_panel_is_drawn_without_complaint(page: Page, tmp_pa
     assert [panel.title for panel in report.panels if panel.empty] == []
     assert report.picture.read_bytes().startswith(b"\x89PNG")
     assert report.panel("A state-timeline").lines[:4] == ("engine", "IDLE", "BUSY", "BUSY")
-    assert report.panel("A heatmap").shown.names == ("2", "10")
+    assert report.panel("A heatmap").shown["names"] == ["2", "10"]
     # The lower bucket has 10, the upper one 20: the ends of the colour scale.
     assert report.panel("A heatmap").lines[-2:] == ("10", "20")
 

@@ -12,7 +12,9 @@ import pytest
 
 from alerts.pushing import TOKEN, pushing
 from dashboards.documents import dashboards
-from dashboards.grafana import Viewing, interpolate, resolve, unfolded
+from dashboards.grafana import unfolded
+from dashboards.grafana_timing import Viewing
+from dashboards.grafana_variables import interpolate, resolve
 from dashboards.live import look
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN, ZONES
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dashboards.grafana import Value
+    from dashboards.grafana_timing import Value
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 

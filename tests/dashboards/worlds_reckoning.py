@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dashboards import live
-from dashboards.grafana import Viewing, execute, execute_annotations, panels
+from dashboards.documents import dashboards
+from dashboards.grafana import execute, execute_annotations, panels
+from dashboards.grafana_timing import Viewing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dashboards.grafana import Json, Value
+    from dashboards.documents import Json
+    from dashboards.grafana_timing import Value
     from dashboards.worlds import World
 
 #: Scrapes in the exporter's window of five minutes.
@@ -29,13 +31,13 @@ WINDOW = 10
 
 def panel_of(uid: str, title: str) -> Json:
     """Return a panel by dashboard and title."""
-    (found,) = [one for one in panels(live.dashboards()[uid]) if one["title"] == title]
+    (found,) = [one for one in panels(dashboards()[uid]) if one["title"] == title]
     return found
 
 
 def answers(world: World, uid: str, title: str, **values: Value) -> dict[str, Any]:
     """Return Prometheus's answers to a panel's queries, by legend, or by `refId` where that says more."""
-    dashboard, panel = live.dashboards()[uid], panel_of(uid, title)
+    dashboard, panel = dashboards()[uid], panel_of(uid, title)
     viewing = Viewing(world.end - 10_800, world.end, values, scrape_interval=world.interval)
     found = execute(world.prometheus, dashboard, panel, viewing)
     return {
@@ -168,7 +170,7 @@ def answers_of_rows(world: World, title: str, column: str, uid: str = "payoff", 
     ]
     (ref,) = [name.removeprefix("Value #") for name, shown in names.items() if shown == column]
     viewing = Viewing(world.end - 10_800, world.end, values, scrape_interval=world.interval)
-    result: list[Any] = execute(world.prometheus, live.dashboards()[uid], panel, viewing)[ref]["result"]
+    result: list[Any] = execute(world.prometheus, dashboards()[uid], panel, viewing)[ref]["result"]
     return result
 
 
@@ -197,7 +199,7 @@ def events(world: World, name: str, hours: float = 3, step: float = 60) -> list[
         step: between two points of the answer, in seconds, which Grafana chooses for that range.
     """
     viewing = Viewing(world.end - 3600 * hours, world.end, {}, scrape_interval=world.interval)
-    data = execute_annotations(world.prometheus, live.dashboards()["payoff"], viewing)[name]
+    data = execute_annotations(world.prometheus, dashboards()["payoff"], viewing)[name]
     found = []
     for series in data["result"]:
         times = [float(time) for time, number in series["values"] if float(number) > 0]
