@@ -1,4 +1,4 @@
-"""The ASGI middleware: an application and its server notice nothing of it."""
+"""The ASGI middleware: messages of application and server pass unchanged, and requests are reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ JSON = (b"content-type", b"application/json")
 
 
 class Kept(Reporter):
-    """A reporter that keeps what it is told."""
+    """A reporter that keeps the observations."""
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:1", token="x")
@@ -67,7 +67,7 @@ def a_scope(path: str = PATH, method: str = "POST", **more: Any) -> dict[str, An
 async def drive(
     app: Any, scope: dict[str, Any], incoming: list[Message]
 ) -> tuple[list[Message], BaseException | None]:
-    """Let an application answer; return what it sent, and what it raised."""
+    """Run an application; return what it sent, and what it raised."""
     left, sent = list(incoming), []
 
     async def receive() -> Message:
@@ -119,7 +119,7 @@ STREAM = [start(SSE), *(body(event, more=True) for event in events()), body(b"da
 class TestMessages:
     @pytest.mark.parametrize(("messages", "stream"), [(ANSWER, False), (STREAM, True)])
     async def test_observed(self, messages: list[Message], stream: bool) -> None:
-        """What passes is reported."""
+        """A request is reported, whole or streamed."""
         with Kept() as reporter:
             app = RequestObservation(answering(messages), reporter, request_type="code")
             sent, error = await drive(app, a_scope(), [request(BODY[:9], more=True), request(BODY[9:])])
@@ -131,7 +131,7 @@ class TestMessages:
 
     @given(st.data())
     def test_whatever_passes_is_passed(self, data: st.DataObject) -> None:
-        """With the middleware, both sides see the same objects in the same order as without, and no other."""
+        """With the middleware, both sides get the same objects in the same order as without."""
         pieces = st.one_of(
             st.builds(body, st.binary(max_size=40), more=st.booleans()),
             st.sampled_from([*ANSWER, *STREAM]),
@@ -181,7 +181,7 @@ class TestMessages:
 
     @pytest.mark.parametrize("kind", ["lifespan", "websocket", "something"])
     async def test_everything_else(self, kind: str) -> None:
-        """WebSockets and the life of the server get the very channels that the server gave."""
+        """WebSockets and lifespan get the channels of the server itself."""
         got: list[Any] = []
 
         async def app(*parts: Any) -> None:
@@ -209,7 +209,7 @@ class TestMessages:
         ids=["a client that leaves", "an application that fails", "a refusal"],
     )
     async def test_unobserved(self, messages: list[Message], failure: Exception | None, reason: str) -> None:
-        """What is no whole answer is counted by reason; an error stays the application's own."""
+        """Incomplete responses are counted by reason; an error of the application is raised."""
         with Kept() as reporter:
             app = RequestObservation(answering(messages, failure), reporter)
             sent, error = await drive(app, a_scope(), [request()])
@@ -218,7 +218,7 @@ class TestMessages:
         assert (reporter.found, reporter.unobserved) == ([], {reason: 1})
 
     async def test_a_defect(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whatever goes wrong with the looking, the application answers."""
+        """A defect of the observation does not affect the response."""
 
         def broken(*_: object) -> None:
             raise RuntimeError
@@ -240,7 +240,7 @@ class TestMessages:
 
 @pytest.fixture
 def environ(collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What vLLM would be started with."""
+    """The environment of vLLM."""
     (tmp_path / "token").write_text("a-token\n")
     values = {
         "SPECDEC_PUSH_URL": collector.url,
@@ -292,7 +292,7 @@ class TestVLLM:
     def test_wrong_settings(
         self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
     ) -> None:
-        """A setting that is missing or wrong ends the start, with its name."""
+        """A missing or invalid setting is an error with its name."""
         monkeypatch.setenv(variable, value)
         with pytest.raises(ValueError, match=says):
             VLLMRequestObservation(answering(ANSWER))

@@ -180,7 +180,7 @@ class TestEveryWay:
     def test_left(
         self, last: str, client: Any, reporter: Reporter, collector: Collector, vllm: FakeVLLM
     ) -> None:
-        """A reader that stops at [DONE] has read everything; before it, there is no record."""
+        """A stream read up to [DONE] is complete; one that is closed before is not observed."""
         with client.stream("POST", vllm.url + PATH, json=USAGE) as answer:
             next(line for line in answer.iter_lines() if line.startswith(last))
         records = [found.record for found in arrived(reporter, collector)]
@@ -196,7 +196,7 @@ class TestEveryWay:
         assert arrived(reporter, collector) == []
 
     def test_others(self, asking: Any, reporter: Reporter, collector: Collector, vllm: FakeVLLM) -> None:
-        """What is refused, no request for text, or sent as it is made passes, and is not observed."""
+        """Refused requests, other routes and streamed request bodies pass unobserved."""
         parts = iter([json.dumps(BODY).encode()])
         answer = asking.post(vllm.url + PATH, content=parts, headers={"Content-Type": "application/json"})
         assert answer.json() == whole()
@@ -290,7 +290,7 @@ class TestClassification:
         ],
     )
     def test_refused(self, options: Any, says: str, reporter: Reporter) -> None:
-        """A label that means nothing is an error at the beginning."""
+        """Invalid labels are an error at once."""
         with httpx2.Client() as client, pytest.raises(ValueError, match=says):
             observe(client, reporter, **options)
         with pytest.raises(ValueError, match=says):
@@ -315,7 +315,7 @@ class TestOwnHooksAndTransports:
     def test_an_answer_that_is_there_already(
         self, library: Any, reporter: Reporter, collector: Collector
     ) -> None:
-        """An answer out of a cache or a test is observed like any other."""
+        """A response of a given transport is observed; the transport is closed with the client."""
         transport = library.MockTransport(lambda _request: library.Response(200, json=whole()))
         closed: list[bool] = []
         transport.close = lambda: closed.append(True)
@@ -339,7 +339,7 @@ class TestOwnHooksAndTransports:
     def test_a_defect(
         self, reporter: Reporter, collector: Collector, vllm: FakeVLLM, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whatever goes wrong with the looking, the request is answered."""
+        """A defect of the observation does not affect the response."""
 
         def broken(*_: object) -> None:
             raise RuntimeError

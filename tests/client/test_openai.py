@@ -134,7 +134,7 @@ class TestHttpClients:
     def test_one_of_ones_own(
         self, make: Any, vllm: FakeVLLM, reporter: Reporter, collector: Collector
     ) -> None:
-        """A client that was given an HTTP client would lose it: that is refused, and may be said."""
+        """A client with its own HTTP client is refused, unless that is passed as `http_client`."""
         own = make()
         own.headers["X-Own"] = "1"
         with openai.OpenAI(base_url=f"{vllm.url}/v1", api_key="x", http_client=own) as plain:

@@ -62,7 +62,7 @@ def observations(draw: st.DrawFn) -> Observation:
 
 @given(st.lists(observations(), max_size=5))
 def test_round_trip(items: list[Observation]) -> None:
-    """What comes out is what went in, but for the time of its end and the server's identifier."""
+    """All fields survive, except the time of the end and the server's identifier."""
     pushed = read_push(wire.join(map(wire.encode, items)), WALL)
 
     assert pushed.errors == ()
@@ -123,5 +123,5 @@ def test_what_cannot_be_sent(item: PushedRequest) -> None:
 
 
 def test_what_is_not_known_is_not_sent() -> None:
-    """A request of which little is known is short."""
+    """Unknown fields are omitted."""
     assert json.loads(wire.encode(Observation(WALL, "m"))) == {"model": "m", "stream": False}

@@ -1,4 +1,4 @@
-"""The reporter: whoever reports never waits and never sees an error, whatever the exporter does."""
+"""The reporter: reporting never blocks and never raises, whatever the exporter does."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reporting(url: str, **options: Any) -> Reporter:
-    """A reporter that waits for nobody."""
+    """A reporter with a short interval."""
     return Reporter(url, **{"token": TOKEN, "interval": 0.02, "timeout": 60, **options})
 
 
 class TestDelivery:
     def test_batches(self, collector: Collector) -> None:
-        """A full batch goes at once; what is left goes after the interval, or when asked."""
+        """A full batch is pushed at once; the rest after the interval, or by `flush`."""
         with reporting(collector.url, batch=10, interval=3600) as reporter:
             for number in range(25):
                 reporter.report(numbered(number))
@@ -116,7 +116,7 @@ class TestDelivery:
 
 class TestToken:
     def test_exchanged(self, collector: Collector, tmp_path: Path) -> None:
-        """A token that is refused while both sides exchange it costs nothing."""
+        """A push that is refused while the token is rotated is retried."""
         file = tmp_path / "token"
         file.write_text("old")
         collector.reply = lambda push: (
@@ -131,7 +131,7 @@ class TestToken:
 
     @pytest.mark.parametrize("content", [None, b"", b"two\nlines", "ümlaut".encode(), b"\xff"])
     def test_unusable(self, collector: Collector, tmp_path: Path, content: bytes | None, caplog: Any) -> None:
-        """Without a token nothing is sent; once there is one, what waited is."""
+        """Without a valid token nothing is sent; with one, queued requests are."""
         file = tmp_path / "token"
         if content is not None:
             file.write_bytes(content)
@@ -154,7 +154,7 @@ class TestToken:
 
 class TestFaults:
     def test_down_and_up_again(self, caplog: Any) -> None:
-        """What was observed while the exporter was away arrives when it is back; the log has two lines."""
+        """Requests queued while the exporter is down arrive later; the log has two lines."""
         caplog.set_level(logging.INFO, "vllm_specdec_exporter.client")
         with socket.create_server(("127.0.0.1", 0)) as taken_port:
             port = taken_port.getsockname()[1]
@@ -169,7 +169,7 @@ class TestFaults:
         assert [record.message.split(" ")[0] for record in caplog.records] == ["cannot", "pushing"]
 
     def test_later(self, collector: Collector) -> None:
-        """A push that is refused for now is tried again until it is taken, and counts once."""
+        """A push with a temporary error is retried until it is accepted, and counts once."""
         replies: list[Reply] = [(status, {"error": "not now"}) for status in (401, 403, 429, 503)]
         collector.reply = lambda push: replies.pop() if replies else taken(push)
         with reporting(collector.url) as reporter:
@@ -193,7 +193,7 @@ class TestFaults:
         ids=str,
     )
     def test_never(self, collector: Collector, reply: Reply, caplog: Any) -> None:
-        """A push that will not do better, or may have been counted, is not sent again; the next is."""
+        """A push that failed for good, or may have been counted, is not retried; the next one is sent."""
         replies = [reply]
         collector.reply = lambda push: replies.pop() if replies else taken(push)
         with reporting(collector.url) as reporter:
@@ -207,7 +207,7 @@ class TestFaults:
         assert len(collector.pushes) == 2
 
     def test_slow(self, collector: Collector) -> None:
-        """An exporter that does not answer in time may have counted the push: it is not sent again."""
+        """After a timeout the push may have been counted, so it is not retried."""
         go_on = threading.Event()
 
         def slow(push: Push) -> Reply:
@@ -223,7 +223,7 @@ class TestFaults:
         assert len(collector.pushes) == 1
 
     def test_rejected(self, collector: Collector, caplog: Any) -> None:
-        """What the exporter cannot use is counted, and why is logged."""
+        """Rejected and invalid requests are counted, and the reason is logged."""
         with reporting(collector.url, batch=2, interval=3600) as reporter:
             reporter.report(ONE)
             reporter.report(PushedRequest(model="m", temperature=-1.0))
@@ -240,7 +240,7 @@ class TestFaults:
         assert "invalid request" in caplog.text
 
     def test_a_defect(self, collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-        """Even a defect of its own ends no thread: the next push goes."""
+        """After a defect of its own, the next push is sent."""
 
         def broken(_item: object) -> bytes:
             raise RuntimeError
@@ -256,8 +256,8 @@ class TestFaults:
 
 
 class TestQueue:
-    def test_the_oldest_give_way(self, collector: Collector) -> None:
-        """Reporting never waits: while a push hangs, the newest are kept, and what gave way is counted."""
+    def test_the_oldest_are_dropped(self, collector: Collector) -> None:
+        """While a push hangs, the newest requests are kept, and dropped ones are counted."""
         go_on = threading.Event()
 
         def hang(push: Push) -> Reply:
@@ -277,7 +277,7 @@ class TestQueue:
         assert numbers(collector) == [0, *range(21, 31)]
 
     def test_reported_by_a_collection_of_garbage(self, collector: Collector) -> None:
-        """A stream that is collected reports wherever that happens, also within the reporter."""
+        """Garbage collection may report while the lock is held."""
         with reporting(collector.url) as reporter:
             with reporter._changed:  # as if this thread were within it
                 reporter.report(ONE)
@@ -304,7 +304,7 @@ class TestQueue:
 
 class TestEnd:
     def test_close_pushes_what_waits(self, collector: Collector) -> None:
-        """Nothing that waited is lost; what comes after is counted."""
+        """Queued requests are pushed; later ones are counted as dropped."""
         reporter = reporting(collector.url, interval=3600)
         reporter.report(ONE)
         reporter.close(10)
@@ -313,8 +313,8 @@ class TestEnd:
         reporter.close()
         assert (reporter.sent, reporter.dropped) == (1, 1)
 
-    def test_close_does_not_wait_for_the_impossible(self) -> None:
-        """Without an exporter the end is not held up, and what is lost is counted."""
+    def test_close_without_an_exporter(self) -> None:
+        """It returns, and lost requests are counted."""
         reporter = reporting("http://127.0.0.1:1", patience=3600, batch=1)
         for _ in range(20):
             reporter.report(ONE)
@@ -323,7 +323,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
     def test_exit(self, collector: Collector, ending: str) -> None:
-        """A program that just ends has pushed what it reported."""
+        """Queued requests are pushed when a program ends."""
         code = (
             "from vllm_specdec_exporter.client import Reporter\n"
             "from vllm_specdec_exporter.requests.observation import Observation\n"
@@ -336,7 +336,7 @@ class TestEnd:
         assert [found.model_name for found in collector.observations] == ["llama"]
 
     def test_fork(self, collector: Collector) -> None:
-        """A child pushes its own, and the parent's are pushed once."""
+        """A child pushes its own requests; those of the parent are pushed once."""
         code = (
             "import os\n"
             "from vllm_specdec_exporter.client import Reporter\n"
@@ -376,14 +376,14 @@ class TestArguments:
         ],
     )
     def test_refused(self, options: dict[str, Any], says: str) -> None:
-        """An argument that makes no sense is an error that names it, and shows no secret."""
+        """An invalid argument is an error that names it, without secrets."""
         with pytest.raises(ValueError, match=says) as caught:
             Reporter(**{"url": "http://127.0.0.1:1", "token": TOKEN, **options})
         assert "secret" not in str(caught.value)
 
 
 def test_it_needs_msgspec_alone() -> None:
-    """Whoever reports needs nothing of the exporter's dependencies but msgspec."""
+    """Of the exporter's dependencies, the library imports only msgspec."""
     code = (
         "import sys\n"
         "for name in ('aiohttp', 'bcrypt', 'httptools', 'prometheus_client', 'yaml'):\n"

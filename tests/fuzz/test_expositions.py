@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fuzz.targets import exposition
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.exposition.text import Selection
 
 NAMES = sorted(exposition._COUNTED)
 
@@ -138,12 +137,6 @@ def test_time_grows_with_the_size_alone() -> None:
     except subprocess.TimeoutExpired as error:
         pytest.fail(f"it does not end, after {(error.stdout or b'').decode()}")
     assert (done.returncode, done.stdout.decode().splitlines()) == (0, list(HOSTILE)), done.stderr
-
-
-def test_a_name_that_is_wanted_is_found_behind_blanks() -> None:
-    """The format ignores them before a line, and needs none between labels and value."""
-    found = list(Selection({"x"}).lines(b' \tx{a="1"}3\n'))
-    assert [(line.labels, line.value) for line in found] == [((("a", "1"),), 3.0)]
 
 
 def test_defects_are_told_in_part() -> None:

@@ -1,4 +1,4 @@
-"""The book: what is counted of whom, names that overflow, and what goes on after a reload."""
+"""Aggregation: counts by source, group and tenant, limits of labels, and what a reload keeps."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def result(*observations: Observation, settings: RequestSettings = TENANTS) -> R
 
 
 class TestCounting:
-    def test_by_what_answers_told(self) -> None:
-        """Each request is counted once, by its source and record; what may come is there from 0 on."""
+    def test_by_source_and_record(self) -> None:
+        """Each request is counted once, by its source and record; all combinations start at 0."""
         found = RequestAggregator(TENANTS, Thresholds(), (Source.TAP, Source.PUSH))
         detailed = request(0, record=record([(4, 2)]))
         for observation in (detailed, detailed, request(50), request(0, record=None)):
@@ -92,8 +92,8 @@ class TestCounting:
             assert [model.window_requests for model in found.models] in ([], [0])
             assert found.tenants == ()
 
-    def test_judgement_is_drawn_once_a_second(self) -> None:
-        """Counters are fresh at once; judgement, which takes longer, within a second."""
+    def test_judgement_is_cached_for_a_second(self) -> None:
+        """Counters are always current; the judgement, which is slower, at most a second old."""
         found = book(request(82))
         first = found.result(10.0, {})
         found.add(request(38), Source.TAP, 10.0)
@@ -104,8 +104,8 @@ class TestCounting:
         found.add(request(38), Source.TAP, 11.0)
         assert found.result(5.0, {}).models[0].window_requests == 3
 
-    def test_a_window_that_has_run_empty(self) -> None:
-        """Without traffic nothing is said of requests, but what was counted stays."""
+    def test_an_empty_window(self) -> None:
+        """Without traffic there is no judgement; counters stay."""
         found = book(request(0, record=record([(4, 2)] * 5)))
         found.result(0.0, {})
         (model,) = found.result(1e6, {}).models
@@ -119,8 +119,8 @@ class TestCounting:
 
 
 @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
-def test_sums_are_those_of_a_real_server(scenario: str) -> None:
-    """Over all groups and positions, what was counted of the requests is what /metrics shows."""
+def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
+    """Over all groups and positions, the counts of requests equal the counters in /metrics."""
     engines = [engine.counters for engine in read(final_answer(scenario)).engines]
     answered = [*zip(real_records(scenario), requests(scenario), strict=True)]
     found = result(
@@ -155,7 +155,7 @@ def test_sums_are_those_of_a_real_server(scenario: str) -> None:
 
 class TestNames:
     def test_models_and_types_that_overflow(self) -> None:
-        """The first keep their names, all later ones are `other`, in groups, models and tenants alike."""
+        """The first keep their names, later ones are `other`, for groups, models and tenants."""
         many = [
             request(82, model_name=f"m{n}", request_type=f"t{n}", tenant="acme", record=record([(4, 3)] * 5))
             for n in range(30)
@@ -172,8 +172,8 @@ class TestNames:
         assert sum(sum(g.outcomes.values()) for g in seen.groups if g.model_name == OTHER) == 20
         assert next(m for m in seen.models if m.model_name == OTHER).window_requests == 20
 
-    def test_types_and_groups_that_nobody_can_crowd_out(self) -> None:
-        """Clients that name ever new types take no place from the operator's rules and the routes."""
+    def test_types_of_rules_and_routes_are_always_admitted(self) -> None:
+        """Many types named by clients do not displace those of rules and routes."""
         ruled = replace(TENANTS, classification=Classification(rules=(parse_rule("code=field:tools"),)))
         heats = (0.0, 0.3, 0.6, 0.9, 1.5, None)
         own = ("code", *ROUTES.values())
@@ -190,7 +190,7 @@ class TestNames:
         assert "code" in {group.request_type for group in after.result(0.0, {}).groups}
 
     def test_groups_that_overflow(self) -> None:
-        """Beyond so many groups of types that only clients name, the type is `other`; temperatures stay."""
+        """Above the limit of groups with types that only clients name, the type is `other`."""
         buckets = replace(TENANTS, temperatures=Temperatures(tuple(n / 10 for n in range(16))))
         many = [
             request(82, model_name=model, request_type=kind, temperature=n / 10)
@@ -206,7 +206,7 @@ class TestNames:
         assert sum(sum(group.outcomes.values()) for group in found.groups) == 2 * len(many)
 
     def test_tenants(self) -> None:
-        """Only those that the operator named are told apart; without a tenant there is none to count."""
+        """Configured ones by name, others as `other`; requests without a tenant are not counted."""
         found = result(
             request(82, tenant="acme", completion_tokens=50),
             request(38, tenant="ada@example.org"),
@@ -272,9 +272,9 @@ class TestReload:
 
     @pytest.mark.parametrize("change", CHANGES)
     def test_counters_and_the_window_after_a_change(self, change: str) -> None:
-        """Whatever changes, every counter is there with its value, for a fall would be a restart.
+        """Every counter keeps its value, because Prometheus reads a decrease as a restart.
 
-        The window goes on if requests are still grouped and judged alike; else it begins anew.
+        The window continues if requests are grouped and judged in the same way; else it is reset.
         """
         before = book(*self.SEEN)
         before.push_rejected_total = 4
@@ -293,7 +293,7 @@ class TestReload:
         assert sum(now.values()) > sum(expected.values())
 
     def test_other_thresholds(self) -> None:
-        """Outcomes by other zones are not mixed; other limits judge the same requests."""
+        """Other zones reset the window; other limits judge the same requests."""
         for kept, thresholds in (
             (0, {"disable_acceptance_ratio": 0.3, "break_even_acceptance_ratio": 0.9}),
             (2, {"minimum_requests": 2, "poor_request_acceptance_ratio": 0.2, "mixed_requests_ratio": 0.4}),
@@ -323,7 +323,7 @@ class TestReload:
             assert (found.classic.bounds, found.classic.count) == ((0.3, 3.0), 1.0)
 
     def test_groups_of_earlier_settings_take_no_room(self) -> None:
-        """After other bounds, types that clients name have as much room as before, beside the old ones."""
+        """Groups of earlier settings do not count for the limit of groups."""
         heats = (0.0, 0.3, 0.6, 0.9, 1.5)
         many = [request(82, request_type=f"t{n}", temperature=t) for n in range(15) for t in heats]
         before = book(*many)
@@ -338,7 +338,7 @@ class TestReload:
         assert len(found) == 2 * 75
 
     def test_groups_of_earlier_settings_end(self) -> None:
-        """An hour after their last request: nobody can add to them, and each reload might leave some more."""
+        """They are removed an hour after their last request."""
         after = RequestAggregator(CHANGES["temperatures"], Thresholds(), (Source.TAP,))
         after.adopt(book(request(82, temperature=0.6), request(82, temperature=0.0), time=100.0))
         after.add(request(82, temperature=0.0), Source.TAP, 100.0)
@@ -348,7 +348,7 @@ class TestReload:
             assert [g.temperature for g in after.result(time, {}).groups] == ["0-0.2"]
 
     def test_groups_of_settings_that_are_taken_back(self) -> None:
-        """Within the hour their counters go on where they were, and no longer end."""
+        """Within the hour their counters continue, and are kept."""
         between, back = RequestAggregator(CHANGES["temperatures"], Thresholds()), book()
         between.adopt(book(request(82, temperature=0.6)))
         back.adopt(between)
@@ -358,7 +358,7 @@ class TestReload:
         assert (group.temperature, group.draft_tokens) == ("0.5-0.7", 200)
 
     def test_a_type_whose_rule_is_gone(self) -> None:
-        """Its group ends, but where clients name it: it goes on with them, and takes one of their places."""
+        """Its group is removed, unless clients name the type: then it counts as one of theirs."""
         ruled = replace(TENANTS, classification=Classification(rules=(parse_rule("code=model:*"),)))
         after = book()
         after.adopt(book(request(82, request_type="code"), settings=ruled))

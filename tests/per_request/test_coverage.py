@@ -1,4 +1,4 @@
-"""Coverage: what of the traffic could not be observed lately, or had to give up its name."""
+"""Coverage: recent requests that could not be observed, or whose labels became `other`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def told(found: RequestAggregator, time: float = 0.0, **unobserved: int) -> list
 
 class TestUnobserved:
     def test_from_a_fifth_on(self) -> None:
-        """As of requests without a record, and by the same threshold of the operator."""
+        """The threshold is that of requests without a record."""
         half = Thresholds().with_values({"unrecorded_requests_ratio": 0.5})
         for thresholds, unobserved, said in (
             (None, 19, False),
@@ -52,24 +52,24 @@ class TestUnobserved:
             assert bool(told(book(80, thresholds=thresholds), connection=unobserved)) is said
 
     def test_what_says_nothing_of_the_tap(self) -> None:
-        """Clients that leave, and requests that the server refuses."""
+        """Clients that disconnect, and requests that the server refuses, are no gap."""
         assert told(book(1), aborted=1000, refused=1000) == []
 
     def test_every_other_reason_has_its_remedy(self) -> None:
-        """A new reason is to be thought of. Where nothing was observed, nothing is said of others."""
+        """Each reason has a text; without observed requests, the others are not mentioned."""
         for reason in set(UNOBSERVED) - {"aborted", "refused"}:
             finding = book().result(0.0, {}, TapResult(unobserved_total={reason: 3})).findings[-1]
             assert finding.text.endswith(f"could not be observed ({reason} 3)")
             assert finding.action.endswith(f" ({reason}).")
 
     def test_any_defect(self) -> None:
-        """One is worth a word, however few they are."""
+        """A single one is reported."""
         assert told(book(10_000), internal=1) == [
             "1 request in the last 30m met a defect of the tap, and could not be observed"
         ]
 
     def test_lately_not_since_the_start(self) -> None:
-        """The tap counts on; what it counted before the window is of no interest any more."""
+        """Only what the tap counted within the window is reported."""
         found = book(10)
 
         assert told(found, 0.0, connection=90, internal=3) != []
@@ -84,7 +84,7 @@ class TestUnobserved:
 
     @pytest.mark.parametrize("seconds", [WINDOW, 600.0])
     def test_a_reload(self, seconds: float) -> None:
-        """What was told before is told once; a new window begins anew with the rest of judgement."""
+        """Counts are not reported twice; a new length of the window resets them."""
         before = book(10)
         first = told(before, connection=90)
         after = RequestAggregator(
@@ -97,7 +97,7 @@ class TestUnobserved:
 
 @pytest.mark.parametrize("name", ["unobserved", "crowded"])
 def test_the_page_says_so_above_all_numbers(name: str) -> None:
-    """What limits the judgement of every model stands before them."""
+    """Findings on all models come before the models."""
     found = RESULTS[name]
     page = str(requests_section(found, 0.0))
 
@@ -109,7 +109,7 @@ def test_the_page_says_so_above_all_numbers(name: str) -> None:
 
 class TestCrowded:
     def test_types(self) -> None:
-        """How many of all requests go by another name, and how to give those that matter a sure place."""
+        """The finding has the number of affected requests and the remedy."""
         found = book(70)
         for number in range(MOST_TYPES + 10):
             crowded = found.add(request(82, request_type=f"t{number}"), Source.PUSH, 0.0)
@@ -124,7 +124,7 @@ class TestCrowded:
         assert found.result(WINDOW, {}).findings == ()
 
     def test_models(self) -> None:
-        """Likewise; such a request may have lost the name of its type too."""
+        """Likewise; the type of such a request may be `other` too."""
         found = book()
         for number in range(MOST_MODELS + 1):
             crowded = found.add(
@@ -138,7 +138,7 @@ class TestCrowded:
         ]
 
     def test_fewer_models_where_each_has_many_groups(self) -> None:
-        """So that each that has a name has all its groups: 5 types in 26 buckets leave room for four."""
+        """Each admitted model has room for all its groups: 5 types in 26 buckets leave four models."""
         fine = replace(RequestSettings(), temperatures=Temperatures(tuple(n / 10 for n in range(24))))
         found = RequestAggregator(fine, Thresholds())
         crowded = [found.add(request(82, model_name=f"m{n}"), Source.PUSH, 0.0) for n in range(6)]

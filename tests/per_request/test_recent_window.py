@@ -1,4 +1,4 @@
-"""The window: what falls out of it and when, what it holds at the most, and its worst requests."""
+"""The window of recent requests: what it contains, its limits, and its worst requests."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def window_of(*times: float) -> RecentWindow:
 
 class TestEdges:
     @given(st.lists(st.tuples(st.floats(0, 3 * LENGTH), st.integers(0, 100), st.sampled_from("ab"))))
-    def test_what_is_left_is_what_was_never_forgotten(self, requests: list[tuple[float, int, str]]) -> None:
-        """What falls off is taken away to the last count: as if it had never been."""
+    def test_dropped_slices_are_subtracted(self, requests: list[tuple[float, int, str]]) -> None:
+        """A window with dropped slices equals one that never had them."""
         requests = sorted(requests)
         now = requests[-1][0] if requests else 0.0
         oldest = now // SLICE - SLICES + 1
@@ -73,8 +73,8 @@ class TestEdges:
         assert every.shape(now) == left.shape(now)
         assert every.whole(now + LENGTH) == Slice()
 
-    def test_requests_that_told_nothing(self) -> None:
-        """Those without a record are counted, and fall off as the others do."""
+    def test_requests_without_records(self) -> None:
+        """They are counted, and dropped like others."""
         window = window_of()
         for time in (0.0, 0.0, SLICE):
             window.add_unrecorded(time)
@@ -85,7 +85,7 @@ class TestEdges:
     @given(st.lists(st.floats(0, 2 * LENGTH), min_size=1))
     @example([0.0, SLICE] * 100)
     def test_a_clock_that_goes_back(self, times: list[float]) -> None:
-        """No clock should, but if one does, nothing piles up, and what is younger than the window is held."""
+        """The number of slices stays bounded, and recent requests are kept."""
         window = window_of(*times)
         now = max(times)
 
@@ -95,8 +95,8 @@ class TestEdges:
 
 
 class TestWorst:
-    def test_what_is_told_of_one(self) -> None:
-        """Its numbers and the server's name for it, and nothing of what it said."""
+    def test_fields(self) -> None:
+        """Its numbers and the server's identifier; not its tenant."""
         found = Slice()
         add(
             found,
@@ -125,7 +125,7 @@ class TestWorst:
 
     @pytest.mark.parametrize(("drafts", "kept"), [(LEAST_DRAFTS - 1, 0), (LEAST_DRAFTS, 1)])
     def test_short_requests(self, drafts: int, kept: int) -> None:
-        """Three rejected tokens are no bad request."""
+        """Requests with few drafts are not listed."""
         found = Slice()
         add(found, request(0, 15, drafts))
 
@@ -134,7 +134,7 @@ class TestWorst:
 
     @given(st.lists(st.tuples(st.integers(0, 20), st.integers(20, 40), st.integers(0, 200)), max_size=60))
     def test_against_sorting_all(self, requests: list[tuple[int, int, int]]) -> None:
-        """Over any slices: the lowest acceptance of all that lose, and of equals those that drafted most."""
+        """Over any slices: losing requests with the lowest acceptance, then with most drafted tokens."""
         window = RecentWindow(LENGTH)
         for accepted, drafted, slice_ in sorted(requests, key=lambda each: each[2]):
             add(window, request(accepted, drafted), slice_ * SLICE)

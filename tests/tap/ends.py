@@ -1,7 +1,6 @@
-"""Both ends of connections through a tap, or past it: clients and servers of which tests say every byte.
+"""Clients and servers at both ends of a tap; tests determine every byte.
 
-Whoever waits here waits for bytes or for the end of a connection, never for time to pass; what does not come
-fails the test.
+Helpers wait for bytes or for the end of a connection, never for time to pass, and fail after `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ HOST = "127.0.0.1"
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until it is so."""
+    """Wait until `condition` holds."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - anything may be the condition
             await asyncio.sleep(0.005)
@@ -50,13 +49,13 @@ class End:
         self.reader, self.writer = reader, writer
 
     async def send(self, data: bytes) -> None:
-        """Send, as far as the other side takes it."""
+        """Send."""
         self.writer.write(data)
         async with asyncio.timeout(PATIENCE):
             await self.writer.drain()
 
     async def read(self, count: int) -> bytes:
-        """Read so many bytes; fewer where the connection ends."""
+        """Read so many bytes; fewer if the connection ends."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.readexactly(count)
@@ -69,7 +68,7 @@ class End:
             return await self.reader.readuntil(b"\r\n\r\n")
 
     async def rest(self) -> tuple[bytes, str]:
-        """Read to the end; tell whether it was in order (``end``) or broken (``reset``)."""
+        """Read to the end; return the bytes and how the connection ended: ``end`` or ``reset``."""
         found = b""
         async with asyncio.timeout(PATIENCE):
             try:
@@ -80,18 +79,18 @@ class End:
         return found, "end"
 
     def end(self) -> None:
-        """Send no more, and still read."""
+        """Half-close the connection."""
         self.writer.write_eof()
 
     async def close(self) -> None:
-        """Close in order."""
+        """Close."""
         self.writer.close()
         with contextlib.suppress(OSError):
             async with asyncio.timeout(PATIENCE):
                 await self.writer.wait_closed()
 
     def reset(self) -> None:
-        """Break the connection off."""
+        """Close with a TCP reset."""
         connection = self.writer.get_extra_info("socket")
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -99,7 +98,7 @@ class End:
 
 
 class Server:
-    """A server that does nothing by itself: tests take its connections."""
+    """A server without behaviour: tests take its connections."""
 
     def __init__(self) -> None:
         self.accepted: asyncio.Queue[End] = asyncio.Queue()
@@ -173,16 +172,16 @@ class Relay:
 
     @property
     def errors(self) -> dict[str, int]:
-        """Why it could not connect."""
+        """Failed connections to the server, by reason."""
         return {reason: count for reason, count in self.result.upstream_errors_total.items() if count}
 
     @property
     def held(self) -> int:
-        """Bytes that it keeps."""
+        """Bytes that it buffers."""
         return self.tap._context.held
 
     async def becomes_quiet(self) -> None:
-        """Wait until nobody is connected."""
+        """Wait until there are no connections."""
         await eventually(lambda: self.result.connections == 0)
         assert self.held == 0
 
@@ -203,11 +202,11 @@ async def tapping(
 
     Args:
         url: of the server.
-        ask: whether it asks streams for usage.
-        drain: seconds that requests may go on for at the end.
+        ask: whether it adds ``include_usage`` to streams.
+        drain: seconds that requests may take at a shutdown.
         listen: TLS towards clients.
         trust: TLS towards the server.
-        name: that its certificate has to have.
+        name: expected name of the server's certificate.
         before: called before each connection.
         classification: of requests.
     """
@@ -245,7 +244,7 @@ async def passes(sender: End, receiver: End, data: bytes) -> None:
 
 
 async def leaves(client: End, server: End) -> None:
-    """Let the client close: its server learns of it."""
+    """Close the client's connection; the server's is closed too."""
     await client.close()
     assert await server.rest() == (b"", "end")
     await server.close()
@@ -257,7 +256,7 @@ each_way = pytest.mark.parametrize("way", ["tap", "asking"])
 
 @dataclass
 class Road:
-    """A way from clients through a tap to a server."""
+    """A tap and the server behind it."""
 
     server: Server
     relay: Relay
@@ -278,7 +277,7 @@ class Road:
 
 @asynccontextmanager
 async def road(way: str = "tap", **more: Any) -> AsyncIterator[Road]:
-    """Build one, with a tap as `tapping` makes it; in the end nobody is connected."""
+    """Run a server and a tap; at the end there are no connections."""
     async with serving() as server, tapping(server.url, ask=way == "asking", **more) as relay:
         yield Road(server, relay)
         await relay.becomes_quiet()

@@ -1,4 +1,4 @@
-"""Many connections at once, what they may hold, and how all of them end with the tap."""
+"""Limits of buffered bytes, and the shutdown of a tap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def test_what_asking_holds_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that send large requests slowly get no question then; all arrive, and nothing is held."""
+    """Above the limit, requests pass unchanged; all arrive, and nothing stays buffered."""
     body = chat_request(stream=True, padding="x" * 9000)
     head, data = split(request(body))
     most = 3 * len(data)
@@ -47,7 +47,7 @@ async def test_what_asking_holds_back_is_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_request_that_is_held_back_is_under_way() -> None:
-    """A tap that ends waits for it as for any other."""
+    """A shutdown waits for it as for any other."""
     async with road("asking", drain=PATIENCE) as built:
         relay, upstream = built.relay, built.server
         sent = request(chat_request(stream=True))
@@ -99,7 +99,7 @@ async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(monkeypatch: pyte
 
 
 async def test_the_end_of_the_tap() -> None:
-    """Idle connections end at once, streams when they are through, and what does not end is cut."""
+    """Idle connections are closed at once, streams when they are complete, others by `cut`."""
     async with road(drain=PATIENCE) as built:
         relay = built.relay
         idle, server_of_idle = await built.both(request(method="GET"))

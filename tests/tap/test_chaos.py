@@ -1,4 +1,4 @@
-"""Thousands of requests that end in every way: answers stay whole, counts add up, nothing is left."""
+"""Thousands of requests that end in every way: responses stay complete, counts add up, memory is freed."""
 
 from __future__ import annotations
 

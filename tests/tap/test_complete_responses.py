@@ -1,4 +1,4 @@
-"""When an answer is whole to who observes it: with its last word, or with the end of its connection."""
+"""When a response is complete for the observer: with [DONE], or with the end of its connection."""
 
 from __future__ import annotations
 

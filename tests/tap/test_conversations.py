@@ -1,4 +1,4 @@
-"""Conversations through the tap: every byte arrives, in both directions, before the other side says more."""
+"""Conversations through the tap: every byte arrives, in both directions, before the next is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defects of the looking: whatever fails there, traffic passes byte for byte, and the defect is counted."""
+"""Defects of the observer: traffic passes byte for byte, and the defect is counted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _UNCOUNTED = {"an exchange", "the client's bytes", "the end"}
 
 @pytest.mark.parametrize("place", _PLACES)
 async def test_traffic_passes_whatever_fails(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams and others, on one connection and on the next, and the connections end as ever."""
+    """Streams and other requests, on one connection and the next; connections end as usual."""
     for target, name, value in _PLACES[place]:
         monkeypatch.setattr(target, name, value)
     async with road() as built:
@@ -73,8 +73,8 @@ async def test_traffic_passes_whatever_fails(place: str, monkeypatch: pytest.Mon
             assert set(unobserved) <= {"internal"}
 
 
-async def test_who_takes_observations_may_fail(caplog: pytest.LogCaptureFixture) -> None:
-    """A defect behind the tap is none of its clients'."""
+async def test_a_defect_of_the_receiver_of_observations(caplog: pytest.LogCaptureFixture) -> None:
+    """A defect in the receiver of observations does not affect clients."""
     async with road() as built:
         built.relay.tap.use(Classification(), _fails)
         client, server = await built.both(ASKED_PLAIN)
@@ -86,10 +86,10 @@ async def test_who_takes_observations_may_fail(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("place", ["the request", "an event"])
-def test_a_defect_is_said_once(
+def test_a_defect_is_logged_once(
     place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once for each place, which is named; and what the error quotes is not told."""
+    """Once for each place, which is in the log; the text of the exception is not."""
     for target, name, value in _PLACES[place]:
         monkeypatch.setattr(target, name, value)
     said: set[str] = set()

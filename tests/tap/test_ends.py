@@ -1,4 +1,4 @@
-"""How connections end through the tap: as they would without it, at once, and without a trace."""
+"""How connections end through the tap: as without it, at once, and completely."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _observed(built: Road) -> None:
 async def test_a_client_that_leaves_is_a_server_connection_that_ends(
     begun: bytes, unobserved: dict[str, int], how: str, way: str
 ) -> None:
-    """The server learns of it without sending anything. A stream whose last word was read is observed."""
+    """The server's connection is closed at once. A stream is observed if its [DONE] was read."""
     async with road(way) as built:
         client, server = await built.both(ASKED)
         await passes(server, client, begun)
@@ -91,7 +91,7 @@ async def test_an_answer_until_the_end_of_the_connection(way: str, stream: bool)
     ids=["stream", "stream until the end", "known length", "head", "nothing"],
 )
 async def test_a_server_that_breaks_off_is_seen_as_such(way: str, begun: bytes, how: str) -> None:
-    """A connection that broke is one that broke for the client too: half an answer must not look whole."""
+    """A reset stays a reset: an incomplete response must not look complete."""
     async with road(way) as built:
         client, server = await built.both(ASKED)
         await passes(server, client, begun)
@@ -148,7 +148,7 @@ async def test_a_server_may_refuse_an_upload_and_still_read() -> None:
 
 @each_way
 async def test_a_server_that_closes_an_idle_connection(way: str) -> None:
-    """As they do a few seconds after the last request. The client sees it, and the tap keeps nothing."""
+    """The client's connection is closed too, and nothing is kept."""
     async with road(way) as built:
         client, server = await built.both(request(method="GET"))
         await passes(server, client, answer({}))
@@ -159,7 +159,7 @@ async def test_a_server_that_closes_an_idle_connection(way: str) -> None:
 
 
 async def test_a_client_that_does_not_see_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection is not kept for ever."""
+    """Its connection is closed after a time."""
     monkeypatch.setattr(module, "LINGER_SECONDS", 0.05)
     async with road() as built:
         client, server = await built.both(ASKED)
@@ -184,8 +184,8 @@ async def test_a_slow_reader_gets_all_of_an_answer_after_its_server_left() -> No
         await _break_off(server, client, "end")
 
 
-async def test_a_probe_that_only_knocks_costs_the_server_nothing() -> None:
-    """Load balancers do, all day."""
+async def test_a_probe_that_only_connects_does_not_reach_the_server() -> None:
+    """The server is not connected to."""
     async with road() as built:
         for how in ("close", "reset", "end") * 5:
             client = await connect(built.port)

@@ -1,4 +1,4 @@
-"""No server behind the tap: clients are told as the API tells of errors, and why is counted."""
+"""No server behind the tap: clients get an error of the API, and the reason is counted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _unused() -> int:
 
 
 @pytest.mark.parametrize("ask", [False, True])
-async def test_no_server_is_a_502_as_the_api_has_errors(ask: bool) -> None:
+async def test_no_server_is_a_502_in_the_format_of_the_api(ask: bool) -> None:
     """To a whole request or a part of one. The answer to a HEAD has the same head, and no body."""
     async with tapping(f"http://{HOST}:{_unused()}", ask=ask) as relay:
         for sent in (ASKED, _GET, ASKED[:30]):

@@ -1,4 +1,4 @@
-"""Back-pressure through the tap: an end that does not read stops the other one, and then all arrives."""
+"""Back-pressure through the tap: an end that does not read stops the other one; nothing is lost."""
 
 from __future__ import annotations
 

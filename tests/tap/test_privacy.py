@@ -1,4 +1,4 @@
-"""Nothing of what is asked and answered, and nobody's name or key, is told anywhere."""
+"""No content, name or key of requests and responses is published or logged."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ async def _told(running: Process) -> dict[str, str]:
     return found
 
 
-async def test_nothing_is_told_of_what_passes() -> None:
-    """Not in metrics, not in the snapshot, on no page, and in no line of the log at level debug."""
+async def test_no_content_is_published() -> None:
+    """Not in metrics, the snapshot, pages or the log at level debug."""
     flags = [
         "--log.level=debug",
         "--log.format=json",

@@ -1,4 +1,4 @@
-"""The exporter with a tap as a process: it relays as long as it can, whatever its settings and signals."""
+"""The exporter with a tap as a process: configurations, signals, reloads and metrics."""
 
 from __future__ import annotations
 
