@@ -38,7 +38,7 @@ def _health(*words: str, **variables: str) -> tuple[int, str, str]:
         env=clean_environment(**{PREFIX + name: value for name, value in variables.items()}),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=240,
     )
     return done.returncode, done.stdout, done.stderr
 
