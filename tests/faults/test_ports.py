@@ -35,7 +35,7 @@ def _taken() -> Iterator[tuple[socket.socket, str]]:
 
 def _run(*flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [COMMAND, *flags], env=clean_environment(), capture_output=True, text=True, timeout=30, check=False
+        [COMMAND, *flags], env=clean_environment(), capture_output=True, text=True, timeout=240, check=False
     )
 
 

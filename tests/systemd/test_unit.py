@@ -14,7 +14,7 @@ import pytest
 from support.commands import run, run_here
 from support.exporter import running_exporter
 from support.programs import COMMAND, find_program, simulator
-from systemd.unit import ENVIRONMENT, UNIT, environment, offered, only, settings
+from systemd.unit import ENVIRONMENT, UNIT, environment, offered, only
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 pytestmark = pytest.mark.full
@@ -46,25 +46,6 @@ def test_systemd_finds_little_to_attack(unit: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
     assert "Overall exposure level" in done.stdout
-
-
-def test_the_service_starts_and_ends_as_systemd_expects() -> None:
-    """A failed start is seen, a reload is SIGHUP, a wrong configuration is not tried again and again."""
-    assert only("Type") == "exec"
-    assert only("ExecReload") == "/bin/kill -HUP $MAINPID"
-    assert only("Restart") == "always"
-    assert only("RestartPreventExitStatus") == "2"
-    assert only("EnvironmentFile") == "-/etc/default/vllm-specdec-exporter"
-    assert settings("Install") == {"WantedBy": ["multi-user.target"]}
-
-
-def test_it_may_not_write_anywhere() -> None:
-    """The exporter keeps nothing on disk, so there is nothing that it would need."""
-    assert only("DynamicUser") == "yes"
-    assert only("ProtectSystem") == "strict"
-    assert "User" not in settings()
-    writable = {"ReadWritePaths", "StateDirectory", "CacheDirectory", "LogsDirectory", "RuntimeDirectory"}
-    assert writable & set(settings()) == set()
 
 
 def test_every_variable_is_a_setting_that_the_exporter_takes() -> None:

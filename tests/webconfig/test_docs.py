@@ -74,7 +74,9 @@ def test_checks(folder: Pki, name: str) -> None:
 
 
 def _run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, cwd=cwd, env=clean_environment(), capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        words, cwd=cwd, env=clean_environment(), capture_output=True, text=True, timeout=240
+    )
 
 
 def test_prometheus(folder: Pki) -> None:

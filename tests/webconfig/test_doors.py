@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full
 
-SOON = 30.0
+SOON = 90.0
 RELOADED = "web configuration reloaded"
 
 
@@ -32,7 +32,7 @@ class Client:
     """A client that does its part of a handshake in steps."""
 
     def __init__(self, exporter: RunningExporter, context: ssl.SSLContext) -> None:
-        self._raw = socket.create_connection(address_of(exporter), timeout=10)
+        self._raw = socket.create_connection(address_of(exporter), timeout=60)
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
 

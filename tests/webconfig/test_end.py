@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full
 
-#: Within how many seconds the process must end: far sooner than what it could wait for, however busy the CPU.
-PROMPT = 3.0
+#: Seconds within which the process must end: fewer than a hash of cost 18, or the read that hangs, takes.
+PROMPT = 15.0
 
 
-@pytest.mark.parametrize("cost", [10, 16])
+@pytest.mark.parametrize("cost", [10, 18])
 def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
     """Neither many short nor one long computation holds up the end, or makes it a crash."""
     with guarded(pki, {"basic_auth_users": {"alice": hashed("x", 4).replace("$04", f"${cost}")}}) as exporter:

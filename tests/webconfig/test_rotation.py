@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.full
 
 #: Seconds within which a change is in force, however busy the machine is.
-SOON = 30.0
+SOON = 90.0
 HTTPS = {"tls_server_config": TLS}
 
 

@@ -72,12 +72,10 @@ class ConnectionLimiter:
 
     Args:
         most_requests: limit of concurrent requests, 0 for none.
-        clock: monotonic time in seconds.
     """
 
-    def __init__(self, most_requests: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most_requests: int) -> None:
         self._most_requests = most_requests
-        self._clock = clock
         self._active = 0
         self._active_by_peer: Counter[str] = Counter()
         self._server: web.Server | None = None
@@ -140,7 +138,7 @@ class ConnectionLimiter:
         return self._state(transport).is_busy
 
     def _state(self, transport: asyncio.Transport) -> _State:
-        return self._states.setdefault(transport, _State(self._clock()))
+        return self._states.setdefault(transport, _State(time.monotonic()))
 
     def _abort_unused(self, weak: ref[asyncio.Transport]) -> None:
         transport = weak()
@@ -174,7 +172,7 @@ class ConnectionLimiter:
             if not self._active_by_peer[peer]:
                 del self._active_by_peer[peer]
             state.is_busy = False
-            state.since = self._clock()
+            state.since = time.monotonic()
 
     def _is_full(self, peer: str) -> bool:
         """Return whether the current request exceeds the limit of all clients or of its own."""
@@ -184,7 +182,7 @@ class ConnectionLimiter:
         return self._active > self._most_requests or self._active_by_peer[peer] > share
 
     def _reject(self) -> web.Response:
-        now = self._clock()
+        now = time.monotonic()
         if self._logged_at is None or now - self._logged_at >= _LOG_SECONDS:
             self._logged_at = now
             logs.log(logging.WARNING, "too many requests at a time", web_max_requests=self._most_requests)
