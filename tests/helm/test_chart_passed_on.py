@@ -52,14 +52,6 @@ def test_receivers_are_the_users_and_what_is_severe_always_reaches_one() -> None
         assert receivers.items() >= wanted.items()
 
 
-def test_vllm_has_a_job_of_its_own() -> None:
-    """Its series must not be taken for the exporter's."""
-    selector = {"selector": {"matchLabels": {"app": "vllm"}}}
-    (monitor,) = render(merged(on("vllmPodMonitor"), {"vllmPodMonitor": selector}))
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "vllm", "action": "replace"}]
-
-
 def test_the_test_pod_asks_the_service_with_the_web_configuration() -> None:
     """By the Service's name and port, with the command that the image has for it, and the same files."""
     values = {

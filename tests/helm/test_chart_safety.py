@@ -8,13 +8,12 @@ from vllm_specdec_exporter import __version__
 
 from .charts import SIDECAR_NAME, named_templates, render
 from .kubernetes_yaml import documents
-from .value_cases import EVERYTHING_ALONE, IMAGE, SIDECAR, STANDALONE, TAP, TAP_ALONE, at, merged
+from .value_cases import IMAGE, SIDECAR, STANDALONE, TAP, TAP_ALONE, VLLM_PODS, at, merged, on
 
 
-def kinds(*values: Any, release: str = "specdec") -> dict[str, dict[str, Any]]:
-    """Return objects by kind, without the monitor of vLLM itself."""
-    objects = render(merged(*values), release=release)
-    return {obj["kind"]: obj for obj in objects if not obj["metadata"]["name"].endswith("-vllm")}
+def kinds(*values: Any) -> dict[str, dict[str, Any]]:
+    """Return objects by kind."""
+    return {obj["kind"]: obj for obj in render(merged(*values))}
 
 
 def test_the_sidecar_is_the_one_that_is_documented() -> None:
@@ -112,10 +111,11 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
 def test_the_tap_changes_nothing_else_of_the_sidecar() -> None:
     """No probe asks it, and nothing waits for it: flags and a port are all that there is of it."""
     without, with_tap = (named_templates(merged(IMAGE, values))[0] for values in ({}, TAP))
-    assert with_tap["args"][: len(without["args"])] == without["args"]
-    assert all(flag.startswith("--tap.") for flag in with_tap["args"][len(without["args"]) :])
+    flags = with_tap["args"][len(without["args"]) :]
+    assert all(flag.startswith("--tap.") for flag in flags)
     assert with_tap["ports"][:1] == without["ports"]
-    assert {**with_tap, "args": None, "ports": None} == {**without, "args": None, "ports": None}
+    changed = {"args": [*without["args"], *flags], "ports": with_tap["ports"]}
+    assert with_tap == without | changed
 
 
 def test_the_standalone_pod_may_take_its_time_to_end() -> None:
@@ -160,38 +160,32 @@ def test_tls_changes_probes_and_monitors_together() -> None:
 
     It has no client certificate, and must not restart an exporter that stands by for want of a usable one.
     """
-    plain = {"webConfig": {"existingSecret": "", "tls": False}, "push": {"existingSecret": ""}}
     for web, scheme, way in (
         ({}, "http", "httpGet"),
         ({"existingSecret": "web"}, "http", "httpGet"),
         ({"existingSecret": "web", "tls": True}, "https", "tcpSocket"),
         ({"existingSecret": "web", "tls": True, "clientCertificates": True}, "https", "tcpSocket"),
     ):
-        objects = kinds(EVERYTHING_ALONE, plain, {"webConfig": web})
+        objects = kinds(STANDALONE, on("serviceMonitor"), {"webConfig": web})
         pod = objects["Deployment"]["spec"]["template"]["spec"]
-        (container,) = pod["containers"]
         for probe in ("livenessProbe", "readinessProbe"):
-            assert way in container[probe], web
-            assert container[probe].get("httpGet", {}).get("scheme", "HTTP") == "HTTP"
+            assert way in pod["containers"][0][probe], web
         assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme
         secret = {"name": "specdec-web-config", "secret": {"secretName": "web", "optional": True}}
         assert pod.get("volumes", []) == ([secret] if web else [])
 
 
 def test_monitors_set_the_job_that_rules_look_for() -> None:
-    """Whatever the release is called; relabelings of the user's come behind it."""
+    """Whatever the release is called; relabelings of the user's come behind it. vLLM has a job of its own."""
     own = [{"targetLabel": "x", "replacement": "y", "action": "replace"}]
     job = [{"targetLabel": "job", "replacement": "vllm-specdec-exporter", "action": "replace"}]
-    pods = kinds(SIDECAR, at(podMonitor__relabelings=own), release="other")["PodMonitor"]["spec"]
-    (endpoint,) = pods["podMetricsEndpoints"]
-    assert endpoint["relabelings"] == job + own
-    service = kinds(EVERYTHING_ALONE, at(serviceMonitor__relabelings=own), release="other")
-    (endpoint,) = service["ServiceMonitor"]["spec"]["endpoints"]
-    assert endpoint["relabelings"] == job + own
-
-
-def test_a_pod_monitor_takes_every_pod_with_the_port() -> None:
-    """In all namespaces: the port's name is what picks them."""
-    (monitor,) = render(SIDECAR)
+    (monitor,) = render(merged(SIDECAR, at(podMonitor__relabelings=own)), release="other")
+    assert monitor["spec"]["podMetricsEndpoints"][0]["relabelings"] == job + own
+    # In all namespaces: the port's name is what picks the pods.
     assert monitor["spec"]["selector"] == {}
     assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    values = at(serviceMonitor__relabelings=own)
+    service = kinds(STANDALONE, on("serviceMonitor"), values)["ServiceMonitor"]["spec"]
+    assert service["endpoints"][0]["relabelings"] == job + own
+    (vllm,) = render(merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS)))
+    assert vllm["spec"]["podMetricsEndpoints"][0]["relabelings"] == [{**job[0], "replacement": "vllm"}]

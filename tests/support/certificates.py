@@ -5,15 +5,12 @@ from __future__ import annotations
 import ssl
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Authority:
@@ -46,17 +43,32 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         stem = f"{self.file.stem}-{names[0]}{'-expired' if expired else ''}"
-        certificate_file = self._folder / f"{stem}.pem"
-        key_file = self._folder / f"{stem}.key"
-        certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        key_file.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
+        return _written(self._folder / stem, certificate, key)
+
+
+def self_signed(folder: Path, name: str, *hosts: str) -> tuple[str, str]:
+    """Return the files of a server's certificate that signs itself and is no authority, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, name)])
+    certificate = (
+        _builder(subject, subject, key)
+        .add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return _written(folder / name, certificate, key)
+
+
+def _written(stem: Path, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> tuple[str, str]:
+    files = f"{stem}.pem", f"{stem}.key"
+    Path(files[0]).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    Path(files[1]).write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        return str(certificate_file), str(key_file)
+    )
+    return files
 
 
 def server_side(files: tuple[str, str], clients: Authority | None = None) -> ssl.SSLContext:

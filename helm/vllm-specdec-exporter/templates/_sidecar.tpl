@@ -44,16 +44,10 @@ ports:
     protocol: TCP
   {{- end }}
 livenessProbe:
-  {{- if or .Values.webConfig.tls .Values.webConfig.clientCertificates }}
+  {{- if eq (include "vllm-specdec-exporter.scheme" .) "https" }}
   # Whether it speaks TLS is a matter of the Secret: where that cannot be used, the exporter must not be restarted for it.
-  tcpSocket:
-    port: {{ $exporter.port }}
-  {{- else }}
-  httpGet:
-    path: /-/healthy
-    port: {{ $exporter.port }}
-    scheme: HTTP
   {{- end }}
+  {{- include "vllm-specdec-exporter.probe" (dict "Values" .Values "path" "/-/healthy") | nindent 2 }}
   {{- toYaml $exporter.livenessProbe | nindent 2 }}
 resources:
   {{- toYaml $exporter.resources | nindent 2 }}
@@ -61,18 +55,43 @@ securityContext:
   {{- toYaml $exporter.securityContext | nindent 2 }}
 terminationMessagePolicy: FallbackToLogsOnError
 {{- $mounts := $exporter.extraVolumeMounts }}
-{{- if .Values.webConfig.existingSecret }}
-{{- $mounts = append $mounts (dict "name" "specdec-web-config" "mountPath" .Values.webConfig.mountPath "readOnly" true) }}
-{{- end }}
-{{- if and .Values.tap.enabled .Values.tap.tls.existingSecret }}
-{{- $mounts = append $mounts (dict "name" "specdec-tap-tls" "mountPath" "/etc/vllm-specdec-exporter/tap" "readOnly" true) }}
-{{- end }}
-{{- if .Values.push.existingSecret }}
-{{- $mounts = append $mounts (dict "name" "specdec-push" "mountPath" "/etc/vllm-specdec-exporter/push" "readOnly" true) }}
+{{- range (include "vllm-specdec-exporter.secrets" . | fromYaml).secrets }}
+{{- $mounts = append $mounts (dict "name" .name "mountPath" .folder "readOnly" true) }}
 {{- end }}
 {{- with $mounts }}
 volumeMounts:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* How the kubelet probes a path of the exporter. */}}
+{{- define "vllm-specdec-exporter.probe" -}}
+{{- if eq (include "vllm-specdec-exporter.scheme" .) "https" -}}
+tcpSocket:
+  port: {{ .Values.exporter.port }}
+{{- else -}}
+httpGet:
+  path: {{ .path }}
+  port: {{ .Values.exporter.port }}
+  scheme: HTTP
+{{- end }}
+{{- end }}
+
+{{/* The Secrets that are mounted, as a list under `secrets`: the volume's name, the Secret and the folder of each. */}}
+{{- define "vllm-specdec-exporter.secrets" -}}
+secrets:
+{{- with .Values.webConfig }}
+{{- if .existingSecret }}
+  - {name: specdec-web-config, secret: {{ .existingSecret | quote }}, folder: {{ .mountPath | quote }}}
+{{- end }}
+{{- end }}
+{{- with .Values.tap }}
+{{- if and .enabled .tls.existingSecret }}
+  - {name: specdec-tap-tls, secret: {{ .tls.existingSecret | quote }}, folder: /etc/vllm-specdec-exporter/tap}
+{{- end }}
+{{- end }}
+{{- with .Values.push.existingSecret }}
+  - {name: specdec-push, secret: {{ . | quote }}, folder: /etc/vllm-specdec-exporter/push}
 {{- end }}
 {{- end }}
 
@@ -82,16 +101,8 @@ the pod back: the sidecar says so and stands by until it is there.
 */}}
 {{- define "vllm-specdec-exporter.volumes" -}}
 {{- $volumes := .Values.exporter.extraVolumes }}
-{{- with .Values.webConfig.existingSecret }}
-{{- $volumes = append $volumes (dict "name" "specdec-web-config" "secret" (dict "secretName" . "optional" true)) }}
-{{- end }}
-{{- if .Values.tap.enabled }}
-{{- with .Values.tap.tls.existingSecret }}
-{{- $volumes = append $volumes (dict "name" "specdec-tap-tls" "secret" (dict "secretName" . "optional" true)) }}
-{{- end }}
-{{- end }}
-{{- with .Values.push.existingSecret }}
-{{- $volumes = append $volumes (dict "name" "specdec-push" "secret" (dict "secretName" . "optional" true)) }}
+{{- range (include "vllm-specdec-exporter.secrets" . | fromYaml).secrets }}
+{{- $volumes = append $volumes (dict "name" .name "secret" (dict "secretName" .secret "optional" true)) }}
 {{- end }}
 {{- with $volumes }}
 {{- toYaml . }}

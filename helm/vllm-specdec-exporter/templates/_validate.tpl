@@ -65,23 +65,21 @@
 {{- if $v.tap.enabled }}
 {{- include "vllm-specdec-exporter.validateTap" . }}
 {{- end }}
-{{- range $path, $value := dict "exporter.extraArgs" $v.exporter.extraArgs }}
-{{- range $value }}
+{{- range $v.exporter.extraArgs }}
 {{- if or (hasPrefix "--config.check" .) (eq "--help" .) (eq "-h" .) (eq "--version" .) }}
-{{- fail (printf "%s has %s, with which the exporter ends at once: remove it" $path .) }}
+{{- fail (printf "exporter.extraArgs has %s, with which the exporter ends at once: remove it" .) }}
 {{- end }}
 {{- if or (hasPrefix "--vllm.url" .) (hasPrefix "--spec.config" .) }}
-{{- fail (printf "%s has %s: set exporter.vllmUrls and exporter.specConfig instead, which annotations of pods can replace" $path .) }}
+{{- fail (printf "exporter.extraArgs has %s: set exporter.vllmUrls and exporter.specConfig instead, which annotations of pods can replace" .) }}
 {{- end }}
 {{- if hasPrefix "--startup.on-error" . }}
-{{- fail (printf "%s has %s: a sidecar waits and the standalone exporter exits, and neither can be changed: remove it" $path .) }}
+{{- fail (printf "exporter.extraArgs has %s: a sidecar waits and the standalone exporter exits, and neither can be changed: remove it" .) }}
 {{- end }}
 {{- if or (hasPrefix "--tap." .) (hasPrefix "--push." .) }}
-{{- fail (printf "%s has %s: set tap and push instead, which ports, Services and volumes go by" $path .) }}
+{{- fail (printf "exporter.extraArgs has %s: set tap and push instead, which ports, Services and volumes go by" .) }}
 {{- end }}
 {{- if or (hasPrefix "--web.listen-address" .) (hasPrefix "--web.config.file" .) }}
-{{- fail (printf "%s has %s: set exporter.port and webConfig instead, which the probes and monitors go by" $path .) }}
-{{- end }}
+{{- fail (printf "exporter.extraArgs has %s: set exporter.port and webConfig instead, which the probes and monitors go by" .) }}
 {{- end }}
 {{- end }}
 {{- range $v.exporter.extraEnv }}
