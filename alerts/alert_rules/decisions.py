@@ -60,10 +60,10 @@ def _low(series: str, limit: str, more: str = "") -> str:
     firing = 'ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"}'
     judged = f"{enough('model', '5m', 'minimum_drafts')}\n    and {enough('model', '30m')}"
     certain = f"({series}\n    and {judged})"
-    band = f"{_BAND} * {threshold(limit)}"
+    band = f"{_BAND} * last_over_time({threshold(limit)}[1h])"
     return (
         f"({certain} < {threshold(limit)}{more})\n  or\n"
-        f"  (({certain} or last_over_time({series}[1h]) unless ({judged})) < {band}{more}\n"
+        f"  (({certain}{more}\n    or last_over_time({series}[1h]) unless ({judged})) < {band}\n"
         f"    and on ({MODEL}) {firing})"
     )
 

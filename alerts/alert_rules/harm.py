@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .rule import (
+    CERTAIN_SPEEDUP,
     COUNT,
     MODEL,
     NUMBER,
@@ -35,7 +36,6 @@ _SAME_YARDSTICK = (
     f"unless (count_over_time({_MEASURED}[1h] offset 1d) unless count_over_time({_MEASURED}[1h]))\n"
     f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
-_CERTAIN = "model:vllm_specdec_certain_speedup:ratio_rate5m"
 _WASTED = "model:vllm_specdec_wasted_verification:ratio_rate5m"
 
 
@@ -82,7 +82,7 @@ _CONTEXT = (
 def group() -> Group:
     """Return the group of alerts on harm."""
     severe = f"({compare('model', SPEEDUP, '<', 'severe_speedup')} and {enough('model', '5m')})"
-    held = compare("model", f"last_over_time({_CERTAIN}[1h])", "<", "severe_speedup")
+    held = f"last_over_time({CERTAIN_SPEEDUP}[1h]) < last_over_time({threshold('severe_speedup')}[1h])"
     firing = 'ALERTS{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="critical"}'
     return Group(
         "vllm-specdec.harm",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .rule import (
+    CERTAIN_SPEEDUP,
     EXPORTER_JOB,
     LOOK_BACK,
     MODEL,
@@ -283,7 +284,7 @@ def _speedup() -> Iterator[Record]:
     )
     yield Record(SPEEDUP, f"{tokens} / {spent}")
     yield Record(
-        "model:vllm_specdec_certain_speedup:ratio_rate5m",
+        CERTAIN_SPEEDUP,
         f"{SPEEDUP}\nand {enough('model', '5m')}",
         why="The speedup while there are enough drafts to judge by.",
     )

@@ -163,8 +163,12 @@ def enough(level: Level, window: str, name: str = "advice_minimum_drafts", offse
 
 #: The speedup of a model now, where it is known.
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
-#: Now or, where traffic is too thin for that, over the last day.
-KNOWN_SPEEDUP = f"({SPEEDUP} or model:vllm_specdec_speedup:ratio_rate1d)"
+#: The same where there are enough drafts to judge by.
+CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
+#: Now or, where traffic is too thin for that, within the last hour, or else over the last day.
+KNOWN_SPEEDUP = (
+    f"({SPEEDUP} or last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d)"
+)
 #: The exception for speculation that is beneficial, whatever the acceptance.
 UNLESS_IT_PAYS = f"unless {KNOWN_SPEEDUP} >= {threshold('beneficial_speedup')}"
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-from .case import Case, cases, never
+from .case import Case, cases, never, silent
 from .histories import engines
-from .world import Phase, idle
+from .world import Phase, World, idle
 
 #: Under these only the mean acceptance length says "disable": a drafter that costs next to nothing.
 BY_LENGTH = replace(Thresholds(), disable_acceptance_ratio=0.01)
@@ -26,6 +26,27 @@ NEARLY_HALF = Phase(20, acceptance=(0.7, 0.5, 0.33), speedup=1.1)
 MORE_THAN_HALF = Phase(20, acceptance=(0.7, 0.5, 0.4), speedup=1.1)
 
 DISABLE = "warning model action=disable recommended_k=0"
+
+THIN_NIGHT = replace(REJECTED, minutes=180, drafts=10, speedup=None)
+
+
+def published_rule() -> World:
+    """Models that the published rule says to disable, each by one number, and one that it does not."""
+    world = World()
+    for index, (name, acceptance) in enumerate(
+        {
+            "eagle3-at-30": (0.5, 0.25, 0.15),
+            "mtp-of-length-1.15": (0.15,),
+            "draft-model-at-42": (0.7, 0.5, 0.4, 0.3, 0.2),
+            "unknown-at-40": (0.6, 0.4, 0.2),
+            "draft-model-at-55": (0.75, 0.55, 0.35),
+        }.items()
+    ):
+        world.engine(
+            Phase(45, acceptance=acceptance, speedup=None), model=name, instance=f"10.0.0.{index}:9850"
+        )
+    return world
+
 
 BY_THE_RULES = (
     *cases(
@@ -54,6 +75,30 @@ BY_THE_RULES = (
             "it-ends-when-a-measured-loss-gives-way-to-a-beneficial-estimate": (
                 engines((replace(REJECTED, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))),
                 {29: DISABLE, 31: ""},
+            ),
+            "a-gap-in-scraping-does-not-make-a-second-decision": (
+                engines((Phase(20), REJECTED, Phase(10, gone=True), REJECTED)),
+                dict.fromkeys(range(47, 90), DISABLE),
+            ),
+            # Whatever the method; nothing is known of the payoff, as where a modelled interval includes 1.
+            "the-published-rule-to-the-letter": (
+                published_rule,
+                {
+                    40: [
+                        f"{DISABLE} model_name={name}"
+                        for name in (
+                            "draft-model-at-42",
+                            "eagle3-at-30",
+                            "mtp-of-length-1.15",
+                            "unknown-at-40",
+                        )
+                    ]
+                },
+            ),
+            # At night each engine has too few drafts for a speedup; by day speculation is known to pay.
+            "what-pays-by-day-is-not-switched-off-by-night": (
+                engines(*[(replace(REJECTED, minutes=60, speedup=1.3), THIN_NIGHT)] * 20),
+                silent(60, 239),
             ),
             "measured-slower-and-rejected": (
                 engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),

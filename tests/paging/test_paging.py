@@ -107,7 +107,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         before = len(running.triggered())
 
         def death_is_paged() -> bool:
-            return any("ExporterDown" in json.dumps(page) for page in running.triggered()[before:])
+            return any("MonitoringLost" in json.dumps(page) for page in running.triggered()[before:])
 
         took = running.wait(death_is_paged, PROMISED_DEATH)
         chapters["died"] = chapter(took)
@@ -143,18 +143,17 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
         assert part in text
 
 
-def test_a_collapse_becomes_a_ticket_and_an_action(story: dict[str, Chapter]) -> None:
-    """What collapsed is a ticket; what to do reaches the program, which tells and does nothing by itself."""
+def test_a_collapse_becomes_a_decision_and_an_action(story: dict[str, Chapter]) -> None:
+    """What to do is a ticket, and reaches the program, which logs it and does nothing by itself."""
     collapsed = story["collapsed"]
-    assert any("silently collapsed" in json.dumps(ticket) for ticket in collapsed.tickets)
+    assert any("should be disabled" in json.dumps(ticket) for ticket in collapsed.tickets)
     would = [event for event in collapsed.actions if event["event"] == "would_act"]
     assert {(event["action"], event["recommended_k"]) for event in would} == {("disable", "0")}
 
 
 def test_a_page_silences_the_tickets_on_the_same_subject(story: dict[str, Chapter]) -> None:
-    """The warning on the same harm waits behind the page; decisions are never held back."""
-    assert "Disable" in story["collapsed"].active
-    assert not {"ObjectiveBurning"} & story["collapsed"].active
+    """What else follows from the collapse waits behind the page; decisions are never held back."""
+    assert story["collapsed"].active == {"Harmful", "Disable"}
 
 
 def test_recovery_resolves(story: dict[str, Chapter]) -> None:
@@ -173,5 +172,5 @@ def test_the_death_of_the_exporter_pages_and_silences_the_rest(story: dict[str, 
     """Lost monitoring pages in time; what the dead exporter said last is not repeated."""
     died = story["died"]
     assert died.took <= PROMISED_DEATH + 8
-    assert died.active <= {"ExporterDown"}
+    assert died.active <= {"MonitoringLost"}
     assert "Harmful" in died.suppressed
