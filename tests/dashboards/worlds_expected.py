@@ -28,7 +28,7 @@ DRAFTING = GENERATING - _in("bypassed", "off")
 DRAFTED = EVERYWHERE - _in("off")
 #: Alerts fire now.
 ALERTED = _in(
-    "harmful", "exporter-down", "bypassed", "two-clusters", "measured", "saturated", "day", "requests",
+    "harmful", "exporter-down", "bypassed", "two-clusters", "saturated", "day", "requests",
     "variable-drafts",
 )  # fmt: skip
 #: The exporter sees requests, and their answers tell of speculation, too.
