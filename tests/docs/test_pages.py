@@ -40,7 +40,7 @@ def messages() -> set[str]:
         if {"act", "simulate"} & set(path.parts):
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Event" and len(node.args) > 1:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Event", "logs.log"}:
                 message = node.args[1]
                 if isinstance(message, ast.Constant):
                     found.add(message.value)

@@ -120,9 +120,12 @@ class Shutdown:
         if tap is None:
             return
         if connections := tap.tap.result().connections:
-            at_most = f"{tap.config.drain_seconds:g}s"
-            text = "tap waits for requests under way"
-            logs.log(logging.INFO, text, connections=connections, at_most=at_most)
+            logs.log(
+                logging.INFO,
+                "tap waits for requests under way",
+                connections=connections,
+                at_most=f"{tap.config.drain_seconds:g}s",
+            )
         stopping = asyncio.create_task(tap.stop(), name="tap ends")
         hurried = asyncio.create_task(self.hurry.wait(), name="hurry")
         await asyncio.wait((stopping, hurried), return_when=asyncio.FIRST_COMPLETED)
