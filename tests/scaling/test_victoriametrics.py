@@ -86,7 +86,7 @@ def test_both_record_the_same_series(both: tuple[World, Storage]) -> None:
     """No rule gives a series in one that it does not give in the other."""
     world, theirs = both
     ours = {key for key in world.recorded.series if not _is_alert(key)}
-    assert len(ours) > 500
+    assert len(ours) > 100
     assert ours - theirs.series.keys() == set()
     assert {key for key in theirs.series if not _is_alert(key)} - world.recorded.series.keys() == set()
 
@@ -110,7 +110,7 @@ def test_windows_that_are_full_have_the_same_values(both: tuple[World, Storage])
         np.testing.assert_allclose(other[there], ours[there], rtol=bound, atol=1e-9, err_msg=str(key))
         compared += int(there.sum())
         exact += int(there.sum()) if bound == _SAME else 0
-    assert exact > 10_000
+    assert exact > 8_000
     assert compared > exact
 
 
