@@ -139,8 +139,8 @@ def tap(server: VllmServer, *flags: str) -> Iterator[tuple[int, RunningExporter]
 
 
 def scrape_when(running: RunningExporter, condition: Callable[[Metrics], object]) -> Metrics:
-    """Return the first scrape for which the condition holds; fail if none does within a minute."""
-    return running.wait_for(lambda metrics: metrics if condition(metrics) else None, within=60)  # type: ignore[return-value]
+    """Return the first scrape for which the condition holds; fail if none does within four minutes."""
+    return running.wait_for(lambda metrics: metrics if condition(metrics) else None, within=240)  # type: ignore[return-value]
 
 
 def total(metrics: Metrics, name: str, /, **labels: str) -> float | None:
