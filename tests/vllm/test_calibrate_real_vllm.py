@@ -72,8 +72,8 @@ class Clocked:
 
     @property
     def error(self) -> float:
-        """Three standard errors of the median: `calibrate` used the same clock."""
-        return 3 * 1.25 * statistics.stdev(self.speedups) / len(self.speedups) ** 0.5
+        """Three standard errors of the difference of two medians: `calibrate` used the same clock."""
+        return 3 * 2**0.5 * 1.25 * statistics.stdev(self.speedups) / len(self.speedups) ** 0.5
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def trials(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial], name: str) -> None:
-    """At every batch size within a tenth, beyond what the clocks leave open, and on the same side of 1."""
+    """At every batch size within a tenth and on the same side of 1, beyond what the clocks leave open."""
     trial = trials[name]
     assert trial.profile.basis is Basis.CALIBRATED
     estimates = {}
@@ -146,8 +146,9 @@ def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial]
         estimates[batch] = (length / cost, clocked.speedup, clocked.error)
     print(name, estimates)
     for estimated, true, error in estimates.values():
-        assert estimated == pytest.approx(true, abs=0.1 * true + error), estimates
-        assert (estimated > 1) is (true > 1), estimates
+        within = 0.1 * true + error
+        assert estimated == pytest.approx(true, abs=within), estimates
+        assert abs(true - 1) <= within or (estimated > 1) is (true > 1), estimates
 
 
 def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
