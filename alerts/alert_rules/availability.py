@@ -10,8 +10,11 @@ from .rule import COUNT, EXPORTER_JOB, IN, LOOK_BACK, PLACE, TARGET, Alert, Grou
 
 _UP = f"up{{{EXPORTER_JOB}}}"
 _NAMESPACE = "cluster, namespace"
-
-
+#: Whether an exporter reads its vLLM.
+_READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
+_RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
+#: vLLM's own series of a server that speculates.
+_SPECULATIVE = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 #: How many exporters a namespace had when last scraped, within a day.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
 
@@ -20,15 +23,13 @@ def group() -> Group:
     """Return the group of availability alerts."""
     return Group(
         "vllm-specdec.availability",
-        (*_lost(), _down(), _unreachable(), *_deployment(), *_configuration(), _watchdog()),
+        (*_lost(), _down(), _unreachable(), _sidecar_missing(), *_configuration(), _watchdog()),
     )
 
 
 def _lost() -> tuple[Alert, ...]:
-    restart = "Look at the exporter's container or unit and its log; restore the scrape target."
     restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
-    up = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
-    speculative = f"count by ({_NAMESPACE}) (vllm:spec_decode_num_accepted_tokens_per_pos_total)"
+    speculative = f"count by ({_NAMESPACE}) ({_SPECULATIVE})"
 
     def lost(
         reason: str,
@@ -67,7 +68,7 @@ def _lost() -> tuple[Alert, ...]:
             + IN
             + " has answered Prometheus for 5 minutes, or each was down most of the last half hour: "
             "harm by speculation is not detected there.",
-            restart,
+            _RESTART,
             "All exporters of a namespace: its monitoring is lost, so this pages. Also by share of time, because an "
             "exporter that restarts again and again answers now and then.",
         ),
@@ -95,9 +96,9 @@ def _lost() -> tuple[Alert, ...]:
         ),
         lost(
             "unreachable",
-            f"max by ({_NAMESPACE}) ({up}) == 0\n"
+            f"max by ({_NAMESPACE}) ({_READS}) == 0\n"
             f"and on ({_NAMESPACE}) (\n"
-            f"  count by ({_NAMESPACE}) ({_FAILING}) >= on ({_NAMESPACE}) count by ({_NAMESPACE}) ({up})\n"
+            f"  count by ({_NAMESPACE}) ({_FAILING}) >= on ({_NAMESPACE}) count by ({_NAMESPACE}) ({_READS})\n"
             ")",
             "10m",
             "No exporter of a namespace can read its vLLM.",
@@ -129,7 +130,7 @@ def _down() -> Alert:
             + " has not answered Prometheus for 10 minutes, or was down most of the "
             "last half hour."
         ),
-        action="Look at the exporter's container or unit and its log; restore the scrape target.",
+        action=_RESTART,
         dashboard="exporter",
         why="One exporter: a ticket. If all of a namespace are down, MonitoringLost pages and silences this.",
     )
@@ -145,14 +146,13 @@ _LOOK = (
 
 
 def _unreachable() -> Alert:
-    up = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
     age = f"time() - last_over_time(vllm_specdec_last_success_timestamp_seconds[{LOOK_BACK}])"
     return Alert(
         name="UpstreamUnreachable",
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{up} == 0\nor ({age} > 300)",
+        expr=f"{_READS} == 0\nor ({age} > 300)",
         hold="30m",
         keep="5m",
         summary="An exporter cannot read its vLLM.",
@@ -171,35 +171,33 @@ def _unreachable() -> Alert:
     )
 
 
-def _deployment() -> tuple[Alert, ...]:
-    return (
-        Alert(
-            name="SidecarMissing",
-            severity="warning",
-            subject="monitoring",
-            level="",
-            expr=(
-                "count by (cluster, namespace, pod, model_name) (vllm:spec_decode_num_accepted_tokens_per_pos_total)\n"
-                f"unless on (cluster, namespace, pod) {_UP}\n"
-                f"and on (cluster, namespace) (\n"
-                f"  vllm:spec_decode_num_accepted_tokens_per_pos_total and on (cluster, namespace, pod) {_UP}\n"
-                ")"
-            ),
-            hold="15m",
-            keep="5m",
-            summary="A vLLM with speculation has no exporter.",
-            description=(
-                "vLLM{{ with $labels.pod }} in pod {{ . }}{{ end }}"
-                + IN
-                + " serves {{ $labels.model_name }} with "
-                "speculation, but no exporter is scraped there, though other pods have one."
-            ),
-            action="Add the sidecar to the pod template, or its port to the scrape job.",
-            dashboard="exporter",
-            why=(
-                "Only if vLLM itself is scraped, series have the label pod, and another pod has both: one exporter for "
-                "several servers is not a sidecar. Without any exporter, MonitoringLost fires."
-            ),
+def _sidecar_missing() -> Alert:
+    return Alert(
+        name="SidecarMissing",
+        severity="warning",
+        subject="monitoring",
+        level="",
+        expr=(
+            f"count by (cluster, namespace, pod, model_name) ({_SPECULATIVE})\n"
+            f"unless on (cluster, namespace, pod) {_UP}\n"
+            f"and on (cluster, namespace) (\n"
+            f"  {_SPECULATIVE} and on (cluster, namespace, pod) {_UP}\n"
+            ")"
+        ),
+        hold="15m",
+        keep="5m",
+        summary="A vLLM with speculation has no exporter.",
+        description=(
+            "vLLM{{ with $labels.pod }} in pod {{ . }}{{ end }}"
+            + IN
+            + " serves {{ $labels.model_name }} with "
+            "speculation, but no exporter is scraped there, though other pods have one."
+        ),
+        action="Add the sidecar to the pod template, or its port to the scrape job.",
+        dashboard="exporter",
+        why=(
+            "Only if vLLM itself is scraped, series have the label pod, and another pod has both: one exporter for "
+            "several servers is not a sidecar. Without any exporter, MonitoringLost fires."
         ),
     )
 

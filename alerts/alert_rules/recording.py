@@ -67,11 +67,11 @@ def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
     yield from _split("thresholds", _thresholds())
     for window in RATES:
-        yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *_ratios(window)))
+        instances = _instances() if window == "5m" else ()
+        yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *instances, *_ratios(window)))
     for window in LONG_RATES:
         ratios = _ratios(window) if window == "6h" else ()
         yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *ratios), LONG_INTERVAL)
-    yield Group("vllm-specdec.instances", tuple(_instances()))
     yield Group("vllm-specdec.engines", tuple(_engines()))
     yield from _split("speedup", _speedup())
 
@@ -95,8 +95,9 @@ def _rate(counter: str, window: str) -> str:
     return f"rate(vllm_specdec_{counter}_total[{window}])"
 
 
-#: Rates that are recorded for engines as well, because engines are judged one by one.
-_OF_ENGINES = {("drafts", "5m"), ("generation_tokens", "5m"), ("drafts", "1h"), ("accepted_tokens", "1h")}
+#: Rates that are recorded for engines as well: engines are judged one by one, and sums of instances and models
+#: are made from one rate.
+_OF_ENGINES = {*((counter, "5m") for counter in RATES["5m"]), ("drafts", "1h"), ("accepted_tokens", "1h")}
 
 
 def _rates(window: str) -> Iterator[Record]:
@@ -148,7 +149,7 @@ def _instances() -> Iterator[Record]:
     """Yield what an overview of many clusters shows of each exporter."""
 
     def of(counter: str) -> str:
-        return f"sum without (engine) ({_rate(counter, '5m')})"
+        return f"sum without (engine) (engine:vllm_specdec_{counter}:rate5m)"
 
     name, drafts = "instance:vllm_specdec", "instance:vllm_specdec_drafts:rate5m"
     yield Record(drafts, of("drafts"), why="For overviews of many clusters: what is federated of each pod.")

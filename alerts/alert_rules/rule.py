@@ -204,13 +204,21 @@ def this(form: str) -> str:
     return f"{{{{ $value | {form} }}}}"
 
 
+def _queried(query: str, form: str, words: str) -> str:
+    """Return the template of a query, in words around `{}`; nothing without a value.
+
+    Args:
+        query: a template that prints PromQL.
+        form: how the value is written.
+        words: what stands around it.
+    """
+    value = f"{{{{ . | first | value | {form} }}}}"
+    return f"{{{{ with {query} | query }}}}" + words.replace("{}", value) + "{{ end }}"
+
+
 def of_model(metric: str, form: str, words: str = "{}") -> str:
     """Return the template of a series of the alert's model, in words around `{}`; nothing where it is absent."""
-    return (
-        f'{{{{ with printf "{metric}{{{_MODEL_MATCHERS}}}" {_MODEL_LABELS} | query }}}}'
-        + words.replace("{}", f"{{{{ . | first | value | {form} }}}}")
-        + "{{ end }}"
-    )
+    return _queried(f'printf "{metric}{{{_MODEL_MATCHERS}}}" {_MODEL_LABELS}', form, words)
 
 
 def of_target(query: str, form: str, words: str = "{}") -> str:
@@ -223,11 +231,7 @@ def of_target(query: str, form: str, words: str = "{}") -> str:
     """
     matchers = "cluster=%q,namespace=%q,job=%q,instance=%q"
     labels = "$labels.cluster $labels.namespace $labels.job $labels.instance"
-    return (
-        f"{{{{ with printf `{query.replace('TARGET', matchers)}` {labels} | query }}}}"
-        + words.replace("{}", f"{{{{ . | first | value | {form} }}}}")
-        + "{{ end }}"
-    )
+    return _queried(f"printf `{query.replace('TARGET', matchers)}` {labels}", form, words)
 
 
 def in_force(name: str, form: str, words: str = "{}") -> str:
@@ -249,8 +253,4 @@ def cause(query: str, form: str, words: str) -> str:
         words: the cause, with the value in place of `{}`.
     """
     matchers = "cluster=%[1]q,namespace=%[2]q,model_name=%[3]q"
-    return (
-        f"{{{{ with printf `{query.replace('MODEL', matchers)}` {_MODEL_LABELS} | query }}}}"
-        + words.replace("{}", f"{{{{ . | first | value | {form} }}}}")
-        + "{{ end }}"
-    )
+    return _queried(f"printf `{query.replace('MODEL', matchers)}` {_MODEL_LABELS}", form, words)

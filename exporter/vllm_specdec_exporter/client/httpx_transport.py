@@ -205,7 +205,11 @@ class _Observer:
         streams = headers.get("content-type", "").lower().startswith("text/event-stream")
         if not streams or "content-encoding" in headers:
             usage_filter = None
-        response.stream = _body_class(_library(response))(response.stream, watch, usage_filter)
+        library, stream = _library(response), response.stream
+        kinds = (
+            kind for kind in (library.SyncByteStream, library.AsyncByteStream) if isinstance(stream, kind)
+        )
+        response.stream = _body_class(*kinds)(stream, watch, usage_filter)
 
 
 def _library_of(thing: object) -> ModuleType | None:
@@ -270,6 +274,6 @@ class _ObservedBody:
 
 
 @cache
-def _body_class(library: Any) -> Any:
-    """Return `_ObservedBody` as a class of a library, which checks for its own base classes."""
-    return type("ObservedBody", (_ObservedBody, library.SyncByteStream, library.AsyncByteStream), {})
+def _body_class(*kinds: Any) -> Any:
+    """Return `_ObservedBody` as one of a library's kinds of streams, which the library checks for."""
+    return type("ObservedBody", (_ObservedBody, *kinds), {})

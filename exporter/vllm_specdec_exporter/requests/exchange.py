@@ -246,7 +246,7 @@ class Exchange:
             return
         try:
             for event in self._events.feed(data):
-                self._last_event = event[-_TAIL:] if event.strip() else self._last_event
+                self._last_event = self._last_event if event.isspace() else event[-_TAIL:]
                 self._event(data_of(event), time)
         except EventTooLargeError:
             self.give_up("too_large")

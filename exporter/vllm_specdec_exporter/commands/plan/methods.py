@@ -148,15 +148,13 @@ def estimate_head(method: Method, target: Model, precision: Precision, k: int) -
     """
     if method.drafter is not Drafter.HEAD:
         return None
-    if target.architecture is not None:
-        count = _count_head(method, target.architecture, k)
-        if count:
-            source = "estimated from the target's dimensions"
-            return replace(from_parameters(count, precision), source=source, estimated=True)
-    if method.share is None:
-        return None
-    count = round(method.share * target.parameters * (k if method.per_token else 1))
-    source = f"estimated ({method.share_source})"
+    count = 0 if target.architecture is None else _count_head(method, target.architecture, k)
+    source = "estimated from the target's dimensions"
+    if not count:
+        if method.share is None:
+            return None
+        count = round(method.share * target.parameters * (k if method.per_token else 1))
+        source = f"estimated ({method.share_source})"
     return replace(from_parameters(count, precision), source=source, estimated=True)
 
 
