@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
-import vllm_specdec_exporter
 from support.builders import (
     DATA,
     OPENMETRICS,
@@ -393,29 +387,3 @@ class TestAddingADialect:
         seen: list[set[str]] = [set(), {"new_busy"}, {"new_old_rounds"}, {"busy"}]
 
         assert [self.NEWCOMER.recognises(names) for names in seen] == [False, True, True, False]
-
-    def test_it_takes_one_file(self, tmp_path: Path) -> None:
-        """A module with a DIALECT among the dialects is found and tried, without a word elsewhere."""
-        package = Path(vllm_specdec_exporter.__file__).parent
-        copy = tmp_path / package.name
-        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("commands", "__pycache__"))
-        (copy / "engines" / "newcomer.py").write_text(
-            "from .dialect import Dialect\n"
-            'DIALECT = Dialect(name="newcomer", prefixes=("new_",), series={"drafts": ("rounds",)})\n'
-        )
-        script = (
-            "from vllm_specdec_exporter.engines import read\n"
-            "reading = read(b'new_rounds 7\\n')\n"
-            "print(reading.dialect, reading.engines[0].counters.drafts)\n"
-        )
-
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-
-        assert done.stdout == "newcomer 7.0\n"

@@ -25,8 +25,6 @@ PURE = frozenset(ROOMS) - {"config", "serve", "client", "commands"}
 
 #: What pure modules may import or call of `IMPURE` and `IMPURE_CALLS`, and why.
 ALLOWED = {
-    ("engines", "importlib"): "its own modules, when the package is imported",
-    ("engines", "pkgutil"): "which there are of them",
     ("economics.hardware", "pathlib"): "its own table, which is data of the package",
     ("economics.hardware", "read_text"): "the same",
     ("economics.profiles", "pathlib"): "its own table, which is data of the package",

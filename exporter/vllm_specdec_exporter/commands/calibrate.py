@@ -137,8 +137,7 @@ def run(args: argparse.Namespace) -> int:
         return _fail(str(error), PROBLEM)
     except ConfigError as error:
         if "context" in str(error) and max(contexts) > 0:
-            msg = f"{error}; give shorter ones with --context"
-            raise ConfigError(msg) from error
+            raise ConfigError(f"{error}; give shorter ones with --context") from error
         raise
     try:
         rows = [step_time(cell) for cell in cells]
@@ -187,8 +186,9 @@ def _numbers(flag: str, text: str, least: int, most: int) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < least or found[-1] > most:
-        msg = f"{flag} {json.dumps(text)}: allowed: whole numbers from {least} to {most}, separated by commas"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"{flag} {json.dumps(text)}: allowed: whole numbers from {least} to {most}, separated by commas"
+        )
     return found
 
 
@@ -260,8 +260,7 @@ def step_time(cell: CellResult) -> StepTime:
     """
     if cell.status is not Status.OK or cell.tpot.mean is None or not cell.generated_tokens:
         reasons = "; ".join(cell.reasons) or "no time per output token"
-        msg = f"{cell.cell.name}: {reasons}"
-        raise CalibrationError(msg)
+        raise CalibrationError(f"{cell.cell.name}: {reasons}")
     whole = [answer for answer in cell.answers if not answer.error]
     firsts, counters = len(whole), cell.counters
     accepted, drafted, drafts = (

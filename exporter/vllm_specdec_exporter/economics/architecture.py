@@ -181,12 +181,10 @@ def read_architecture(document: object) -> Architecture:
         ArchitectureError: not a configuration, a missing or invalid key, or an unsupported architecture.
     """
     if not isinstance(document, Mapping):
-        msg = "a JSON object is expected, as in the config.json of a Hugging Face model"
-        raise ArchitectureError(msg)
+        raise ArchitectureError("a JSON object is expected, as in the config.json of a Hugging Face model")
     text = document.get("text_config", document)
     if not isinstance(text, Mapping):
-        msg = "text_config: a JSON object is expected"
-        raise ArchitectureError(msg)
+        raise ArchitectureError("text_config: a JSON object is expected")
     model_type = _model_type(text)
     family = FAMILIES[model_type]
     _refuse_other_layers(text)
@@ -231,13 +229,13 @@ class _Reader:
         value = self.document.get(name)
         if value is None:
             if default is None:
-                msg = f"{name} is missing"
-                raise ArchitectureError(msg)
+                raise ArchitectureError(f"{name} is missing")
             return default
         least = 1 if default is None else 0
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            msg = f"{name} is {_shown(value)}; a whole number from {least} to {most:,} is expected"
-            raise ArchitectureError(msg)
+            raise ArchitectureError(
+                f"{name} is {_shown(value)}; a whole number from {least} to {most:,} is expected"
+            )
         return value
 
     def first(self, *names: str, default: int | None = None) -> int:
@@ -257,16 +255,14 @@ def _shown(value: object) -> str:
 def _model_type(text: Mapping[str, object]) -> str:
     model_type = text.get("model_type")
     if model_type is None:
-        msg = "model_type is missing"
-        raise ArchitectureError(msg)
+        raise ArchitectureError("model_type is missing")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = difflib.get_close_matches(str(model_type), FAMILIES, 1)
         hint = f"did you mean {near[0]}? " if near else ""
-        msg = (
+        raise ArchitectureError(
             f"model_type {_shown(model_type)} is an architecture whose parameters cannot be counted here; "
             f"{hint}known: {', '.join(FAMILIES)}. Give the number of parameters instead of the file"
         )
-        raise ArchitectureError(msg)
     return model_type
 
 
@@ -276,19 +272,19 @@ def _refuse_other_layers(text: Mapping[str, object]) -> None:
     listed = [] if kinds is None else kinds if isinstance(kinds, list) else [kinds]
     others = {_shown(kind) for kind in listed if kind not in _CACHING}
     if others:
-        msg = (
+        raise ArchitectureError(
             f"layer_types has {', '.join(sorted(others))}; only full_attention and sliding_attention can be "
             "counted here. Give the number of parameters instead of the file"
         )
-        raise ArchitectureError(msg)
 
 
 def _head_size(reader: _Reader, hidden: int, heads: int) -> int:
     if reader.has("head_dim"):
         return reader.number("head_dim")
     if hidden % heads and not reader.has("kv_lora_rank"):
-        msg = f"head_dim is missing, and hidden_size {hidden} is no multiple of num_attention_heads {heads}"
-        raise ArchitectureError(msg)
+        raise ArchitectureError(
+            f"head_dim is missing, and hidden_size {hidden} is no multiple of num_attention_heads {heads}"
+        )
     return hidden // heads
 
 

@@ -143,40 +143,35 @@ def decode(body: bytes) -> Baseline:
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
-        msg = f"not JSON: {error}"
-        raise BaselineError(msg) from error
+        raise BaselineError(f"not JSON: {error}") from error
     found = document.get("format") if isinstance(document, dict) else None
     if found != FORMAT:
-        msg = f"its format is {json.dumps(found)}, and this exporter reads {FORMAT}: record it anew"
-        raise BaselineError(msg)
+        raise BaselineError(
+            f"its format is {json.dumps(found)}, and this exporter reads {FORMAT}: record it anew"
+        )
     try:
         baseline = msgspec.convert(document, Baseline)
     except ValueError as error:
-        msg = f"not a baseline: {error}"
-        raise BaselineError(msg) from error
+        raise BaselineError(f"not a baseline: {error}") from error
     _check(baseline)
     return baseline
 
 
 def _check(baseline: Baseline) -> None:
     if not any(b.latencies.time_per_output_token for b in baseline.buckets):
-        msg = "no load bucket holds a time per output token: nothing was recorded"
-        raise BaselineError(msg)
+        raise BaselineError("no load bucket holds a time per output token: nothing was recorded")
     loads = [bucket.requests_running for bucket in baseline.buckets]
     rising = all(before < after for before, after in pairwise(loads))
     if not rising or not all(1 <= load < math.inf for load in loads):
-        msg = f"its loads do not rise from 1 up: {loads}"
-        raise BaselineError(msg)
+        raise BaselineError(f"its loads do not rise from 1 up: {loads}")
     for bucket in baseline.buckets:
         for name in LATENCIES:
             histogram: Histogram | None = getattr(bucket.latencies, name)
             if histogram is not None and not _sound(histogram):
-                msg = f"{name} at {bucket.requests_running:g} running requests is no histogram"
-                raise BaselineError(msg)
+                raise BaselineError(f"{name} at {bucket.requests_running:g} running requests is no histogram")
         numbers = (bucket.seconds, bucket.generation_tokens, bucket.requests)
         if not all(0 <= number < math.inf for number in numbers) or bucket.seconds == 0:
-            msg = f"impossible values at {bucket.requests_running:g} running requests"
-            raise BaselineError(msg)
+            raise BaselineError(f"impossible values at {bucket.requests_running:g} running requests")
     for name in LATENCIES:
         bounds = {
             histogram.bounds
@@ -184,8 +179,7 @@ def _check(baseline: Baseline) -> None:
             if (histogram := getattr(bucket.latencies, name)) is not None
         }
         if len(bounds) > 1:
-            msg = f"the buckets of {name} have different bounds"
-            raise BaselineError(msg)
+            raise BaselineError(f"the buckets of {name} have different bounds")
 
 
 def _sound(histogram: Histogram) -> bool:

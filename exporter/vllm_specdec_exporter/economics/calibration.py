@@ -78,21 +78,20 @@ def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrate
     drafting = [row for row in rows if row.k > 0]
     if not plain or not drafting:
         missing = "without" if drafting else "with"
-        msg = f"no step time was measured {missing} speculation"
-        raise CalibrationError(msg)
+        raise CalibrationError(f"no step time was measured {missing} speculation")
     (least, most), seen = _extent(plain), _extent(drafting)
     extrapolated = least > REACH * seen[0] or most * REACH < seen[1]
     if extrapolated and most < REACH * least:
-        msg = (
+        raise CalibrationError(
             f"step times were measured without speculation only at a batch size of {least:.3g}, and with it "
             "at others: measure more batch sizes without speculation"
         )
-        raise CalibrationError(msg)
     context = sum(row.context for row in rows) / len(rows)
     fixed, per_request, per_context = _plain(plain)
     if fixed <= 0:
-        msg = "the step time without speculation does not rise with the batch: measure more batch sizes"
-        raise CalibrationError(msg)
+        raise CalibrationError(
+            "the step time without speculation does not rise with the batch: measure more batch sizes"
+        )
 
     def without(batch: float, context: float) -> float:
         return fixed + (per_request + per_context * context) * batch

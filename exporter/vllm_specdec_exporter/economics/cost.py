@@ -142,8 +142,7 @@ class CostProfile:
             ValueError: a negative k, or a batch below 1.
         """
         if k < 0 or batch < 1:
-            msg = f"k lies from 0 up and the batch from 1 up, not {k:g} and {batch:g}"
-            raise ValueError(msg)
+            raise ValueError(f"k lies from 0 up and the batch from 1 up, not {k:g} and {batch:g}")
         if k == 0:
             return 1.0
         plain, drafting = self.times(k, batch)
@@ -211,8 +210,9 @@ class CostProfile:
             ValueError: a ratio that is not above 0 and at most 1.
         """
         if not 0 < ratio <= 1:
-            msg = f"a draft model's size over the target's lies above 0 and at most at 1, not {ratio:g}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"a draft model's size over the target's lies above 0 and at most at 1, not {ratio:g}"
+            )
         name = self.name.partition(" 1:")[0]
         return replace(self, name=f"{name} 1:{1 / ratio:.3g}", size_ratio=ratio)
 

@@ -174,8 +174,9 @@ def parse_machine(text: str) -> tuple[str, Machine]:
     match = re.fullmatch(r"(?:(\d{1,3})x)?([a-z0-9][a-z0-9.-]*)", text.strip().lower().replace("_", "-"))
     known = accelerators()
     if match is None or match[2] not in known or match[1] == "0":
-        msg = f"allowed: an accelerator, or COUNTxNAME such as 4xh100; known: {', '.join(known)}"
-        raise HardwareError(msg)
+        raise HardwareError(
+            f"allowed: an accelerator, or COUNTxNAME such as 4xh100; known: {', '.join(known)}"
+        )
     count = int(match[1] or 1)
     return (f"{count}x{match[2]}" if count > 1 else match[2]), Machine(known[match[2]], count)
 

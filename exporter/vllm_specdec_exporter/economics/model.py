@@ -153,8 +153,7 @@ def parse_model(text: str) -> Model:
     parameters = parse_parameters(total)
     used = parse_parameters(active) if active else parameters
     if used > parameters:
-        msg = f"a token cannot pass through {active} of {total} parameters"
-        raise ValueError(msg)
+        raise ValueError(f"a token cannot pass through {active} of {total} parameters")
     return from_parameters(parameters, found, used)
 
 
@@ -171,8 +170,7 @@ def with_details(model: Model, details: str) -> Model:
     for pair in details.split(","):
         name, _, value = pair.strip().partition("=")
         if model.architecture is not None and name in ("layers", "kv-heads", "experts"):
-            msg = f"{name} contradicts the config.json, which has it; allowed: kv"
-            raise ValueError(msg)
+            raise ValueError(f"{name} contradicts the config.json, which has it; allowed: kv")
         match name:
             case "layers":
                 layers = _count(pair, value)
@@ -185,18 +183,17 @@ def with_details(model: Model, details: str) -> Model:
             case "kv":
                 model = replace(model, kv_bytes=parse_precision(value).bytes_per_parameter)
             case _:
-                msg = f"{pair!r} is no detail; allowed: layers=N, kv-heads=N, experts=USED/ALL, kv=PRECISION"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"{pair!r} is no detail; allowed: layers=N, kv-heads=N, experts=USED/ALL, kv=PRECISION"
+                )
     return model
 
 
 def _with_experts(model: Model, pair: str, used: int, experts: int) -> Model:
     if not model.routed:
-        msg = f"{pair} contradicts the size, which is that of a dense model; say it as 30B-A3B"
-        raise ValueError(msg)
+        raise ValueError(f"{pair} contradicts the size, which is that of a dense model; say it as 30B-A3B")
     if used >= experts:
-        msg = f"{pair}: allowed: fewer experts in use than there are"
-        raise ValueError(msg)
+        raise ValueError(f"{pair}: allowed: fewer experts in use than there are")
     # The parameters in experts follow from both sizes: all - active = routed * (1 - used / experts).
     routed = min(model.parameters, (model.parameters - model.multiplied) / (1 - used / experts))
     return replace(model, routed=routed, experts=experts, used=used)
@@ -205,8 +202,7 @@ def _with_experts(model: Model, pair: str, used: int, experts: int) -> Model:
 def _count(pair: str, text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if not 1 <= number <= 100_000:
-        msg = f"{pair}: allowed: whole numbers from 1 up"
-        raise ValueError(msg)
+        raise ValueError(f"{pair}: allowed: whole numbers from 1 up")
     return number
 
 

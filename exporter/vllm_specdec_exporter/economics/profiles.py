@@ -62,19 +62,18 @@ def parse_profiles(document: object) -> dict[str, CostProfile]:
     """
     profiles = document.get("profiles") if isinstance(document, dict) else None
     if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
-        msg = "a mapping with the one key profiles is expected, from names to profiles"
-        raise ProfileError(msg)
+        raise ProfileError("a mapping with the one key profiles is expected, from names to profiles")
     taken: dict[str, str] = {}
     for name in profiles:
         if not str(name).isprintable() or not str(name).strip():
-            msg = f"{str(name)!r} is no name for a profile: it must be text on one line"
-            raise ProfileError(msg)
+            raise ProfileError(f"{str(name)!r} is no name for a profile: it must be text on one line")
     found = {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
     for profile in found.values():
         for method in profile.methods:
             if method in taken:
-                msg = f"profile {profile.name}: method {method} belongs to profile {taken[method]} already"
-                raise ProfileError(msg)
+                raise ProfileError(
+                    f"profile {profile.name}: method {method} belongs to profile {taken[method]} already"
+                )
             taken[method] = profile.name
     return found
 
@@ -82,20 +81,17 @@ def parse_profiles(document: object) -> dict[str, CostProfile]:
 def _profile(name: str, entry: object) -> CostProfile:
     found = _checked(name, entry, _KNOWN)
     if "target" not in found:
-        msg = f"profile {name}: target is missing; its key fixed is the time of a step"
-        raise ProfileError(msg)
+        raise ProfileError(f"profile {name}: target is missing; its key fixed is the time of a step")
     values = {key: _value(name, key, value) for key, value in found.items()}
     values.pop("unit", None)
     profile = CostProfile(name=name, **values)
     if profile.target.fixed <= 0:
-        msg = f"profile {name}: target.fixed is {profile.target.fixed:g}; allowed: above 0"
-        raise ProfileError(msg)
+        raise ProfileError(f"profile {name}: target.fixed is {profile.target.fixed:g}; allowed: above 0")
     if profile.size_ratio is not None:
         try:
             profile.sized(profile.size_ratio)
         except ValueError as error:
-            msg = f"profile {name}: size_ratio: {error}"
-            raise ProfileError(msg) from error
+            raise ProfileError(f"profile {name}: size_ratio: {error}") from error
     return profile
 
 
@@ -117,20 +113,17 @@ def _value(name: str, key: str, value: object) -> Any:
             return Basis(value)
         case "batches" | "contexts" if isinstance(value, list) and len(value) == 2:
             return tuple(_number(name, key, number) for number in value)
-    msg = f"profile {name}: {key} is {value!r}; allowed: {_ALLOWED[key]}"
-    raise ProfileError(msg)
+    raise ProfileError(f"profile {name}: {key} is {value!r}; allowed: {_ALLOWED[key]}")
 
 
 def _checked(where: str, entry: object, known: frozenset[str]) -> Mapping[str, Any]:
     if not isinstance(entry, dict):
-        msg = f"profile {where}: a mapping is expected; known keys: {', '.join(sorted(known))}"
-        raise ProfileError(msg)
+        raise ProfileError(f"profile {where}: a mapping is expected; known keys: {', '.join(sorted(known))}")
     for key in entry:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, 1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
-            msg = f"profile {where}: no such key {key!r}; {hint}"
-            raise ProfileError(msg)
+            raise ProfileError(f"profile {where}: no such key {key!r}; {hint}")
     return entry
 
 
@@ -139,8 +132,7 @@ def _part(name: str, key: str, value: object) -> TargetCost | DraftCost:
     found = _checked(f"{name}, {key}", value, frozenset(f.name for f in fields(part)))
     numbers = {item: _number(name, f"{key}.{item}", number) for item, number in found.items()}
     if key == "target" and "fixed" not in numbers:
-        msg = f"profile {name}: target.fixed is missing: the time of a step, whatever its batch"
-        raise ProfileError(msg)
+        raise ProfileError(f"profile {name}: target.fixed is missing: the time of a step, whatever its batch")
     return part(**numbers)
 
 
@@ -151,8 +143,7 @@ def _number(name: str, key: str, value: object) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:
-        msg = f"profile {name}: {key} is {value!r}; allowed: a number from 0 up"
-        raise ProfileError(msg)
+        raise ProfileError(f"profile {name}: {key} is {value!r}; allowed: a number from 0 up")
     return number
 
 

@@ -69,8 +69,7 @@ def parse_precision(text: str) -> Precision:
     name = text.strip().lower().removeprefix("torch.")
     found = PRECISIONS.get(_SPELLINGS.get(name, name))
     if found is None:
-        msg = f"allowed: {', '.join(PRECISIONS)}"
-        raise ValueError(msg)
+        raise ValueError(f"allowed: {', '.join(PRECISIONS)}")
     return found
 
 
@@ -83,8 +82,7 @@ def parse_parameters(text: str) -> int:
     match = _PARAMETERS.fullmatch(text)
     number = float(match[1]) * _SCALES[match[2].lower()] if match else math.nan
     if not _SMALLEST <= number <= _LARGEST:
-        msg = "allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from 1M to 100T"
-        raise ValueError(msg)
+        raise ValueError("allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from 1M to 100T")
     return round(number)
 
 
@@ -97,8 +95,9 @@ def parse_memory(text: str) -> float:
     match = _MEMORY.fullmatch(text)
     number = float(match[1]) * _UNITS.get(match[2].lower(), math.nan) if match else math.nan
     if not _LEAST_MEMORY <= number <= _MOST_MEMORY:
-        msg = "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB"
-        raise ValueError(msg)
+        raise ValueError(
+            "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB"
+        )
     return number
 
 

@@ -137,19 +137,19 @@ def parse_speculation(text: str) -> Speculation:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        msg = f"not JSON ({error}); allowed: the very JSON given to vLLM's --speculative-config"
-        raise ValueError(msg) from error
+        raise ValueError(
+            f"not JSON ({error}); allowed: the very JSON given to vLLM's --speculative-config"
+        ) from error
     if not isinstance(document, dict):
-        msg = 'a JSON object is expected, such as {"method": "ngram", "num_speculative_tokens": 4}'
-        raise ValueError(msg)
+        raise ValueError(
+            'a JSON object is expected, such as {"method": "ngram", "num_speculative_tokens": 4}'
+        )
     k = document.get("num_speculative_tokens")
     if k is not None and (isinstance(k, bool) or not isinstance(k, int) or not 1 <= k < 2**31):
-        msg = "num_speculative_tokens is a whole number from 1 up"
-        raise ValueError(msg)
+        raise ValueError("num_speculative_tokens is a whole number from 1 up")
     for name in ("method", "model"):
         if not isinstance(document.get(name) or "", str):
-            msg = f"{name} is a string"
-            raise ValueError(msg)
+            raise ValueError(f"{name} is a string")
     return Speculation(
         configured=True,
         method=document.get("method") or "",
@@ -169,14 +169,16 @@ def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
     if rows is None:
         return ()
     if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
-        msg = f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, 3], [65, 512, 0]]"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, 3], [65, 512, 0]]"
+        )
     found = tuple(ScheduleRow(*row) for row in rows)
     if any(not 1 <= row.first <= row.last or row.num_speculative_tokens < 0 for row in found) or any(
         row.last >= after.first for row, after in pairwise(found)
     ):
-        msg = f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, rise and do not overlap"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, rise and do not overlap"
+        )
     return found
 
 

@@ -27,8 +27,7 @@ def expected_tokens(acceptance: float, k: int) -> float:
         ValueError: an acceptance outside 0 to 1, or a negative k.
     """
     if not 0 <= acceptance <= 1 or k < 0:
-        msg = f"acceptance lies from 0 to 1 and k from 0 up, not {acceptance:g} and {k}"
-        raise ValueError(msg)
+        raise ValueError(f"acceptance lies from 0 to 1 and k from 0 up, not {acceptance:g} and {k}")
     if acceptance == 1:
         return k + 1.0
     return float((1 - acceptance ** (k + 1)) / (1 - acceptance))

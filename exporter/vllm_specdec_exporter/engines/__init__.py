@@ -1,16 +1,12 @@
-"""Inference engines: one module per dialect of their metrics, and their normal form.
-
-To add a dialect, add a module that defines ``DIALECT``.
-"""
+"""Inference engines: the dialects of their metrics, and their normal form."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from typing import TYPE_CHECKING
 
 from ..exposition.text import MalformedExposition, Selection
 from .dialect import Dialect, normalise, read_latencies
+from .dialects import DIALECTS
 
 if TYPE_CHECKING:
     from .reading import Reading
@@ -21,17 +17,6 @@ __all__ = ["DIALECTS", "Dialect", "Unrecognized", "read"]
 class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
     """The response is an exposition, but of no supported server."""
 
-
-def _discover() -> tuple[Dialect, ...]:
-    modules = (
-        importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)
-    )
-    found: list[Dialect] = [module.DIALECT for module in modules if hasattr(module, "DIALECT")]
-    return tuple(sorted(found, key=lambda d: (-d.rank, d.name)))
-
-
-#: Every dialect, in the order in which they are tried.
-DIALECTS: tuple[Dialect, ...] = _discover()
 
 _NAMES = {name for dialect in DIALECTS for name in dialect.names()}
 _SELECTION = Selection(_NAMES)

@@ -74,19 +74,18 @@ class Watcher:
         reading = await self._read()
         models = sorted({engine.key.model_name for engine in reading.engines})
         if not self._model_name and len(models) > 1:
-            msg = f"the server has several models, choose one with --model: {', '.join(models)}"
-            raise BaselineError(msg)
+            raise BaselineError(
+                f"the server has several models, choose one with --model: {', '.join(models)}"
+            )
         if self._model_name and self._model_name not in models:
-            msg = f"no model {self._model_name!r}; the server has {', '.join(models)}"
-            raise BaselineError(msg)
+            raise BaselineError(f"no model {self._model_name!r}; the server has {', '.join(models)}")
         self._model_name = self._model_name or models[0]
         for engine in self._engines(reading):
             if engine.latencies is None or engine.latencies.time_per_output_token is None:
-                msg = (
+                raise BaselineError(
                     "the server has no vllm:request_time_per_output_token_seconds: a baseline needs "
                     "vLLM 0.11 or later, without --disable-log-stats"
                 )
-                raise BaselineError(msg)
         self._dialect = reading.dialect
         self._version = await self._upstream.version()
         if earlier is not None and (reason := earlier.why_not(self._model_name, self._version)):
@@ -216,17 +215,16 @@ def run(args: argparse.Namespace) -> int:
     interval = seconds_of("--interval", args.interval, 0.1)
     settle = seconds_of("--settle", args.settle, 0.0)
     if interval >= seconds:
-        msg = f"--interval {args.interval}: must be less than --for {args.duration}"
-        raise ConfigError(msg)
+        raise ConfigError(f"--interval {args.interval}: must be less than --for {args.duration}")
     upstream_config = config.build_upstream(values, timeout=max(4.0, interval))
     if len(upstream_config.targets) > 1:
-        msg = "baseline records one server; give one URL"
-        raise ConfigError(msg)
+        raise ConfigError("baseline records one server; give one URL")
     out = Path(args.out)
     earlier = _earlier(out) if args.append else None
     if not out.parent.is_dir() or out.is_dir():
-        msg = f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
+        )
     _write(out, None)  # fails now, not after the recording
     target = upstream_config.targets[0]
     try:
@@ -294,8 +292,7 @@ def _earlier(out: Path) -> Baseline | None:
     try:
         return config.load_baseline(str(out))
     except BaselineError as error:
-        msg = f"--append {json.dumps(str(out))}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--append {json.dumps(str(out))}: {error}") from error
 
 
 def _write(out: Path, body: bytes | None) -> None:
@@ -306,8 +303,7 @@ def _write(out: Path, body: bytes | None) -> None:
         else:
             files.write(out, body)
     except OSError as error:
-        msg = f"--out {json.dumps(str(out))}: cannot be written: {error.strerror}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--out {json.dumps(str(out))}: cannot be written: {error.strerror}") from error
 
 
 def _table(baseline: Baseline, out: Path, missed: int) -> str:

@@ -90,8 +90,9 @@ class Recorder:
             try:
                 latencies = _plus(sums.latencies, bucket.latencies)
             except ValueError as error:
-                msg = f"recorded with other histogram buckets, so it cannot be added to ({error})"
-                raise BaselineError(msg) from error
+                raise BaselineError(
+                    f"recorded with other histogram buckets, so it cannot be added to ({error})"
+                ) from error
             sums.load += bucket.requests_running * bucket.seconds
             sums.seconds += bucket.seconds
             sums.generation_tokens += bucket.generation_tokens

@@ -43,21 +43,17 @@ def read_config(flag: str, path: str) -> Architecture:
         with Path(path).open("rb") as file:
             text = file.read(_MAX_CONFIG + 1)
     except (OSError, ValueError) as error:
-        msg = f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if len(text) > _MAX_CONFIG:
-        msg = f"{where}: larger than {_MAX_CONFIG // 2**20} MiB; no config.json is"
-        raise ConfigError(msg)
+        raise ConfigError(f"{where}: larger than {_MAX_CONFIG // 2**20} MiB; no config.json is")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        msg = f"{where}: not JSON: {' '.join(str(error).split())}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{where}: not JSON: {' '.join(str(error).split())}") from error
     try:
         return read_architecture(document)
     except ArchitectureError as error:
-        msg = f"{where}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -66,8 +62,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         digits = text.strip().replace(",", "")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 12 and least <= int(digits) <= most):
-            msg = f"allowed: a whole number from {least:,} to {most:,}"
-            raise ValueError(msg)
+            raise ValueError(f"allowed: a whole number from {least:,} to {most:,}")
         return int(digits)
 
     return parse
@@ -100,8 +95,7 @@ def utilization(text: str) -> float:
     except ValueError:
         number = 0.0
     if number <= 0:
-        msg = "allowed: a number above 0 and at most 1"
-        raise ValueError(msg)
+        raise ValueError("allowed: a number above 0 and at most 1")
     return number
 
 
@@ -222,8 +216,9 @@ def read_question(args: argparse.Namespace) -> Question:
     elif hardware is not None:
         memory = hardware[1].accelerator.memory
     else:
-        msg = "--gpu or --gpu-memory is missing: the GPU, such as h100, or the memory of one, such as 80GB"
-        raise ConfigError(msg)
+        raise ConfigError(
+            "--gpu or --gpu-memory is missing: the GPU, such as h100, or the memory of one, such as 80GB"
+        )
     return Question(
         method=method,
         target=target,
@@ -250,8 +245,7 @@ def read_question(args: argparse.Namespace) -> Question:
 def _target(args: argparse.Namespace) -> Model:
     model = _model(args, "target")
     if model is None:
-        msg = "--target-params or --target-config is missing: the size of the model to serve"
-        raise ConfigError(msg)
+        raise ConfigError("--target-params or --target-config is missing: the size of the model to serve")
     return model
 
 
@@ -259,13 +253,13 @@ def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | Non
     if method.drafter is Drafter.LOOKUP:
         for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
             if getattr(args, name) is not None:
-                msg = f"{_flag(name)} {json.dumps(getattr(args, name))}: {method.name} has no draft model"
-                raise ConfigError(msg)
+                raise ConfigError(
+                    f"{_flag(name)} {json.dumps(getattr(args, name))}: {method.name} has no draft model"
+                )
         return None
     model = _model(args, "draft", _usual_precision(method, target))
     if model is None and method.drafter is Drafter.MODEL:
-        msg = "--draft-params or --draft-config is missing: the size of the draft model"
-        raise ConfigError(msg)
+        raise ConfigError("--draft-params or --draft-config is missing: the size of the draft model")
     if model is not None:
         return model
     precision = _maybe(args, "draft_precision", parse_precision)
@@ -291,8 +285,7 @@ def _model(
     path = getattr(args, f"{role}_config")
     given = _maybe(args, f"{role}_precision", parse_precision)
     if size is not None and path is not None:
-        msg = f"--{role}-params and --{role}-config both tell the size; give one of them"
-        raise ConfigError(msg)
+        raise ConfigError(f"--{role}-params and --{role}-config both tell the size; give one of them")
     if size is not None:
         precision, source = (given, "as given") if given else usual
         return replace(from_parameters(size, precision), precision_source=source)
@@ -300,11 +293,10 @@ def _model(
         return None
     architecture = read_config(f"--{role}-config", path)
     if given is None and architecture.weights is None and architecture.quantized:
-        msg = (
+        raise ConfigError(
             f"--{role}-config {json.dumps(path)}: its quantization_config is not understood; "
             f"give --{role}-precision"
         )
-        raise ConfigError(msg)
     if given:
         precision, source = given, "as given"
     elif architecture.weights:
@@ -344,5 +336,4 @@ def _parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
     try:
         return parse(text)
     except ValueError as error:
-        msg = f"{flag} {json.dumps(text, ensure_ascii=False)}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: {error}") from error

@@ -164,11 +164,10 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
     try:
         zones = Zones(args.zone_disable_below, args.zone_benefit_above)
     except ValueError as error:
-        msg = (
+        raise ConfigError(
             f"--zone-disable-below {args.zone_disable_below:g} and --zone-benefit-above "
             f"{args.zone_benefit_above:g}: {error}"
-        )
-        raise ConfigError(msg) from error
+        ) from error
     return SweepPlan(
         prompts=prompts.load(_sets(args.prompts or ["chat"])),
         temperatures=args.temperature,
@@ -209,8 +208,7 @@ def read_endpoint(args: argparse.Namespace) -> Endpoint:
         flags["vllm.header"] = [*(flags["vllm.header"] or []), *args.header]
     values, _ = gather(OPTIONS, flags, os.environ, None)
     if len(values["vllm.url"]) > 1:
-        msg = "sweep measures one server; give one URL"
-        raise ConfigError(msg)
+        raise ConfigError("sweep measures one server; give one URL")
     values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
     return Endpoint(config.build_upstream(values, _METRICS_TIMEOUT), args.api_key_file or "")
 
@@ -266,8 +264,7 @@ def _header(text: str) -> str:
     try:
         header(text)
     except ValueError as error:
-        msg = f"{mask_header(text)}: {error}"
-        raise argparse.ArgumentTypeError(msg) from error
+        raise argparse.ArgumentTypeError(f"{mask_header(text)}: {error}") from error
     return text
 
 

@@ -134,8 +134,7 @@ class Client(SessionClient):
         except (TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError) as error:
             raise EndpointError(describe(error, _MODELS_SECONDS)) from error
         except (ValueError, RecursionError) as error:
-            msg = "its answer is not JSON"
-            raise EndpointError(msg, 200) from error
+            raise EndpointError("its answer is not JSON", 200) from error
         listed = document.get("data") if isinstance(document, dict) else None
         found = [
             ServedModel(entry["id"], str(entry.get("root") or ""))
@@ -143,8 +142,7 @@ class Client(SessionClient):
             if isinstance(entry, dict) and isinstance(entry.get("id"), str)
         ]
         if not found:
-            msg = "it lists no model"
-            raise EndpointError(msg, 200)
+            raise EndpointError("it lists no model", 200)
         return tuple(found)
 
     async def ask(
@@ -207,8 +205,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_chunked(64 * 1024):
         body += chunk
         if len(body) > _MAX_BODY:
-            msg = "its answer is too large"
-            raise EndpointError(msg, response.status)
+            raise EndpointError("its answer is too large", response.status)
     return bytes(body)
 
 

@@ -48,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             plots.require()  # before half an hour of measuring, not after
         except ConfigError as error:
-            msg = f"{error} (or give --no-html)"
-            raise ConfigError(msg) from error
+            raise ConfigError(f"{error} (or give --no-html)") from error
     directory: Path = args.out or Path(time.strftime("sweep-%Y%m%d-%H%M%S"))
     latest: list[SweepRecord] = []
     try:

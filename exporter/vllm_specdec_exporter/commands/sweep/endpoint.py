@@ -70,8 +70,9 @@ class Endpoint:
         except (OSError, ValueError):
             key = ""
         if not key or not key.isprintable():
-            msg = f"--api-key-file {json.dumps(path, ensure_ascii=False)}: does not hold one line of ASCII"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"--api-key-file {json.dumps(path, ensure_ascii=False)}: does not hold one line of ASCII"
+            )
         return {"Authorization": f"Bearer {key}"}
 
 
@@ -115,16 +116,14 @@ async def identify(
         observation = await counters.read()
     except CountersError as error:
         if error.gone:
-            msg = f"{name} cannot be reached: {error}"
-            raise Unreachable(msg) from error
+            raise Unreachable(f"{name} cannot be reached: {error}") from error
         trouble = str(error)
     try:
         models = await client.models()
     except EndpointError as error:
         raise Unreachable(_no_models(name, error)) from error
     if observation is None or not observation.reading.engines:
-        msg = f"{name} has no vLLM metrics: {trouble or 'they show no engine'}"
-        raise Unreachable(msg)
+        raise Unreachable(f"{name} has no vLLM metrics: {trouble or 'they show no engine'}")
     chosen = choose(models, model)
     return ServerIdentity(
         target=name,
@@ -154,13 +153,13 @@ def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
     if not name:
         if len(models) == 1:
             return models[0]
-        msg = f"--model is needed: the server has {known}"
-        raise ConfigError(msg)
+        raise ConfigError(f"--model is needed: the server has {known}")
     for model in models:
         if model.name == name:
             return model
-    msg = f"--model {json.dumps(name, ensure_ascii=False)}: the server has no such model; it has {known}"
-    raise ConfigError(msg)
+    raise ConfigError(
+        f"--model {json.dumps(name, ensure_ascii=False)}: the server has no such model; it has {known}"
+    )
 
 
 async def settle_api(client: Client, sampling: Sampling, prompt: Prompt) -> tuple[str, str]:

@@ -63,8 +63,7 @@ class Zones:
 
     def __post_init__(self) -> None:
         if not 0 <= self.disable_below <= self.benefit_above <= 1:
-            msg = "allowed: 0 <= the disable bound <= the benefit bound <= 1"
-            raise ValueError(msg)
+            raise ValueError("allowed: 0 <= the disable bound <= the benefit bound <= 1")
 
     def of(self, acceptance: float) -> Zone:
         """Return the zone of an acceptance ratio."""
@@ -144,8 +143,7 @@ def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
     names = [one.name for one in sets]
     for name in names:
         if names.count(name) > 1:
-            msg = f'--prompts: "{name}" is there twice'
-            raise ConfigError(msg)
+            raise ConfigError(f'--prompts: "{name}" is there twice')
     return tuple(sets)
 
 
@@ -154,11 +152,11 @@ def _file(path: str) -> PromptSet:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        msg = f"--prompts {shown}: cannot be read: {error.strerror}; built in: {', '.join(BUILTIN)}, all"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"--prompts {shown}: cannot be read: {error.strerror}; built in: {', '.join(BUILTIN)}, all"
+        ) from error
     except ValueError as error:
-        msg = f"--prompts {shown}: not UTF-8 text"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--prompts {shown}: not UTF-8 text") from error
     name = "".join(letter if letter.isprintable() else "?" for letter in Path(path).stem)
     return PromptSet(name, _read(text, f"--prompts {shown}"))
 
@@ -166,11 +164,9 @@ def _file(path: str) -> PromptSet:
 def _read(text: str, source: str) -> tuple[Prompt, ...]:
     numbered = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not numbered:
-        msg = f"{source}: no prompt in it"
-        raise ConfigError(msg)
+        raise ConfigError(f"{source}: no prompt in it")
     if len(numbered) > _MOST:
-        msg = f"{source}: {len(numbered)} prompts; allowed: at most {_MOST}"
-        raise ConfigError(msg)
+        raise ConfigError(f"{source}: {len(numbered)} prompts; allowed: at most {_MOST}")
     if numbered[0][1].startswith("{"):
         return tuple(_parse(line, f"{source} line {number}") for number, line in numbered)
     return tuple(Prompt((Message("user", line),)) for _, line in numbered)
@@ -187,11 +183,10 @@ def _parse(line: str, source: str) -> Prompt:
             return Prompt((Message("user", prompt),))
         if isinstance(messages, list) and messages and all(map(_is_message, messages)):
             return Prompt(tuple(Message(m["role"], m["content"]) for m in messages))
-    msg = (
+    raise ConfigError(
         f'{source}: not a prompt; allowed: {{"prompt": "..."}} or '
         '{"messages": [{"role": "user", "content": "..."}]}'
     )
-    raise ConfigError(msg)
 
 
 def _is_message(document: object) -> bool:

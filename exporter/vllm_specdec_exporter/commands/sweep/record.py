@@ -226,13 +226,10 @@ def decode(body: bytes) -> SweepRecord:
                 record.place(result)
             return record
     except (ValueError, RecursionError) as error:
-        msg = f"is not the record of a sweep: {' '.join(str(error).split())}"
-        raise ValueError(msg) from error
+        raise ValueError(f"is not the record of a sweep: {' '.join(str(error).split())}") from error
     if ours:
-        msg = f"has format version {head.get('format_version')}, known: {FORMAT_VERSION}"
-        raise ValueError(msg)
-    msg = "is not the record of a sweep"
-    raise ValueError(msg)
+        raise ValueError(f"has format version {head.get('format_version')}, known: {FORMAT_VERSION}")
+    raise ValueError("is not the record of a sweep")
 
 
 def encode(record: SweepRecord) -> bytes:
@@ -284,11 +281,9 @@ def load(directory: Path) -> SweepRecord | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        msg = f"--out {_quote(directory)}: {FILE} cannot be read: {error.strerror}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--out {_quote(directory)}: {FILE} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        msg = f"--out {_quote(directory)}: {FILE} {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"--out {_quote(directory)}: {FILE} {error}") from error
 
 
 def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup: Setup) -> None:
@@ -299,11 +294,10 @@ def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup:
     """
     found = server_differences(old.server, server) + setup_differences(old.setup, setup)
     if found:
-        msg = (
+        raise ConfigError(
             f"--out {_quote(directory)}: holds another sweep: {'; '.join(found)}; "
             "repeat that one's settings to continue it, or choose another directory"
         )
-        raise ConfigError(msg)
 
 
 def save(path: Path, body: bytes) -> None:
@@ -316,8 +310,9 @@ def save(path: Path, body: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, body)
     except OSError as error:
-        msg = f"--out {_quote(path.parent)}: {path.name} cannot be written: {error.strerror}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"--out {_quote(path.parent)}: {path.name} cannot be written: {error.strerror}"
+        ) from error
 
 
 def _quote(path: Path) -> str:

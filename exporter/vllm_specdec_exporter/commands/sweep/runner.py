@@ -134,8 +134,7 @@ class _Sweep:
         finally:
             self._progress.end()
         if self._record is None:
-            msg = f"{self._name}: {stopped} before the first cell"
-            raise Unreachable(msg)
+            raise Unreachable(f"{self._name}: {stopped} before the first cell")
         return SweepOutcome(self._record, len(self._open_cells(self._record)), stopped)
 
     async def _run(self) -> str:
@@ -182,11 +181,11 @@ class _Sweep:
         try:
             observation, seen = await self._counters.watch(self._plan.watch)
         except CountersError as error:
-            msg = f"{self._name} cannot be reached: {error}"
-            raise Unreachable(msg) from error
+            raise Unreachable(f"{self._name} cannot be reached: {error}") from error
         if seen and not self._plan.allow_other_traffic:
-            msg = f"others use {self._name}: {seen}; --allow-other-traffic measures all the same"
-            raise OtherTraffic(msg)
+            raise OtherTraffic(
+                f"others use {self._name}: {seen}; --allow-other-traffic measures all the same"
+            )
         if seen:
             self._progress.say(f"others use the server: {seen}")
         if not observation.speculates:
@@ -217,11 +216,10 @@ class _Sweep:
             started = time.time()
             before, rested = await self._counters.rest(limit=limit)
             if not rested and not self._plan.allow_other_traffic:
-                msg = (
+                raise OtherTraffic(
                     f"others use the server: {before.running:g} requests running, {before.waiting:g} waiting "
                     f"before {cell.name}"
                 )
-                raise OtherTraffic(msg)
             self._progress.cell(cell, self._plan.requests)
             answers, seconds = await send(
                 self._client,
@@ -269,8 +267,9 @@ class _Sweep:
                 error = again if isinstance(again, CountersError) else error
             else:
                 return
-        msg = f"{self._name} went away and did not come back within {format_duration(RECOVERY)}: {error}"
-        raise Unreachable(msg)
+        raise Unreachable(
+            f"{self._name} went away and did not come back within {format_duration(RECOVERY)}: {error}"
+        )
 
     async def _check_identity(self) -> None:
         """Check that the server after a restart is the same."""
@@ -279,8 +278,7 @@ class _Sweep:
         except ConfigError as error:  # it does not have the model
             found = [str(error)]
         if found:
-            msg = f"{self._name} came back as another server: {'; '.join(found)}"
-            raise Unreachable(msg)
+            raise Unreachable(f"{self._name} came back as another server: {'; '.join(found)}")
 
     def _sampling(self, api: str, temperature: float) -> Sampling:
         plan = self._plan

@@ -94,11 +94,9 @@ class Stream:
         try:
             event = json.loads(data)
         except (ValueError, RecursionError) as error:
-            msg = "an event of the stream is not JSON"
-            raise StreamError(msg) from error
+            raise StreamError("an event of the stream is not JSON") from error
         if not isinstance(event, dict):
-            msg = "an event of the stream is no object"
-            raise StreamError(msg)
+            raise StreamError("an event of the stream is no object")
         if event.get("error"):
             raise StreamError(error_message(event) or "the stream says that the request failed")
         if isinstance(event.get("usage"), dict):
@@ -123,8 +121,7 @@ class Stream:
             StreamError: the stream ended early.
         """
         if self._summary is None:
-            msg = "the stream ended without usage"
-            raise StreamError(msg)
+            raise StreamError("the stream ended without usage")
         usage = self._summary["usage"]
         tokens = _count(usage.get("completion_tokens"))
         times = self._times
@@ -167,8 +164,7 @@ def _opens_chat(choice: dict[str, Any]) -> bool:
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        msg = "the usage of the answer holds no token counts"
-        raise StreamError(msg)
+        raise StreamError("the usage of the answer holds no token counts")
     return value
 
 
