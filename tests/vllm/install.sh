@@ -32,7 +32,8 @@ started=$SECONDS
 say "making $venv (2.4 GB, or 6.2 GB where pip finds only the CUDA build of torch; once)"
 rm -rf "$venv"
 "$python" -m venv "$venv"
-pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input)
+# Most of the 2.4 GB is never imported: Python compiles what is, when it is, and keeps the result.
+pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input --no-compile)
 
 # torch comes in a step of its own, without hashes: its CPU build (version 2.13.0+cpu, from a
 # local wheel or an index that PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS names) and the build of the
