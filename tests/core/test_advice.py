@@ -113,7 +113,7 @@ class TestPayoff:
         assert reasons[-1] == (
             "that holds for the 50% of the tokens that came out of drafts: all of them 1.33 times"
         )
-        assert len(judge_payoff(measures(2.0, coverage_ratio=0.99), EAGLE, Thresholds()).reasons) == 1
+        assert len(judge_payoff(measures(2.0, coverage_ratio=0.999), EAGLE, Thresholds()).reasons) == 1
 
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:
         """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in all.

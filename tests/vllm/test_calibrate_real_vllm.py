@@ -59,11 +59,17 @@ PROMPTS = REPETITIVE_PROMPTS[2:4]
 
 @dataclass(frozen=True)
 class Clocked:
-    """What clients saw at one batch size: the speedup in each round, and what they got with speculation."""
+    """What clients saw at one batch size: the speedup in each round, and what they got with speculation.
+
+    Attributes:
+        plain_batch: requests in a batch without speculation.
+        drafting_batch: the same with it; less where requests with more accepted tokens end before others.
+    """
 
     speedups: list[float]
     told: list[Told]
-    batch: float
+    plain_batch: float
+    drafting_batch: float
 
     @property
     def speedup(self) -> float:
@@ -88,10 +94,10 @@ class Trial:
 
 def clock(plain: VllmServer, drafting: VllmServer, batch: int, case: Case) -> Clocked:
     """Send the same requests to both servers in turn."""
-    speedups, told, busy = [], [], []
+    speedups, told, busy = [], [], ([], [])
     for number in range(ROUNDS):
         mean = []
-        for server in (plain, drafting):
+        for server, requests in zip((plain, drafting), busy, strict=True):
             begun = time.monotonic()
             answers = drive(
                 server,
@@ -103,10 +109,10 @@ def clock(plain: VllmServer, drafting: VllmServer, batch: int, case: Case) -> Cl
             )
             took = time.monotonic() - begun
             mean.append(statistics.mean(one.per_token for one in answers))
+            requests.append(sum((one.ttft or 0.0) + one.decode_seconds for one in answers) / took)
         told += answers
-        busy.append(sum((one.ttft or 0.0) + one.decode_seconds for one in answers) / took)
         speedups.append(mean[0] / mean[1])
-    return Clocked(speedups, told, max(1.0, statistics.median(busy)))
+    return Clocked(speedups, told, *(max(1.0, statistics.median(requests)) for requests in busy))
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +148,10 @@ def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial]
         sums = truth(clocked.told)
         # What clients got: tokens accepted beyond the end of a request are not among them.
         length = (sums.completion_tokens - len(clocked.told)) / sums.drafts
-        cost = trial.profile.step_cost(sums.draft_tokens / sums.drafts, clocked.batch)
-        estimates[batch] = (length / cost, clocked.speedup, clocked.error)
+        k = sums.draft_tokens / sums.drafts
+        plain, _ = trial.profile.times(k, clocked.plain_batch)
+        _, drafting = trial.profile.times(k, clocked.drafting_batch)
+        estimates[batch] = (length * plain / drafting, clocked.speedup, clocked.error)
     print(name, estimates)
     for estimated, true, error in estimates.values():
         within = 0.1 * true + error

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from ..measures.measures import Measures
 
 
-#: Below this coverage, the speedup of all tokens differs visibly from that of tokens from drafts.
-_WHOLE = 0.98
-
-
 class PayoffVerdict(StrEnum):
     """The effect of speculation on speed."""
 
@@ -121,11 +117,13 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
         f"{profile.context_tokens:,.0f} tokens of context, by the cost profile {profile.name}"
     )
     found = [text]
-    if covered is not None and covered < _WHOLE and estimate.speedup is not None:
-        found.append(
-            f"that holds for the {covered:.0%} of the tokens that came out of drafts: "
-            f"all of them {of_all(estimate.speedup, covered):.2f} times"
-        )
+    if covered is not None and estimate.speedup is not None:
+        of_drafts, of_all_tokens = f"{estimate.speedup:.2f}", f"{of_all(estimate.speedup, covered):.2f}"
+        if of_drafts != of_all_tokens:
+            found.append(
+                f"that holds for the {covered:.0%} of the tokens that came out of drafts: "
+                f"all of them {of_all_tokens} times"
+            )
     if profile.basis is Basis.CALIBRATED and estimate.basis is Basis.MODELLED and profile.batches:
         least, most = profile.contexts or (profile.context_tokens, profile.context_tokens)
         found.append(
@@ -139,6 +137,8 @@ def _how_to_know(profile: CostProfile) -> str:
     """Return what to do about an unknown verdict."""
     if profile.basis is Basis.CALIBRATED:
         return "run calibrate at this batch size and context"
+    if profile.physical is not None:
+        return "run calibrate against the server"
     return "give --cost.hardware, or run calibrate against the server"
 
 
