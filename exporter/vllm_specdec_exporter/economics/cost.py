@@ -108,7 +108,9 @@ class CostProfile:
             speedup contradicts the profile.
         load: factor on what a step takes longer in a larger batch; differs from 1 if the engine's own steps
             show another slope.
-        cheap: whether the thresholds come from break-even, instead of from the published rubric.
+        cheap: whether the default thresholds are computed from break-even (`thresholds_for`), instead of
+            taken from the published rubric, which is meant for draft models of about 1:9. So it is with all
+            built-in methods but `draft_model` and `unknown`.
         provenance: source of the numbers.
         physical: the model of known hardware, used instead of `target` and `draft`.
     """

@@ -53,29 +53,40 @@ class Dialect:
     """The metric names of one family of inference engines.
 
     Attributes:
-        name: the value of the `dialect` label.
+        name: the value of the `dialect` label; begins with `vllm` for vLLM, and for nothing else.
         prefixes: prefixes of the sample names, in every known spelling.
-        series: the sample names (without prefix) of each field of the parts of the normal form, the preferred
-            one first. Renamed series are read under their old names too.
-        marks: sample names that identify this dialect, each on its own; by default all in `series`.
-        unless: sample names that rule it out.
-        rank: dialects are tried in descending order of rank.
+        series: the sample names (without prefix) of each field of `Counters`, `Load`, `Steps` and `Lifetime`
+            in reading.py, the preferred one first. Renamed series are read under their old names too.
+        identifying: sample names that identify this dialect, each on its own; by default all in `series`.
+        excluding: sample names that rule it out.
+        priority: dialects are tried in descending order of it.
         histograms: the histogram (without prefix) of each field of `Latencies`.
         speculative: whether the counters are those of speculative decoding.
         resolution: relative rounding step of printed counters; 0 if they are exact.
         counts_finished_requests: whether counters increase only when a request finishes.
+
+    Raises:
+        ValueError: a key of `series` or `histograms` that is no field of the normal form.
     """
 
     name: str
     prefixes: tuple[str, ...]
     series: Mapping[str, tuple[str, ...]]
-    marks: frozenset[str] = frozenset()
-    unless: frozenset[str] = frozenset()
-    rank: int = 0
+    identifying: frozenset[str] = frozenset()
+    excluding: frozenset[str] = frozenset()
+    priority: int = 0
     histograms: Mapping[str, str] = field(default_factory=dict)
     speculative: bool = True
     resolution: float = 0.0
     counts_finished_requests: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = set(self.series) - COUNTERS - LOAD - STEPS - LIFETIME_GAUGES
+        unknown |= set(self.histograms) - {f.name for f in fields(Latencies)}
+        if unknown:
+            raise ValueError(
+                f"dialect {self.name}: no such fields in reading.py: {', '.join(sorted(unknown))}"
+            )
 
     @cached_property
     def fields(self) -> Mapping[str, tuple[str, int]]:
@@ -98,23 +109,23 @@ class Dialect:
         }
 
     @cached_property
-    def _marks(self) -> frozenset[str]:
-        return self._prefixed(self.marks) or frozenset(self.fields)
+    def _identifying(self) -> frozenset[str]:
+        return self._prefixed(self.identifying) or frozenset(self.fields)
 
     @cached_property
-    def _unless(self) -> frozenset[str]:
-        return self._prefixed(self.unless)
+    def _excluding(self) -> frozenset[str]:
+        return self._prefixed(self.excluding)
 
     def _prefixed(self, names: Iterable[str]) -> frozenset[str]:
         return frozenset(prefix + name for prefix in self.prefixes for name in names)
 
     def names(self) -> frozenset[str]:
         """Return every sample name to read, without those of histograms."""
-        return self._marks | self._unless | frozenset(self.fields)
+        return self._identifying | self._excluding | frozenset(self.fields)
 
     def recognises(self, seen: set[str]) -> bool:
         """Return whether a response with these sample names is in this dialect."""
-        return not self._marks.isdisjoint(seen) and self._unless.isdisjoint(seen)
+        return not self._identifying.isdisjoint(seen) and self._excluding.isdisjoint(seen)
 
 
 def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:

@@ -54,7 +54,7 @@ _DIALECTS = (
             **_STEP_SERIES,
             "created": ("spec_decode_num_drafts_created",),
         },
-        marks=frozenset(name for names in _SPEC_DECODE_SERIES.values() for name in names)
+        identifying=frozenset(name for names in _SPEC_DECODE_SERIES.values() for name in names)
         | frozenset(name for names in _ENGINE_SERIES.values() for name in names)
         | {"spec_decode_num_drafts_created"},
         histograms=_LATENCY_HISTOGRAMS,
@@ -71,7 +71,7 @@ _DIALECTS = (
             "lifetime_acceptance_ratio": ("spec_decode_draft_acceptance_rate",),
             "lifetime_efficiency": ("spec_decode_efficiency",),
         },
-        marks=frozenset(
+        identifying=frozenset(
             {
                 "spec_decode_draft_acceptance_rate",
                 "spec_decode_efficiency",
@@ -80,8 +80,8 @@ _DIALECTS = (
                 "cpu_cache_usage_perc",
             }
         ),
-        unless=frozenset({"spec_decode_num_drafts_total"}),
-        rank=20,
+        excluding=frozenset({"spec_decode_num_drafts_total"}),
+        priority=20,
     ),
     # vLLM serving a diffusion language model, which is not speculative decoding. Since 0.24 vLLM counts
     # denoising steps and committed tokens in place of drafts. They have no acceptance.
@@ -89,14 +89,14 @@ _DIALECTS = (
         name="vllm-diffusion",
         prefixes=_PREFIXES,
         series=_ENGINE_SERIES,
-        marks=frozenset(
+        identifying=frozenset(
             {
                 "diffusion_num_denoising_steps_total",
                 "diffusion_num_canvas_positions_total",
                 "diffusion_num_committed_tokens_total",
             }
         ),
-        rank=30,
+        priority=30,
         speculative=False,
     ),
     # LMDeploy, 0.14 and later: vLLM's schema with its own prefix.
@@ -125,4 +125,4 @@ _DIALECTS = (
 )
 
 #: Every dialect, in the order in which they are tried.
-DIALECTS: tuple[Dialect, ...] = tuple(sorted(_DIALECTS, key=lambda d: (-d.rank, d.name)))
+DIALECTS: tuple[Dialect, ...] = tuple(sorted(_DIALECTS, key=lambda d: (-d.priority, d.name)))

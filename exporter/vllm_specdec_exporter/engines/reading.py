@@ -153,6 +153,11 @@ class Reading:
     engines: tuple[EngineReading, ...]
     speculative: bool = True
 
+    @property
+    def vllm(self) -> bool:
+        """Whether the server is vLLM, of any version."""
+        return self.dialect.startswith("vllm")
+
 
 def sum_known(values: Iterable[float | None]) -> float | None:
     """Return the sum of the known values, ``None`` if all are unknown."""

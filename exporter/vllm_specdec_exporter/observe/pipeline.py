@@ -144,7 +144,7 @@ def assess(
         speculation=spec,
         batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
         settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
-        vllm=reading.dialect.startswith("vllm"),
+        vllm=reading.vllm,
         engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
         shape=server.shapes.get(engine.key.model_name),
         speculative=reading.speculative,

@@ -33,7 +33,7 @@ class Observed:
 
     Attributes:
         classic: counts under the configured bounds.
-        zero: values of at most `native.ZERO_THRESHOLD`.
+        zero: values of at most `ZERO_THRESHOLD` of exposition/histogram.py.
         native: values by bucket index; index i has those above 2^((i-1)/8), up to 2^(i/8).
     """
 

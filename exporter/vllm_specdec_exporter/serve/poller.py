@@ -150,7 +150,7 @@ class Poller:
         time = self._clock()
         latencies = self.settings.latencies or self.settings.baseline is not None
         reading = read(response.body, response.content_type, latencies=latencies)
-        if not self._version and self._version_tries and reading.dialect.startswith("vllm"):
+        if not self._version and self._version_tries and reading.vllm:
             self._version_tries -= 1
             # One deadline for the whole poll: the version gets the rest of it.
             self._version = await self._upstream.version(self._upstream.timeout - (time - started))
