@@ -268,8 +268,8 @@ LABEL = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,20}[A-Za-z0-9])?)?", fullm
 #: Values that Kubernetes validates, or nobody: the schema leaves them open.
 OPEN: dict[str, st.SearchStrategy[Any]] = {
     "nameOverride": MISTAKEN,
-    "commonLabels": st.dictionaries(st.sampled_from(["a", "example.com/b"]), LABEL),
-    "commonAnnotations": st.dictionaries(st.sampled_from(["a", "example.com/b"]), TEXT),
+    "commonLabels": st.dictionaries(st.sampled_from(["common", "example.com/b"]), LABEL),
+    "commonAnnotations": st.dictionaries(st.sampled_from(["common", "example.com/b"]), TEXT),
     "image.tag": MISTAKEN,
     "imagePullSecrets": st.lists(st.fixed_dictionaries({"name": MISTAKEN}), max_size=2),
     "exporter.specConfig": st.one_of(TEXT, st.dictionaries(TEXT, st.one_of(TEXT, st.integers()))),

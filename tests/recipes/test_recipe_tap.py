@@ -16,7 +16,7 @@ from recipes.stacks import load, workload
 from support.certificates import Authority
 from support.exporter import running_exporter
 from support.ports import free_port
-from support.programs import simulator
+from support.programs import answers, eventually, simulator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +67,7 @@ def test_a_push_secret_that_is_missing_leaves_clients_alone(vllm: str) -> None:
     # An exporter that stands by does not log where it listens.
     listen = ("--web.listen-address", f"127.0.0.1:{free_port()}")
     with exporting(args, vllm, *listen) as (exporter, port):
+        eventually(lambda: answers(f"http://127.0.0.1:{port}/version"))
         assert read(f"http://127.0.0.1:{port}/version") == read(f"{vllm}/version")
         assert exporter.get("/-/ready").text.startswith("standing by")
 

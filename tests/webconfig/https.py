@@ -67,8 +67,8 @@ def connect(exporter: RunningExporter, context: ssl.SSLContext | None) -> http.c
     """Return a connection, over TLS with a context."""
     host, port = address_of(exporter)
     if context is None:
-        return http.client.HTTPConnection(host, port, timeout=60)
-    return http.client.HTTPSConnection(host, port, timeout=60, context=context)
+        return http.client.HTTPConnection(host, port, timeout=240)
+    return http.client.HTTPSConnection(host, port, timeout=240, context=context)
 
 
 def ask(

@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..requests.exchange import UsageEventFilter
-from ..requests.openai_api import with_include_usage
+from ..requests.include_usage import with_include_usage
 from .watch import RequestWatcher, harmless
 
 if TYPE_CHECKING:

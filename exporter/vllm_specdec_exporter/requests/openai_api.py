@@ -1,7 +1,6 @@
 """The fields of OpenAI-compatible requests and responses that the exporter reads; never prompts or texts.
 
-`msgspec` skips other fields without creating objects for them. vLLM sends the record of a stream only with
-its usage, so the option ``stream_options.include_usage`` can be added to a request.
+`msgspec` skips other fields without creating objects for them.
 """
 
 from __future__ import annotations
@@ -10,10 +9,14 @@ import math
 import re
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .observation import DraftRecord, RecordError, parse_record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Routes whose responses may have a record: the end of the path, and the type of request.
 ROUTES = {
@@ -59,7 +62,26 @@ class RequestFields:
     fields: frozenset[str] = frozenset()
 
 
+#: `msgspec` has no union of `Raw` and ``None``; and the value of a field that is not there.
+_NULL, _ABSENT = msgspec.Raw(b"null"), msgspec.Raw(b"")
+
+#: Limit of the names in a request; with more, only the fields of `_KnownFields` are read.
+MOST_NAMES = 20_000
+_AFTER_NAME = re.compile(rb'"\s*:')
+
+
+class _KnownFields(msgspec.Struct):
+    model: msgspec.Raw = _ABSENT
+    temperature: msgspec.Raw = _ABSENT
+    n: msgspec.Raw = _ABSENT
+    sampling_params: msgspec.Raw = _ABSENT
+    request_id: msgspec.Raw = _ABSENT
+    stream: msgspec.Raw = _ABSENT
+    stream_options: msgspec.Raw = _ABSENT
+
+
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_KNOWN_FIELDS = msgspec.json.Decoder(_KnownFields)
 _TEXT = msgspec.json.Decoder(str | None)
 _NUMBER = msgspec.json.Decoder(float | None, strict=False)
 _EMPTY = (b"null", b"[]", b"{}", b'""', b"false")
@@ -71,6 +93,25 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MOST_CHOICES = 2**31
 
 
+def decode_fields(body: bytes | bytearray | msgspec.Raw) -> Mapping[str, msgspec.Raw]:
+    """Return the fields of an object: all, or of one with very many names only those that are known.
+
+    Each name becomes an object: a million of them take a quarter of a gigabyte.
+
+    Raises:
+        UNREADABLE: invalid JSON, or no object.
+    """
+    text = body if isinstance(body, bytearray) else bytes(body)
+    if (
+        text.count(b":") <= MOST_NAMES
+        or sum(1 for _ in islice(_AFTER_NAME.finditer(text), MOST_NAMES + 1)) <= MOST_NAMES
+    ):
+        return _FIELDS.decode(body)
+    known = _KNOWN_FIELDS.decode(body)
+    values = ((name, getattr(known, name)) for name in known.__struct_fields__)
+    return {name: value for name, value in values if value is not _ABSENT}
+
+
 def read_request(body: bytes | bytearray) -> RequestFields:
     """Return the fields of the JSON of a request.
 
@@ -78,11 +119,11 @@ def read_request(body: bytes | bytearray) -> RequestFields:
         UnreadableError: invalid JSON.
     """
     try:
-        fields = _FIELDS.decode(body)
+        fields = decode_fields(body)
         temperature = _NUMBER.decode(fields.get("temperature", b"null"))
         choices = _NUMBER.decode(fields.get("n", b"1"))
         if "sampling_params" in fields:  # the generate route has the parameters one level down
-            inner = _FIELDS.decode(fields["sampling_params"])
+            inner = decode_fields(fields["sampling_params"])
             temperature = _NUMBER.decode(inner.get("temperature", b"null"))
             choices = _NUMBER.decode(inner.get("n", b"1"))
         model = _TEXT.decode(fields.get("model", b"null"))
@@ -97,75 +138,12 @@ def read_request(body: bytes | bytearray) -> RequestFields:
 
 
 def _is_empty(value: msgspec.Raw) -> bool:
-    return _word(value) in _EMPTY
+    return short_value(value) in _EMPTY
 
 
-def _word(value: msgspec.Raw | bytes) -> bytes:
+def short_value(value: msgspec.Raw | bytes) -> bytes:
+    """Return the JSON of a short value without white space around it, dots for a longer one."""
     return bytes(value).strip() if memoryview(value).nbytes <= _MAX_WORD else b"..."
-
-
-_INCLUDE_USAGE = b'{"include_usage":true}'
-_STREAM_OPTIONS = b'"stream_options":' + _INCLUDE_USAGE + b","
-_NULL_OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null)')
-
-
-def with_include_usage(path: str, body: bytes) -> bytes | None:
-    """Return a request's body with ``include_usage``; ``None`` if it stays unchanged.
-
-    Args:
-        path: of the request.
-        body: the JSON of the request.
-    """
-    if route_of(path) not in ("chat", "completions"):
-        return None
-    changed = bytearray(body)
-    return bytes(changed) if add_include_usage(changed) else None
-
-
-def add_include_usage(body: bytearray) -> bool:
-    """Add ``include_usage`` to a streamed request without stream options; return whether it did."""
-    place = _place_of_options(body)
-    if place is None:
-        return False
-    start, end = place
-    body[start:end] = _STREAM_OPTIONS if start == end else _INCLUDE_USAGE
-    return True
-
-
-def _place_of_options(body: bytearray) -> tuple[int, int] | None:
-    """Return start and end of the bytes to replace."""
-    stream, options = _stream_fields(body)
-    # Servers refuse stream options with `"stream": 0`, which some read as false.
-    if stream != b"true":
-        return None
-    if not options:
-        opening = body.index(b"{") + 1
-        return opening, opening
-    # Servers read duplicate fields differently, so the value itself has to be replaced.
-    places = [found.span(1) for found in islice(_NULL_OPTIONS.finditer(body), 2)]
-    if options != b"null" or len(places) != 1:
-        return None
-    start, end = places[0]
-    body[start:end] = (
-        b"true"  # of the same length: tests whether it belongs to the request or a nested object
-    )
-    try:
-        return places[0] if _stream_fields(body)[1] == b"true" else None
-    finally:
-        body[start:end] = b"null"
-
-
-def _stream_fields(body: bytearray) -> tuple[bytes, bytes]:
-    """Return the JSON of `stream` and `stream_options`, empty if absent."""
-    try:
-        fields = _FIELDS.decode(body)
-    except UNREADABLE:
-        return b"", b""
-    return _word(fields.get("stream", b"")), _word(fields.get("stream_options", b""))
-
-
-#: `msgspec` has no union of `Raw` and ``None``.
-_NULL = msgspec.Raw(b"null")
 
 
 class _Usage(msgspec.Struct):
@@ -179,13 +157,22 @@ class _Metrics(msgspec.Struct):
     mean_itl_ms: float | None = None
 
 
+class _Record(msgspec.Struct):
+    num_spec_steps: int | None = None
+    num_draft_tokens: int | None = None
+    num_accepted_draft_tokens: int | None = None
+    acceptance_histogram: list[int] | None = None
+    per_step_drafted: list[int] | None = None
+    per_step_accepted: list[int] | None = None
+
+
 class _Choice(msgspec.Struct):
     finish_reason: str | None = None
     delta: msgspec.Raw = _NULL
 
 
 class _Part(msgspec.Struct):
-    choices: list[_Choice] | None = None
+    choices: msgspec.Raw = _NULL
     usage: _Usage | None = None
     metrics: _Metrics | None = None
     error: msgspec.Raw = _NULL
@@ -199,9 +186,11 @@ class _Document(_Part):
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _PART = msgspec.json.Decoder(_Part)
-_ANY = msgspec.json.Decoder()
+_RECORD = msgspec.json.Decoder(_Record)
+_CHOICES = msgspec.json.Decoder(list[_Choice] | None)
 #: Fields of a chat's first event that have tokens; without any of them, it only names the role.
 _DELTA = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MAX_ROLES = 64 * 1024
 _TEXTS = ("content", "reasoning", "reasoning_content", "tool_calls")
 
 
@@ -251,15 +240,15 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
     metrics = found.metrics or _Metrics()
     record, malformed = _record(metrics.speculative_decoding)
     failed = not _is_null(found.error)
-    choices = found.choices or []
+    tokens = _has_choices(found.choices)
     name = found.id or found.request_id or ""
     return ResponseFields(
         request_id=name if _MADE_BY_SERVER.fullmatch(name) else "",
         model_name=found.model or "",
-        tokens=bool(choices),
-        only_role=bool(choices) and all(_has_only_role(choice) for choice in choices),
+        tokens=tokens,
+        only_role=tokens and _have_only_role(found.choices),
         completion_tokens=_count(found.usage.completion_tokens if found.usage else None),
-        only_usage=found.usage is not None and not choices and not failed,
+        only_usage=found.usage is not None and not tokens and not failed,
         record=record,
         malformed=malformed,
         ttft_seconds=_ttft(metrics),
@@ -277,7 +266,12 @@ def brings_only_tokens(body: bytes) -> bool:
         found = _PART.decode(body)
     except UNREADABLE:
         return False
-    return bool(found.choices) and found.usage is None and found.metrics is None and _is_null(found.error)
+    return (
+        _has_choices(found.choices)
+        and found.usage is None
+        and found.metrics is None
+        and _is_null(found.error)
+    )
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
@@ -288,9 +282,28 @@ def _record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
     if _is_null(raw):
         return None, False
     try:
-        return parse_record(_ANY.decode(raw)), False
+        return parse_record(msgspec.structs.asdict(_RECORD.decode(raw))), False
     except (RecordError, *UNREADABLE):
         return None, True
+
+
+def _has_choices(raw: msgspec.Raw) -> bool:
+    text = memoryview(raw)
+    return (
+        text.nbytes > 1
+        and text[0] == ord("[")
+        and (text.nbytes > _MAX_WORD or short_value(raw) not in _EMPTY)
+    )
+
+
+def _have_only_role(raw: msgspec.Raw) -> bool:
+    """Return whether the choices of an event only name the role; such events are small."""
+    if memoryview(raw).nbytes > _MAX_ROLES:
+        return False
+    try:
+        return all(_has_only_role(choice) for choice in _CHOICES.decode(raw) or ())
+    except UNREADABLE:
+        return False
 
 
 def _has_only_role(choice: _Choice) -> bool:

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler
 
-#: Part of the concurrent requests that one client address (in IPv6: one /64 network) may use, and at least
-#: how many.
+#: Part of the connections and concurrent requests that one client address (in IPv6: one /64 network) may
+#: use, and at least how many.
 SHARE_OF_ONE_PEER = 0.25
 LEAST_OF_ONE_PEER = 2
 
-#: Limit of connections. A new one closes the longest idle one; if none is idle, the new one is refused.
+#: Limit of connections. A new one closes the longest idle one (at the limit of its address: of that address);
+#: if none is idle, the new one is refused.
 MOST_CONNECTIONS = 512
 
 #: Limit of concurrent TLS handshakes. A new one ends the oldest.
@@ -38,8 +39,12 @@ MOST_HANDSHAKES = 128
 #: Deadline of a TLS handshake, in seconds.
 HANDSHAKE_SECONDS = 10.0
 
-#: Deadline from the connection to the end of the headers of its first request, in seconds.
+#: Deadline for the head of a request, from its first byte or that of the connection, in seconds.
 REQUEST_SECONDS = 10.0
+
+#: Limit of the head of a request, in bytes. Beyond it nothing is read, until the deadline.
+MAX_HEAD = 32 * 1024
+_END_OF_HEAD = b"\r\n\r\n"
 
 #: Longest idle time between two requests, in seconds: longer than Prometheus keeps a connection.
 IDLE_SECONDS = 330.0
@@ -59,10 +64,23 @@ _LOG_SECONDS = 60.0
 
 @dataclass(slots=True)
 class _State:
-    """The state of a connection: `since` is the time when it was opened or became idle."""
+    """The state of a connection.
 
+    Attributes:
+        peer: the key of the client.
+        since: when it was opened or became idle.
+        head_since: when the head that is being received began; ``None`` between heads.
+        head_bytes: how much of it was received.
+        head_end: its last bytes.
+        is_busy: whether a complete head has been received and its request is not answered.
+        aborted: whether it is closed for a new one.
+    """
+
+    peer: str
     since: float
-    has_requests: bool = False
+    head_since: float | None = None
+    head_bytes: int = 0
+    head_end: bytes = b""
     is_busy: bool = False
     aborted: bool = False
 
@@ -93,6 +111,7 @@ class ConnectionLimiter:
         runner = web.AppRunner(
             app,
             access_log=None,
+            auto_decompress=False,  # only for a push, after its token, within limits
             shutdown_timeout=SHUTDOWN_SECONDS,
             handle_signals=False,
             keepalive_timeout=IDLE_SECONDS,
@@ -110,39 +129,71 @@ class ConnectionLimiter:
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
-        return AdmissionProtocol(self.admit, self.server)
+        return AdmissionProtocol(self.admit, lambda: _HeadLimit(self))
 
     # --- connections
 
     def admit(self, transport: asyncio.Transport) -> bool:
         """Return whether a new connection is accepted; the longest idle one may be closed for it."""
+        state = self._state(transport)
         # Aborted connections remain in the list for a moment, in which many new ones may arrive.
         connections = [
             each.transport
             for each in self.server.connections
             if each.transport is not None and not self._state(each.transport).aborted
         ]
-        if len(connections) >= MOST_CONNECTIONS:
-            idle = [each for each in connections if not self.is_busy(each)]
+        of_peer = [each for each in connections if self._state(each).peer == state.peer]
+        share = max(LEAST_OF_ONE_PEER, int(MOST_CONNECTIONS * SHARE_OF_ONE_PEER))
+        full = (
+            of_peer
+            if len(of_peer) >= share
+            else connections
+            if len(connections) >= MOST_CONNECTIONS
+            else None
+        )
+        if full is not None:
+            idle = [each for each in full if not self.is_busy(each)]
             if not idle:
                 return False
             oldest = min(idle, key=lambda each: self._state(each).since)
             self._state(oldest).aborted = True
             oldest.abort()
-        self._state(transport)
-        asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._abort_unused, ref(transport))
+        self._begin_head(transport, state)
         return True
+
+    def takes(self, transport: asyncio.Transport, data: bytes) -> bool:
+        """Return whether received bytes are read: all but those of too large a head."""
+        state = self._state(transport)
+        if state.is_busy:
+            return True
+        if state.head_since is None:
+            self._begin_head(transport, state)
+        state.head_bytes += len(data)
+        if _END_OF_HEAD in state.head_end + data[:MAX_HEAD]:
+            state.head_since, state.is_busy = None, True
+            return True
+        state.head_end = (state.head_end + data)[-len(_END_OF_HEAD) :]
+        return state.head_bytes <= MAX_HEAD
+
+    def _begin_head(self, transport: asyncio.Transport, state: _State) -> None:
+        state.head_since, state.head_bytes, state.head_end = time.monotonic(), 0, b""
+        asyncio.get_running_loop().call_later(
+            REQUEST_SECONDS, self._abort_slow, ref(transport), state.head_since
+        )
 
     def is_busy(self, transport: asyncio.Transport) -> bool:
         """Return whether a request on a connection is being processed."""
         return self._state(transport).is_busy
 
     def _state(self, transport: asyncio.Transport) -> _State:
-        return self._states.setdefault(transport, _State(time.monotonic()))
+        if (state := self._states.get(transport)) is None:
+            name = transport.get_extra_info("peername") or ("",)
+            state = self._states[transport] = _State(peer_key(str(name[0])), time.monotonic())
+        return state
 
-    def _abort_unused(self, weak: ref[asyncio.Transport]) -> None:
+    def _abort_slow(self, weak: ref[asyncio.Transport], head_since: float) -> None:
         transport = weak()
-        if transport is not None and not self._state(transport).has_requests:
+        if transport is not None and self._state(transport).head_since == head_since:
             transport.abort()
 
     # --- requests
@@ -152,7 +203,7 @@ class ConnectionLimiter:
         if request.transport is None:
             return web.Response()  # the client has disconnected
         state = self._state(request.transport)
-        state.has_requests = state.is_busy = True
+        state.head_since, state.is_busy = None, True
         peer = peer_key(request.remote or "")
         self._active += 1
         self._active_by_peer[peer] += 1
@@ -214,6 +265,29 @@ async def _send(request: web.Request, response: web.StreamResponse) -> None:
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
+
+
+class _HeadLimit(asyncio.Protocol):
+    """A connection to aiohttp's server that passes on what the limiter takes."""
+
+    def __init__(self, limiter: ConnectionLimiter) -> None:
+        self._limiter = limiter
+        self._inner = limiter.server()
+        self.connection_lost = self._inner.connection_lost  # type: ignore[method-assign]
+        self.eof_received = self._inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing = self._inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = self._inner.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Pass it on."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass them on, unless they belong to too large a head."""
+        if self._limiter.takes(self._transport, data):
+            self._inner.data_received(data)
 
 
 class AdmissionProtocol(asyncio.Protocol):

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import yaml
@@ -20,7 +21,7 @@ from ..publish.collector import ResultCollector
 from ..requests.push_schema import PATH as PUSH_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 
     from aiohttp.typedefs import Handler
     from prometheus_client.core import Metric
@@ -40,8 +41,33 @@ _LEVEL = 6
 #: A quality value (RFC 9110, 12.4.2).
 _WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
 
+#: Longest list of what a client accepts that is read, in characters; Prometheus sends 300.
+_MAX_ACCEPT = 4096
+
 #: Longest time to encode metrics before other tasks run, in seconds.
 _SLICE_SECONDS = 0.0005
+
+
+class _Shared:
+    """Encodes once for all requests that wait, so that many at a time cost little more than one.
+
+    What a request gets was always encoded after it arrived.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, asyncio.Task[bytes]] = {}
+
+    async def get(self, key: Hashable, encode: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return what `encode` returns, which is the same for all requests with this key."""
+        task = self._waiting.get(key)
+        if task is None:
+            task = self._waiting[key] = asyncio.create_task(self._encode(key, encode), name="encode")
+        return await asyncio.shield(task)  # a client that leaves must not cancel the others
+
+    async def _encode(self, key: Hashable, encode: Callable[[], Awaitable[bytes]]) -> bytes:
+        await asyncio.sleep(0)  # requests that have arrived meanwhile share this one
+        del self._waiting[key]
+        return await encode()
 
 
 def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
@@ -70,9 +96,10 @@ def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry)
         text: the metrics for the text formats.
         native: the same with native histograms, for protobuf.
     """
+    shared = _Shared()
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        accept = ",".join(request.headers.getall("Accept", ()))
+        accept = _header(request, "Accept")
         names = request.query.getall("name[]", ())
         # `name[]` selects samples, but a protobuf message contains whole histograms.
         if "protobuf" in accept.lower() and not names:
@@ -80,7 +107,11 @@ def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry)
             from ..exposition import protobuf as protobuf_exposition
 
             if protobuf_exposition.accepts(accept):
-                body = protobuf_exposition.encode(native)
+
+                async def in_protobuf() -> bytes:
+                    return protobuf_exposition.encode(native)
+
+                body = await shared.get(protobuf_exposition.CONTENT_TYPE, in_protobuf)
                 response = web.Response(body=body, headers={"Content-Type": protobuf_exposition.CONTENT_TYPE})
                 compress(request, response)
                 return response
@@ -91,9 +122,17 @@ def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry)
         selected = text.restricted_registry(names) if names else text
         gzip = _accepts_gzip(request)
         headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if gzip else {})
-        return web.Response(body=await _encode_in_pieces(selected, encode, gzip=gzip), headers=headers)
+        body = await shared.get(
+            (content_type, gzip, *names), partial(_encode_in_pieces, selected, encode, gzip=gzip)
+        )
+        return web.Response(body=body, headers=headers)
 
     return handler
+
+
+def _header(request: web.Request, name: str) -> str:
+    """Return a header that lists what the client accepts, as far as it is read."""
+    return ",".join(request.headers.getall(name, ()))[:_MAX_ACCEPT]
 
 
 def compress(request: web.Request, response: web.Response) -> None:
@@ -105,7 +144,7 @@ def compress(request: web.Request, response: web.Response) -> None:
 def _accepts_gzip(request: web.Request) -> bool:
     """Return whether the client accepts gzip (RFC 9110, 12.5.3); an invalid quality value counts as 0."""
     weights: dict[str, float] = {}
-    for part in ",".join(request.headers.getall("Accept-Encoding", ())).lower().split(","):
+    for part in _header(request, "Accept-Encoding").lower().split(","):
         coding, _, parameter = part.partition(";")
         weight = parameter.strip().removeprefix("q=") or "1"
         weights[coding.strip()] = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
@@ -140,6 +179,7 @@ class _Families(Collector):
 
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
+_SHARED: web.AppKey[_Shared] = web.AppKey("shared")
 
 #: Limit of requests that wait for the next reload.
 _MOST_RELOADS = 4
@@ -156,7 +196,7 @@ _PAGE_HEADERS = {
 def create_app(exporter: Exporter, guard: WebConfigMiddleware | None = None) -> web.Application:
     """Return the application that serves `exporter`, with the web configuration of `guard` if given."""
     app = web.Application()
-    app[EXPORTER] = exporter
+    app[EXPORTER], app[_SHARED] = exporter, _Shared()
     if guard is not None:
         guard.attach(app)
     metrics = make_handler(exporter.latest, process_metrics=exporter.config.process_metrics)
@@ -185,8 +225,12 @@ async def _no_push(_request: web.Request) -> web.Response:
 async def _page(request: web.Request) -> web.Response:
     exporter = request.app[EXPORTER]
     refresh = status_page.parse_refresh(request.query.get("refresh"), exporter.config.poll_interval)
-    page = status_page.render(exporter.latest(), time.time(), refresh)
-    return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
+
+    async def render() -> bytes:
+        return status_page.render(exporter.latest(), time.time(), refresh).encode()
+
+    page = await request.app[_SHARED].get(("/", refresh), render)
+    return web.Response(body=page, content_type="text/html", charset="utf-8", headers=_PAGE_HEADERS)
 
 
 async def _healthy(request: web.Request) -> web.Response:
@@ -238,7 +282,11 @@ async def _snapshot(request: web.Request) -> web.Response:
         selection = snapshot.parse_filter(request.query.items(), windows)
     except snapshot.FilterError as error:
         return web.json_response({"error": str(error)}, status=400)
-    body = snapshot.encode(exporter.latest(), selection)
+
+    async def encode() -> bytes:
+        return snapshot.encode(exporter.latest(), selection)
+
+    body = await request.app[_SHARED].get(("snapshot", request.query_string), encode)
     response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
     compress(request, response)
     return response

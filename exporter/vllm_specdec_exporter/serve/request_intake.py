@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import time
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,6 +110,9 @@ def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str
 #: Deadline to receive a push, in seconds.
 _BODY_SECONDS = 30.0
 
+#: Limit of a push, also after decompression: aiohttp's own for a body.
+_MAX_BODY = 1024**2
+
 #: Limit of errors listed in a response.
 _MOST_ERRORS = 10
 
@@ -127,13 +131,15 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await request.read()
+            if (encoding := request.headers.get("Content-Encoding", "identity").lower()) != "identity":
+                body = await asyncio.to_thread(_decompress, body, encoding)
         except TimeoutError:
             requests.reject(1)
             return _error(408, "the body was not received in time")
-        except web.HTTPRequestEntityTooLarge:
+        except (web.HTTPRequestEntityTooLarge, _TooLargeError):
             requests.reject(1)
             return _error(413, "more than 1 MiB: push fewer requests at once")
-        except (web.RequestPayloadError, ConnectionError):
+        except (web.RequestPayloadError, ConnectionError, zlib.error):
             requests.reject(1)
             return _error(400, "the body was cut off, or is not encoded as in its Content-Encoding")
         try:
@@ -153,6 +159,31 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
         return web.json_response(document, status=200 if pushed.observations or not pushed.errors else 400)
 
     app.router.add_post(PATH, push)
+
+
+class _TooLargeError(ValueError):
+    """A body is larger than the limit after decompression."""
+
+
+def _decompress(body: bytes, encoding: str) -> bytes:
+    """Return a decompressed body.
+
+    Raises:
+        zlib.error: it is not encoded as `encoding`, or that is neither gzip nor deflate.
+        _TooLargeError: it is larger than the limit.
+    """
+    if encoding not in ("gzip", "deflate"):
+        raise zlib.error(f"{encoding} is not supported")
+    bits = zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS
+    if encoding == "deflate" and body[:1] and body[0] & 0xF != zlib.DEFLATED:
+        bits = -zlib.MAX_WBITS  # without zlib's header, as some clients send it
+    stream = zlib.decompressobj(bits)
+    found = stream.decompress(body, _MAX_BODY + 1)
+    if len(found) > _MAX_BODY:
+        raise _TooLargeError
+    if not stream.eof:
+        raise zlib.error("the body is cut off")
+    return found
 
 
 def _texts(items: tuple[tuple[int, str], ...]) -> list[str]:

@@ -14,13 +14,14 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httptools
 
 from ...publish.events import Event
 from ...requests.exchange import Exchange
 from .. import logs
+from .http_framing import MAX_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +86,8 @@ class Observer:
 
     def __init__(self, context: ObservationContext) -> None:
         self._context = context
-        self._requests = httptools.HttpRequestParser(_RequestCallbacks(self))
-        self._responses: httptools.HttpResponseParser | None = None
+        self._requests: _Parser | None = _Parser(self, _RequestCallbacks, httptools.HttpRequestParser)
+        self._responses: _Parser | None = None
         self._exchange: Exchange | None = None
         self._held = 0
         self._head_only = False
@@ -102,7 +103,7 @@ class Observer:
 
     def from_client(self, data: bytes) -> None:
         """Parse bytes that the client sent."""
-        if not self.blind:
+        if not self.blind and self._requests is not None:
             self._feed(self._requests, data)
 
     def from_server(self, data: bytes) -> None:
@@ -110,18 +111,21 @@ class Observer:
         if not self.blind and self._responses is not None:
             self._feed(self._responses, data)
 
-    def _feed(self, parser: httptools.HttpRequestParser | httptools.HttpResponseParser, data: bytes) -> None:
+    def _feed(self, parser: _Parser, data: bytes) -> None:
         try:
-            parser.feed_data(data)
+            followed = parser.feed(data)
         except httptools.HttpParserCallbackError:
             raise  # a defect of the callbacks, not of the traffic
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            followed = False
+        if not followed and not self.blind:
             self.stop()
         self._update_held()
 
     def stop(self, reason: str = "connection") -> None:
         """Stop observing this connection; the current request counts as unobserved for `reason`."""
         self.blind = True
+        self._requests = None  # it may hold a part of a head
         self._end(reason)
 
     def failed(self, error: BaseException) -> None:
@@ -163,7 +167,7 @@ class Observer:
         self._in_request = self._awaits_response = True
         self._head_only = method == "HEAD"
         self._until_end = False
-        self._responses = httptools.HttpResponseParser(_ResponseCallbacks(self))
+        self._responses = _Parser(self, _ResponseCallbacks, httptools.HttpResponseParser)
         if observable:
             self._exchange = Exchange(path, headers, self._context.classification)
 
@@ -242,14 +246,45 @@ def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -
             observer.failed(error)
 
 
+class _Parser:
+    """A parser of httptools with a limit, `MAX_HEAD`, on heads, trailers and the lines between chunks."""
+
+    def __init__(
+        self, observer: Observer, callbacks: type[_Callbacks], parser: Callable[[object], Any]
+    ) -> None:
+        self._callbacks = callbacks(observer)
+        self._parser = self._callbacks.parser = parser(self._callbacks)
+
+    def feed(self, data: bytes) -> bool:
+        """Parse bytes; return whether the limit holds.
+
+        httptools joins the pieces of a name, a value or a path, which takes quadratic time without a limit.
+        """
+        callbacks = self._callbacks
+        for start in range(0, len(data), MAX_HEAD):
+            piece = data[start : start + MAX_HEAD]
+            callbacks.collected += len(piece)
+            self._parser.feed_data(piece)
+            if callbacks.collected > MAX_HEAD:
+                return False
+        return True
+
+
 class _Callbacks:
-    """Callbacks of httptools that both parsers use."""
+    """Callbacks of httptools that both parsers use.
+
+    Attributes:
+        parser: the parser that calls.
+        collected: bytes since the last end of a head, piece of a body or end of a message.
+    """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._headers: dict[str, str] = {}
         self._path = b""
         self._status = 0
+        self.parser: Any = None
+        self.collected = 0
 
     def on_message_begin(self) -> None:
         self._headers = {}
@@ -264,25 +299,29 @@ class _RequestCallbacks(_Callbacks):
         self._path += url
 
     def on_headers_complete(self) -> None:
-        parser = self._observer._requests
-        method, upgrades = parser.get_method().decode("latin-1"), parser.should_upgrade()
+        self.collected = 0
+        method, upgrades = self.parser.get_method().decode("latin-1"), self.parser.should_upgrade()
         self._observer.begin_request(method, self._path.decode("latin-1"), self._headers, upgrades=upgrades)
 
     def on_body(self, data: bytes) -> None:
+        self.collected = 0
         self._observer.request_data(data)
 
     def on_message_complete(self) -> None:
+        self.collected = 0
         self._observer.end_request()
 
 
 class _ResponseCallbacks(_Callbacks):
     def on_headers_complete(self) -> None:
-        parser = self._observer._responses
-        self._status = parser.get_status_code() if parser is not None else 0
+        self.collected = 0
+        self._status = self.parser.get_status_code()
         self._observer.begin_response(self._status, self._headers)
 
     def on_body(self, data: bytes) -> None:
+        self.collected = 0
         self._observer.response_data(data)
 
     def on_message_complete(self) -> None:
+        self.collected = 0
         self._observer.end_response(self._status)

@@ -1,0 +1,269 @@
+"""Attacks on the listeners: none makes the process large or slow, or keeps probes from their answers.
+
+Limits are those that tell right from wrong on a busy machine: without protection, each attack takes ten times
+as much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+import socketserver
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.rig import connect, get, read_answer
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, replay
+from support.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from support.exporter import RunningExporter
+
+pytestmark = pytest.mark.full
+
+MIB = 1024 * 1024
+#: Memory that an attack may add: the limit of the chart is 128 MiB, 256 with a tap, and the process has 50.
+MOST = 60 * MIB
+TOKEN = "a-token-for-tests"
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """What is behind the tap: reads, and answers what it is told to."""
+
+    daemon_threads = True
+    pieces: tuple[bytes, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, _Server)
+        with contextlib.suppress(OSError):
+            length = 0
+            while (line := self.rfile.readline(65536)) not in (b"\r\n", b""):
+                if line.startswith(b"Content-Length:"):
+                    length = int(line.split(b":")[1])
+            self.rfile.read(length)
+            for piece in self.server.pieces:
+                self.wfile.write(piece)
+            while self.rfile.read1(MIB):
+                pass
+
+
+@dataclass
+class Attacked:
+    """An exporter with a tap and pushes, and how it was before."""
+
+    exporter: RunningExporter
+    server: _Server
+    tap: str
+    memory: int = 0
+    cpu: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.memory, self.cpu = self.peak(), self.cpu_seconds()
+
+    def peak(self) -> int:
+        """The most memory that the process ever had, in bytes."""
+        [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.exporter.pid}/status").read_text())
+        return int(line) * 1024
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used."""
+        [value] = self.exporter.metrics().samples["process_cpu_seconds_total"].values()
+        return value
+
+    def assert_small(self, *, cpu: float, most: int = MOST) -> None:
+        """It took no more memory than allowed, and so many seconds of processor time."""
+        assert self.peak() - self.memory < most, "memory"
+        assert self.cpu_seconds() - self.cpu < cpu, "processor time"
+
+
+@pytest.fixture
+def attacked(tmp_path: Path) -> Iterator[Attacked]:
+    (tmp_path / "token").write_text(TOKEN)
+    with _Server() as server, FaultyServer(replay()) as vllm:
+        tap = f"127.0.0.1:{free_port()}"
+        flags = (
+            "--tap.listen-address",
+            tap,
+            "--tap.upstream",
+            f"http://127.0.0.1:{server.server_address[1]}",
+        )
+        flags += ("--vllm.url", vllm.url, "--push.bearer-token-file", str(tmp_path / "token"))
+        with running_exporter(*flags) as exporter:
+            exporter.wait_until_up()
+            yield Attacked(exporter, server, f"http://{tap}")
+            assert "Traceback" not in exporter.log()
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def probed(exporter: RunningExporter) -> Iterator[Callable[[], list[float]]]:
+    """Ask for the probe all the time; the answer is how long each took, in seconds."""
+    took: list[float] = []
+    end = threading.Event()
+
+    def probe() -> None:
+        while not end.is_set():
+            begin = time.monotonic()
+            assert exporter.get("/-/healthy").status == 200
+            took.append(time.monotonic() - begin)
+            end.wait(0.05)
+
+    thread = threading.Thread(target=probe)
+    thread.start()
+    try:
+        yield lambda: took
+    finally:
+        end.set()
+        thread.join()
+    assert took
+
+
+def post(body: bytes, *headers: str, path: str = "/v1/chat/completions") -> bytes:
+    """A request with a body as bytes."""
+    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *headers]
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+
+# --- the tap
+
+
+@pytest.mark.parametrize("begin", [b"GET / HTTP/1.1\r\nX: ", b"GET /", b"GET / HTTP/1.1\r\nX"])
+def test_endless_head(attacked: Attacked, begin: bytes) -> None:
+    """A header, its name or a URL without end passes, and is not collected."""
+    with connect(attacked.tap) as client:
+        client.sendall(begin)
+        for _ in range(48):
+            client.sendall(b"a" * MIB)
+        attacked.assert_small(cpu=10.0, most=20 * MIB)
+
+
+def exchange(attacked: Attacked, body: bytes, *answer: bytes, kind: str = "application/json") -> None:
+    """Send a request through the tap, and read the answer of these pieces."""
+    whole = b"".join(answer)
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(whole)}\r\n\r\n".encode()
+    attacked.server.pieces = (head, *answer)
+    before = attacked.exporter.metrics().values("request_observations_total")
+    with connect(attacked.tap) as client:
+        client.settimeout(120)
+        client.sendall(post(body))
+        assert read_answer(client).endswith(whole)
+    attacked.exporter.wait_for(lambda m: m.values("request_observations_total") != before)
+
+
+ANSWER = b'{"model":"m","choices":[{"index":0}]}'
+
+
+def test_request_with_many_names(attacked: Attacked) -> None:
+    """It is still observed: what the exporter needs is read, and no other name is kept."""
+    names = b",".join(b'"%d":0' % number for number in range(700_000))
+    exchange(attacked, b'{"model":"m",' + names + b"}", ANSWER)
+    attacked.assert_small(cpu=4.0)
+
+
+def test_answer_with_many_objects(attacked: Attacked) -> None:
+    """Choices without end, and a record with many names, are counted and not kept."""
+    many = b",".join([b"{}"] * 2_000_000)
+    exchange(attacked, b'{"model":"m"}', b'{"model":"m","choices":[' + many + b"]}")
+    names = b",".join(b'"%d":0' % number for number in range(700_000))
+    record = b'"metrics":{"speculative_decoding":{' + names + b"}}"
+    exchange(attacked, b'{"model":"m"}', b'{"model":"m","choices":[{"index":0}],' + record + b"}")
+    attacked.assert_small(cpu=4.0)
+
+
+def test_event_in_small_pieces(attacked: Attacked) -> None:
+    """An event of nearly the largest size that is read, of which each piece is sent by itself."""
+    event = b'data: {"model":"m","choices":[{"text":"' + b"a" * 3_900_000 + b'"}]}\n\n'
+    # A chunk of its own for each piece, so that the pieces stay apart on their way.
+    pieces = [event[at : at + 100] for at in range(0, len(event), 100)] + [b"data: [DONE]\n\n"]
+    body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    attacked.server.pieces = (head, body)
+    with connect(attacked.tap) as client:
+        client.settimeout(120)
+        client.sendall(post(b'{"model":"m","stream":true}'))
+        read = b""
+        while not read.endswith(b"0\r\n\r\n"):
+            read = read[-8:] + client.recv(MIB)
+    attacked.exporter.wait_for(lambda m: sum(m.values("request_observations_total").values()) == 1)
+    attacked.assert_small(cpu=4.0)
+
+
+# --- port 9850
+
+
+def test_compressed_bodies(attacked: Attacked) -> None:
+    """They are not decompressed where no body is expected, nor without the token, nor beyond the limit."""
+    bomb = gzip.compress(bytes(200 * MIB))
+    for path, token, status in (
+        ("/-/healthy", "", b"405"),
+        ("/api/v1/requests", "", b"401"),
+        ("/api/v1/requests", TOKEN, b"413"),
+    ):
+        for _ in range(4):
+            with connect(attacked.exporter.url) as client:
+                headers = ("Content-Encoding: gzip", f"Authorization: Bearer {token}")
+                client.sendall(post(bomb, *headers, path=path))
+                assert read_answer(client).startswith(b"HTTP/1.1 " + status)
+    attacked.assert_small(cpu=2.0)
+    with connect(attacked.exporter.url) as client:
+        body = gzip.compress(b'{"requests": [{"model": "m"}]}')
+        client.sendall(post(body, *headers, path="/api/v1/requests"))
+        assert read_answer(client).startswith(b"HTTP/1.1 200")
+
+
+def test_many_requests_at_a_time(attacked: Attacked) -> None:
+    """A hundred connections of one address, each of which asks again and again."""
+    end = time.monotonic() + 5
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(100)]
+        with probed(attacked.exporter) as took:
+            while time.monotonic() < end:
+                for client in crowd:
+                    client.sendall(get("/"))
+                for client in crowd:
+                    read_answer(client)
+    assert max(took()) < 2.0
+    assert sorted(took())[len(took()) // 2] < 0.5
+
+
+def test_long_lists_of_encodings(attacked: Attacked) -> None:
+    """A head is read up to 32 KiB, and what a client accepts up to less."""
+    commas = "Accept-Encoding: " + "," * 8000
+    for lines in (3, 100):
+        for _ in range(10):
+            with connect(attacked.exporter.url) as client:
+                client.sendall(get("/metrics", *[commas] * lines))
+                if lines == 3:
+                    assert read_answer(client).startswith(b"HTTP/1.1 200")
+    attacked.assert_small(cpu=2.0)
+
+
+def test_heads_that_never_end(attacked: Attacked) -> None:
+    """Of many connections, on which headers come without an end; all are closed at the deadline."""
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(400)]
+        with probed(attacked.exporter) as took:
+            for client in crowd:
+                with contextlib.suppress(OSError):  # closed: one address has a quarter of the connections
+                    client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"X: " + b"a" * 8100 + b"\r\n")
+                    client.sendall((b"Y: " + b"a" * 8100 + b"\r\n") * 118)
+            attacked.assert_small(cpu=10.0)
+        assert max(took()) < 2.0
+        for client in crowd:
+            with contextlib.suppress(ConnectionError):
+                assert client.recv(1) == b""
