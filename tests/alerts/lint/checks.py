@@ -8,7 +8,6 @@ from .alerts import alert_labels, decision, judgement, steadiness
 from .annotations import links, summary, templates
 from .joins import matching, regex_matcher
 from .metrics import known_metrics, orphan
-from .quotients import averaged_ratio, clamped_denominator, denominator
 from .rates import bare_gauge, counters, offset, rate_of_sum, short_range
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 CHECKS: Mapping[str, Check] = {
     check.__name__: check
     for check in (
-        averaged_ratio, counters, bare_gauge, rate_of_sum, matching, regex_matcher, denominator,
-        clamped_denominator, short_range, offset, known_metrics, orphan,
+        counters, bare_gauge, rate_of_sum, matching, regex_matcher, short_range, offset, known_metrics,
+        orphan,
     )
 }  # fmt: skip
 #: Checks of alerts only.
