@@ -72,7 +72,7 @@ class Sweep:
     Attributes:
         name: what is stated, in kebab-case.
         minutes: how long it is watched, from its beginning on.
-        interval: how often rules are evaluated: a long day need not be looked at every minute.
+        interval: how often rules are evaluated.
         parts: what builds each namespace.
         fires: alerts that fire at some minute, by namespace, each with its level; the watchdog does besides.
     """
@@ -125,15 +125,6 @@ def without(names: frozenset[str], part: Part) -> Part:
 
 
 # --- as every day
-
-DAY = 26 * HOUR
-
-
-def healthy(world: World, namespace: str) -> None:
-    """A day and more of the same load, vLLM scraped as well."""
-    requests = (replace(GOOD_REQUESTS, minutes=DAY),)
-    replica(world, 1, Phase(DAY), server=(ServerPhase(DAY),), requests=requests, namespace=namespace)
-
 
 #: An hour of load, an hour and a half without any, and half an hour of load.
 IDLE_NIGHT = pair(
@@ -352,7 +343,6 @@ BLIND = frozenset({("RulesBlind", "instance")})
 BAD_REPLICA = frozenset({("EngineOutlier", "engine"), ("ObjectiveBurning", "model")})
 
 SWEEPS: tuple[Sweep, ...] = (
-    Sweep("healthy-day", DAY, "5m", {"healthy": healthy}),
     Sweep(
         "changes-on-purpose",
         5 * HOUR,

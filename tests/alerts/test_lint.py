@@ -102,12 +102,6 @@ BAD = {
         "unknown metric vllm_specdec_nothing",
     ),
     "orphan": (record(f"sum by ({M}) ({ENGINE})"), "used by no alert"),
-    "averaged_ratio": (
-        record(f"avg by ({M}) (engine:vllm_specdec_acceptance:ratio_rate5m)"),
-        "avg of a ratio",
-    ),
-    "denominator": (record(f"{ENGINE} / {ENGINE}"), "the denominator can be 0"),
-    "clamped_denominator": (record(f"{ENGINE} / clamp_min({ENGINE}, 1)"), "clamp_min in a denominator"),
     "counters": (record("rate(vllm_specdec_requests_running[5m])"), "no counter"),
     "bare_gauge": (alert("vllm_specdec_up == 0"), "vllm_specdec_up without a function over time"),
     "rate_of_sum": (

@@ -89,16 +89,10 @@ def test_a_batch_size_alone_gives_a_profile_of_it() -> None:
     assert profile.step_cost(3, 1) == pytest.approx(1.6)
 
 
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        ([StepTime(1, 0, 5e-3)], "no step time was measured with speculation"),
-        ([StepTime(1, 3, 5e-3)], "no step time was measured without speculation"),
-    ],
-)
-def test_what_is_missing_is_named(rows: list[StepTime], reason: str) -> None:
-    with pytest.raises(CalibrationError, match=reason):
-        calibrate(rows)
+def test_what_is_missing_is_named() -> None:
+    for k, missing in ((0, "with"), (3, "without")):
+        with pytest.raises(CalibrationError, match=f"no step time was measured {missing} speculation"):
+            calibrate([StepTime(1, k, 5e-3)], "eagle3")
 
 
 def test_contexts_are_told_apart() -> None:

@@ -208,6 +208,37 @@ class TestNames:
 
 
 GOOD: dict[str, Any] = {"target": {"fixed": 1.0}}
+#: A profile that is refused, and how the message begins.
+MISTAKES: list[tuple[object, str]] = [
+    (None, ": a mapping is expected; known keys: basis, batches, cheap, context_tokens, "),
+    ({}, ": target is missing; its key fixed is the time of a step"),
+    ({"target": {}}, ": target.fixed is missing: the time of a step, whatever its batch"),
+    ({"target": {"fixed": 0}}, ": target.fixed is 0; allowed: above 0"),
+    *(
+        ({"target": {"fixed": bad}}, f": target.fixed is {bad!r}; allowed: a number from 0 up")
+        for bad in (-1, "fast", True, math.nan, math.inf)
+    ),
+    ({"target": {"fixd": 1}}, ", target: no such key 'fixd'; did you mean fixed?"),
+    ({"target": 5}, ", target: a mapping is expected; known keys: fixed, "),
+    ({**GOOD, "draft": {"per_positon": 1}}, ", draft: no such key 'per_positon'; did you mean per_position?"),
+    (
+        {**GOOD, "draft": {"per_position": None}},
+        ": draft.per_position is None; allowed: a number from 0 up",
+    ),
+    ({**GOOD, "zzz": 1}, ": no such key 'zzz'; known: basis, batches, cheap, "),
+    ({**GOOD, "name": "y"}, ": no such key 'name'; "),
+    ({**GOOD, "methods": "eagle"}, ": methods is 'eagle'; allowed: a list of methods"),
+    ({**GOOD, "methods": [5]}, ": methods is [5]; allowed: a list of methods"),
+    ({**GOOD, "cheap": "yes"}, ": cheap is 'yes'; allowed: true or false"),
+    *(
+        ({**GOOD, "typical_k": bad}, f": typical_k is {bad}; allowed: a whole number from 1 up")
+        for bad in (0, 1.5, True)
+    ),
+    ({**GOOD, "uncertainty": -0.1}, ": uncertainty is -0.1; allowed: a number from 0 up"),
+    ({**GOOD, "context_tokens": "many"}, ": context_tokens is 'many'; allowed: a number "),
+    ({**GOOD, "size_ratio": 1.5}, ": size_ratio: a draft model's size over the target's "),
+    ({**GOOD, "size_ratio": 0}, ": size_ratio: a draft model's size over the target's "),
+]
 
 
 class TestFile:
@@ -254,53 +285,12 @@ class TestFile:
                 "a mapping with the one key profiles is expected, from names to profiles"
             )
 
-    @pytest.mark.parametrize(
-        ("entry", "message"),
-        [
-            (None, ": a mapping is expected; known keys: basis, batches, cheap, context_tokens, "),
-            ([], ": a mapping is expected; known keys: "),
-            ({}, ": target is missing; its key fixed is the time of a step"),
-            ({"target": {}}, ": target.fixed is missing: the time of a step, whatever its batch"),
-            ({"target": {"fixed": 0}}, ": target.fixed is 0; allowed: above 0"),
-            *(
-                ({"target": {"fixed": bad}}, f": target.fixed is {bad!r}; allowed: a number from 0 up")
-                for bad in (-1, "fast", True, math.nan, math.inf)
-            ),
-            ({"target": {"fixd": 1}}, ", target: no such key 'fixd'; did you mean fixed?"),
-            ({"target": 5}, ", target: a mapping is expected; known keys: fixed, "),
-            (
-                {**GOOD, "draft": {"per_positon": 1}},
-                ", draft: no such key 'per_positon'; did you mean per_position?",
-            ),
-            (
-                {**GOOD, "draft": {"per_position": None}},
-                ": draft.per_position is None; allowed: a number from 0 up",
-            ),
-            ({**GOOD, "metods": []}, ": no such key 'metods'; did you mean methods?"),
-            ({**GOOD, "zzz": 1}, ": no such key 'zzz'; known: basis, batches, cheap, "),
-            ({**GOOD, "name": "y"}, ": no such key 'name'; "),
-            ({**GOOD, "methods": "eagle"}, ": methods is 'eagle'; allowed: a list of methods"),
-            ({**GOOD, "methods": [5]}, ": methods is [5]; allowed: a list of methods"),
-            ({**GOOD, "cheap": "yes"}, ": cheap is 'yes'; allowed: true or false"),
-            *(
-                ({**GOOD, "typical_k": bad}, f": typical_k is {bad}; allowed: a whole number from 1 up")
-                for bad in (0, 1.5, True)
-            ),
-            ({**GOOD, "uncertainty": -0.1}, ": uncertainty is -0.1; allowed: a number from 0 up"),
-            ({**GOOD, "context_tokens": "many"}, ": context_tokens is 'many'; allowed: a number "),
-            ({**GOOD, "size_ratio": 1.5}, ": size_ratio: a draft model's size over the target's "),
-            ({**GOOD, "size_ratio": 0}, ": size_ratio: a draft model's size over the target's "),
-        ],
-        ids=str,
-    )
-    def test_a_mistake_is_one_line_that_names_profile_key_and_value(
-        self, entry: object, message: str
-    ) -> None:
+    def test_a_mistake_is_one_line_that_names_profile_key_and_value(self) -> None:
         """And says what is allowed."""
-        said = refusal(ProfileError, parse_profiles, {"profiles": {"x": entry}})
-
-        assert said.startswith(f"profile x{message}")
-        assert "\n" not in said
+        for entry, message in MISTAKES:
+            said = refusal(ProfileError, parse_profiles, {"profiles": {"x": entry}})
+            assert said.startswith(f"profile x{message}"), entry
+            assert "\n" not in said
 
 
 def test_a_longer_context_costs_what_reading_it_takes() -> None:

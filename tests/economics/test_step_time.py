@@ -105,12 +105,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_shows_no_line_is_refused_with_the_reason(case: str) -> None:
-    intervals, reason = REFUSED[case]
-    times, now = learned(intervals)
-
-    assert reason in str(times.fit(now))
+def test_what_shows_no_line_is_refused_with_the_reason() -> None:
+    for case, (intervals, reason) in REFUSED.items():
+        times, now = learned(intervals)
+        assert reason in str(times.fit(now)), case
 
 
 def test_another_k_starts_anew() -> None:
@@ -180,21 +178,16 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
     assert rise[0.001] > rise[0.0001]
 
 
-@pytest.mark.parametrize(
-    ("learned", "drafted", "batch"),
-    [
+def test_what_shows_nothing_leaves_the_profile() -> None:
+    """Nothing learned, another K, no drafts, and drafts at one batch size only."""
+    profile, both = for_method("eagle3"), steps((1, 2, 4), (1, 2, 4))
+    for learned_steps, drafted, batch in (
         (EngineSteps(), K, 4.0),
-        (steps((1, 2, 4), (1, 2, 4)), 5, 4.0),
-        (steps((1, 2, 4), (1, 2, 4)), None, None),
+        (both, 5, 4.0),
+        (both, None, None),
         (steps((1, 2, 4), (4, 4, 4)), K, 4.0),
-    ],
-    ids=["nothing-learned", "another-k", "no-drafts", "one-batch-size"],
-)
-def test_what_shows_nothing_leaves_the_profile(
-    learned: EngineSteps, drafted: float | None, batch: float | None
-) -> None:
-    profile = for_method("eagle3")
-    assert correct_by_steps(profile, learned, drafted, batch, 100.0) is profile
+    ):
+        assert correct_by_steps(profile, learned_steps, drafted, batch, 100.0) is profile
 
 
 def test_a_calibrated_profile_keeps_its_slope() -> None:

@@ -82,13 +82,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
     ):
         chapters, chapter = {}, chapters_of(running)
         running.wait(lambda: running.prometheus.query("model:vllm_specdec_speedup:ratio_rate5m > 1"), 10, 20)
-        time.sleep(seconds(15))
+        time.sleep(seconds(8))
         chapters["healthy"] = chapter()
 
         set_phase(server, "collapse", acceptance=0.02)
         took = running.wait(running.triggered, PROMISED_COLLAPSE)
         running.wait(lambda: running.firing("Disable"), 25)
-        time.sleep(seconds(10))
+        running.wait(lambda: running.actions() and running.suppressed(), 10)
+        running.wait(lambda: "should be disabled" in json.dumps(running.slack("#specdec-tickets")), 10)
         chapters["collapsed"] = chapter(took)
 
         set_phase(server, "healthy")
@@ -97,7 +98,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         chapters["recovered"] = chapter(took)
 
         set_phase(server, "idle")
-        time.sleep(seconds(25))
+        time.sleep(seconds(12))
         chapters["idle"] = chapter()
 
         set_phase(server, "collapse", acceptance=0.02)

@@ -331,10 +331,9 @@ def ask(run: Run, s: Stretch, expression: str, function: str) -> dict[Series, fl
     return run.first.query(text, s.last.time)
 
 
-@pytest.mark.parametrize("function", ["increase", "rate"])
-def test_promql_ratios_agree_with_the_gauges(run: Run, function: str) -> None:
+def test_promql_ratios_agree_with_the_gauges(run: Run) -> None:
     """What a user computes from the counters is what the exporter publishes for the same window."""
-    for s, name in product(moments(run), RATIOS):
+    for s, name, function in product(moments(run), RATIOS, ("increase", "rate")):
         found = ask(run, s, RATIOS[name], function)
         assert found, "PromQL yields nothing"
         for labels, value in found.items():
@@ -362,25 +361,6 @@ def test_promql_of_the_histogram_agrees_with_the_gauges(run: Run) -> None:
         assert found == pytest.approx(expected, rel=1e-9, abs=ROUNDING)
         (accepted,) = ask(run, s, mean, "increase").values()
         assert 1 + accepted == pytest.approx(s.gauge("mean_acceptance_length"), rel=1e-9, abs=ROUNDING)
-
-
-def quantile(q: float, cumulative: Sequence[float]) -> float:
-    """Prometheus's quantile of a distribution over 0..K: linear between the bounds, 0 in the first bucket."""
-    bucket = next(j for j, share in enumerate(cumulative) if share >= q - ROUNDING)
-    if bucket == 0:
-        return 0.0
-    below, share = cumulative[bucket - 1], cumulative[bucket]
-    return bucket - 1 + (q - below) / (share - below)
-
-
-def test_histogram_quantile_agrees_with_the_position_ratios(run: Run) -> None:
-    """`histogram_quantile` sees the distribution that the position ratios describe."""
-    for s, q in product(moments(run), (0.25, 0.5, 0.9)):
-        expression = f"histogram_quantile({q}, {{f}}({{p}}accepted_tokens_per_draft_bucket{{w}}))"
-        ratios = [s.gauge("position_acceptance_ratio", position=str(j)) or 0.0 for j in range(K)]
-        cumulative = [*(1 - ratio for ratio in ratios), 1.0]
-        (found,) = ask(run, s, expression, "rate").values()
-        assert math.isclose(quantile(q, cumulative), found, rel_tol=1e-9, abs_tol=1e-9), (q, s.last.time)
 
 
 # --- two servers

@@ -1,4 +1,4 @@
-"""A month of a healthy service: noise, night lulls, weekends, bursts, deployments, crashes, lost scrapes."""
+"""Three weeks of a healthy service: noise, idle nights, weekends, bursts, deployments, crashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replay.traffic import Conditions, healthy, wandering
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DAYS = 30
+DAYS = 21
 MINUTES = DAYS * 1440
 MODEL, NAMESPACE = "meta-llama/Llama-3.3-70B-Instruct", "chat"
 SLOTS = 2
@@ -23,7 +23,7 @@ LOADING = 6
 
 @dataclass(frozen=True)
 class Life:
-    """A version of a pod from its start to its end, in minutes of the month; the next starts at `end`."""
+    """A version of a pod from its start to its end, in minutes of these weeks; the next starts at `end`."""
 
     slot: int
     number: int
@@ -50,7 +50,7 @@ def _deployments(random: np.random.Generator) -> Iterator[int]:
 
 
 def play(seed: int, step: int = 2) -> Storage:
-    """Return what Prometheus has after the month."""
+    """Return what Prometheus has after the three weeks."""
     storage = Storage(step)
     random = np.random.default_rng(seed)
     slow = list(wandering(random, MINUTES, 0.015, 6.0))  # what users ask, all alike

@@ -1,6 +1,6 @@
 """A service as its servers count it, minute by minute: the truth that the exporter is then shown.
 
-Statistical, not step by step: a month passes in seconds. The drafts of one request resemble each other, so
+Statistical, not step by step: weeks pass in seconds. The drafts of one request resemble each other, so
 counts vary `CLUSTERING` times as much as independent drafts would; the figure comes from real per-request
 records (see `economics.choice`).
 """

@@ -1,4 +1,4 @@
-"""The series budget in docs/scaling.md: the formula from the metric table, held against real /metrics."""
+"""The numbers of series in docs/scaling.md, held against the /metrics of a real exporter."""
 
 from __future__ import annotations
 
@@ -16,17 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.worlds import open_world, shared_folder
 from per_request.traffic import CHAT, CODE, Kind, observations
-from scaling.budget import (
-    PROCESS_SERIES,
-    Requests,
-    Setup,
-    formula,
-    formula_of_requests,
-    of_requests,
-    series_of,
-    table,
-    total,
-)
 from scaling.clusters import ROOT, SAMPLES
 from support.calibrated import calibrated_file
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
@@ -36,9 +25,6 @@ from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Sample
-from vllm_specdec_exporter.publish.metrics import METRICS
-from vllm_specdec_exporter.publish.metrics.metric import Kind as MetricKind
-from vllm_specdec_exporter.publish.metrics.metric import Scope
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.endpoints import create_app
@@ -51,9 +37,31 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.full
 
 CAPTURES = ROOT / "tests" / "data" / "captures" / "rendered"
+DOCUMENT = (ROOT / "docs" / "scaling.md").read_text("utf-8")
 MODEL = "the-model"
 #: Longer than the windows, which then are full.
 _SECONDS, _POLL = 420, 5
+
+
+def documented(pattern: str) -> list[int]:
+    """Return the numbers in the one place of the document that has this form; N stands for a number."""
+    found = re.search(re.escape(pattern).replace("N", r"([\d,]+)"), DOCUMENT)
+    assert found is not None, pattern
+    return [int(number.replace(",", "")) for number in found.groups()]
+
+
+def total(k: int, engines: int = 1, windows: int = 2) -> int:
+    """Return how many series the document's formula gives."""
+    fixed, engine, per_k, window, per_window_k = documented("`N + engines x (N + N K + windows x (N + N K))`")
+    (single,) = documented("and N more if a model has a single engine")
+    each = engine + per_k * k + windows * (window + per_window_k * k)
+    return fixed + engines * each + (single if engines == 1 else 0)
+
+
+def total_of_requests(k: int, models: int = 0, groups: int = 0, tenants: int = 0) -> int:
+    """Return how many series the document's formula gives for single requests behind a tap."""
+    fixed, model, per_k, group, tenant = documented("`N + models x (N + N K) + groups x N + tenants x N`")
+    return fixed + models * (model + per_k * k) + groups * group + tenants * tenant
 
 
 def _simulation(engines: int, k: int) -> Simulation:
@@ -69,27 +77,33 @@ def _simulation(engines: int, k: int) -> Simulation:
 
 
 async def published(
-    setup: Setup, baseline: Path | None = None, token: Path | None = None, kinds: tuple[Kind, ...] = ()
+    k: int,
+    engines: int = 1,
+    windows: int = 2,
+    *,
+    baseline: Path | None = None,
+    kinds: tuple[Kind, ...] | None = None,
 ) -> Counter[str]:
     """Return how many series of each name a real exporter beside a simulated server has on /metrics.
 
     Args:
-        setup: of the server.
+        k: number of speculative tokens.
+        engines: of the server.
+        windows: that the exporter publishes.
         baseline: its file.
-        token: file of the token for pushes; with it there is a tap too.
-        kinds: of requests that the tap saw.
+        kinds: of requests that the tap saw; without them there is no tap.
     """
-    simulation = _simulation(setup.engines, setup.k)
+    simulation = _simulation(engines, k)
     flags: dict[str, object] = {
-        "spec.config": f'{{"method": "eagle3", "num_speculative_tokens": {setup.k}}}',
+        "spec.config": f'{{"method": "eagle3", "num_speculative_tokens": {k}}}',
         "cost.file": calibrated_file(),
     }
-    if setup.windows != 2:
-        flags["window"] = [f"{60 * number}s" for number in range(1, setup.windows + 1)]
+    if windows != 2:
+        flags["window"] = [f"{60 * number}s" for number in range(1, windows + 1)]
     if baseline is not None:
         flags["baseline.file"] = str(baseline)
-    if token is not None:
-        flags |= {"push.bearer-token-file": str(token), "tap.listen-address": "127.0.0.1:0"}
+    if kinds is not None:
+        flags |= {"tap.listen-address": "127.0.0.1:0", "requests.tenant-header": "x-tenant"}
         flags["requests.tenant"] = ["acme", "globex"]
     async with SimulatorServer(simulation, speed=0) as server, contextlib.AsyncExitStack() as stack:
         now = 0.0
@@ -98,7 +112,7 @@ async def published(
         client = await stack.enter_async_context(TestClient(TestServer(create_app(exporter))))
         if exporter.config.tap is not None:
             exporter.requests.attach_tap(Tap(exporter.config.tap))
-            for seen in observations(kinds):
+            for seen in observations(kinds or ()):
                 exporter.requests.observe(Source.TAP, seen)
         (poller,) = exporter._pollers
         stack.push_async_callback(poller.close)
@@ -113,34 +127,9 @@ async def published(
     )
 
 
-def expected(setup: Setup) -> Counter[str]:
-    """Return what the metric table says for each name."""
-    found: Counter[str] = Counter()
-    groups = setup.requests.groups if setup.requests else 0
-    for metric in METRICS:
-        count = series_of(metric, setup)
-        if metric.kind is MetricKind.HISTOGRAM:
-            each = groups if metric.scope is Scope.GROUP else setup.engines
-            found[f"{metric.full_name}_bucket"] = count - 2 * each
-            found[f"{metric.full_name}_count"] = found[f"{metric.full_name}_sum"] = each
-        elif count:
-            found[metric.full_name] = count
-    return found
-
-
-def own(found: Counter[str]) -> Counter[str]:
-    """Leave out the series of the process."""
-    return Counter({name: count for name, count in found.items() if name.startswith("vllm_specdec_")})
-
-
 @pytest.mark.parametrize(("k", "engines", "windows"), [(3, 1, 2), (7, 2, 3), (5, 8, 1)])
 async def test_the_formula_is_exact(k: int, engines: int, windows: int) -> None:
-    """Every name has as many series as the metric table says, and all together as the formula."""
-    setup = Setup(k, engines, windows)
-    found = await published(setup)
-    assert own(found) == expected(setup)
-    assert found.total() == total(setup)
-    assert found.total() - own(found).total() == PROCESS_SERIES
+    assert (await published(k, engines, windows)).total() == total(k, engines, windows)
 
 
 async def test_a_baseline_adds_what_is_measured(tmp_path: Path) -> None:
@@ -159,24 +148,19 @@ async def test_a_baseline_adds_what_is_measured(tmp_path: Path) -> None:
     path.write_bytes(
         encode(Baseline(FORMAT, MODEL, version, "vllm-v1", "2026-11-20T12:00:00Z", recorder.buckets()))
     )
-    setup = Setup(5, baseline=True)
-    found, budget = own(await published(setup, path)), expected(setup)
-    ratios = "vllm_specdec_latency_ratio"
-    assert 0 < found.pop(ratios) <= budget.pop(ratios)
-    assert found == budget
+    found = await published(5, baseline=path)
+    ratios, most = found.pop("vllm_specdec_latency_ratio"), 2 * 9
+    assert 0 < ratios <= most
+    assert found.total() + most == documented("| 5 | N | N | N | N |")[-1]
 
 
-async def test_single_requests_add_what_their_groups_have(tmp_path: Path) -> None:
-    """By model, by group and by tenant; and what the tap and the pushes count whatever comes."""
-    token = tmp_path / "token"
-    token.write_text("secret")
+async def test_single_requests_add_what_their_groups_have() -> None:
+    """By model, by group and by tenant; and what the tap counts in any case."""
     code, chat = replace(CODE, requests=30), replace(CHAT, requests=30)
     kinds = (code, chat, replace(chat, temperature=0.6), replace(code, model="an-adapter", requests=50))
-    known = Requests(models=2, groups=4, tenants=3, tap=True, push=True)
-    setup = Setup(4, requests=known)
-    assert own(await published(setup, token=token, kinds=kinds)) == expected(setup)
-    nothing = Setup(4, requests=Requests(models=0, groups=0, push=True))
-    assert own(await published(nothing, token=token)) == expected(nothing)
+    some, none = await published(4, kinds=kinds), await published(4, kinds=())
+    assert some.total() - total(4) == total_of_requests(4, models=2, groups=4, tenants=3)
+    assert none.total() - total(4) == total_of_requests(4)
 
 
 def test_what_rules_add_for_engines_and_pods(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -211,16 +195,14 @@ def test_what_vllm_itself_has(name: str, whole: int, kept: int) -> None:
     keep = re.compile(jobs[1]["metric_relabel_configs"][0]["regex"])
     assert len(names) == whole
     assert sum(keep.fullmatch(one) is not None for one in names) == kept
-    text = (ROOT / "docs" / "scaling.md").read_text("utf-8")
-    assert f"{whole:,}" in text
-    assert f"{kept:,}" in text
+    assert f"{whole:,}" in DOCUMENT
+    assert f"{kept:,}" in DOCUMENT
 
 
-def test_the_document_has_the_formula_and_the_table() -> None:
-    """docs/scaling.md says what the metric table gives."""
-    text = (ROOT / "docs" / "scaling.md").read_text("utf-8")
-    assert f"`{formula()}`" in text
-    assert f"`{formula_of_requests()}`" in text
-    example = of_requests(Requests(models=1, groups=12, tenants=5), 5)
-    assert f"1 model with K=5, 12 groups and 5 tenants: {example:,}" in text
-    assert "\n".join(table()) in text
+def test_the_examples_follow_from_the_formulas() -> None:
+    more = {k: documented(f"| {k} | N | N | N | N |") for k in (3, 5, 7)}
+    with_baseline = {k: row.pop() - row[0] for k, row in more.items()}
+    assert more == {k: [total(k, engines) for engines in (1, 2, 8)] for k in more}
+    assert len(set(with_baseline.values())) == 1
+    example = documented("1 model with K=5, 12 groups and 5 tenants: N.")
+    assert example == [total_of_requests(5, models=1, groups=12, tenants=5)]

@@ -13,7 +13,7 @@ def published(simulation: Simulation) -> Metrics:
 
 def test_counters_only_grow_except_across_restarts() -> None:
     """And never contradict each other, in every phase that there is."""
-    simulation = Simulation(SimulationConfig(scenario=SCENARIOS["tour"], engines=2), seed=2)
+    simulation = Simulation(SimulationConfig(scenario=SCENARIOS["tour"]), seed=2)
     previous: dict[tuple[str, object], float] = {}
     restarts = 0
     for _ in range(100):

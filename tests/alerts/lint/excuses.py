@@ -13,14 +13,6 @@ if TYPE_CHECKING:
 
 #: Complaints that stand by design: check, rule, what the complaint mentions; and why.
 EXCUSES: Mapping[tuple[str, str, str], str] = {
-    (
-        "averaged_ratio",
-        "model:vllm_specdec_plain_token_times:rate5m",
-        "engine:vllm_specdec_generation_tokens",
-    ): ("tokens over a speedup are a time, which can be summed"),
-    ("averaged_ratio", "model:vllm_specdec_losing_drafts:rate5m", "engine:vllm_specdec_drafts"): (
-        "drafts times 0 or 1"
-    ),
     ("bare_gauge", "VLLMSpecDecodeAcceptanceDropped", "vllm_specdec_info"): (
         "an engine that was not there two hours ago is a new one"
     ),

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SETS = frozenset({"and", "or", "unless"})
-COMPARISONS = frozenset({"==", "!=", "<", ">", "<=", ">="})
 RATES = frozenset({"rate", "increase", "irate"})
 
 
@@ -84,22 +83,6 @@ def names(node: promql.Expr) -> set[str]:
 def thresholds_in(used: set[str]) -> set[str]:
     """Return those of some series that are recorded thresholds."""
     return {name for name in used if name.endswith(":threshold")}
-
-
-def number(node: promql.Expr) -> float | None:
-    """Return the value of a constant."""
-    node = bare(node)
-    if isinstance(node, promql.NumberLiteral):
-        return node.val
-    if isinstance(node, promql.UnaryExpr):
-        inner = number(node.expr)
-        return None if inner is None else -inner
-    return None
-
-
-def divides_series(node: promql.BinaryExpr) -> bool:
-    """Return whether it divides by something that is no constant."""
-    return operator(node) == "/" and number(node.rhs) is None
 
 
 def matched_on(node: promql.BinaryExpr) -> tuple[bool, frozenset[str]]:
