@@ -133,6 +133,7 @@ class Rig:
         assert during.value("up") == 0
         assert during.of_engines() == set()
         assert new_errors(before, during) <= {reason}, during.errors()
+        assert_alive(self.exporter)
         self.mend()
         return during
 
