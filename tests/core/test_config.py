@@ -90,14 +90,6 @@ class TestPlaces:
 
         assert load({}, empty) == load({}, {})
 
-    def test_an_empty_variable_that_says_none(self) -> None:
-        """Where there is a default, and no other word for nothing; the help says so."""
-        (option,) = (option for option in OPTIONS if option.may_be_empty)
-
-        assert (option.name, option.help.endswith(" Empty for none.")) == ("requests.type-header", True)
-        assert load({}, {}).requests.classification.type_header == "x-request-type"
-        assert load({}, {option.variable: ""}).requests.classification.type_header == ""
-
 
 class TestBadFile:
     def test_one_that_is_not_yaml_or_not_there(self, tmp_path: Path) -> None:

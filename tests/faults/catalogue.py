@@ -1,7 +1,7 @@
 """The catalogue of faults: what happens, and what the exporter promises then. Writes faults.md from it.
 
 Each fault has a test in ``tests/faults/test_AREA.py`` that injects it into the running exporter: the function
-`test_NAME`, or a row of that name in a table. The table of faulty responses is in ``test_responses.py``.
+`test_NAME`, or a parameter with that id. The table of faulty responses is in ``test_responses.py``.
 
     PYTHONPATH=tests python -m faults.catalogue [--check]
 """
@@ -59,8 +59,8 @@ back.
 - half_written: The answer ends within a line, with a Content-Length that fits. => `reason="malformed"`.
 - other_software: Other software with metrics of its own takes the server's place for a while. =>
   `reason="unrecognized"`; no window reaches back across it, and no reset is counted.
-- huge_body: The answer has 20 MiB. => `reason="too_large"`; memory stays below 150 MiB.
-- gzip_bomb: 60 MiB come as 60 KiB of gzip. => `reason="too_large"`; memory stays below 150 MiB.
+- too_large: The answer has 20 MiB, or 60 MiB that come as 60 KiB of gzip. => `reason="too_large"`; memory
+  stays below 150 MiB.
 - many_series: The answer has 100,000 series of others beside the server's own. => `vllm_specdec_up` is 1,
   and `/metrics` stays below 1 MiB.
 - many_engines: The answer has a thousand engines. => `reason="malformed"`.
@@ -88,21 +88,17 @@ Where a reason is named, the same holds as for the server behind. Nobody has to 
   there, and no error is counted.
 - unix_socket_missing: The Unix socket is not there yet, or is left over from a server that was killed. =>
   `reason="refused"`.
-- certificate_expired: The server's certificate has expired. => `reason="tls"`; no request, and no token, is
-  sent; a renewed certificate counts at once.
-- certificate_of_another: The server's certificate is for another name. => `reason="tls"`; no request, and
-  no token, is sent.
-- authority_unknown: The server's certificate comes from an authority that is not trusted. =>
-  `reason="tls"`; once `--vllm.ca-file` has been exchanged for the right one, the next poll succeeds.
-- trusted_file_half_written: `--vllm.ca-file` is half written while the exporter runs. => What was trusted
-  stays so, no poll fails, and the log says it once.
-- plain_http_behind_https: An https address where the server speaks plain HTTP. => `reason="tls"`.
+- certificate_unusable: The server's certificate has expired, is for another name, or comes from an authority
+  that is not trusted, or the server speaks plain HTTP where https is expected. => `reason="tls"`; no request,
+  and no token, is sent; a renewed certificate counts at once.
+- trusted_file_exchanged: `--vllm.ca-file` is exchanged for the right one, and later half written. => The next
+  poll after the exchange succeeds. While the file is half written, what was trusted stays so, no poll fails,
+  and the log says it once.
 
 ## clock: Time
 Windows and intervals go by a clock that never jumps.
-- wall_clock_forward: The wall clock jumps forward by six hours, and back again. => No poll fails, windows
-  grow by the time that really passed; only time stamps follow the wall clock.
-- wall_clock_back: The wall clock jumps back by six hours, and forward again. => The same.
+- wall_clock_jumps: The wall clock jumps forward by six hours, back by twelve, and to the right time. => No
+  poll fails, windows grow by the time that really passed; only time stamps follow the wall clock.
 - stopped_for_long: The process stands still (SIGSTOP, a frozen node) for longer than interval and timeout.
   => The very first scrape afterwards has `vllm_specdec_up` 0 and no series of any engine: nothing stale is
   served. The next poll brings everything back.
@@ -111,16 +107,13 @@ Windows and intervals go by a clock that never jumps.
 
 ## disk: Files and the log
 A file that cannot be used changes nothing that is in force. Polls, scrapes and probes go on.
-- configuration_gone: The configuration file is gone when a reload is asked for. => Status 500 with the
-  reason, `vllm_specdec_config_last_reload_successful` is 0; the old one stays in force. A reload of the
-  mended file sets it to 1.
-- configuration_unreadable: The configuration file cannot be read at a reload. => The same.
-- configuration_half_written: The configuration file is half written at a reload. => The same.
+- configuration_unusable: The configuration file is gone, cannot be read, is half written, or has a wrong
+  value at a reload. => Status 500 with the reason, `vllm_specdec_config_last_reload_successful` is 0; the old
+  one stays in force. A reload of the mended file sets it to 1.
 - configuration_link_swapped: The file is exchanged by a link further up, as Kubernetes does. => The next
   reload takes what the link points to.
-- token_removed: The bearer token file is removed. => `reason="credentials"`; the server is not asked
-  without a token.
-- token_empty: The bearer token file is empty, and later has another token. => `reason="credentials"`.
+- token_unusable: The bearer token file is removed, or is empty. => `reason="credentials"`; the server is not
+  asked without a token. With another token in the file, polls succeed again.
 - token_replaced: The bearer token file is exchanged. => The next poll shows the new one; no poll fails.
 - web_configuration_emptied: A full disk leaves the web configuration file empty. => Passwords are asked for
   as before, `vllm_specdec_config_last_reload_successful` is 0, the log says why; the mended file is in
@@ -131,10 +124,9 @@ A file that cannot be used changes nothing that is in force. Polls, scrapes and 
   why. The repeated alert is acted upon once there is room, once.
 - log_reader_stops: Nobody reads the pipe behind standard error any more. => Nothing waits for it. Lines are
   kept up to 256 KiB, the rest is left out, and a line says how many. SIGTERM ends the process with 0.
-- log_reader_gone: The other end of the pipe behind standard error is closed. => Nothing of it is seen but
-  the lines that lack; SIGTERM ends the process with 0.
-- log_disk_full: Standard error is a file on a full disk. => The same.
-- log_closed: Standard error is closed from the start. => The same.
+- log_unwritable: The other end of the pipe behind standard error is closed, or standard error is a file on a
+  full disk, or is closed from the start. => Nothing of it is seen but the lines that lack; SIGTERM ends the
+  process with 0.
 
 ## limits: Memory and descriptors
 The process lives, and is itself again when there is enough.
@@ -161,8 +153,6 @@ log, and no traceback.
 ## configuration: Configuration changed at work
 A reload waits for no poll. What is known of a server that stays is kept.
 - reload_while_polls_hang: A reload while polls hang. => It takes effect at once.
-- reload_of_nonsense: A reload of a file with a wrong value. => Status 500, which names the setting;
-  `vllm_specdec_config_last_reload_successful` is 0, and windows go on.
 - target_removed: A server is taken out of the file. => Its series are gone with the reload, and it is asked
   no more; the windows of the others go on.
 - target_added: A server is added to the file. => Both have series; the first has lost nothing.
@@ -174,10 +164,9 @@ A reload waits for no poll. What is known of a server that stays is kept.
 A new certificate that can be used is in force within seconds, without a reload.
 - expires_while_serving: The certificate expires while it is in force. => It is shown as before: scrapers
   that check it refuse it, probes are answered. A renewed one is taken by itself.
-- replaced_by_a_broken_one: The certificate is replaced by half of one. => The old one stays in force,
-  `vllm_specdec_config_last_reload_successful` is 0, the log says why.
-- key_does_not_fit: The key is replaced by one that does not fit. => The same.
-- file_gone: The certificate's file is gone. => The same.
+- unusable: The certificate is replaced by half of one, its file is gone, or its key is replaced by one that
+  does not fit. => The old one stays in force, `vllm_specdec_config_last_reload_successful` is 0, the log says
+  why.
 
 ## ports: Ports that are taken
 One line names the flag, the address and the reason.
@@ -196,15 +185,14 @@ afterwards.
 - never_reads: 200 scrapers ask and never read. => Memory stays below 150 MiB.
 - asks_and_never_reads: 10 scrapers send 200 requests each and never read. => The process comes to rest:
   answers that nobody takes are not made. Memory stays below 150 MiB.
-- half_open: 60 clients connect and say nothing. => They are cut off after 10 s.
-- slow_headers: 60 clients send headers at two bytes a second. => They are cut off after 10 s.
+- dawdling: 60 clients connect and say nothing, and 60 send headers at two bytes a second. => They are cut off
+  after 10 s.
 - too_many_connections: More connections come than there may be at a time. => Each new one ends the one that
   has been idle for longest.
 - stampede: 500 scrapes at once. => Each gets its answer, 200, or 503 where too many are answered at a time;
   `/-/healthy` within 5 s.
-- huge_header: A header of 200 kB. => An error, or the end of the connection.
-- huge_url: An address of 200 kB. => An error, or the end of the connection.
-- no_http: A TLS handshake, or nonsense. => Status 400, or the end of the connection.
+- refused: A header or an address of 200 kB, a TLS handshake, or nonsense. => An error, or the end of the
+  connection.
 - pipelined: 39 requests come before the first answer. => They are answered in order.
 - wrong_method: Methods that an address does not take. => Status 405; nothing is reloaded.
 - aborts: 50 scrapers go away in the middle of their answers. => No warning in the log.

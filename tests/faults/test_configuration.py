@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from faults.rig import assert_alive
+from faults.rig import assert_alive, new_errors
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, hang, replay
 from support.programs import eventually
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.full
 
-POLL = {"interval": "1500ms", "timeout": "1450ms"}
+POLL = {"interval": "500ms", "timeout": "490ms"}
 
 
 def _settings(*servers: FaultyServer, **more: Any) -> dict[str, Any]:
@@ -64,26 +64,11 @@ def test_reload_while_polls_hang(servers: tuple[FaultyServer, FaultyServer]) -> 
         exporter.wait_until_up()
 
 
-def test_reload_of_nonsense(servers: tuple[FaultyServer, FaultyServer]) -> None:
-    one, _ = servers
-    with _configured(one) as exporter:
-        before = exporter.wait_for(lambda m: m if _span(m) > 0.5 else None)
-        exporter.configure("poll: {interval: soon}\n")
-        refused = exporter.post("/-/reload")
-        assert refused.status == 500
-        assert "poll.interval" in refused.text
-        during = exporter.wait_for(lambda m: m if _span(m) > _span(before) else None)
-        assert during.value("up") == 1
-        assert during.value("config_last_reload_successful") == 0
-        assert len(exporter.log_lines("configuration not reloaded")) == 1
-        _reload(exporter, _settings(one))
-
-
 def test_target_removed(servers: tuple[FaultyServer, FaultyServer]) -> None:
     one, other = servers
     with _configured(one, other) as exporter:
         exporter.wait_until_up()
-        exporter.wait_for(lambda m: _span(m, target=one.url) > 0.5)
+        exporter.wait_for(lambda m: _span(m, target=one.url) > 0.4)
         span = _span(exporter.metrics(), target=one.url)
         _reload(exporter, _settings(one))
         after = exporter.metrics()
@@ -99,34 +84,33 @@ def test_target_removed(servers: tuple[FaultyServer, FaultyServer]) -> None:
 def test_target_added(servers: tuple[FaultyServer, FaultyServer]) -> None:
     one, other = servers
     with _configured(one) as exporter:
-        exporter.wait_for(lambda m: _span(m) > 0.5)
+        exporter.wait_for(lambda m: _span(m) > 0.4)
         _reload(exporter, _settings(one, other))
-        assert _span(exporter.metrics(), target=one.url) > 0.5
+        assert _span(exporter.metrics(), target=one.url) > 0.4
         after = exporter.wait_for(lambda m: m if set(m.values("up").values()) == {1.0} else None)
         assert {labels["target"] for labels in after.labels("up")} == {one.url, other.url}
         assert after.value("engine_resets_total", target=one.url) == 0
-        exporter.wait_for(lambda m: _span(m, target=one.url) > 0.5)
+        exporter.wait_for(lambda m: _span(m, target=one.url) > 0.4)
 
 
 def test_interval_changed(servers: tuple[FaultyServer, FaultyServer]) -> None:
     one, _ = servers
     with _configured(one) as exporter:
-        before = exporter.wait_for(lambda m: m if _span(m) > 0.5 else None)
-        _reload(exporter, _settings(one, poll={"interval": "4s", "timeout": "3s"}))
+        before = exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
+        _reload(exporter, _settings(one, poll={"interval": "2s", "timeout": "1900ms"}))
         assert _span(exporter.metrics()) >= _span(before)
         polled, begin = len(one.polls()), time.monotonic()
         eventually(lambda: len(one.polls()) >= polled + 2)
-        assert time.monotonic() - begin > 3.5
-        after = exporter.metrics()
-        assert _span(after) > _span(before)
-        assert after.errors() == {}
+        assert time.monotonic() - begin > 1.8
+        after = exporter.wait_for(lambda m: m if _span(m) > _span(before) else None)
+        assert new_errors(None, after) == set()
         assert after.value("engine_resets_total") == 0
 
 
 def test_threshold_changed(servers: tuple[FaultyServer, FaultyServer]) -> None:
     one, _ = servers
     with _configured(one, threshold={"minimum_drafts": 50}) as exporter:
-        span = exporter.wait_for(lambda m: _span(m) if _span(m) > 0.5 else None)
+        span = exporter.wait_for(lambda m: _span(m) if _span(m) > 0.4 else None)
         assert exporter.metrics().value("threshold", name="minimum_drafts") == 50
         _reload(exporter, _settings(one, threshold={"minimum_drafts": 10_000_000}))
         assert _span(exporter.metrics()) >= span

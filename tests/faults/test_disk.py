@@ -20,7 +20,7 @@ import yaml
 
 from act.receiver import act
 from act.webhook import alert_document, body_of, calls_in, recorder
-from faults.rig import PROMPT, STEADY, assert_alive, limited, vllm
+from faults.rig import PROMPT, STEADY, assert_alive, limited, new_errors, vllm
 from support.exporter import Metrics, parse_logfmt, request, running_exporter
 from support.faulty_server import FaultyServer, answer, replay
 from support.ports import free_port
@@ -29,7 +29,7 @@ from webconfig.https import ask, guarded, write
 from webconfig.pki import Pki, hashed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from act.receiver import Act
     from support.exporter import RunningExporter
@@ -75,26 +75,25 @@ def _make_unreadable(file: Path) -> None:
     file.mkdir()  # nobody can read that, whoever he is
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(Path.unlink, id="configuration_gone"),
-        pytest.param(_make_unreadable, id="configuration_unreadable"),
-        pytest.param(_half_write, id="configuration_half_written"),
-    ],
-)
-def test_configuration(spoil: Callable[[Path], None]) -> None:
+def _set_nonsense(file: Path) -> None:
+    file.write_text("log: {level: loud}\n")
+
+
+def test_configuration_unusable() -> None:
     with (
         FaultyServer(replay()) as server,
         running_exporter(*STEADY, config=_settings(server, 50)) as exporter,
     ):
         exporter.wait_until_up()
-        spoil(exporter.config_file)
-        _assert_refused(exporter, 50)
-        if exporter.config_file.is_dir():
-            exporter.config_file.rmdir()
-        exporter.configure(_settings(server, 70))
-        _assert_taken(exporter, 70)
+        drafts = 50
+        for spoil in (Path.unlink, _half_write, _set_nonsense, _make_unreadable):
+            spoil(exporter.config_file)
+            _assert_refused(exporter, drafts)
+            if exporter.config_file.is_dir():
+                exporter.config_file.rmdir()
+            drafts += 20
+            exporter.configure(_settings(server, drafts))
+            _assert_taken(exporter, drafts)
 
 
 def test_configuration_link_swapped(tmp_path: Path) -> None:
@@ -118,60 +117,53 @@ def test_configuration_link_swapped(tmp_path: Path) -> None:
 # --- the token file
 
 
-@contextlib.contextmanager
-def _with_token(file: Path) -> Iterator[tuple[FaultyServer, RunningExporter]]:
+@pytest.fixture(scope="module")
+def with_token(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Path, FaultyServer, RunningExporter]]:
+    """A token file, a server, and an exporter that sends the token."""
+    file = tmp_path_factory.mktemp("token") / "token"
+    file.write_text("first\n")
+    flags = ("--vllm.bearer-token-file", str(file), *STEADY)
     with (
         FaultyServer(replay()) as server,
-        running_exporter(
-            "--vllm.url", server.url, "--vllm.bearer-token-file", str(file), *STEADY
-        ) as exporter,
+        running_exporter("--vllm.url", server.url, *flags) as exporter,
     ):
         exporter.wait_until_up()
-        yield server, exporter
+        yield file, server, exporter
 
 
-def _assert_not_asked(server: FaultyServer, exporter: RunningExporter) -> None:
-    """Polls fail for want of a token, before the server is asked."""
-    failed = exporter.wait_for(lambda m: m if m.errors().get("credentials", 0) >= 1 else None)
-    asked = server.connections
-    least = failed.errors()["credentials"] + 2
-    during = exporter.wait_for(lambda m: m if m.errors()["credentials"] >= least else None)
-    assert during.value("up") == 0
-    assert during.of_engines() == set()
-    assert set(during.errors()) == {"credentials"}
-    assert server.connections == asked
+def test_token_replaced(with_token: tuple[Path, FaultyServer, RunningExporter]) -> None:
+    file, server, exporter = with_token
+    assert server.polls()[-1].headers["authorization"] == "Bearer first"
+    new = file.with_name("new")
+    new.write_text("second\n")
+    new.replace(file)
+    eventually(lambda: server.polls()[-1].headers["authorization"] == "Bearer second")
+    assert new_errors(None, exporter.metrics()) == set()
     assert_alive(exporter)
 
 
-def _empty(file: Path) -> None:
-    file.write_text("")
-
-
-@pytest.mark.parametrize(
-    "spoil", [pytest.param(Path.unlink, id="token_removed"), pytest.param(_empty, id="token_empty")]
-)
-def test_token(spoil: Callable[[Path], None], tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("first\n")
-    with _with_token(file) as (server, exporter):
+def test_token_unusable(with_token: tuple[Path, FaultyServer, RunningExporter]) -> None:
+    """Polls fail before the server is asked."""
+    file, server, exporter = with_token
+    for number, spoil in enumerate((Path.unlink, lambda file: file.write_text(""))):
+        before = exporter.metrics()
         spoil(file)
-        _assert_not_asked(server, exporter)
-        file.write_text("second\n")
-        exporter.wait_until_up()
-        assert server.polls()[-1].headers["authorization"] == "Bearer second"
-
-
-def test_token_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("first\n")
-    with _with_token(file) as (server, exporter):
-        assert server.polls()[-1].headers["authorization"] == "Bearer first"
-        new = tmp_path / "new"
-        new.write_text("second\n")
-        new.replace(file)
-        eventually(lambda: server.polls()[-1].headers["authorization"] == "Bearer second")
-        assert exporter.metrics().errors() == {}
+        failed = before.errors().get("credentials", 0)
+        exporter.wait_for(lambda m, least=failed + 1: m.errors().get("credentials", 0) >= least)
+        asked = server.connections
+        during = exporter.wait_for(
+            lambda m, least=failed + 3: m if m.errors()["credentials"] >= least else None
+        )
+        assert during.value("up") == 0
+        assert during.of_engines() == set()
+        assert new_errors(before, during) == {"credentials"}
+        assert server.connections == asked
         assert_alive(exporter)
+        file.write_text(f"token-{number}\n")
+        exporter.wait_until_up()
+        assert server.polls()[-1].headers["authorization"] == f"Bearer token-{number}"
 
 
 # --- the web configuration
@@ -206,9 +198,8 @@ def test_no_room_to_write() -> None:
             assert request(f"{url}/-/reload", "POST").status == 200
             polled = len(server.polls())
             eventually(lambda: len(server.polls()) >= polled + 3)
-            metrics = Metrics(request(f"{url}/metrics").text)
-            assert metrics.value("up") == 1
-            assert metrics.errors() == {}
+            eventually(lambda: _is_up(url))
+            assert new_errors(None, Metrics(request(f"{url}/metrics").text)) == set()
         _assert_answers(process, url)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
@@ -306,9 +297,8 @@ def _assert_goes_on(server: FaultyServer, process: subprocess.Popen[bytes], url:
     """Polls, probes and scrapes go on; SIGTERM ends it at once, with the usual exit code."""
     polled = len(server.polls())
     eventually(lambda: len(server.polls()) >= polled + 4)
-    metrics = Metrics(request(f"{url}/metrics").text)
-    assert metrics.value("up") == 1
-    assert metrics.errors() == {}
+    eventually(lambda: _is_up(url))
+    assert new_errors(None, Metrics(request(f"{url}/metrics").text)) == set()
     _assert_answers(process, url)
 
 
@@ -351,28 +341,14 @@ def _read_until(reader: int, text: bytes) -> bytes:
     return found
 
 
-def _pipe() -> tuple[int, ...]:
-    return os.pipe()[::-1]
-
-
-def _full_disk() -> tuple[int, ...]:
-    return (os.open("/dev/full", os.O_WRONLY),)
-
-
-@pytest.mark.parametrize(
-    "opened",
-    [
-        pytest.param(_pipe, id="log_reader_gone"),
-        pytest.param(_full_disk, id="log_disk_full"),
-        pytest.param(tuple, id="log_closed"),
-    ],
-)
-def test_log(opened: Callable[[], tuple[int, ...]]) -> None:
-    with FaultyServer(replay()) as server:
-        descriptors = opened()  # what it logs to comes first
-        stream = descriptors[0] if descriptors else None
-        with _logging_to(server, stream, "--log.interval", "50ms") as (process, url):
-            for descriptor in descriptors:
-                os.close(descriptor)
+def test_log_unwritable() -> None:
+    with FaultyServer(replay()) as server, contextlib.ExitStack() as stack:
+        reader, writer = os.pipe()
+        full = os.open("/dev/full", os.O_WRONLY)
+        flags = ("--log.interval", "50ms")
+        logging = [stack.enter_context(_logging_to(server, to, *flags)) for to in (writer, full, None)]
+        for descriptor in (reader, writer, full):
+            os.close(descriptor)
+        for process, url in logging:
             _assert_goes_on(server, process, url)
             assert _end(process)[0] == 0

@@ -105,6 +105,7 @@ def test_tap_taken_for_a_sidecar() -> None:
         other.close()
         exporter.wait_for(lambda m: m.value("tap_listening") == 1, within=PATIENCE)
         assert request(f"http://{tap}/metrics").status == 200  # vLLM's, through the tap
+        assert exporter.log().count("tap cannot listen") == 1
 
 
 def test_taken_by_itself() -> None:

@@ -23,8 +23,6 @@ from support.programs import eventually
 from vllm_specdec_exporter.engines.reading import Counters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from support.exporter import Metrics
 
 pytestmark = pytest.mark.full
@@ -34,13 +32,6 @@ MIB = 1024 * 1024
 
 #: What the process may take at most: its own 60 MB, and an answer of 16 MiB with the pieces that it is in.
 MOST_MEMORY = 150 * MIB
-
-
-@pytest.fixture(scope="module")
-def patient() -> Iterator[Rig]:
-    """An exporter that gives even a busy machine the time to carry many megabytes."""
-    with rigged("--poll.interval", "2s", "--poll.timeout", "1900ms") as rig:
-        yield rig
 
 
 def test_redirect(rig: Rig) -> None:
@@ -64,7 +55,7 @@ def test_endless_headers(rig: Rig) -> None:
 
 def test_other_software(rig: Rig) -> None:
     resets = rig.exporter.metrics().value("engine_resets_total")
-    rig.exporter.wait_for(lambda m: (m.value("window_span_seconds") or 0) > 1)
+    rig.exporter.wait_for(lambda m: (m.value("window_span_seconds") or 0) > 0.4)
     begin = time.monotonic()
     rig.breaks(answer(b"# TYPE node_load1 gauge\nnode_load1 0.5\n"), "unrecognized")
     # Another process may have answered meanwhile: no window reaches back across that.
@@ -76,16 +67,15 @@ def test_other_software(rig: Rig) -> None:
 # --- too much
 
 
-@pytest.mark.parametrize(
-    "behaviour",
-    [
-        pytest.param(answer(b"#" * 79 + b"\n" + b"x" * (20 * MIB)), id="huge_body"),
-        pytest.param(answer(gzip.compress(bytes(60 * MIB)), Content_Encoding="gzip"), id="gzip_bomb"),
-    ],
-)
-def test_too_large(patient: Rig, behaviour: Behaviour) -> None:
-    patient.breaks(behaviour, "too_large")
-    assert memory(patient.exporter) < MOST_MEMORY
+def test_too_large() -> None:
+    flags = ("--poll.interval", "2s", "--poll.timeout", "1900ms")  # also on a busy machine
+    with rigged(*flags) as rig:
+        for behaviour in (
+            answer(b"#" * 79 + b"\n" + b"x" * (20 * MIB)),
+            answer(gzip.compress(bytes(60 * MIB)), Content_Encoding="gzip"),
+        ):
+            rig.breaks(behaviour, "too_large")
+            assert memory(rig.exporter) < MOST_MEMORY
 
 
 def test_many_series(rig: Rig) -> None:

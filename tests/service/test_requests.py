@@ -122,50 +122,6 @@ class TestWhoTells:
 
 
 class TestReload:
-    async def test_all_goes_on(self, token: str) -> None:
-        """A reload that changes nothing of requests loses nothing of them."""
-        running = Running({"push.bearer-token-file": token})
-        running.observe(82, 38)
-        before = running.known
-        await running.reload(log__level="debug")
-
-        assert running.known == before
-
-    async def test_another_window(self, token: str) -> None:
-        """It begins anew, and all counters go on."""
-        running = Running({"push.bearer-token-file": token})
-        running.observe(82, 38, record=record([(4, 2)] * 5))
-        before = running.known
-        await running.reload(requests__window="10m")
-
-        assert (running.model.window, running.model.window_requests) == ("10m", 0)
-        assert running.known.groups == before.groups
-        assert running.known.observations == before.observations
-        assert running.model.accepted_per_position == before.models[0].accepted_per_position == (10, 10, 0, 0)
-
-    async def test_other_bounds(self, token: str) -> None:
-        """The histogram begins anew with them, and no counter falls."""
-        running = Running({"push.bearer-token-file": token})
-        running.observe(82, 38)
-        (before,) = running.known.groups
-        await running.reload(requests__bounds__acceptance=["0.25", "0.75"])
-        (after,) = running.known.groups
-
-        assert (after.outcomes, after.drafts, after.accepted_tokens) == (
-            before.outcomes,
-            before.drafts,
-            before.accepted_tokens,
-        )
-        assert after.acceptance_ratio is None
-        assert after.accepted_tokens_per_draft == before.accepted_tokens_per_draft
-        running.observe(50)
-        (again,) = running.known.groups
-        assert again.acceptance_ratio is not None
-        assert (again.acceptance_ratio.classic.bounds, again.acceptance_ratio.classic.counts) == (
-            (0.25, 0.75),
-            (0, 1),
-        )
-
     async def test_other_buckets_of_temperature_zones_and_tenants(self, token: str) -> None:
         """New requests are grouped and judged by them; what was counted by the old ones stays as it was.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import socket
 import ssl
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.certificates import Authority
-from support.commands import run, run_here
+from support.commands import run_here
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment
 from tap.ends import HOST, PATIENCE, connect, passes, serving
@@ -111,34 +110,6 @@ def test_a_check_finds_files_of_the_tap_that_hold_nothing_usable(tmp_path: Path)
         assert (found.code, str(file) in line) == (2, True)
 
 
-# --- its address
-
-
-def test_an_address_that_is_taken_ends_it() -> None:
-    """With one line that names the flag."""
-    with socket.create_server((HOST, 0)) as other:
-        address = f"{HOST}:{other.getsockname()[1]}"
-        found = run(f"--web.listen-address={HOST}:0", f"--tap.listen-address={address}")
-    (line,) = [line for line in found.err.splitlines() if "error" in line]
-    assert found.code == 1
-    assert line.startswith(f'vllm-specdec-exporter: error: --tap.listen-address "{address}": cannot listen: ')
-
-
-async def test_an_address_that_is_taken_is_waited_for() -> None:
-    """With on-error=wait, all else runs meanwhile, and the tap listens as soon as the address is free."""
-    async with serving() as upstream:
-        with socket.create_server((HOST, 0)) as other:
-            port = other.getsockname()[1]
-            async with process(_WAIT, upstream=upstream.url, port=port) as running:
-                await running.says("tap cannot listen")
-                await running.starts()
-                other.close()
-                await running.listens()
-                client, _ = await answered(running, upstream)
-                await client.close()
-                assert running.exporter.log().count("tap cannot listen") == 1
-
-
 # --- its end
 
 
@@ -174,20 +145,6 @@ async def test_sigterm_waits_for_streams_and_for_nothing_else(flags: tuple[str, 
         assert await server_of_last.rest() == (b"", "end")
         for end in (idle, silent, stream, last):
             await end.close()
-
-
-async def test_a_second_sigterm_ends_it_at_once() -> None:
-    """Requests under way are cut off, and the server's connection ends."""
-    async with serving() as upstream, process("--tap.drain-timeout=10m", upstream=upstream.url) as running:
-        await running.listens()
-        stream, server = await begun(running, upstream)
-        running.send(signal.SIGTERM)
-        await running.says("stopping")
-        running.send(signal.SIGTERM)
-        assert await stream.rest() == (b"", "reset")  # in order, half an answer might look whole
-        assert (await server.rest())[0] == b""
-        assert await running.exit_code() == 0
-        await stream.close()
 
 
 async def test_what_never_ends_is_cut_off_in_time() -> None:
