@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest lint generate pictures rules check-generated test-vllm bench check wheel dist fuzz lock clean
+.PHONY: help demo test test-all test-rest lint generate pictures rules check-generated install-vllm test-vllm bench check wheel dist fuzz lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -16,8 +16,9 @@ help: ## Show the targets
 demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where installed
 	@$(BIN)/vllm-specdec-exporter demo $(ARGS)
 
-# One more than there are processors: many tests wait for a process or for time to pass.
+# More than there are processors: many tests wait for a process or for time to pass, most of all in test-rest.
 WORKERS ?= $(shell expr $$(nproc) + 1)
+test-rest: WORKERS := $(shell expr $$(nproc) \* 2)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## The tests for every change: some minutes, with a real Prometheus
@@ -33,8 +34,10 @@ test-rest: $(STAMP) ## What test-all adds: slow tests, a browser and other progr
 	PYTHONPATH=tests $(BIN)/python tests/injection/kubectl_program.py
 	$(PYTEST) -m "(full or property) and not vllm" --hypothesis-profile=many $(ARGS)
 
-test-vllm: $(STAMP) ## The exporter beside a real vLLM (installs one, on the CPU)
+install-vllm:
 	PYTHON=$(PYTHON) bash tests/vllm/install.sh $(VLLM_VENV)
+
+test-vllm: $(STAMP) install-vllm ## The exporter beside a real vLLM (installs one, on the CPU)
 	@bash tests/need.sh prometheus prometheus-alertmanager
 	$(VLLM_PYTEST) -n 2 --dist loadfile -m "vllm and not clock" $(ARGS)
 	$(VLLM_PYTEST) -m "vllm and clock" $(ARGS)

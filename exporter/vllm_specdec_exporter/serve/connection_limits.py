@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 from aiohttp import web
@@ -100,22 +100,16 @@ class ConnectionLimiter:
         self._states: WeakKeyDictionary[asyncio.Transport, _State] = WeakKeyDictionary()
         self._logged_at: float | None = None
 
-    async def set_up(self, app: web.Application, **options: Any) -> web.AppRunner:
-        """Return a runner of `app` with these limits, set up.
-
-        Args:
-            app: the application.
-            options: further options of aiohttp's server.
-        """
+    async def set_up(self, app: web.Application) -> web.AppRunner:
+        """Return a runner of `app` with these limits, set up."""
         app.middlewares.insert(0, self._limit)
         runner = web.AppRunner(
             app,
             access_log=None,
-            auto_decompress=False,  # only for a push, after its token, within limits
+            auto_decompress=False,  # a push is decompressed after its token, within limits
             shutdown_timeout=SHUTDOWN_SECONDS,
             handle_signals=False,
             keepalive_timeout=IDLE_SECONDS,
-            **options,
         )
         await runner.setup()
         self._server = runner.server

@@ -144,8 +144,7 @@ async def _serve_until(stop: asyncio.Event, config: ActConfig) -> int:
     if listener is None:
         return PROBLEM
     limiter = ConnectionLimiter(MOST_REQUESTS)
-    # Alertmanager does not compress.
-    server = await limiter.set_up(receiver.create_app(), auto_decompress=False)
+    server = await limiter.set_up(receiver.create_app())
     listener.serve(limiter)
     mode = "commands are executed" if config.settings.execute else "dry-run: nothing is executed"
     _say(f"listening on http://{listener.addresses[0]} ({mode})")
