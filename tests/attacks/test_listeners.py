@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import re
+import resource
 import socketserver
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.rig import connect, get, read_answer
+from faults.rig import connect, get, limited, read_answer
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, replay
 from support.ports import free_port
@@ -201,6 +202,19 @@ def test_event_in_small_pieces(attacked: Attacked) -> None:
             read = read[-8:] + client.recv(MIB)
     attacked.exporter.wait_for(lambda m: sum(m.values("request_observations_total").values()) == 1)
     attacked.assert_small(cpu=4.0)
+
+
+def test_connections_that_take_all_descriptors(attacked: Attacked) -> None:
+    """Half of them, or some hundreds, are left for polls and for the other port; the rest wait."""
+    with limited(attacked.exporter.pid, resource.RLIMIT_NOFILE, 200), contextlib.ExitStack() as stack:
+        for _ in range(300):
+            stack.enter_context(connect(attacked.tap))
+        attacked.exporter.wait_for(lambda m: (m.value("tap_open_connections") or 0) >= 40)
+        assert attacked.exporter.get("/-/healthy").status == 200
+        polls = attacked.exporter.metrics().value("last_success_timestamp_seconds") or 0.0
+        attacked.exporter.wait_for(lambda m: (m.value("last_success_timestamp_seconds") or 0.0) > polls)
+        assert (attacked.exporter.metrics().value("tap_open_connections") or 0) <= 60
+    attacked.exporter.wait_for(lambda m: m.value("tap_open_connections") == 0)
 
 
 # --- port 9850

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,17 @@ class TestBadFile:
         date = refusal(ConfigError, load, {}, {}, str(file))
         assert str(file) in date
         assert "\n" not in date
+
+    def test_one_that_never_ends(self, tmp_path: Path) -> None:
+        """A pipe, a device and a file of gigabytes are refused, and not waited for."""
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "large").touch()
+        os.truncate(tmp_path / "large", 2**33)
+        said = [
+            refusal(ConfigError, load, {}, {}, str(file))
+            for file in (tmp_path / "pipe", "/dev/zero", tmp_path / "large")
+        ]
+        assert [one.rpartition(": ")[2] for one in said] == [*["not a regular file"] * 2, "larger than 4 MiB"]
 
     def test_keys_are_named_with_the_file(self, tmp_path: Path) -> None:
         file = tmp_path / "config.yml"

@@ -115,9 +115,9 @@ A file that cannot be used changes nothing that is in force. Polls, scrapes and 
 - token_unusable: The bearer token file is removed, or is empty. => `reason="credentials"`; the server is not
   asked without a token. With another token in the file, polls succeed again.
 - token_replaced: The bearer token file is exchanged. => The next poll shows the new one; no poll fails.
-- web_configuration_emptied: A full disk leaves the web configuration file empty. => Passwords are asked for
-  as before, `vllm_specdec_config_last_reload_successful` is 0, the log says why; the mended file is in
-  force by itself.
+- web_configuration_emptied: The web configuration file is empty, only a comment, or cut off before the
+  users. => Passwords are asked for as before, `vllm_specdec_config_last_reload_successful` is 0, the log
+  says why; the mended file is in force by itself.
 - no_room_to_write: No file can be written: a read-only file system, or a full one. => Nothing of it is
   seen: the exporter writes no files.
 - act_state_disk_full: The state file of `act` cannot be written. => The command is not run, and a line says

@@ -265,7 +265,7 @@ class TestBroken:
                 return Metrics(text).value("config_last_reload_successful")
 
             assert reloaded() == 1
-            emptied = "it is now empty; the old configuration stays"
+            emptied = "it no longer has tls_server_config; the old configuration stays"
             for number, (name, broken, message) in enumerate(
                 (
                     ("web.yml", "tls_server_config: {cert_file: a}", "tls_server_config.key_file: missing"),

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,29 @@ def stamp(path: str) -> tuple[int, ...]:
     except OSError:
         return ()
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+#: Limit of a file, in bytes.
+MAX_BYTES = 4 << 20
+
+
+def read_regular(path: str) -> tuple[bytes | None, str]:
+    """Return the content of a regular file, or `None` and the error. Devices and pipes could block."""
+    try:
+        with open(path, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None, "not a regular file"
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        return None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if len(content) > MAX_BYTES:
+        return None, f"larger than {MAX_BYTES >> 20} MiB"
+    return content, ""
+
+
+def _open(path: str, flags: int) -> int:
+    # Without O_NONBLOCK, opening a pipe waits for its writer.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 #: Maximum number of nodes and characters of a document, with every alias expanded.
@@ -189,13 +213,13 @@ def read_file(file: str, flag: str = "--config.file") -> object:
     """
     if not file:
         return None
-    cause: Exception
-    try:
-        return read_yaml(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        cause, problem = error, f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError as error:
-        cause, problem = error, "not YAML: not UTF-8"
-    except ValueError as error:
-        cause, problem = error, f"not YAML: {error}"
+    cause: Exception | None = None
+    content, problem = read_regular(file)
+    if content is not None:
+        try:
+            return read_yaml(content.decode())
+        except UnicodeDecodeError as error:
+            cause, problem = error, "not YAML: not UTF-8"
+        except YAMLFileError as error:
+            cause, problem = error, f"not YAML: {error}"
     raise ConfigError(f"{flag} {json.dumps(file)}: {problem}") from cause

@@ -34,6 +34,10 @@ _BACKLOG = 1024
 _PAUSE_SECONDS = 1.0
 
 
+#: The same while the listener is full.
+_FULL_SECONDS = 0.1
+
+
 @dataclass(frozen=True, slots=True)
 class _Serving:
     """How new connections are served."""
@@ -50,8 +54,15 @@ class Listener:
     clients that never finish their handshake.
     """
 
-    def __init__(self, sockets: list[socket.socket], backlog: int, most_handshakes: int | None) -> None:
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        backlog: int,
+        most_handshakes: int | None,
+        is_full: Callable[[], bool],
+    ) -> None:
         self._sockets = sockets
+        self._is_full = is_full
         self._backlog = backlog
         self._most_handshakes = most_handshakes
         self._serving: _Serving | None = None
@@ -61,7 +72,12 @@ class Listener:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, backlog: int = _BACKLOG, most_handshakes: int | None = None
+        cls,
+        host: str,
+        port: int,
+        backlog: int = _BACKLOG,
+        most_handshakes: int | None = None,
+        is_full: Callable[[], bool] = lambda: False,
     ) -> Listener:
         """Bind to every address of `host`.
 
@@ -70,6 +86,7 @@ class Listener:
             port: the port.
             backlog: limit of connections that are not accepted yet.
             most_handshakes: limit of concurrent TLS handshakes; one more ends the oldest.
+            is_full: whether the next connection waits before it is accepted.
 
         Raises:
             OSError: an address cannot be bound.
@@ -78,7 +95,7 @@ class Listener:
         # asyncio binds the sockets as for any server; duplicates of them outlive that server.
         server = await loop.create_server(asyncio.Protocol, host or None, port, start_serving=False)
         try:
-            return cls([bound.dup() for bound in server.sockets], backlog, most_handshakes)
+            return cls([bound.dup() for bound in server.sockets], backlog, most_handshakes, is_full)
         finally:
             server.close()
 
@@ -126,6 +143,8 @@ class Listener:
         loop = asyncio.get_running_loop()
         logged = ""
         while True:
+            while self._is_full():  # noqa: ASYNC110 - descriptors are freed by connections that end
+                await asyncio.sleep(_FULL_SECONDS)
             try:
                 connection, _ = await loop.sock_accept(bound)
             except (OSError, MemoryError) as error:

@@ -19,6 +19,7 @@ from ...publish.events import Event
 from ...requests.grouping import Classification
 from ...requests.result import TapResult
 from .. import logs
+from ..connection_limits import MOST_CONNECTIONS
 from ..sockets import Listener, Resolver
 from ..tls import CertificateFiles, UpstreamTLS, load_certificate
 from .observer import ObservationContext
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10.0
 #: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
 _NEXT_ADDRESS_SECONDS = 0.25
+
+#: Descriptors beside connections: files, sockets of polls, the event loop's.
+_OTHER_FILES = 64
 
 #: Interval at which a shutdown checks the open connections, in seconds.
 _POLL_SECONDS = 0.05
@@ -104,6 +108,12 @@ class Tap:
             upstream_errors_total=dict(self._errors),
             unobserved_total=dict(self._context.unobserved),
         )
+
+    def is_full(self) -> bool:
+        """Return whether the rest of the file descriptors is reserved, for polls and the other listener."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        reserved = min(MOST_CONNECTIONS + _OTHER_FILES, limit // 2)
+        return 2 * len(self._clients) + 2 > limit - reserved
 
     async def drain(self) -> None:
         """Close all connections: idle ones at once, others after their request or after `drain_seconds`."""
@@ -224,7 +234,7 @@ class TapService:
         _raise_descriptor_limit()
         host, port = self.config.listen
         try:
-            listener = await Listener.open(host, port, _BACKLOG)
+            listener = await Listener.open(host, port, _BACKLOG, is_full=self.tap.is_full)
         except UnicodeError as error:
             raise OSError("not a host name") from error
         context = self._certificate.context if self._certificate is not None else None

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .fields import WebConfigError, boolean_of, mapping, not_allowed, parse_yaml, quote, read_file, text_of
+from ...config.files import read_regular
+from .fields import WebConfigError, boolean_of, mapping, not_allowed, parse_yaml, quote, text_of
 from .tls import TLSSettings, make_context, parse_tls
 
 if TYPE_CHECKING:
@@ -133,13 +134,13 @@ class Loaded:
         config: the content of the file.
         context: the TLS context; ``None`` for plain HTTP.
         contents: the digests of the files.
-        empty: whether the file is empty.
+        named: the sections that the file names; all of them if it is ``{}``.
     """
 
     config: WebConfig
     context: ssl.SSLContext | None
     contents: Contents
-    empty: bool = False
+    named: frozenset[str] = frozenset()
 
 
 class WebConfigFile:
@@ -191,7 +192,9 @@ class WebConfigFile:
             raise WebConfigError(reason)
         config = self._parse(text)
         context = make_context(config.tls) if config.tls else None
-        return Loaded(config, context, contents, empty=not text.strip())
+        document = parse_yaml(text)
+        named = _SECTIONS if document == {} else document if isinstance(document, dict) else ()
+        return Loaded(config, context, contents, frozenset(named))
 
     def _parse(self, text: bytes) -> WebConfig:
         return parse(parse_yaml(text), str(Path(self.path).parent))
@@ -199,5 +202,5 @@ class WebConfigFile:
 
 def _read(path: str) -> tuple[bytes | None, str]:
     """Return the content of a file and its digest, or `None` and the error."""
-    content, reason = read_file(path)
+    content, reason = read_regular(path)
     return content, reason if content is None else hashlib.sha256(content).hexdigest()

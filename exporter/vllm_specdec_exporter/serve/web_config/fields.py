@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -149,26 +147,3 @@ def parse_yaml(text: bytes) -> object:
         raise WebConfigError("not YAML: not UTF-8") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise WebConfigError(f"not YAML: {reason(error)}") from None  # the cause quotes the file
-
-
-#: Limit of the size of a file in bytes, far more than any certificate bundle.
-MAX_BYTES = 4 << 20
-
-
-def read_file(path: str) -> tuple[bytes | None, str]:
-    """Return the content of a regular file, or `None` and the error. Devices and pipes could block."""
-    try:
-        with open(path, "rb", opener=_open) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None, "not a regular file"
-            content = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        return None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    if len(content) > MAX_BYTES:
-        return None, f"larger than {MAX_BYTES >> 20} MiB"
-    return content, ""
-
-
-def _open(path: str, flags: int) -> int:
-    # Without O_NONBLOCK, opening a pipe waits for its writer.
-    return os.open(path, flags | os.O_NONBLOCK)

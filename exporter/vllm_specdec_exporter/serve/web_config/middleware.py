@@ -200,11 +200,18 @@ class WebConfigMiddleware:
     def _load(self) -> Loaded:
         """Run in the reader."""
         loaded = self._source.load()
-        if loaded.empty and not self._loaded.empty:
-            # A full disk must not turn off TLS and authentication.
-            raise WebConfigError(
-                "it is now empty; the old configuration stays until the next start, or until it contains {}"
-            )
+        old, new = self._loaded.config, loaded.config
+        dropped = {
+            "tls_server_config": old.tls and not new.tls,
+            "basic_auth_users": old.users and not new.users,
+        }
+        for section, is_dropped in dropped.items():
+            if is_dropped and section not in loaded.named:
+                # A full disk or a file cut off must not turn off TLS and authentication.
+                raise WebConfigError(
+                    f"it no longer has {section}; the old configuration stays until the next start, or until "
+                    f"it contains `{section}: {{}}`"
+                )
         return loaded
 
     async def _apply(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:

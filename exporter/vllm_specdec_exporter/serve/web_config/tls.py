@@ -11,7 +11,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .fields import WebConfigError, boolean_of, list_of, mapping, not_allowed, path_of, read_file, text_of
+from ...config.files import read_regular
+from .fields import WebConfigError, boolean_of, list_of, mapping, not_allowed, path_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -312,7 +313,7 @@ def _load_authorities(context: ssl.SSLContext, name: str) -> None:
 
 def _check_pem(key: str, name: str) -> None:
     """Raise an error that names the file, unlike OpenSSL's."""
-    content, reason = read_file(name)
+    content, reason = read_regular(name)
     if content is None:
         raise WebConfigError(f"tls_server_config.{key}: {json.dumps(name)}: {reason}")
     if b"-----BEGIN " not in content:
