@@ -223,6 +223,7 @@ class UsageEventRemover:
         self._left = 0
         self._filter = UsageEventFilter()
         self._kept = bytearray()
+        self._open = False  # a chunk was sent, its line end was not
 
     @property
     def done(self) -> bool:
@@ -261,9 +262,12 @@ class UsageEventRemover:
         if len(self._buffer) - self._at < 2:
             return False
         if not self._buffer.startswith(b"\r\n", self._at):
-            self._stop(out)
+            self._stop(out)  # malformed, and so it stays: the line end of the chunk is not sent
             return True
         self._at, self._part = self._at + 2, _Part.SIZE
+        if self._open:
+            out += b"\r\n"
+            self._open = False
         return True
 
     def _take_head(self, out: bytearray) -> bool:
@@ -333,9 +337,12 @@ class UsageEventRemover:
         return True
 
     def _flush(self, out: bytearray) -> None:
+        """Send what is kept as a chunk, whose line end waits for that of the chunk that it came from."""
         if self._kept:
-            out += b"%x\r\n" % len(self._kept) + self._kept + b"\r\n"
+            out += (b"\r\n" if self._open else b"") + b"%x\r\n" % len(self._kept) + self._kept
             self._kept = bytearray()
+            self._open = self._part in (_Part.DATA, _Part.AFTER)
+            out += b"" if self._open else b"\r\n"
 
     def _stop(self, out: bytearray) -> None:
         """Send what is held back, except a usage event without its empty line; pass everything after it."""
