@@ -16,7 +16,7 @@ import yaml
 from .options import ConfigError
 
 
-def write(path: Path, body: bytes) -> None:
+def write(path: Path, body: bytes, mode: int = 0o644) -> None:
     """Write a file atomically: a reader sees the old content or the new one, never a part.
 
     Raises:
@@ -28,7 +28,7 @@ def write(path: Path, body: bytes) -> None:
             stream.write(body)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ from ...serve.shutdown import on_each_signal
 from ...serve.sockets import Listener, error_text
 from ...serve.web_options import MOST_REQUESTS
 from .arguments import add_flags_of_act, read_config
-from .decision import AlertAction, EventKind
+from .decision import AlertAction, EventKind, evaluate
 from .runner import Runner
 from .server import WebhookReceiver
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from .arguments import ActConfig
+    from .decision import Alert
     from .runner import ActEvent
 
 
@@ -104,7 +105,8 @@ def _locked(file: Path) -> Iterator[None]:
     """
     lock = file.with_name(f"{file.name}.lock")
     try:
-        stream = lock.open("w", encoding="ascii")
+        # Neither followed nor emptied if somebody made it a link to another file.
+        stream = os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b")
     except OSError as error:
         raise ConfigError(
             f'--state.file "{file}": {lock.name} cannot be made beside it: {error.strerror}'
@@ -139,7 +141,12 @@ async def _serve_until(stop: asyncio.Event, config: ActConfig) -> int:
         clock=time.time,
         variables=os.environ,
     )
-    receiver = WebhookReceiver(runner.offer, config.token_file, counter, _say_once())
+    executor = config.settings.executor
+
+    def offer(alerts: tuple[Alert, ...]) -> bool:
+        return runner.offer(evaluate(alerts, executor.target_of) if executor else evaluate(alerts))
+
+    receiver = WebhookReceiver(offer, config.token_file, counter, _say_once())
     listener = await _listen(*config.listen)
     if listener is None:
         return PROBLEM

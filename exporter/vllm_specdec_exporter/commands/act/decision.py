@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 #: The supported version of the payload. Alertmanager has sent no other since 0.5.
 VERSION = "4"
@@ -125,6 +125,8 @@ class Decision:
         action: the action.
         recommended_k: the recommended K, 0 for `disable`; ``None`` for `switch_method` and `measure`.
         model: the model to change.
+        target: what is changed, to which limits and contradictions belong: the workload of the model, or the
+            model where its workload is not known.
         alertname: the alert's name.
         starts_at: when the alert began to fire, RFC 3339 in UTC.
         body: the whole alert as JSON.
@@ -133,6 +135,7 @@ class Decision:
     action: AlertAction
     recommended_k: int | None
     model: ModelKey
+    target: ModelKey
     alertname: str
     starts_at: str
     body: bytes
@@ -145,7 +148,7 @@ class Decision:
     @property
     def key(self) -> DecisionKey:
         """The identity of the decision."""
-        return DecisionKey(*self.model, self.action, self.k_text, self.starts_at)
+        return DecisionKey(*self.target, self.action, self.k_text, self.starts_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +209,25 @@ def _alert(document: dict[str, Any], index: int) -> Alert:
     return Alert(found.status == "firing", found.labels, found.starts_at, body)
 
 
-def evaluate(alerts: Iterable[Alert]) -> tuple[EvaluatedAlert, ...]:
+def evaluate(
+    alerts: Iterable[Alert], target_of: Callable[[ModelKey], ModelKey] = lambda model: model
+) -> tuple[EvaluatedAlert, ...]:
     """Return the alerts of one payload with their decisions.
 
     If firing alerts request different actions or K for one model, only `disable` is carried out; `measure`
     contradicts nothing and gives way. If several request the same, the one that has fired longest is acted
     upon; the others follow it in the result.
+
+    Args:
+        alerts: the alerts.
+        target_of: returns what is changed for a model.
     """
-    return _without_repeats(_without_contradictions([_evaluate(alert) for alert in alerts]))
+    return _without_repeats(_without_contradictions([_evaluate(alert, target_of) for alert in alerts]))
 
 
-def decide(alert: Alert) -> Decision | NoAction:
+def decide(
+    alert: Alert, target_of: Callable[[ModelKey], ModelKey] = lambda model: model
+) -> Decision | NoAction:
     """Return what an alert requests, firing or resolved, or why its labels are not valid."""
     text = alert.label("action")
     if not text:
@@ -234,7 +245,7 @@ def decide(alert: Alert) -> Decision | NoAction:
     except ValueError as error:
         return NoAction(EventKind.REJECTED, str(error))
     model = ModelKey(alert.label("cluster"), alert.label("namespace"), alert.label("model_name"))
-    return Decision(action, k, model, alert.label("alertname"), starts_at, alert.body)
+    return Decision(action, k, model, target_of(model), alert.label("alertname"), starts_at, alert.body)
 
 
 def argument_problem(value: str) -> str:
@@ -253,8 +264,8 @@ def quoted(text: str) -> str:
     return ascii(text if len(text) <= 80 else f"{text[:80]}...")
 
 
-def _evaluate(alert: Alert) -> EvaluatedAlert:
-    found = decide(alert)
+def _evaluate(alert: Alert, target_of: Callable[[ModelKey], ModelKey]) -> EvaluatedAlert:
+    found = decide(alert, target_of)
     decision = found if isinstance(found, Decision) else None
     if not alert.firing:
         return EvaluatedAlert(alert, decision, NoAction(EventKind.RESOLVED, "the alert no longer fires"))
@@ -290,11 +301,11 @@ def _without_contradictions(alerts: list[EvaluatedAlert]) -> list[EvaluatedAlert
     requested: defaultdict[ModelKey, set[tuple[AlertAction, int | None]]] = defaultdict(set)
     for each in alerts:
         if each.decision is not None and each.no_action is None:
-            requested[each.decision.model].add((each.decision.action, each.decision.recommended_k))
+            requested[each.decision.target].add((each.decision.action, each.decision.recommended_k))
     return [
         each
         if each.decision is None or each.no_action is not None
-        else _without_contradiction(each, each.decision, requested[each.decision.model])
+        else _without_contradiction(each, each.decision, requested[each.decision.target])
         for each in alerts
     ]
 

@@ -278,7 +278,7 @@ def save_state(path: Path, state: State) -> None:
     Raises:
         OSError: it cannot be written; the old content stays.
     """
-    files.write(path, encode_state(state))
+    files.write(path, encode_state(state), mode=0o600)
 
 
 def _encoded(history: ActionHistory) -> _History:

@@ -16,8 +16,9 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
+from ...config.options import ENVIRONMENT_PREFIX
 from ...config.values import format_duration
-from .decision import ACTIONS_WITH_K, AlertAction, Decision, EventKind, NoAction, quoted
+from .decision import ACTIONS_WITH_K, AlertAction, Decision, EventKind, ModelKey, NoAction, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,7 @@ DOMAIN = "vllm-specdec-exporter"
 
 #: Environment variables that a command gets, besides those with `PASSED_PREFIX`.
 PASSED = ("PATH", "HOME", "LANG")
-PASSED_PREFIX = "VLLM_SPECDEC_"
+PASSED_PREFIX = "VLLM_SPECDEC_"  # without those of the exporter, which may hold its credentials
 
 #: What kubectl needs in addition: the API server, from a pod or a kubeconfig, and a proxy.
 _PASSED_TO_KUBECTL = (
@@ -65,7 +66,8 @@ class Invocation:
         return {
             name: value
             for name, value in variables.items()
-            if name in self.passed or name.startswith(PASSED_PREFIX)
+            if name in self.passed
+            or (name.startswith(PASSED_PREFIX) and not name.startswith(ENVIRONMENT_PREFIX))
         }
 
 
@@ -80,6 +82,11 @@ class Script:
     """
 
     path: str
+
+    @staticmethod
+    def target_of(model: ModelKey) -> ModelKey:
+        """Return what is changed for a model, as far as it is known."""
+        return model
 
     def invocation(self, decision: Decision) -> Invocation:
         """Return the command for a decision."""
@@ -111,6 +118,15 @@ class Kubernetes:
     workloads: Mapping[str, Workload] = field(default_factory=dict)
     context: str = ""
     restart: bool = False
+
+    def target_of(self, model: ModelKey) -> ModelKey:
+        """Return the workload of a model, whatever cluster and namespace the alert has."""
+        workload = self.workloads.get(model.model_name)
+        return (
+            model
+            if workload is None
+            else ModelKey("", workload.namespace, f"{workload.kind}/{workload.name}")
+        )
 
     def invocation(self, decision: Decision) -> Invocation | NoAction:
         """Return the command for a decision, or why there is none."""

@@ -129,6 +129,7 @@ class Runner:
         self._changed = asyncio.Event()
         self._stopping = False
         self._command: asyncio.Future[CommandResult] | None = None
+        self._unsaved = False
 
     def offer(self, alerts: Iterable[EvaluatedAlert]) -> bool:
         """Queue the alerts of one payload, all or none, and return whether they were queued.
@@ -151,6 +152,8 @@ class Runner:
         while not self._stopping:
             while self._queue and not self._stopping:
                 await self._handle(self._queue.popleft())
+            if self._unsaved:
+                await self._save()
             self._changed.clear()
             if not self._stopping:
                 await self._changed.wait()
@@ -173,7 +176,7 @@ class Runner:
             if resolved is not None:
                 await self._keep(self._history.resolve(resolved))
             if decision is not None and evaluated.same_as is not None:
-                await self._keep(self._history.copy_success(decision.key, evaluated.same_as))
+                self._set(self._history.copy_success(decision.key, evaluated.same_as))  # saved once for all
             await self._report(ActEvent(no_action.kind, no_action.why, evaluated))
             return
         assert decision is not None  # otherwise no_action is set
@@ -239,9 +242,15 @@ class Runner:
         """Set the history and return whether it was saved, if a state file is configured."""
         if history == self._history:
             return True
+        self._set(history)
+        return await self._save()
+
+    def _set(self, history: ActionHistory) -> None:
         mine = {"acted": history} if self._settings.execute else {"rehearsed": history}
-        self._state = replace(self._state, **mine)
-        file = self._settings.state_file
+        self._state, self._unsaved = replace(self._state, **mine), True
+
+    async def _save(self) -> bool:
+        file, self._unsaved = self._settings.state_file, False
         if file is None:
             return True
         try:

@@ -11,7 +11,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
 
-from .decision import PayloadError, decode, evaluate
+from .decision import PayloadError, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.registry import Collector
 
-    from .decision import EvaluatedAlert
+    from .decision import Alert
 
 
 #: Maximum size of a payload in bytes.
@@ -72,7 +72,7 @@ class WebhookReceiver:
 
     def __init__(
         self,
-        offer: Callable[[tuple[EvaluatedAlert, ...]], bool],
+        offer: Callable[[tuple[Alert, ...]], bool],
         token_file: Path | None,
         metrics: Collector,
         on_warning: Callable[[str], None],
@@ -110,7 +110,7 @@ class WebhookReceiver:
             return _answer(400, "the payload did not come whole")
         except PayloadError as error:
             return _answer(400, str(error))
-        if not self._offer(evaluate(alerts)):
+        if not self._offer(alerts):
             # Alertmanager retries after a 5xx response.
             return _answer(503, "too many alerts are waiting already, or act is stopping")
         return _answer(200, f"{len(alerts)} taken")
