@@ -21,7 +21,7 @@ import pytest
 
 from faults.rig import connect, get, limited, read_answer
 from support.exporter import running_exporter
-from support.faulty_server import FaultyServer, replay
+from support.faulty_server import FaultyServer, answer, replay, status
 from support.ports import free_port
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def test_connections_that_take_all_descriptors(attacked: Attacked) -> None:
 def test_compressed_bodies(attacked: Attacked) -> None:
     """They are not decompressed where no body is expected, nor without the token, nor beyond the limit."""
     bomb = gzip.compress(bytes(200 * MIB))
-    for path, token, status in (
+    for path, token, expected in (
         ("/-/healthy", "", b"405"),
         ("/api/v1/requests", "", b"401"),
         ("/api/v1/requests", TOKEN, b"413"),
@@ -232,7 +232,7 @@ def test_compressed_bodies(attacked: Attacked) -> None:
             with connect(attacked.exporter.url) as client:
                 headers = ("Content-Encoding: gzip", f"Authorization: Bearer {token}")
                 client.sendall(post(bomb, *headers, path=path))
-                assert read_answer(client).startswith(b"HTTP/1.1 " + status)
+                assert read_answer(client).startswith(b"HTTP/1.1 " + expected)
     attacked.assert_small(cpu=2.0)
     with connect(attacked.exporter.url) as client:
         body = gzip.compress(b'{"requests": [{"model": "m"}]}')
@@ -281,3 +281,37 @@ def test_heads_that_never_end(attacked: Attacked) -> None:
         for client in crowd:
             with contextlib.suppress(ConnectionError):
                 assert client.recv(1) == b""
+
+
+# --- a server that quotes what it was sent
+
+
+def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
+    """In a reason phrase, a redirect or a malformed line: masked on the page, in JSON and in the log."""
+    token = "eyJhbGciOi.J9-secret-token"
+    (tmp_path / "token").write_text(token)
+    flags = (
+        "--vllm.bearer-token-file",
+        str(tmp_path / "token"),
+        "--vllm.header",
+        "X-Key: another-secret-key",
+    )
+    behaviours = (
+        status(f"403 no {token} another-secret-key"),
+        status("302 Found", Location=f"http://elsewhere/?pwd=hidden-word&x={token}"),
+        answer(f"vllm:x{{{token}".encode()),
+        answer(b"!" + token.encode() + b" hidden-word\n"),
+    )
+    with FaultyServer(replay()) as server:
+        url = f"{server.url}/metrics?pwd=hidden-word"
+        with running_exporter("--vllm.url", url, *flags) as exporter:
+            exporter.wait_until_up()
+            for behaviour in behaviours:
+                failed = sum(exporter.metrics().errors().values())
+                server.behaviour = behaviour
+                exporter.wait_for(lambda m: sum(m.errors().values()) >= failed + 2)  # noqa: B023
+                texts = [exporter.get(path).text for path in ("/", "/api/v1/snapshot", "/metrics", "/config")]
+                assert any("secret" in text for text in texts), "nothing is quoted"
+                for text in (*texts, exporter.log()):
+                    for secret in (token, "another-secret-key", "hidden-word"):
+                        assert secret not in text

@@ -202,7 +202,7 @@ def loopback_hosts(host: str) -> tuple[str, ...]:
 
 
 _SECRET_PARAMETER = re.compile(
-    r"([?&][^=&]*(?:token|key|secret|password|auth|sig)[^=&]*=)[^&]*", re.IGNORECASE
+    r"([?&][^=&]*(?:token|key|secret|passw|pwd|credential|jwt|auth|sig)[^=&]*=)([^&]*)", re.IGNORECASE
 )
 _NOT_IN_HOST = frozenset(' "<>[\\]^`{|}')
 _SOCKET_HOST = "http://localhost"
@@ -290,6 +290,11 @@ def parse_target(text: str) -> Target:
 def mask_query(text: str) -> str:
     """Return an address with the values of secret parameters replaced, going by the parameters' names."""
     return _SECRET_PARAMETER.sub(r"\1<secret>", text)
+
+
+def secret_parameters(text: str) -> frozenset[str]:
+    """Return the values that `mask_query` replaces."""
+    return frozenset(value for _, value in _SECRET_PARAMETER.findall(text) if value)
 
 
 def mask_url(text: str) -> str:

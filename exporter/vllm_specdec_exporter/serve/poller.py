@@ -130,6 +130,8 @@ class Poller:
         except Exception as error:  # noqa: BLE001 - a bug must not end the poll loop
             logs.LOGGER.exception("poll failed unexpectedly", extra={"fields": {"target": self.name}})
             failure = PollFailure("internal", f"{type(error).__name__}: {error}")
+        if failure is not None:
+            failure = replace(failure, message=self._upstream.mask(failure.message))
         after = replace(before, failure=failure, poll_duration_seconds=self._clock() - started)
         if failure is None:
             self.latest = replace(

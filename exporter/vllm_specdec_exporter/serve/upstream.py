@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 
 from .. import __version__
+from ..config.values import secret_parameters
 from .sockets import Resolver
 from .tls import UpstreamTLS
 
@@ -61,6 +62,9 @@ class UpstreamResponse:
     body: bytes
     content_type: str
 
+
+#: Least length of a value that is masked: shorter ones are words such as `Basic` or `true`.
+_LEAST_SECRET = 6
 
 #: The header that names this program.
 AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
@@ -114,6 +118,13 @@ class Upstream:
         self.timeout = config.timeout
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
+        self._sent: frozenset[str] = frozenset()
+
+    def mask(self, text: str) -> str:
+        """Return a text without the credentials that were sent, which the server may quote."""
+        for secret in sorted(self._sent, key=len, reverse=True):
+            text = text.replace(secret, "<secret>")
+        return text
 
     async def fetch(self) -> UpstreamResponse:
         """Return the server's metrics.
@@ -136,7 +147,7 @@ class Upstream:
         except (PollError, ValueError, RecursionError):
             return ""
         version = document.get("version") if isinstance(document, dict) else None
-        return version[:64] if isinstance(version, str) and version.isprintable() else ""
+        return self.mask(version)[:64] if isinstance(version, str) and version.isprintable() else ""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -171,15 +182,22 @@ class Upstream:
     async def _exchange(self, url: str, accept: str, limit: int) -> UpstreamResponse:
         if self._session is None:
             self._session = self._open()
+        authorization = self._authorization()
+        self._sent = frozenset(
+            word
+            for text in (*authorization.values(), *dict(self._config.headers).values(), self._target.password)
+            for word in (text, *text.split())
+            if len(word) >= _LEAST_SECRET
+        ) | secret_parameters(url)
         async with self._session.get(
             url,
-            headers=self._config.request_headers({"Accept": accept, **self._authorization()}),
+            headers=self._config.request_headers({"Accept": accept, **authorization}),
             allow_redirects=False,
             server_hostname=self._config.server_name or None,
             ssl=self._tls.context() if self._tls else True,
         ) as response:
             if 300 <= response.status < 400:
-                where = response.headers.get("Location", "nowhere")[:200]
+                where = self.mask(response.headers.get("Location", "nowhere"))[:200]
                 raise PollError("redirect", f"redirected to {where!r}; redirects are not followed")
             if response.status != 200:
                 raise PollError("http_status", f"HTTP {response.status} {response.reason or ''}".rstrip())
