@@ -125,8 +125,7 @@ class Decision:
         action: the action.
         recommended_k: the recommended K, 0 for `disable`; ``None`` for `switch_method` and `measure`.
         model: the model to change.
-        target: what is changed, to which limits and contradictions belong: the workload of the model, or the
-            model where its workload is not known.
+        target: to which limits and contradictions belong: the workload of the model if known, or the model.
         alertname: the alert's name.
         starts_at: when the alert began to fire, RFC 3339 in UTC.
         body: the whole alert as JSON.
@@ -216,11 +215,7 @@ def evaluate(
 
     If firing alerts request different actions or K for one model, only `disable` is carried out; `measure`
     contradicts nothing and gives way. If several request the same, the one that has fired longest is acted
-    upon; the others follow it in the result.
-
-    Args:
-        alerts: the alerts.
-        target_of: returns what is changed for a model.
+    upon; the others follow it in the result. `target_of` returns the workload of a model.
     """
     return _without_repeats(_without_contradictions([_evaluate(alert, target_of) for alert in alerts]))
 

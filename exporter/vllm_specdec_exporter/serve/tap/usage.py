@@ -1,8 +1,8 @@
 """Adds ``include_usage`` to streamed requests, and removes the resulting event from the response.
 
-Chunks of a response are rewritten along event boundaries; the bytes of all other events stay the same, and so
-does everything before and after them. A stream that ends with its connection stays one. A stream with a
-Content-Length becomes chunked, because its new length is not known in advance.
+Chunks of a response are rewritten along event boundaries; all other bytes stay the same. A stream that ends
+with its connection stays one. A stream with a Content-Length becomes chunked, because its new length is not
+known in advance.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ def _is_candidate(head: http.RequestHead) -> bool:
     headers = head.headers
     if head.length is None or not 0 < head.length <= MAX_HELD_BODY or "expect" in headers:
         return False
-    if headers.get("te", "trailers").lower() != "trailers":
-        return False
-    if _IDENTITY_REFUSED.search(headers.get("accept-encoding", "")):
+    refused = _IDENTITY_REFUSED.search(headers.get("accept-encoding", ""))
+    if refused or headers.get("te", "trailers").lower() != "trailers":
         return False
     return Exchange.is_observable(head.method, head.path, headers)
 
@@ -133,8 +132,7 @@ class UsageRewriter:
             return self._part_of_head(before), b""
         end += len(http.END_OF_HEAD)
         head, rest = bytes(self._buffer[:end]), data[end - before :]
-        found = http.parse_request(head)
-        if found is None:
+        if (found := http.parse_request(head)) is None:
             return self._pass_through(), b""
         passed, self._passed = self._passed, 0
         self._buffer.clear()
@@ -265,9 +263,8 @@ class UsageEventRemover:
             self._stop(out)  # malformed, and so it stays: the line end of the chunk is not sent
             return True
         self._at, self._part = self._at + 2, _Part.SIZE
-        if self._open:
-            out += b"\r\n"
-            self._open = False
+        out += b"\r\n" * self._open
+        self._open = False
         return True
 
     def _take_head(self, out: bytearray) -> bool:
@@ -339,10 +336,9 @@ class UsageEventRemover:
     def _flush(self, out: bytearray) -> None:
         """Send what is kept as a chunk, whose line end waits for that of the chunk that it came from."""
         if self._kept:
-            out += (b"\r\n" if self._open else b"") + b"%x\r\n" % len(self._kept) + self._kept
-            self._kept = bytearray()
-            self._open = self._part in (_Part.DATA, _Part.AFTER)
-            out += b"" if self._open else b"\r\n"
+            out += b"\r\n" * self._open + b"%x\r\n" % len(self._kept) + self._kept
+            self._open, self._kept = self._part in (_Part.DATA, _Part.AFTER), bytearray()
+            out += b"\r\n" * (not self._open)
 
     def _stop(self, out: bytearray) -> None:
         """Send what is held back, except a usage event without its empty line; pass everything after it."""
