@@ -80,6 +80,12 @@ def memory(exporter: RunningExporter) -> int:
     return int(value)
 
 
+def cpu_seconds(exporter: RunningExporter) -> float:
+    """Processor time that the process has used."""
+    [value] = exporter.metrics().samples["process_cpu_seconds_total"].values()
+    return value
+
+
 def new_errors(before: Metrics | None, after: Metrics) -> set[str]:
     """The reasons under which polls failed in between, or ever; without those of a busy machine."""
     known = before.errors() if before else {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.rig import PROMPT, Rig, assert_alive, connect, get, memory, read_answer, vllm
+from faults.rig import PROMPT, Rig, assert_alive, connect, cpu_seconds, get, memory, read_answer, vllm
 from support.exporter import request
 from support.faulty_server import answer
 from support.programs import eventually
@@ -69,14 +69,9 @@ def test_asks_and_never_reads(rig: Rig) -> None:
 
 def _stands_still(exporter: RunningExporter) -> bool:
     """Tell whether the process has little to do: the answers that nobody takes are not made."""
-    begin = _cpu_seconds(exporter)
+    begin = cpu_seconds(exporter)
     time.sleep(0.5)
-    return _cpu_seconds(exporter) - begin < 0.25
-
-
-def _cpu_seconds(exporter: RunningExporter) -> float:
-    [value] = exporter.metrics().samples["process_cpu_seconds_total"].values()
-    return value
+    return cpu_seconds(exporter) - begin < 0.25
 
 
 def test_dawdling(rig: Rig) -> None:

@@ -133,6 +133,13 @@ def test_other_answers_pass_byte_for_byte(name: str) -> None:
         assert answers(asking, parts) + asking.end_of_responses() == answered, parts[0]
 
 
+def test_the_extra_event_with_white_space() -> None:
+    """Some servers write their JSON with blanks, also within the empty list."""
+    extra = b'data: {"choices": [ ], "usage": {"completion_tokens": 9}}\n\n'
+    out = after_asking().response(streamed([*WITHOUT[:-1], extra, WITHOUT[-1]]))
+    assert unchunk(split(out)[1])[0] == b"".join(WITHOUT)
+
+
 @pytest.mark.parametrize("wrong", [b"zz", b"\n", b"\r\r", b"x\r\n", b"5\r\nworld\r\n0\r\n\r\n"])
 def test_a_chunk_without_its_end(wrong: bytes) -> None:
     """It stays malformed: every byte passes as it came."""

@@ -66,8 +66,9 @@ class EventSplitter:
         self._rest = bytearray()
         self._plain = True
 
-    def __len__(self) -> int:
-        """Return the number of bytes after the last complete event."""
+    @property
+    def held(self) -> int:
+        """The number of bytes after the last complete event."""
         return len(self._rest)
 
     @property
@@ -136,7 +137,7 @@ class UsageEventFilter:
 
     def end(self) -> bytes:
         """Return the bytes that are held back at the end of the stream, except a usage event."""
-        rest, self._events = self._events.rest if self._events is not None else b"", None
+        rest, self._events = self._events.rest if self._events else b"", None
         return b"" if _has_only_usage(rest) else rest
 
 
@@ -191,7 +192,7 @@ class Exchange:
     @property
     def held(self) -> int:
         """Bytes that are buffered now."""
-        events = len(self._events) if self._events is not None else 0
+        events = self._events.held if self._events else 0
         return len(self._request_body) + len(self._response_body) + events
 
     @property

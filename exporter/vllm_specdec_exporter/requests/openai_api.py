@@ -288,12 +288,7 @@ def _record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
 
 
 def _has_choices(raw: msgspec.Raw) -> bool:
-    text = memoryview(raw)
-    return (
-        text.nbytes > 1
-        and text[0] == ord("[")
-        and (text.nbytes > _MAX_WORD or short_value(raw) not in _EMPTY)
-    )
+    return bytes(memoryview(raw)[:1]) == b"[" and short_value(raw)[1:].strip() != b"]"
 
 
 def _have_only_role(raw: msgspec.Raw) -> bool:

@@ -138,14 +138,8 @@ class ConnectionLimiter:
         ]
         of_peer = [each for each in connections if self._state(each).peer == state.peer]
         share = max(LEAST_OF_ONE_PEER, int(MOST_CONNECTIONS * SHARE_OF_ONE_PEER))
-        full = (
-            of_peer
-            if len(of_peer) >= share
-            else connections
-            if len(connections) >= MOST_CONNECTIONS
-            else None
-        )
-        if full is not None:
+        if len(of_peer) >= share or len(connections) >= MOST_CONNECTIONS:
+            full = of_peer if len(of_peer) >= share else connections
             idle = [each for each in full if not self.is_busy(each)]
             if not idle:
                 return False

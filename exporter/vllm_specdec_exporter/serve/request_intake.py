@@ -19,6 +19,7 @@ from ..requests.judgement import BatchCost
 from ..requests.observation import Source
 from ..requests.push_schema import PATH, PushError, read_push
 from . import logs
+from .upstream import Inflater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -177,11 +178,11 @@ def _decompress(body: bytes, encoding: str) -> bytes:
     bits = zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS
     if encoding == "deflate" and body[:1] and body[0] & 0xF != zlib.DEFLATED:
         bits = -zlib.MAX_WBITS  # without zlib's header, as some clients send it
-    stream = zlib.decompressobj(bits)
-    found = stream.decompress(body, _MAX_BODY + 1)
+    stream = Inflater(bits)
+    found = stream.feed(body, _MAX_BODY + 1)
     if len(found) > _MAX_BODY:
         raise _TooLargeError
-    if not stream.eof:
+    if not stream.ended:
         raise zlib.error("the body is cut off")
     return found
 

@@ -118,11 +118,13 @@ class Upstream:
         self.timeout = config.timeout
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
-        self._sent: frozenset[str] = frozenset()
+        self._authorized: tuple[str, ...] = ()
 
     def mask(self, text: str) -> str:
         """Return a text without the credentials that were sent, which the server may quote."""
-        for secret in sorted(self._sent, key=len, reverse=True):
+        values = (*self._authorized, *dict(self._config.headers).values(), self._target.password)
+        words = {word for value in values for word in (value, *value.split()) if len(word) >= _LEAST_SECRET}
+        for secret in sorted(words | secret_parameters(self._target.url), key=len, reverse=True):
             text = text.replace(secret, "<secret>")
         return text
 
@@ -183,12 +185,7 @@ class Upstream:
         if self._session is None:
             self._session = self._open()
         authorization = self._authorization()
-        self._sent = frozenset(
-            word
-            for text in (*authorization.values(), *dict(self._config.headers).values(), self._target.password)
-            for word in (text, *text.split())
-            if len(word) >= _LEAST_SECRET
-        ) | secret_parameters(url)
+        self._authorized = tuple(authorization.values())
         async with self._session.get(
             url,
             headers=self._config.request_headers({"Accept": accept, **authorization}),
@@ -272,14 +269,17 @@ async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     if encoding not in ("identity", "gzip", "deflate"):
         raise PollError("malformed", f"the response is encoded as {encoding!r}, which was not requested")
-    inflate = None if encoding == "identity" else _Inflater(encoding)
+    inflate = None if encoding == "identity" else Inflater(zlib.MAX_WBITS | 32)  # by the header
     if (response.content_length or 0) > limit:
         raise _too_large(limit)
     # A list of small pieces: a growing buffer fragments the heap, and the memory is never returned.
     pieces: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_chunked(_CHUNK):
-        piece = inflate.feed(chunk, limit + 1 - size) if inflate else chunk
+        try:
+            piece = inflate.feed(chunk, limit + 1 - size) if inflate else chunk
+        except zlib.error as error:
+            raise PollError("malformed", f"the response is not {encoding}: {error}") from error
         pieces.append(piece)
         size += len(piece)
         if size > limit:
@@ -293,12 +293,16 @@ def _too_large(limit: int) -> PollError:
     return PollError("too_large", f"the response is larger than {limit // 1024} KiB")
 
 
-class _Inflater:
-    """Decompresses gzip or deflate with a limit on the output."""
+class Inflater:
+    """Decompresses gzip or deflate with a limit on the output.
 
-    def __init__(self, encoding: str) -> None:
-        self._encoding = encoding
-        self._stream = _new_stream()
+    Args:
+        bits: the format, as zlib's `wbits`.
+    """
+
+    def __init__(self, bits: int) -> None:
+        self._bits = bits
+        self._stream = zlib.decompressobj(bits)
 
     @property
     def ended(self) -> bool:
@@ -306,21 +310,18 @@ class _Inflater:
         return self._stream.eof
 
     def feed(self, chunk: bytes, limit: int) -> bytes:
-        """Return at most `limit` bytes decompressed from `chunk`; gzip data may have several members."""
+        """Return at most `limit` bytes decompressed from `chunk`; gzip data may have several members.
+
+        Raises:
+            zlib.error: it has another format.
+        """
         found = bytearray()
-        try:
-            while chunk and len(found) < limit:
-                if self._stream.eof:
-                    self._stream = _new_stream()
-                found += self._stream.decompress(chunk, limit - len(found))
-                chunk = self._stream.unused_data
-        except zlib.error as error:
-            raise PollError("malformed", f"the response is not {self._encoding}: {error}") from error
+        while chunk and len(found) < limit:
+            if self._stream.eof:
+                self._stream = zlib.decompressobj(self._bits)
+            found += self._stream.decompress(chunk, limit - len(found))
+            chunk = self._stream.unused_data
         return bytes(found)
-
-
-def _new_stream() -> zlib._Decompress:
-    return zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its header
 
 
 def _translate(error: aiohttp.ClientError) -> PollError:

@@ -25,6 +25,7 @@ from ...serve.sockets import Listener, error_text
 from ...serve.web_options import MOST_REQUESTS
 from .arguments import add_flags_of_act, read_config
 from .decision import AlertAction, EventKind, evaluate
+from .process import Kubernetes
 from .runner import Runner
 from .server import WebhookReceiver
 
@@ -144,7 +145,9 @@ async def _serve_until(stop: asyncio.Event, config: ActConfig) -> int:
     executor = config.settings.executor
 
     def offer(alerts: tuple[Alert, ...]) -> bool:
-        return runner.offer(evaluate(alerts, executor.target_of) if executor else evaluate(alerts))
+        if isinstance(executor, Kubernetes):
+            return runner.offer(evaluate(alerts, executor.target_of))
+        return runner.offer(evaluate(alerts))
 
     receiver = WebhookReceiver(offer, config.token_file, counter, _say_once())
     listener = await _listen(*config.listen)

@@ -220,9 +220,7 @@ def evaluate(
     return _without_repeats(_without_contradictions([_evaluate(alert, target_of) for alert in alerts]))
 
 
-def decide(
-    alert: Alert, target_of: Callable[[ModelKey], ModelKey] = lambda model: model
-) -> Decision | NoAction:
+def decide(alert: Alert) -> Decision | NoAction:
     """Return what an alert requests, firing or resolved, or why its labels are not valid."""
     text = alert.label("action")
     if not text:
@@ -240,7 +238,7 @@ def decide(
     except ValueError as error:
         return NoAction(EventKind.REJECTED, str(error))
     model = ModelKey(alert.label("cluster"), alert.label("namespace"), alert.label("model_name"))
-    return Decision(action, k, model, target_of(model), alert.label("alertname"), starts_at, alert.body)
+    return Decision(action, k, model, model, alert.label("alertname"), starts_at, alert.body)
 
 
 def argument_problem(value: str) -> str:
@@ -260,8 +258,8 @@ def quoted(text: str) -> str:
 
 
 def _evaluate(alert: Alert, target_of: Callable[[ModelKey], ModelKey]) -> EvaluatedAlert:
-    found = decide(alert, target_of)
-    decision = found if isinstance(found, Decision) else None
+    found = decide(alert)
+    decision = replace(found, target=target_of(found.model)) if isinstance(found, Decision) else None
     if not alert.firing:
         return EvaluatedAlert(alert, decision, NoAction(EventKind.RESOLVED, "the alert no longer fires"))
     return EvaluatedAlert(alert, decision, None if isinstance(found, Decision) else found)

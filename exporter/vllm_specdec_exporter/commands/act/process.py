@@ -83,11 +83,6 @@ class Script:
 
     path: str
 
-    @staticmethod
-    def target_of(model: ModelKey) -> ModelKey:
-        """Return what is changed for a model, as far as it is known."""
-        return model
-
     def invocation(self, decision: Decision) -> Invocation:
         """Return the command for a decision."""
         cluster, namespace, model_name = decision.model
@@ -122,11 +117,9 @@ class Kubernetes:
     def target_of(self, model: ModelKey) -> ModelKey:
         """Return the workload of a model, whatever cluster and namespace the alert has."""
         workload = self.workloads.get(model.model_name)
-        return (
-            model
-            if workload is None
-            else ModelKey("", workload.namespace, f"{workload.kind}/{workload.name}")
-        )
+        if workload is None:
+            return model
+        return ModelKey("", workload.namespace, f"{workload.kind}/{workload.name}")
 
     def invocation(self, decision: Decision) -> Invocation | NoAction:
         """Return the command for a decision, or why there is none."""

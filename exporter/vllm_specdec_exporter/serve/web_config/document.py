@@ -163,7 +163,7 @@ class WebConfigFile:
 
     def _named(self, text: bytes | None) -> tuple[str, ...]:
         try:
-            config = WebConfig() if text is None else self._parse(text)
+            config = WebConfig() if text is None else self._parse(parse_yaml(text))
         except WebConfigError:
             return ()  # reported by `load`
         return config.tls.files if config.tls else ()
@@ -190,14 +190,14 @@ class WebConfigFile:
         text, reason = _read(self.path)
         if text is None:
             raise WebConfigError(reason)
-        config = self._parse(text)
-        context = make_context(config.tls) if config.tls else None
         document = parse_yaml(text)
+        config = self._parse(document)
+        context = make_context(config.tls) if config.tls else None
         named = _SECTIONS if document == {} else document if isinstance(document, dict) else ()
         return Loaded(config, context, contents, frozenset(named))
 
-    def _parse(self, text: bytes) -> WebConfig:
-        return parse(parse_yaml(text), str(Path(self.path).parent))
+    def _parse(self, document: object) -> WebConfig:
+        return parse(document, str(Path(self.path).parent))
 
 
 def _read(path: str) -> tuple[bytes | None, str]:
