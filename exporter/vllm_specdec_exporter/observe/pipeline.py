@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
-from ..economics.baseline_match import compare
+from ..economics.baseline_match import measured_speedup
 from ..economics.calibration import correct_by_steps
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
@@ -211,7 +211,7 @@ def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Sett
         measures.batch_size,
         profile,
     )
-    measured = compare(*delta.matches, settings.thresholds.measurement_minimum_requests)
+    measured = measured_speedup(*delta.matches, settings.thresholds.measurement_minimum_requests)
     measures = replace(measures, estimate=gain, measured=measured)
     if settings.memory_ratio is None:
         return measures

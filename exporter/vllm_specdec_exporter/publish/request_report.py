@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..requests.judgement import choice_at, every_k, positions
+from ..requests.judgement import choice_at, every_k, position_acceptances
 from ..requests.observation import RecordState
 from ..requests.result import RequestsVerdict, requests_verdict
 from .markup import count, counts, percent
@@ -193,7 +193,7 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
 
 
 def _positions(model: ModelRequests) -> Iterator[str]:
-    every = positions(model)
+    every = position_acceptances(model)
     rows = []
     for place, p in enumerate(every):
         bias = round(100 * p.bias, 1) + 0.0  # not -0.0

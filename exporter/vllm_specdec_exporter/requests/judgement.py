@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..economics.choice import Choice
     from ..economics.cost import CostProfile
     from .grouping import GroupKey
-    from .recent_window import Positions, Slice
+    from .recent_window import Slice, StepCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def judge(
     model: str,
     window: str,
     recent: Slice,
-    positions: Positions,
+    positions: StepCounts,
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> ModelRequests:
@@ -167,7 +167,7 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class PositionAcceptance:
     """The acceptance of a position, by two denominators.
 
     Attributes:
@@ -199,18 +199,18 @@ class SmallerK:
     acceptance_length: float
 
 
-def positions(found: ModelRequests) -> tuple[Position, ...]:
+def position_acceptances(found: ModelRequests) -> tuple[PositionAcceptance, ...]:
     """Return both acceptances of every position; empty without detailed records."""
     reached = [here - before for before, here in pairwise((0.0, *found.mean_draft_length_at))]
     return tuple(
-        Position(ratio or 0.0, (ratio or 0.0) * share)
+        PositionAcceptance(ratio or 0.0, (ratio or 0.0) * share)
         for ratio, share in zip(found.position_acceptance_ratio, reached, strict=True)
     )
 
 
 def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
     """Return the lengths for every K up to the current one; empty without detailed records."""
-    lengths = accumulate((position.of_all_drafts for position in positions(found)), initial=1.0)
+    lengths = accumulate((position.of_all_drafts for position in position_acceptances(found)), initial=1.0)
     return tuple(
         SmallerK(k, drafted, length)
         for k, (drafted, length) in enumerate(
@@ -227,7 +227,7 @@ def choice_at(found: ModelRequests, profile: CostProfile, batch: float) -> Choic
         profile: the cost of a step.
         batch: requests in the batch, at least 1.
     """
-    survival = [position.of_all_drafts for position in positions(found)]
+    survival = [position.of_all_drafts for position in position_acceptances(found)]
     if not survival:
         return None
 
