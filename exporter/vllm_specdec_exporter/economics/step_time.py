@@ -107,12 +107,6 @@ def step_interval(
     """Return the steps between two readings without a reset, and the tokens drafted for each request in them.
 
     ``None`` without steps, or if the engine does not print them.
-
-    Args:
-        before: the earlier reading.
-        after: the later one.
-        batch: requests in the batch between them.
-        kv_cache: share of the KV cache in use.
     """
     (first, first_steps), (last, last_steps) = before, after
     seconds = mean_step_seconds(first_steps, last_steps)

@@ -100,15 +100,7 @@ def assess(
     settings: Settings,
     server: PolledServer,
 ) -> tuple[EngineState, EngineResult]:
-    """Return the state with the advice in force, and the result.
-
-    Args:
-        engine: the newest reading of the engine.
-        state: its state, that reading included.
-        time: of the reading, in seconds.
-        settings: settings of the pipeline.
-        server: the server at this poll.
-    """
+    """Return the state with the advice in force, and the result; `state` includes the reading at `time`."""
     spec, reading = settings.speculation, server.reading
     deltas = [window_delta(state.history, window, settings.slack) for window in settings.windows]
     profile = deployed(settings.costs, spec, engine.key.model_name, reading.dialect, server.version)

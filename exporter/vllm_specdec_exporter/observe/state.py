@@ -72,14 +72,7 @@ class EngineState:
     def add_sample(
         self, sample: Sample, keep: float, found: tuple[str, ...], baseline: Baseline | None = None
     ) -> EngineState:
-        """Return the state after `sample`.
-
-        Args:
-            sample: the newest sample.
-            keep: length of the history, in seconds.
-            found: defects of its reading.
-            baseline: baseline for finished requests.
-        """
+        """Return the state after `sample` with the defects `found` in its reading; `keep` is in seconds."""
         before = self.history.newest
         if baseline is not None:
             sample = _matched(before, sample, baseline)

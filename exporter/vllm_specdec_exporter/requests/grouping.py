@@ -241,12 +241,7 @@ def most_models(classification: Classification, temperatures: Temperatures) -> i
 
 
 class GroupLimiter:
-    """Assigns every request to a group, within the limits.
-
-    Args:
-        classification: how requests are classified.
-        temperatures: buckets of temperature.
-    """
+    """Assigns every request to a group, within the limits."""
 
     def __init__(self, classification: Classification, temperatures: Temperatures) -> None:
         self._own = own_types(classification)

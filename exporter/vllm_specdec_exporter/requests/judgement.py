@@ -90,16 +90,7 @@ def judge(
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> ModelRequests:
-    """Return the judged requests of a model.
-
-    Args:
-        model: its name.
-        window: the name of the window.
-        recent: the sum of the window.
-        positions: all steps, cumulative.
-        thresholds: the current thresholds.
-        load: the load of the server, if known.
-    """
+    """Return the judged requests of a model; `positions` has all steps, `recent` those of the window."""
     whole = GroupStats()
     for group in recent.groups.values():
         whole.merge(group)

@@ -62,10 +62,7 @@ class Watcher:
         self.drafting = False
 
     async def begin(self, earlier: Baseline | None = None) -> None:
-        """Take the first sample.
-
-        Args:
-            earlier: a baseline to extend.
+        """Take the first sample; `earlier` is a baseline to extend.
 
         Raises:
             PollError: the server cannot be reached or parsed.

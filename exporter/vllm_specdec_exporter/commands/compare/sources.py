@@ -77,11 +77,7 @@ def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
 
 
 def parse_source(text: str, name: str) -> ResultSource:
-    """Parse one source.
-
-    Args:
-        text: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
-        name: the default name.
+    """Parse one source: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``; `name` is the default name.
 
     Raises:
         ConfigError: an invalid address or name.

@@ -126,16 +126,7 @@ def account(
     load: PlannedLoad,
     kv_bytes: float,
 ) -> Memory:
-    """Return the memory without and with the drafter.
-
-    Args:
-        target: the served model.
-        draft: the drafter, ``None`` without weights or with unknown size.
-        drafter: the kind of drafter.
-        gpus: the GPUs.
-        load: the planned load.
-        kv_bytes: bytes of one cached number, such as 2.
-    """
+    """Return the memory without and with the drafter; a cached number has `kv_bytes`, such as 2."""
     target_kv = kv_per_token(target, gpus, kv_bytes)
     draft_kv = _drafter_kv(target, draft, drafter, gpus, kv_bytes)
     weights = 0.0 if drafter is Drafter.LOOKUP else None if draft is None else draft.weights
