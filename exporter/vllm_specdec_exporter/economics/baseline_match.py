@@ -160,13 +160,7 @@ def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogr
 def measured_speedup(
     first: BaselineComparison | None, last: BaselineComparison | None, minimum: float
 ) -> Measured:
-    """Return the speedup measured between two samples without a counter reset between them.
-
-    Args:
-        first: the sums at the first sample.
-        last: the sums at the last sample.
-        minimum: least number of finished requests for a result.
-    """
+    """Return the speedup between two samples without a reset, from at least `minimum` finished requests."""
     if first is None or last is None:
         return Measured()
     if first.baseline is not None and first.baseline is not last.baseline:

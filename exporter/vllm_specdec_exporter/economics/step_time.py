@@ -65,10 +65,6 @@ def mean_context(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) 
 
     ``None`` if they are not known, or with few requests. If requests differ much, the long ones take more
     steps, so the context of the mean step is longer.
-
-    Args:
-        before: the earlier of two readings without a counter reset between them.
-        after: the later one.
     """
     (first, first_steps), (last, last_steps) = before, after
     requests = _increase(first_steps.requests, last_steps.requests)

@@ -45,12 +45,7 @@ class Distribution:
 
 
 def recover(counters: Counters, earlier: Distribution | None = None) -> Distribution | None:
-    """Return the distribution at `counters`, or ``None`` without position counters.
-
-    Args:
-        counters: cumulative counters.
-        earlier: the distribution at the previous sample without a reset since; the lower bound.
-    """
+    """Return the distribution, at least `earlier` (without a reset); ``None`` without position counters."""
     positions = counters.accepted_tokens_per_position
     if not positions or counters.drafts is None or counters.accepted_tokens is None:
         return None

@@ -220,11 +220,7 @@ _OBSERVED, _TAPPED = "observed", "tapped"
 
 
 class Coverage:
-    """Counts observed and unobserved requests within the window.
-
-    Args:
-        seconds: length of the window.
-    """
+    """Counts observed and unobserved requests within the last `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self._recent: Slices[Counter[str]] = Slices(seconds, Counter)

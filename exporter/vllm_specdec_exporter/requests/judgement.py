@@ -211,13 +211,7 @@ def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
 
 
 def choice_at(found: ModelRequests, profile: CostProfile, batch: float) -> Choice | None:
-    """Return the speedup of every K up to the current one, ``None`` without detailed records.
-
-    Args:
-        found: the requests of a model.
-        profile: the cost of a step.
-        batch: requests in the batch, at least 1.
-    """
+    """Return the speedup of every K up to the current one, ``None`` without detailed records."""
     survival = [position.of_all_drafts for position in position_acceptances(found)]
     if not survival:
         return None

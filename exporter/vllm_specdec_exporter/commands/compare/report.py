@@ -30,12 +30,7 @@ _COLOURS = {
 
 
 def render(comparison: Comparison, *, colour: bool = False) -> str:
-    """Return the report on `comparison`.
-
-    Args:
-        comparison: the comparison.
-        colour: whether to use terminal colours; the text is complete without them.
-    """
+    """Return the report on `comparison`; the text is complete without colours."""
 
     def paint(text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if colour else text

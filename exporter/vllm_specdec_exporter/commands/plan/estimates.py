@@ -264,18 +264,11 @@ def choose_profile(
     named: CostProfile | None,
     hardware: tuple[str, Machine] | None = None,
 ) -> CostProfile:
-    """Return the cost profile of a method for the sizes of the models.
+    """Return the cost profile of a method for the sizes of the models, or `named` fitted to them.
 
     The size ratio is that of the bytes read per step, because drafting and small batches are bound by memory
     bandwidth. Of a mixture of experts only the parameters per token count, which overestimates the cost in
     large batches.
-
-    Args:
-        method: the method.
-        target: the served model.
-        draft: the drafter, if its size is known.
-        named: a profile to use instead of the method's.
-        hardware: name and GPUs, if known.
     """
     if hardware is not None and named is None:
         name, machine = hardware
@@ -301,15 +294,7 @@ def usual_depth(method: Method) -> int:
 def look_ahead(
     method: Method, profile: CostProfile, k: int, acceptance: float | None, batch: int | None
 ) -> SpeedupByBatch:
-    """Return the speedup for `BATCHES` and `batch`.
-
-    Args:
-        method: the method, for its assumed acceptances.
-        profile: the cost of a step.
-        k: number of speculative tokens, from 1 up.
-        acceptance: expected per token, 0 to 1; by default the method's cautious and good ones.
-        batch: a further batch size.
-    """
+    """Return the speedup for `BATCHES` and `batch`, by default for the method's two assumed acceptances."""
     named = (
         {"cautious": method.cautious, "good": method.good} if acceptance is None else {"given": acceptance}
     )
