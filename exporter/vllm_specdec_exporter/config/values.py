@@ -120,7 +120,7 @@ def share(text: str) -> float:
     return number
 
 
-_MEMORY = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,3})?)\s*([KMGT])(i?)B", re.IGNORECASE)
+_MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B", re.IGNORECASE)
 
 
 def memory(text: str) -> float:

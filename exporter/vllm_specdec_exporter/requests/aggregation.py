@@ -247,7 +247,7 @@ class RequestAggregator:
     def result(
         self, time: float, loads: Mapping[str, BatchCost], tap: TapResult | None = None
     ) -> RequestsResult:
-        """Return the result at `time`, in seconds of the clock of `add`; `loads` has models with known load."""
+        """Return the result at `time`, in seconds of the clock of `add`; `loads` are by model, if known."""
         for key in [key for key in self._retired if time - self._totals[key].last >= LINGER]:
             self._retired.discard(key)
             del self._totals[key]
