@@ -14,7 +14,12 @@ from economics.servers import settings_for
 from support.builders import counters
 from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.baseline import LoadBucket
-from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Match, Measured, compare
+from vllm_specdec_exporter.economics.baseline_match import (
+    BaselineComparison,
+    LatencyRatio,
+    Measured,
+    measured_speedup,
+)
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Latencies, Load, Reading
 from vllm_specdec_exporter.exposition.histogram import Histogram
@@ -37,8 +42,8 @@ class TestCompare:
     def test_by_hand(self) -> None:
         """Four requests at a mean of 0.1 s a token against a baseline of 0.3 s: three times as fast."""
         known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5, rate=50.0))
-        match = Match().add(NOTHING, finished(0.05, 0.05, 0.15, 0.15), 2.0, 5.0, known)
-        found = compare(Match(), match, 4)
+        match = BaselineComparison().add(NOTHING, finished(0.05, 0.05, 0.15, 0.15), 2.0, 5.0, known)
+        found = measured_speedup(BaselineComparison(), match, 4)
 
         assert found.speedup == pytest.approx(3.0)
         assert found.requests == 4
@@ -53,9 +58,9 @@ class TestCompare:
     def test_a_load_that_moves(self) -> None:
         """Each interval is compared at its own load: 3 requests at 0.1 and 1 at 0.3, all twice as fast."""
         known = baseline(bucket(1.0, 0.1, rate=20.0), bucket(4.0, 0.3, rate=60.0))
-        match = Match().add(NOTHING, finished(0.05, 0.05, 0.05), 1.0, 10.0, known)
+        match = BaselineComparison().add(NOTHING, finished(0.05, 0.05, 0.05), 1.0, 10.0, known)
         match = match.add(finished(0.05, 0.05, 0.05), finished(0.05, 0.05, 0.05, 0.15), 4.0, 30.0, known)
-        found = compare(Match(), match, 1)
+        found = measured_speedup(BaselineComparison(), match, 1)
 
         assert found.speedup == pytest.approx((3 * 0.1 + 0.3) / (3 * 0.05 + 0.15))
         assert found.baseline_tokens_per_second == pytest.approx((20 * 10 + 60 * 30) / 40)
@@ -63,7 +68,9 @@ class TestCompare:
     def test_between_two_loads(self) -> None:
         """Halfway between two loads a request of the baseline takes the mean of both, request by request."""
         known = baseline(bucket(1.0, 0.1, 0.1, 0.1, rate=20.0), bucket(3.0, 0.3, rate=60.0))
-        found = compare(Match(), Match().add(NOTHING, finished(0.1, 0.1), 2.0, 1.0, known), 1)
+        found = measured_speedup(
+            BaselineComparison(), BaselineComparison().add(NOTHING, finished(0.1, 0.1), 2.0, 1.0, known), 1
+        )
 
         assert found.speedup == pytest.approx(0.2 / 0.1)
         assert found.baseline_tokens_per_second == pytest.approx(40.0)
@@ -71,47 +78,51 @@ class TestCompare:
     def test_too_few_requests(self) -> None:
         """Below the minimum nothing is told, not even a quantile."""
         for requests, told in ((19, False), (20, True)):
-            match = Match().add(NOTHING, finished(*[0.1] * requests), 1.0, 1.0, baseline(bucket(1.0, 0.3)))
-            assert (compare(Match(), match, 20) != Measured()) is told
+            match = BaselineComparison().add(
+                NOTHING, finished(*[0.1] * requests), 1.0, 1.0, baseline(bucket(1.0, 0.3))
+            )
+            assert (measured_speedup(BaselineComparison(), match, 20) != Measured()) is told
 
     def test_a_load_that_the_baseline_never_saw(self) -> None:
         """What finished at an unknown load is left out, on both sides."""
         known = baseline(bucket(1.0, 0.3))
-        match = Match().add(NOTHING, finished(0.1), 50.0, 10.0, known)
+        match = BaselineComparison().add(NOTHING, finished(0.1), 50.0, 10.0, known)
 
-        assert (match.now, match.then, match.seconds) == (Latencies(), Latencies(), 0.0)
-        assert compare(Match(), match, 1) == Measured()
+        assert (match.latencies, match.baseline_latencies, match.seconds) == (Latencies(), Latencies(), 0.0)
+        assert measured_speedup(BaselineComparison(), match, 1) == Measured()
 
     def test_a_quantile_in_a_bucket_that_holds_most_is_not_compared(self) -> None:
         """Within a wide bucket a quantile is a guess: three of four requests in one give no median."""
         known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5))
-        match = Match().add(NOTHING, finished(0.05, 0.05, 0.05, 0.15), 2.0, 5.0, known)
+        match = BaselineComparison().add(NOTHING, finished(0.05, 0.05, 0.05, 0.15), 2.0, 5.0, known)
 
-        assert [ratio.quantile for ratio in compare(Match(), match, 4).latency_ratios] == [0.95, 0.99]
+        assert [
+            ratio.quantile for ratio in measured_speedup(BaselineComparison(), match, 4).latency_ratios
+        ] == [0.95, 0.99]
 
     def test_another_baseline_begins_anew(self) -> None:
         """Sums against one baseline are never gone on with against another, nor compared with it."""
         one, other = baseline(bucket(1.0, 0.3)), baseline(bucket(1.0, 0.6))
-        first = Match().add(NOTHING, finished(0.1), 1.0, 1.0, one)
+        first = BaselineComparison().add(NOTHING, finished(0.1), 1.0, 1.0, one)
         last = first.add(finished(0.1), finished(0.1, 0.1), 1.0, 1.0, other)
 
-        assert compare(first, last, 1) == Measured()
-        assert compare(Match(), last, 1).speedup == pytest.approx(6.0)
+        assert measured_speedup(first, last, 1) == Measured()
+        assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(6.0)
 
     def test_other_buckets_after_a_restart_begin_anew(self) -> None:
         """A server that comes back with other histogram buckets is compared from there on."""
         known = baseline(bucket(1.0, 0.3))
-        first = Match().add(NOTHING, finished(0.1), 1.0, 1.0, known)
+        first = BaselineComparison().add(NOTHING, finished(0.1), 1.0, 1.0, known)
         empty = Latencies(time_per_output_token=Histogram((0.15,), (0.0,), 0.0, 0.0))
         full = Latencies(time_per_output_token=Histogram((0.15,), (10.0,), 10.0, 1.0))
         last = first.add(empty, full, 1.0, 1.0, known)
 
-        assert compare(Match(), last, 1).speedup == pytest.approx(3.0)
+        assert measured_speedup(BaselineComparison(), last, 1).speedup == pytest.approx(3.0)
 
     def test_a_restart_between_two_samples(self) -> None:
         """Histograms that fell are of two lives, and add nothing."""
         known = baseline(bucket(1.0, 0.3))
-        before = Match().add(NOTHING, finished(0.1, 0.1), 1.0, 1.0, known)
+        before = BaselineComparison().add(NOTHING, finished(0.1, 0.1), 1.0, 1.0, known)
 
         assert before.add(finished(0.1, 0.1), finished(0.1), 1.0, 1.0, known) == before
         assert before.add(None, finished(0.1), 1.0, 1.0, known) == before
@@ -122,16 +133,18 @@ class TestCompare:
         for missing in (None, histogram()):
             neighbour = LoadBucket(3.0, 10.0, 500.0, 2.0, Latencies(time_per_output_token=missing))
             known = baseline(bucket(1.0, 0.3), neighbour)
-            match = Match().add(NOTHING, finished(0.1), 1.0, 1.0, known)
-            assert compare(Match(), match, 1).speedup == pytest.approx(3.0)
+            match = BaselineComparison().add(NOTHING, finished(0.1), 1.0, 1.0, known)
+            assert measured_speedup(BaselineComparison(), match, 1).speedup == pytest.approx(3.0)
 
     def test_all_kinds_of_latency(self) -> None:
         """Every latency that both have is compared; the speedup is that per output token."""
         slow = Latencies(histogram(0.15, 0.4), histogram(0.15, 0.45), histogram(0.4, 0.8))
         fast = Latencies(histogram(0.05, 0.2), histogram(0.05, 0.15), histogram(0.4, 0.8))
         known = baseline(LoadBucket(1.0, 1.0, 10.0, 2.0, slow))
-        match = Match().add(Latencies(histogram(), histogram(), histogram()), fast, 1.0, 1.0, known)
-        found = compare(Match(), match, 1)
+        match = BaselineComparison().add(
+            Latencies(histogram(), histogram(), histogram()), fast, 1.0, 1.0, known
+        )
+        found = measured_speedup(BaselineComparison(), match, 1)
 
         assert found.speedup == pytest.approx(3.0)
         assert {ratio.latency for ratio in found.latency_ratios} == {
@@ -158,10 +171,10 @@ class TestCompare:
             assert found is not None
             total = total.plus(found, weight / found.count)
         after = Latencies(time_per_output_token=total.scaled(100.0))
-        match = Match().add(
+        match = BaselineComparison().add(
             Latencies(time_per_output_token=Histogram(BOUNDS, (0.0,) * 4)), after, load, 1.0, known
         )
-        found_now = compare(Match(), match, 1)
+        found_now = measured_speedup(BaselineComparison(), match, 1)
 
         assert found_now.speedup == pytest.approx(1.0)
         assert all(ratio.ratio == pytest.approx(1.0) for ratio in found_now.latency_ratios)
@@ -172,7 +185,11 @@ class TestCompare:
         """A step grows at most with its batch, so a load a fifth off counts for a fifth either way."""
         known = baseline(bucket(10.0, 0.3, 0.3))
         same, off = (
-            compare(Match(), Match().add(NOTHING, finished(0.3, 0.3), load, 1.0, known), 1)
+            measured_speedup(
+                BaselineComparison(),
+                BaselineComparison().add(NOTHING, finished(0.3, 0.3), load, 1.0, known),
+                1,
+            )
             for load in (10.0, 12.0)
         )
 

@@ -19,7 +19,7 @@ from vllm_specdec_exporter.engines.reading import EngineReading, Load, Reading
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import process_reading
-from vllm_specdec_exporter.requests.recent_window import Positions
+from vllm_specdec_exporter.requests.recent_window import StepCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,7 +78,7 @@ def drawn(draw: Callable[[Random], Draft], drafts: int = 10_000, seed: int = 7) 
 
 def shape_of(drafts: Sequence[Draft]) -> DraftShape:
     """What detailed records of requests with these drafts tell."""
-    found = Positions()
+    found = StepCounts()
     found.add(Counter(drafts))
     return found.shape
 

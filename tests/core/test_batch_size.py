@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from economics.servers import Server, settings_for
 from support.builders import counters
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.economics.baseline_match import Match
+from vllm_specdec_exporter.economics.baseline_match import BaselineComparison
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.measures.history import History, Sample, Window, running_between, window_delta
@@ -119,7 +119,7 @@ class TestRestart:
             history = history.add(
                 replace(
                     Sample(float(time), counters(drafts, [drafts]), 1.0, latencies=latencies(requests)),
-                    match=Match(seconds=float(time)),
+                    match=BaselineComparison(seconds=float(time)),
                 ),
                 keep=100,
             )

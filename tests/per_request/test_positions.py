@@ -1,4 +1,4 @@
-"""Positions: acceptance where a position was drafted, and what another K would draft, against each step."""
+"""StepCounts: acceptance where a position was drafted, and what another K would draft, against each step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from per_request.exact import Step, record, steps
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.requests.recent_window import Positions
+from vllm_specdec_exporter.requests.recent_window import StepCounts
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.requests.observation import DraftRecord
 
 
-def positions(*records: DraftRecord) -> Positions:
-    found = Positions()
+def positions(*records: DraftRecord) -> StepCounts:
+    found = StepCounts()
     for each in records:
         found.add(each.steps)
     return found

@@ -17,7 +17,7 @@ from support.programs import COMMAND, clean_environment
 from sweep.fake import FakeServer
 from sweep.records import names_in
 from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
-from vllm_specdec_exporter.commands.sweep import SweepPlan, arguments, load_record
+from vllm_specdec_exporter.commands.sweep import SweepPlan, command, load_record
 from vllm_specdec_exporter.commands.sweep.grid import BUILTIN
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.publish import plots
@@ -34,7 +34,7 @@ def _brief_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     def brief(**values: Any) -> SweepPlan:
         return SweepPlan(watch=0.2, **values)
 
-    monkeypatch.setattr(arguments, "SweepPlan", brief)
+    monkeypatch.setattr(command, "SweepPlan", brief)
 
 
 async def sweep(*words: str) -> Outcome:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.builders import counters
 from vllm_specdec_exporter.commands.sweep.cell import acceptance_interval, draft_interval, pooled
+from vllm_specdec_exporter.commands.sweep.counters import CounterSample, between
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer, StreamedDrafts
 from vllm_specdec_exporter.economics.statistics import (
     CLUSTERING,
@@ -19,6 +21,7 @@ from vllm_specdec_exporter.economics.statistics import (
     percentile,
     t_quantile,
 )
+from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.measures.history import Delta
 
 TIMES = st.lists(st.floats(0, 1e3), min_size=1, max_size=50)
@@ -162,3 +165,19 @@ def test_records_add_up_to_positions() -> None:
     assert (found.drafts, found.draft_tokens, found.accepted_tokens) == (5, 14, 10)
     assert found.accepted_tokens_per_position == (4, 3, 2, 1)
     assert sum(found.accepted_tokens_per_position) == found.accepted_tokens
+
+
+def test_the_engines_of_a_server_are_added_up_position_by_position() -> None:
+    """Also if they have different numbers of positions."""
+
+    def sample(time: float, *engines: tuple[float, tuple[float, ...]]) -> CounterSample:
+        readings = (
+            EngineReading(EngineKey("m", str(i)), counters(drafts, positions))
+            for i, (drafts, positions) in enumerate(engines)
+        )
+        return CounterSample(time, Reading("vllm-v1", tuple(readings)))
+
+    found = between(
+        sample(0.0, (0.0, (0.0, 0.0)), (0.0, (0.0,))), sample(5.0, (10.0, (8.0, 4.0)), (6.0, (3.0,)))
+    )
+    assert (found.drafts, found.accepted_tokens_per_position) == (16.0, (11.0, 4.0))

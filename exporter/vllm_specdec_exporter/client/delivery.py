@@ -92,12 +92,7 @@ class Address:
             self._tls = tls or ssl.create_default_context()
 
     def push(self, body: bytes, count: int) -> Delivered:
-        """Send a push of `count` requests, once.
-
-        Args:
-            body: the JSON.
-            count: how many requests are in it.
-        """
+        """Send a push of `count` requests, once."""
         try:
             token = self._token or Path(self._token_file).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

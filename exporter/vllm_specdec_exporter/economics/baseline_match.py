@@ -1,7 +1,7 @@
 """Comparison of a server with its baseline at the same load.
 
 For each finished request, the baseline has the latency at that load without speculation. Both sides are
-summed over a life like counters, so a window is a difference of two sums, and a changing load is compared
+summed since the last counter reset, so a window is a difference of two sums, and a changing load is compared
 interval by interval instead of on average.
 """
 
@@ -61,21 +61,21 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """Finished requests of this life and the baseline at their load, cumulative.
+class BaselineComparison:
+    """Requests finished since the last counter reset, and the baseline at their load. Cumulative.
 
     Attributes:
-        now: latencies of these requests.
-        then: latencies of as many requests in the baseline, at the same loads.
-        stretch: sum over requests of the relative distance between their load and the baseline's.
+        latencies: of these requests.
+        baseline_latencies: of as many requests in the baseline, at the same loads.
+        load_distance: sum over requests of the relative distance between their load and the baseline's.
         baseline_tokens: tokens that the baseline would have generated in the compared intervals.
         seconds: length of these intervals.
         baseline: the baseline; sums restart with another one.
     """
 
-    now: Latencies = Latencies()
-    then: Latencies = Latencies()
-    stretch: float = 0.0
+    latencies: Latencies = Latencies()
+    baseline_latencies: Latencies = Latencies()
+    load_distance: float = 0.0
     baseline_tokens: float = 0.0
     seconds: float = 0.0
     baseline: Baseline | None = None
@@ -87,22 +87,22 @@ class Match:
         load: float,
         seconds: float,
         baseline: Baseline,
-    ) -> Match:
+    ) -> BaselineComparison:
         """Add the requests that finished between two samples at this load.
 
         The sums restart with another baseline or other histogram buckets of the server.
         """
         found, parts = increase(before, after), baseline.at(load)
         if found is None or not parts:
-            return self if self.baseline is baseline else Match(baseline=baseline)
+            return self if self.baseline is baseline else BaselineComparison(baseline=baseline)
         if self.baseline is baseline:
             with contextlib.suppress(ValueError):
                 return self._plus(found, parts, load, seconds)
-        return Match(baseline=baseline)._plus(found, parts, load, seconds)
+        return BaselineComparison(baseline=baseline)._plus(found, parts, load, seconds)
 
     def _plus(
         self, found: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
-    ) -> Match:
+    ) -> BaselineComparison:
         """Add finished requests.
 
         Raises:
@@ -113,7 +113,7 @@ class Match:
         for name in _NAMES:
             finished: Histogram | None = getattr(found, name)
             expected = _expected(name, parts)
-            now[name], then[name] = getattr(self.now, name), getattr(self.then, name)
+            now[name], then[name] = getattr(self.latencies, name), getattr(self.baseline_latencies, name)
             if finished is not None and expected is not None and finished.count:
                 now[name] = (now[name] or Histogram()).plus(finished)
                 then[name] = (then[name] or Histogram()).plus(expected, finished.count / expected.count)
@@ -122,9 +122,9 @@ class Match:
         per_token = found.time_per_output_token
         return replace(
             self,
-            now=Latencies(**now),
-            then=Latencies(**then),
-            stretch=self.stretch
+            latencies=Latencies(**now),
+            baseline_latencies=Latencies(**then),
+            load_distance=self.load_distance
             + (per_token.count if per_token else 0.0) * (max(load, seen) / min(load, seen) - 1),
             baseline_tokens=self.baseline_tokens + throughput * seconds,
             seconds=self.seconds + seconds,
@@ -157,14 +157,10 @@ def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogr
     return total
 
 
-def compare(first: Match | None, last: Match | None, minimum: float) -> Measured:
-    """Return the speedup measured between two samples of one life.
-
-    Args:
-        first: the sums at the first sample.
-        last: the sums at the last sample.
-        minimum: least number of finished requests for a result.
-    """
+def measured_speedup(
+    first: BaselineComparison | None, last: BaselineComparison | None, minimum: float
+) -> Measured:
+    """Return the speedup between two samples without a reset, from at least `minimum` finished requests."""
     if first is None or last is None:
         return Measured()
     if first.baseline is not None and first.baseline is not last.baseline:
@@ -173,7 +169,10 @@ def compare(first: Match | None, last: Match | None, minimum: float) -> Measured
     ratios: list[LatencyRatio] = []
     measured = Measured()
     for name in _NAMES:
-        now, then = (_between(getattr(first, side), getattr(last, side), name) for side in ("now", "then"))
+        now, then = (
+            _between(getattr(first, side), getattr(last, side), name)
+            for side in ("latencies", "baseline_latencies")
+        )
         if now is None or then is None or now.count < minimum:
             continue
         ratios += _quantiles(name, now, then)
@@ -181,12 +180,12 @@ def compare(first: Match | None, last: Match | None, minimum: float) -> Measured
             speedup = then.sum / now.sum
             margin = _margin(now, then)
             # A step grows at most in proportion to its batch, so another load counts by its distance.
-            stretch = 1 + max(0.0, last.stretch - first.stretch) / now.count
+            apart = 1 + max(0.0, last.load_distance - first.load_distance) / now.count
             measured = replace(
                 measured,
                 speedup=speedup,
-                speedup_low=speedup * (1 - margin) / stretch,
-                speedup_high=speedup * (1 + margin) * stretch,
+                speedup_low=speedup * (1 - margin) / apart,
+                speedup_high=speedup * (1 + margin) * apart,
                 requests=now.count,
             )
     if measured.speedup is not None and seconds > 0:

@@ -190,13 +190,7 @@ class DraftModel:
 
 
 def usual_drafter(method: str, target: Model, draft: Model | None = None) -> DraftModel | None:
-    """Return the usual drafter of a method, ``None`` if it is not known.
-
-    Args:
-        method: as vLLM calls it.
-        target: the model that it drafts for.
-        draft: the draft model; only `draft_model` needs it.
-    """
+    """Return the usual drafter of a method, ``None`` if it is not known; `draft_model` needs `draft`."""
     match method:
         case "draft_model":
             return None if draft is None else DraftModel(draft)

@@ -162,10 +162,6 @@ BUILTIN: Mapping[str, CostProfile] = _builtin()
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:
     """Return the shipped profile of a method as vLLM calls it, `unknown` if there is none.
 
-    Args:
-        method: the method, empty if not known.
-        size_ratio: size of the draft model over the target's, if known.
-
     Raises:
         ValueError: a size ratio out of range.
     """

@@ -54,7 +54,7 @@ _KV_SPREAD = 1.5
 
 
 def mean_step_seconds(before: Steps, after: Steps) -> float | None:
-    """Return the mean time of the steps between two readings of one life, ``None`` if it is not known."""
+    """Return the mean time of the steps between two readings without a reset; ``None`` if not known."""
     seconds = _increase(before.step_seconds, after.step_seconds)
     observed = _increase(before.step_observations, after.step_observations)
     return seconds / observed if seconds is not None and observed else None
@@ -65,10 +65,6 @@ def mean_context(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) 
 
     ``None`` if they are not known, or with few requests. If requests differ much, the long ones take more
     steps, so the context of the mean step is longer.
-
-    Args:
-        before: the earlier of two readings of one life.
-        after: the later one.
     """
     (first, first_steps), (last, last_steps) = before, after
     requests = _increase(first_steps.requests, last_steps.requests)
@@ -104,15 +100,9 @@ class StepInterval:
 def step_interval(
     before: tuple[Counters, Steps], after: tuple[Counters, Steps], batch: float | None, kv_cache: float | None
 ) -> tuple[StepInterval, float] | None:
-    """Return the steps between two readings of one life, and the tokens drafted for each request in them.
+    """Return the steps between two readings without a reset, and the tokens drafted for each request in them.
 
     ``None`` without steps, or if the engine does not print them.
-
-    Args:
-        before: the earlier reading.
-        after: the later one.
-        batch: requests in the batch between them.
-        kv_cache: share of the KV cache in use.
     """
     (first, first_steps), (last, last_steps) = before, after
     seconds = mean_step_seconds(first_steps, last_steps)
@@ -165,7 +155,7 @@ class StepFit:
 
 @dataclass(frozen=True, slots=True)
 class StepRegression:
-    """The step times of one engine in one life, at one K.
+    """The step times of one engine since its last counter reset, at one K.
 
     Attributes:
         k: drafted tokens per request, rounded; another K starts anew.
@@ -229,7 +219,7 @@ class StepRegression:
 
 @dataclass(frozen=True, slots=True)
 class EngineSteps:
-    """The step times of one engine in one life, with and without drafts.
+    """The step times of one engine since its last counter reset, with and without drafts.
 
     Attributes:
         plain: steps without any draft, such as those of a K schedule with K = 0.

@@ -83,7 +83,7 @@ def advise(
 
     Args:
         case: the engine at the newest sample.
-        state: the state from the previous call for the same life and K.
+        state: the state from the previous call for the same K, since the last counter reset.
         time: now, in seconds.
         hold: seconds for which another K must have been better before the advice changes.
     """

@@ -155,14 +155,7 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
 def find(
     case: Case, quality: Quality = _NOT_JUDGED, payoff: Payoff = _UNKNOWN, advice: Advice = _NONE
 ) -> tuple[Finding, ...]:
-    """Return the findings on one engine, problems first.
-
-    Args:
-        case: the engine.
-        quality: the level of its acceptance.
-        payoff: whether speculation pays.
-        advice: the advised K.
-    """
+    """Return the findings on one engine, problems first."""
     activity, measures = case.activity, case.measures
     found = _of_activity(activity) if case.speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:

@@ -110,7 +110,8 @@ def apply_hysteresis(
 
     Args:
         evidence: the data.
-        state: the state after the previous sample of the same life and K, ``None`` for the first.
+        state: the state after the previous sample with the same K; ``None`` for the first one since the last
+            counter reset.
         time: now, in seconds.
         hold: seconds for which a change must have been pending before it is made.
     """

@@ -1,7 +1,7 @@
 """History: the counter samples of one engine, and the increases between two of them. Pure.
 
-A *life* is the time between two resets of the counters. A reset is seen when any counter falls, or when the
-creation time that the server prints changes. No window spans two lives. Nor does a window span:
+A reset of the counters is seen when any counter falls, or when the creation time that the server prints
+changes. No window spans a reset. Nor does a window span:
 
 - a time in which the server was unreachable: a restarted process may exceed its old values by then;
 - a response without a series that had counted before: its increase is unknown.
@@ -24,7 +24,7 @@ from ..engines.reading import Latencies, Steps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..economics.baseline_match import Match
+    from ..economics.baseline_match import BaselineComparison
     from ..engines.reading import Counters
     from ..exposition.histogram import Histogram
 
@@ -39,8 +39,8 @@ class Sample:
         time: in seconds.
         counters: cumulative counters.
         requests_running: requests in the batch; ``None`` without that series.
-        draft_load: sum over the drafts of this life of the requests that ran with each. The increase divided
-            by the increase of `drafts` is the mean batch size of these drafts.
+        draft_load: sum over the drafts since the last reset of the requests that ran with each. The increase
+            divided by the increase of `drafts` is the mean batch size of these drafts.
         latencies: of finished requests, if they are read.
         match: comparison with the baseline at the same load, if there is a baseline.
         steps: totals of engine steps.
@@ -52,12 +52,12 @@ class Sample:
     requests_running: float | None = None
     draft_load: float = 0.0
     latencies: Latencies | None = None
-    match: Match | None = None
+    match: BaselineComparison | None = None
     steps: Steps = Steps()
     kv_cache: float | None = None
 
     def after(self, previous: Sample) -> Sample:
-        """Return this sample as the next one of the life of `previous`, with `draft_load` set."""
+        """Return this sample as the next one after `previous`, with `draft_load` set."""
         running = running_between(previous, self)
         if running is None:
             return self
@@ -78,7 +78,7 @@ def running_between(first: Sample, last: Sample) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The samples of the present life, oldest first.
+    """The samples since the last counter reset, oldest first.
 
     Attributes:
         samples: as far back as the longest window needs; empty after a response that lacked a series.
@@ -92,7 +92,7 @@ class History:
 
     @property
     def newest(self) -> Sample | None:
-        """The latest sample of the present life."""
+        """The latest sample since the last reset."""
         return self.samples[-1] if self.samples else None
 
     def since(self, time: float) -> tuple[Sample, ...]:
@@ -193,7 +193,7 @@ class Latency:
 
 
 def summarise(before: Latencies | None, after: Latencies | None) -> tuple[Latency, ...]:
-    """Return the latencies of requests that finished between two samples of one life; empty if unknown."""
+    """Return the latencies of requests that finished between two samples; empty if unknown."""
     if before is None or after is None:
         return ()
     found = []
@@ -231,7 +231,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The increase of one engine's counters over `span` seconds of one life.
+    """The increase of one engine's counters over `span` seconds without a reset.
 
     ``None`` means a series that the engine does not have. `batch_size` is the mean over the drafts of the
     requests in the batch, `context_tokens` the mean of a request; `matches` are the comparisons with the
@@ -248,14 +248,14 @@ class Delta:
     step_seconds: float | None = None
     context_tokens: float | None = None
     latencies: tuple[Latency, ...] = ()
-    matches: tuple[Match | None, Match | None] = (None, None)
+    matches: tuple[BaselineComparison | None, BaselineComparison | None] = (None, None)
 
 
 def window_delta(history: History, window: Window, slack: float) -> Delta | None:
     """Return the increase within `window`, or ``None`` if it contains fewer than two samples.
 
     Args:
-        history: the samples of the present life.
+        history: the samples since the last reset.
         window: the time range.
         slack: seconds by which the oldest sample may precede the window: half a poll interval.
     """
@@ -267,7 +267,7 @@ def window_delta(history: History, window: Window, slack: float) -> Delta | None
 
 
 def delta(first: Sample, last: Sample) -> Delta:
-    """Return the increase from `first` to `last`, two samples of one life.
+    """Return the increase from `first` to `last`, two samples without a reset between them.
 
     A series that `first` lacks counts from 0 if the engine was still unused, because some servers create a
     series at its first increase. Otherwise `first` was incomplete, and the increase is unknown.

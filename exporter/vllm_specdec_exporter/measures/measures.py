@@ -10,7 +10,7 @@ These are the cumulative buckets of a Prometheus histogram.
 
 Prometheus treats a bucket that falls as a reset and adds the whole bucket to its rate. A response whose
 counters were read at slightly different times can lower `drafts - accepted` by a few drafts. So each bucket
-keeps its highest value within a life, and exceeds the true value by one engine step at most.
+keeps its highest value until a reset, and exceeds the true value by one engine step at most.
 """
 
 from __future__ import annotations
@@ -45,12 +45,7 @@ class Distribution:
 
 
 def recover(counters: Counters, earlier: Distribution | None = None) -> Distribution | None:
-    """Return the distribution at `counters`, or ``None`` without position counters.
-
-    Args:
-        counters: cumulative counters.
-        earlier: the distribution at the previous sample of the same life, which is the lower bound.
-    """
+    """Return the distribution, at least `earlier` (without a reset); ``None`` without position counters."""
     positions = counters.accepted_tokens_per_position
     if not positions or counters.drafts is None or counters.accepted_tokens is None:
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
-from ..economics.baseline_match import compare
+from ..economics.baseline_match import measured_speedup
 from ..economics.calibration import correct_by_steps
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
@@ -100,15 +100,7 @@ def assess(
     settings: Settings,
     server: PolledServer,
 ) -> tuple[EngineState, EngineResult]:
-    """Return the state with the advice in force, and the result.
-
-    Args:
-        engine: the newest reading of the engine.
-        state: its state, that reading included.
-        time: of the reading, in seconds.
-        settings: settings of the pipeline.
-        server: the server at this poll.
-    """
+    """Return the state with the advice in force, and the result; `state` includes the reading at `time`."""
     spec, reading = settings.speculation, server.reading
     deltas = [window_delta(state.history, window, settings.slack) for window in settings.windows]
     profile = deployed(settings.costs, spec, engine.key.model_name, reading.dialect, server.version)
@@ -211,7 +203,7 @@ def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Sett
         measures.batch_size,
         profile,
     )
-    measured = compare(*delta.matches, settings.thresholds.measurement_minimum_requests)
+    measured = measured_speedup(*delta.matches, settings.thresholds.measurement_minimum_requests)
     measures = replace(measures, estimate=gain, measured=measured)
     if settings.memory_ratio is None:
         return measures

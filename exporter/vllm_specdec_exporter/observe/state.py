@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..config.thresholds import Thresholds
-from ..economics.baseline_match import Match
+from ..economics.baseline_match import BaselineComparison
 from ..economics.profiles import CostSettings
 from ..economics.speculative_config import Speculation
 from ..economics.step_time import EngineSteps, step_interval
@@ -54,12 +54,12 @@ class EngineState:
     """The state of one engine between polls.
 
     Attributes:
-        history: the samples of the present life.
+        history: the samples since the last counter reset.
         inconsistent_samples: number of inconsistent samples so far.
-        distribution: accepted tokens per draft in this life.
+        distribution: accepted tokens per draft since the reset.
         latest_defects: inconsistencies of the newest sample.
         current_advice: the advice in force.
-        steps: step times that were learned in this life.
+        steps: step times that were learned since the reset.
     """
 
     history: History = History()
@@ -72,14 +72,7 @@ class EngineState:
     def add_sample(
         self, sample: Sample, keep: float, found: tuple[str, ...], baseline: Baseline | None = None
     ) -> EngineState:
-        """Return the state after `sample`.
-
-        Args:
-            sample: the newest sample.
-            keep: length of the history, in seconds.
-            found: defects of its reading.
-            baseline: baseline for finished requests.
-        """
+        """Return the state after `sample` with the defects `found` in its reading; `keep` is in seconds."""
         before = self.history.newest
         if baseline is not None:
             sample = _matched(before, sample, baseline)
@@ -115,7 +108,7 @@ class EngineState:
 
 def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sample:
     """Return `sample` with the comparison of finished requests with the baseline."""
-    match = (previous.match if previous else None) or Match(baseline=baseline)
+    match = (previous.match if previous else None) or BaselineComparison(baseline=baseline)
     load = running_between(previous, sample) if previous else None
     if previous is not None and load is not None and _generated(previous, sample):
         seconds = sample.time - previous.time

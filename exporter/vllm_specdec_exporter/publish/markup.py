@@ -270,15 +270,9 @@ class Section:
 
 
 def page(title: str, sections: Iterable[Section], *, subtitle: str = "", lead: Sequence[str] = ()) -> str:
-    """Return a report as one HTML document, for opening from disk, mailing and printing.
+    """Return a report as one HTML document; `lead` has the conclusions, a paragraph each.
 
     It is self-contained: a content security policy forbids scripts and everything from elsewhere.
-
-    Args:
-        title: the subject.
-        sections: its parts, in order.
-        subtitle: program and date, shown small below the title.
-        lead: the conclusions, a paragraph each.
     """
     head = element(
         "head",

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..requests.judgement import choice_at, every_k, positions
+from ..requests.judgement import choice_at, every_k, position_acceptances
 from ..requests.observation import RecordState
 from ..requests.result import RequestsVerdict, requests_verdict
 from .markup import count, counts, percent
@@ -19,13 +19,13 @@ from .wording import (
     RED,
     TIMES,
     WHOLE_PERCENT,
-    WIDTH,
     YELLOW,
     emphasised,
     finding_lines,
     paragraph,
     printable,
     shown,
+    table,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ _STYLES = {
     RequestsVerdict.UNKNOWN: YELLOW,
 }
 _MOST_GROUPS = 20  # those with most requests
-_LEAST_WIDTH = 8  # of a column that is shortened
 _BIASED = 0.005  # least difference of two acceptance ratios that gets a sentence
 
 #: The flag with which vLLM records speculation in its responses.
@@ -186,19 +185,19 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
         row += [shown(group.losing_requests_ratio, WHOLE_PERCENT), shown(group.rejected_ratio, WHOLE_PERCENT)]
         row += [shown(group.estimated_speedup, TIMES)] if speedups else []
         rows.append(row)
-    yield from _table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
+    yield from table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
     rest = groups[_MOST_GROUPS:]
     if rest:
         yield f"    and {len(rest)} groups more with {count(sum(group.requests for group in rest))} requests"
 
 
 def _positions(model: ModelRequests) -> Iterator[str]:
-    every = positions(model)
+    every = position_acceptances(model)
     rows = []
     for place, p in enumerate(every):
         bias = round(100 * p.bias, 1) + 0.0  # not -0.0
         rows.append([str(place), percent(p.where_drafted), percent(p.of_all_drafts), f"{bias:.1f} points"])
-    yield from _table(("position", "accepted where drafted", "of all drafts", "bias"), rows)
+    yield from table(("position", "accepted where drafted", "of all drafts", "bias"), rows)
     worst = min(every, key=lambda position: position.bias)
     if worst.bias < -_BIASED:
         words = (
@@ -219,7 +218,7 @@ def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
         lengths = (LENGTH.format(value) for value in (option.draft_length, accepted - 1, accepted))
         speedups = (shown(choice.option(k).speedup, TIMES) for choice in choices if choice)
         rows.append([str(k), *lengths, *speedups])
-    yield from _table(heads, rows)
+    yield from table(heads, rows)
     if costs is not None:
         yield from _best(len(options), dict(zip(batches, choices, strict=True)), costs)
 
@@ -250,7 +249,7 @@ def _worst(model: ModelRequests) -> Iterator[str]:
     for request in model.worst:
         row = [percent(request.acceptance_ratio), count(request.drafts)]
         rows.append([*row, request.temperature, request.request_type, request.request_id or DASH])
-    yield from _table(heads, rows, left=("temp", "type", "worst requests"), shorten="type")
+    yield from table(heads, rows, left=("temp", "type", "worst requests"), shorten="type")
 
 
 def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
@@ -260,7 +259,7 @@ def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
         ratios = (shown(accepted, PERCENT), shown(losing, WHOLE_PERCENT))
         rows.append([tenant.tenant, tenant.model_name, count(total), *ratios])
     heads = ("tenant", "model", "requests", "accepted", "losing")
-    yield from _table(heads, rows, left=("tenant", "model"), shorten="model")
+    yield from table(heads, rows, left=("tenant", "model"), shorten="model")
 
 
 def tenant_ratios(tenant: TenantResult) -> tuple[int, float | None, float | None]:
@@ -268,31 +267,3 @@ def tenant_ratios(tenant: TenantResult) -> tuple[int, float | None, float | None
     total = sum(tenant.outcomes.values())
     accepted = tenant.accepted_tokens / tenant.draft_tokens if tenant.draft_tokens else None
     return total, accepted, tenant.outcomes.get("loses", 0) / total if total else None
-
-
-def _table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = (), shorten: str = ""
-) -> Iterator[str]:
-    """Yield a table. Columns are right-aligned, but for `left`; `shorten` is cut to fit into the line."""
-    lines = [list(heads), *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
-    if shorten:
-        place = heads.index(shorten)
-        room = WIDTH - 4 - 2 * (len(heads) - 1) - sum(widths) + widths[place]
-        widths[place] = min(widths[place], max(_LEAST_WIDTH, room))
-        for line in lines:
-            line[place] = _cut(line[place], widths[place])
-    for line in lines:
-        cells = (
-            f"{cell:<{width}}" if head in left else f"{cell:>{width}}"
-            for head, cell, width in zip(heads, line, widths, strict=True)
-        )
-        yield f"    {'  '.join(cells)}".rstrip()
-
-
-def _cut(text: str, width: int) -> str:
-    """Return a text without its middle if it is too long: names often differ at their ends."""
-    if len(text) <= width:
-        return text
-    end = width // 2
-    return f"{text[: width - 1 - end]}…{text[-end:]}"

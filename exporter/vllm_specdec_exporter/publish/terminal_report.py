@@ -57,13 +57,7 @@ _NO_ADVICE = Advice()
 
 
 def render(result: ExporterResult, *, colour: bool = False, costs: Mapping[str, Costs] | None = None) -> str:
-    """Return the report on `result`.
-
-    Args:
-        result: the result to report.
-        colour: whether to emphasise with terminal colours, which add no information.
-        costs: by model, for the report on single requests.
-    """
+    """Return the report on `result`; `costs` by model are for single requests. Colours add no information."""
     paint = _coloured if colour else _plain
     lines: list[str] = []
     for target in result.targets:

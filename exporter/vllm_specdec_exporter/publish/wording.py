@@ -13,7 +13,7 @@ from ..judgement.findings import Severity
 from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from ..judgement.advice import Advice
     from ..judgement.findings import Finding
@@ -49,6 +49,7 @@ DASH = "–"
 WIDTH = 100
 
 _PASTE = re.compile(r"--speculative-config '.*'")
+_LEAST_COLUMN = 8  # width of a column that is shortened
 _GLUE = "\0"  # replaces spaces at which a line must not be broken
 
 
@@ -134,3 +135,36 @@ def seen_words(advice: Advice) -> str:
 def only_changes(engine: EngineResult) -> bool:
     """Return whether the advised configuration lacks the method: the exporter was not given it."""
     return not engine.deployment.method and not engine.deployment.draft_model
+
+
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Collection[str] = (),
+    *,
+    shorten: str = "",
+    indent: str = "    ",
+) -> Iterator[str]:
+    """Yield a table. Columns are right-aligned, but for `left`; `shorten` is cut to fit into the line."""
+    lines = [list(heads), *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
+    if shorten:
+        place = heads.index(shorten)
+        room = WIDTH - len(indent) - 2 * (len(heads) - 1) - sum(widths) + widths[place]
+        widths[place] = min(widths[place], max(_LEAST_COLUMN, room))
+        for line in lines:
+            line[place] = _cut(line[place], widths[place])
+    for line in lines:
+        cells = (
+            f"{cell:<{width}}" if head in left else f"{cell:>{width}}"
+            for head, cell, width in zip(heads, line, widths, strict=True)
+        )
+        yield f"{indent}{'  '.join(cells)}".rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    """Return a text without its middle if it is too long: names often differ at their ends."""
+    if len(text) <= width:
+        return text
+    end = width // 2
+    return f"{text[: width - 1 - end]}…{text[-end:]}"

@@ -14,7 +14,7 @@ from .findings import Coverage
 from .grouping import GroupLimiter
 from .judgement import Bounds, judge
 from .observation import RecordState
-from .recent_window import Positions, RecentWindow, RequestCounts
+from .recent_window import RecentWindow, RequestCounts, StepCounts
 from .result import (
     GroupResult,
     ModelRequests,
@@ -160,7 +160,7 @@ class RequestAggregator:
         self._totals: dict[GroupKey, GroupTotal] = {}
         self._retired: set[GroupKey] = set()  # groups of earlier settings that no request falls into
         self._tenants: dict[tuple[str, str], RequestCounts] = {}
-        self._positions: dict[str, Positions] = {}
+        self._positions: dict[str, StepCounts] = {}
         self._windows: dict[str, RecentWindow] = {}
         self._observations = Counter(
             {(source.value, state.value): 0 for source in sources for state in RecordState}
@@ -232,7 +232,7 @@ class RequestAggregator:
         if tenant:
             counts = self._tenants.setdefault((model, tenant), RequestCounts())
             counts.add(record, outcome, observation.completion_tokens or 0)
-        self._positions.setdefault(model, Positions()).add(record.steps)
+        self._positions.setdefault(model, StepCounts()).add(record.steps)
         self._window(model).add(key, observation, outcome, time)
 
     def _window(self, model: str) -> RecentWindow:
@@ -247,13 +247,7 @@ class RequestAggregator:
     def result(
         self, time: float, loads: Mapping[str, BatchCost], tap: TapResult | None = None
     ) -> RequestsResult:
-        """Return the result at `time`.
-
-        Args:
-            time: in seconds of the clock of `add`.
-            loads: batch size and cost profile by model, where known.
-            tap: the counts of the tap, if configured.
-        """
+        """Return the result at `time`, in seconds of the clock of `add`; `loads` are by model, if known."""
         for key in [key for key in self._retired if time - self._totals[key].last >= LINGER]:
             self._retired.discard(key)
             del self._totals[key]
@@ -286,7 +280,7 @@ class RequestAggregator:
             model,
             self._window_name,
             self._windows[model].whole(time),
-            self._positions.get(model, Positions()),
+            self._positions.get(model, StepCounts()),
             self.thresholds,
             load,
         )

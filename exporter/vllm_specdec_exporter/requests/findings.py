@@ -35,13 +35,6 @@ def route(
 ) -> Routing | None:
     """Return which requests to send to a server without speculation.
 
-    Args:
-        recent: the groups of a model within the window.
-        whole: their sum.
-        groups: the same groups, judged.
-        thresholds: the current thresholds.
-        speedup: estimates the speedup of the requests of a group.
-
     Returns:
         ``None`` with too few requests, if no or every judged group loses, or if the acceptance of the
         remaining requests would not be higher.
@@ -227,11 +220,7 @@ _OBSERVED, _TAPPED = "observed", "tapped"
 
 
 class Coverage:
-    """Counts observed and unobserved requests within the window.
-
-    Args:
-        seconds: length of the window.
-    """
+    """Counts observed and unobserved requests within the last `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self._recent: Slices[Counter[str]] = Slices(seconds, Counter)

@@ -100,13 +100,7 @@ class Classification:
     tenants: frozenset[str] = frozenset()
 
     def type_of(self, path: str, headers: Mapping[str, str], request: RequestFields) -> str:
-        """Return a request's type.
-
-        Args:
-            path: its path.
-            headers: its headers, names in lower case.
-            request: the fields of its body.
-        """
+        """Return a request's type; the names of its headers are in lower case."""
         named = headers.get(self.type_header, "").strip() if self.type_header else ""
         if named:
             return clean_type(named)
@@ -241,12 +235,7 @@ def most_models(classification: Classification, temperatures: Temperatures) -> i
 
 
 class GroupLimiter:
-    """Assigns every request to a group, within the limits.
-
-    Args:
-        classification: how requests are classified.
-        temperatures: buckets of temperature.
-    """
+    """Assigns every request to a group, within the limits."""
 
     def __init__(self, classification: Classification, temperatures: Temperatures) -> None:
         self._own = own_types(classification)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..economics.choice import Choice
     from ..economics.cost import CostProfile
     from .grouping import GroupKey
-    from .recent_window import Positions, Slice
+    from .recent_window import Slice, StepCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +86,11 @@ def judge(
     model: str,
     window: str,
     recent: Slice,
-    positions: Positions,
+    positions: StepCounts,
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> ModelRequests:
-    """Return the judged requests of a model.
-
-    Args:
-        model: its name.
-        window: the name of the window.
-        recent: the sum of the window.
-        positions: all steps, cumulative.
-        thresholds: the current thresholds.
-        load: the load of the server, if known.
-    """
+    """Return the judged requests of a model; `positions` has all steps, `recent` those of the window."""
     whole = GroupStats()
     for group in recent.groups.values():
         whole.merge(group)
@@ -167,7 +158,7 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class PositionAcceptance:
     """The acceptance of a position, by two denominators.
 
     Attributes:
@@ -199,18 +190,18 @@ class SmallerK:
     acceptance_length: float
 
 
-def positions(found: ModelRequests) -> tuple[Position, ...]:
+def position_acceptances(found: ModelRequests) -> tuple[PositionAcceptance, ...]:
     """Return both acceptances of every position; empty without detailed records."""
     reached = [here - before for before, here in pairwise((0.0, *found.mean_draft_length_at))]
     return tuple(
-        Position(ratio or 0.0, (ratio or 0.0) * share)
+        PositionAcceptance(ratio or 0.0, (ratio or 0.0) * share)
         for ratio, share in zip(found.position_acceptance_ratio, reached, strict=True)
     )
 
 
 def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
     """Return the lengths for every K up to the current one; empty without detailed records."""
-    lengths = accumulate((position.of_all_drafts for position in positions(found)), initial=1.0)
+    lengths = accumulate((position.of_all_drafts for position in position_acceptances(found)), initial=1.0)
     return tuple(
         SmallerK(k, drafted, length)
         for k, (drafted, length) in enumerate(
@@ -220,14 +211,8 @@ def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
 
 
 def choice_at(found: ModelRequests, profile: CostProfile, batch: float) -> Choice | None:
-    """Return the speedup of every K up to the current one, ``None`` without detailed records.
-
-    Args:
-        found: the requests of a model.
-        profile: the cost of a step.
-        batch: requests in the batch, at least 1.
-    """
-    survival = [position.of_all_drafts for position in positions(found)]
+    """Return the speedup of every K up to the current one, ``None`` without detailed records."""
+    survival = [position.of_all_drafts for position in position_acceptances(found)]
     if not survival:
         return None
 

@@ -94,11 +94,7 @@ _REQUEST = msgspec.json.Decoder(PushedRequest)
 
 
 def read_push(body: bytes, wall: float) -> Pushed:
-    """Return the contents of a push.
-
-    Args:
-        body: the JSON.
-        wall: Unix time in seconds, used as the end of the requests.
+    """Return the contents of a push; its requests ended at the Unix time `wall`.
 
     Raises:
         PushError: invalid JSON, or too many requests.

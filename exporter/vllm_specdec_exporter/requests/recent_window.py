@@ -133,7 +133,7 @@ class GroupStats(RequestCounts):
 
 
 @dataclass(slots=True)
-class Positions:
+class StepCounts:
     """Steps counted by (drafted, accepted) tokens."""
 
     steps: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -198,7 +198,7 @@ class Slice:
     """
 
     groups: dict[GroupKey, GroupStats] = field(default_factory=dict)
-    positions: Positions = field(default_factory=Positions)
+    positions: StepCounts = field(default_factory=StepCounts)
     worst: list[WorstRequest] = field(default_factory=list)
     unrecorded: int = 0
 
@@ -206,14 +206,15 @@ class Slice:
         """Count a request for which something was drafted."""
         self.groups.setdefault(key, GroupStats()).add(record, outcome, observation.completion_tokens or 0)
         self.positions.add(record.steps)
-        if record.drafts >= LEAST_DRAFTS and outcome is Outcome.LOSES:
+        ratio = record.acceptance_ratio
+        if ratio is not None and record.drafts >= LEAST_DRAFTS and outcome is Outcome.LOSES:
             request = WorstRequest(
                 time=observation.time,
                 request_id=observation.request_id,
                 temperature=key.temperature,
                 request_type=key.request_type,
                 stream=observation.stream,
-                acceptance_ratio=record.accepted_tokens / record.draft_tokens,
+                acceptance_ratio=ratio,
                 drafts=record.drafts,
                 draft_tokens=record.draft_tokens,
                 completion_tokens=observation.completion_tokens,
@@ -271,7 +272,7 @@ class RecentWindow:
     def __init__(self, seconds: float) -> None:
         self._slices = Slices(seconds, Slice, self._subtract)
         self._groups: dict[GroupKey, GroupStats] = {}
-        self._positions = Positions()
+        self._positions = StepCounts()
 
     def add(self, key: GroupKey, observation: Observation, outcome: Outcome, time: float) -> None:
         """Count a request that ended at `time`, in seconds of a monotonic clock."""

@@ -35,13 +35,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Records the engines of one model of a server.
-
-    Args:
-        upstream: the server.
-        model_name: the model to record, empty for the only one.
-        settle: seconds to leave out after the last draft.
-        clock: a monotonic clock, in seconds.
+    """Records the engines of one model of a server, without the `settle` seconds after a draft.
 
     Attributes:
         missed: failed polls.
@@ -62,10 +56,7 @@ class Watcher:
         self.drafting = False
 
     async def begin(self, earlier: Baseline | None = None) -> None:
-        """Take the first sample.
-
-        Args:
-            earlier: a baseline to extend.
+        """Take the first sample; `earlier` is a baseline to extend.
 
         Raises:
             PollError: the server cannot be reached or parsed.
@@ -93,13 +84,7 @@ class Watcher:
         self._observe(reading)
 
     async def watch(self, seconds: float, interval: float, tell: Callable[[float, float], None]) -> None:
-        """Take samples for some time.
-
-        Args:
-            seconds: how long.
-            interval: seconds between samples.
-            tell: called after each sample with the elapsed seconds and the number of recorded requests.
-        """
+        """Take samples for some seconds; `tell` gets the elapsed seconds and the recorded requests."""
         started = self._clock()
         beat = started
         while (passed := self._clock() - started) < seconds:

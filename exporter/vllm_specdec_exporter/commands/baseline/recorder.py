@@ -30,10 +30,7 @@ class _Sums:
 
 
 class Recorder:
-    """Sorts the increases between samples of one engine into load buckets.
-
-    Args:
-        settle: seconds to leave out after the last draft.
+    """Sorts the increases between samples of one engine by load, without the `settle` seconds after a draft.
 
     Attributes:
         speculating_seconds: time that was left out because of drafts.

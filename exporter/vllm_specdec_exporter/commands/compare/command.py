@@ -17,12 +17,12 @@ from ...config import files
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
 from ...measures.history import Window
-from ...publish import snapshot
+from ...publish import plots, snapshot
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ..arguments import add_output_flags, seconds_of, wants_color
 from .comparison import Comparison, compare
-from .report import render
+from .report import render, render_page
 from .side import Side, SideError, side_of
 from .sources import ResultSource, parse_sources, read, watch
 
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     for flag, path in (("--save", args.save), ("--html", args.html)):
         _check_writable(flag, path)
     if args.html:
-        _require_plots()
+        plots.require()  # before the observation, not after it
     try:
         found = {source.name: read(source) for source in sources if source.target is None}
         _sides(found, sources, args.model)  # before a long observation, not after it
@@ -106,8 +106,6 @@ def run(args: argparse.Namespace) -> int:
         _write("--save", args.save, snapshot.encode(_together([found[source.name] for source in live])))
     comparison = compare(sides, claim)
     if args.html:
-        from .report import render_page  # imported late: only this flag needs it
-
         _write("--html", args.html, render_page(comparison).encode())
     _show(comparison, args)
     return COMPARED if comparison.conclusive else INCONCLUSIVE
@@ -184,13 +182,6 @@ def _claim(text: str | None) -> float | None:
     if not 0 < claim < math.inf:
         raise ConfigError(f'--claim "{text}": allowed: a speedup above 0, such as 1.5')
     return claim
-
-
-def _require_plots() -> None:
-    """Fail before the observation if the report cannot be drawn after it."""
-    from ...publish import plots
-
-    plots.require()
 
 
 def _check_writable(flag: str, path: str | None) -> None:

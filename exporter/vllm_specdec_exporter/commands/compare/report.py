@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...economics.statistics import Interval
 from ...publish import plots
 from ...publish.markup import Section, bullets, data_table, figure, note, page, side_by_side
-from ...publish.wording import wrap
+from ...publish.wording import DASH, GREEN, RED, YELLOW, wrap
 from .rows import LATENCIES, describe, legend, tables, time
 from .side import PER_TOKEN
 from .verdict import SpeedComparison
@@ -21,23 +21,16 @@ if TYPE_CHECKING:
     from .side import Side
 
 
-_NONE = "–"
 _COLOURS = {
-    SpeedComparison.FASTER: "32",
-    SpeedComparison.SLOWER: "31",
-    SpeedComparison.NO_DIFFERENCE: "33",
-    SpeedComparison.UNKNOWN: "33",
+    SpeedComparison.FASTER: GREEN,
+    SpeedComparison.SLOWER: RED,
+    SpeedComparison.NO_DIFFERENCE: YELLOW,
+    SpeedComparison.UNKNOWN: YELLOW,
 }
-_WARNING = "33"
 
 
 def render(comparison: Comparison, *, colour: bool = False) -> str:
-    """Return the report on `comparison`.
-
-    Args:
-        comparison: the comparison.
-        colour: whether to use terminal colours; the text is complete without them.
-    """
+    """Return the report on `comparison`; the text is complete without colours."""
 
     def paint(text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if colour else text
@@ -50,7 +43,7 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
     if comparison.warnings or comparison.notes:
         lines.append("")
     for warning in comparison.warnings:
-        lines += [paint(line, _WARNING) for line in wrap(f"warning: {warning}", "", 2)]
+        lines += [paint(line, YELLOW) for line in wrap(f"warning: {warning}", "", 2)]
     for remark in comparison.notes:
         lines += wrap(f"note: {remark}", "", 2)
     lines.append("")
@@ -109,8 +102,7 @@ def _table(comparison: Comparison) -> Iterator[str]:
     names = [side.name for side in comparison.sides]
     first = max((len(_name(row)) for row in rows), default=0)
     widths = [
-        max([len(name), *(len(row.cells[place] or _NONE) for row in rows)])
-        for place, name in enumerate(names)
+        max([len(name), *(len(row.cells[place] or DASH) for row in rows)]) for place, name in enumerate(names)
     ]
     heads = "  ".join(f"{name:<{width}}" for name, width in zip(names, widths, strict=True))
     yield ""
@@ -120,7 +112,7 @@ def _table(comparison: Comparison) -> Iterator[str]:
             yield ""
         for row in part:
             cells = "  ".join(
-                f"{cell or _NONE:<{width}}" for cell, width in zip(row.cells, widths, strict=True)
+                f"{cell or DASH:<{width}}" for cell, width in zip(row.cells, widths, strict=True)
             )
             yield f"  {_name(row):<{first}}  {cells}"
 

@@ -133,14 +133,7 @@ class Side:
 def side_of(
     result: ExporterResult, name: str, *, source: str = "", live: bool = False, model: str = ""
 ) -> Side:
-    """Return the side of a snapshot with one server.
-
-    Args:
-        result: the snapshot.
-        name: the name of the side.
-        source: the server's address or the file, to show.
-        live: whether it was observed just now.
-        model: only engines of this model.
+    """Return the side of a snapshot with one server, shown as `source`; with `model`, of its engines only.
 
     Raises:
         SideError: it has no server, or the server could not be polled.

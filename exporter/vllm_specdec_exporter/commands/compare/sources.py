@@ -77,11 +77,7 @@ def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
 
 
 def parse_source(text: str, name: str) -> ResultSource:
-    """Parse one source.
-
-    Args:
-        text: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
-        name: the default name.
+    """Parse one source: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``; `name` is the default name.
 
     Raises:
         ConfigError: an invalid address or name.
@@ -144,13 +140,7 @@ def read(source: ResultSource) -> ExporterResult:
 async def watch(
     sources: Sequence[ResultSource], upstream: UpstreamConfig, settings: Settings, seconds: float
 ) -> list[ExporterResult]:
-    """Observe servers, all at the same time, and return their results.
-
-    Args:
-        sources: the servers.
-        upstream: connection settings.
-        settings: settings of the pipeline; its window is as long as the observation.
-        seconds: how long; with 0 each is polled once.
+    """Observe servers for some seconds, all at the same time; with 0, each is polled once.
 
     Raises:
         SideError: one or more cannot be polled; the message names each of them. The observation ends at once.

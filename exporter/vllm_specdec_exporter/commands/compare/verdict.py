@@ -166,13 +166,7 @@ class Claim:
 
 
 def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None) -> Speed:
-    """Return the speed of `side` against `reference`, by the mean time per output token.
-
-    Args:
-        side: the side to judge.
-        reference: the reference.
-        load: their loads, if already compared.
-    """
+    """Return the speed of `side` against `reference`, by the mean time per output token."""
     load = load or compare_load(side, reference)
     why = [reason for one in (reference, side) if (reason := _why_unknown(one))]
     here, there = side.mean(PER_TOKEN), reference.mean(PER_TOKEN)

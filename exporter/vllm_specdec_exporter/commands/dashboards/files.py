@@ -158,13 +158,7 @@ def dashboard_files(dashboards: tuple[Dashboard, ...], folder: Path) -> list[Out
 
 
 def provider_file(path: Path, seen_at: str, folder: str) -> OutputFile:
-    """Return a dashboard provider: Grafana loads the dashboards of a folder.
-
-    Args:
-        path: the file.
-        seen_at: the path of the folder for Grafana's process.
-        folder: title of the folder in Grafana.
-    """
+    """Return a dashboard provider: Grafana loads the dashboards of the folder that it sees at `seen_at`."""
     # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
     provider = {
         "name": FOLDER_UID,

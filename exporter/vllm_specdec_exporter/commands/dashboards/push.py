@@ -70,14 +70,7 @@ async def push(
     progress: PushProgress,
     log: Callable[[str], None],
 ) -> bool:
-    """Push dashboards, and return whether Grafana accepted everything.
-
-    Args:
-        grafana: the client.
-        dashboards: the dashboards.
-        options: the options.
-        progress: is updated, also if this raises.
-        log: is called with each line of output.
+    """Push dashboards, and return whether Grafana accepted everything. `progress` is current if this raises.
 
     Raises:
         FolderError: the folder cannot be used.

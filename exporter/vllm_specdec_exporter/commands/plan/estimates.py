@@ -126,16 +126,7 @@ def account(
     load: PlannedLoad,
     kv_bytes: float,
 ) -> Memory:
-    """Return the memory without and with the drafter.
-
-    Args:
-        target: the served model.
-        draft: the drafter, ``None`` without weights or with unknown size.
-        drafter: the kind of drafter.
-        gpus: the GPUs.
-        load: the planned load.
-        kv_bytes: bytes of one cached number, such as 2.
-    """
+    """Return the memory without and with the drafter; a cached number has `kv_bytes`, such as 2."""
     target_kv = kv_per_token(target, gpus, kv_bytes)
     draft_kv = _drafter_kv(target, draft, drafter, gpus, kv_bytes)
     weights = 0.0 if drafter is Drafter.LOOKUP else None if draft is None else draft.weights
@@ -273,18 +264,11 @@ def choose_profile(
     named: CostProfile | None,
     hardware: tuple[str, Machine] | None = None,
 ) -> CostProfile:
-    """Return the cost profile of a method for the sizes of the models.
+    """Return the cost profile of a method for the sizes of the models, or `named` fitted to them.
 
     The size ratio is that of the bytes read per step, because drafting and small batches are bound by memory
     bandwidth. Of a mixture of experts only the parameters per token count, which overestimates the cost in
     large batches.
-
-    Args:
-        method: the method.
-        target: the served model.
-        draft: the drafter, if its size is known.
-        named: a profile to use instead of the method's.
-        hardware: name and GPUs, if known.
     """
     if hardware is not None and named is None:
         name, machine = hardware
@@ -310,15 +294,7 @@ def usual_depth(method: Method) -> int:
 def look_ahead(
     method: Method, profile: CostProfile, k: int, acceptance: float | None, batch: int | None
 ) -> SpeedupByBatch:
-    """Return the speedup for `BATCHES` and `batch`.
-
-    Args:
-        method: the method, for its assumed acceptances.
-        profile: the cost of a step.
-        k: number of speculative tokens, from 1 up.
-        acceptance: expected per token, 0 to 1; by default the method's cautious and good ones.
-        batch: a further batch size.
-    """
+    """Return the speedup for `BATCHES` and `batch`, by default for the method's two assumed acceptances."""
     named = (
         {"cautious": method.cautious, "good": method.good} if acceptance is None else {"given": acceptance}
     )

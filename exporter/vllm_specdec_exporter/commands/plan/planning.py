@@ -148,13 +148,7 @@ def conclude(checks: tuple[Check, ...], checklist: Checklist) -> tuple[Conclusio
 
 
 def speculative_config(method: Method, k: int, name: str = "") -> dict[str, object]:
-    """Return the object for vLLM's ``--speculative-config``.
-
-    Args:
-        method: how to draft.
-        k: number of speculative tokens.
-        name: the drafter's model, empty where it is not known.
-    """
+    """Return the object for vLLM's ``--speculative-config``; an empty `name` means an unknown drafter."""
     found: dict[str, object] = {"method": method.name}
     if name or (method.named and method.drafter != "lookup"):
         found["model"] = name or NAMELESS

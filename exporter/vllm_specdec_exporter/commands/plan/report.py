@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ...economics.sizes import format_gigabytes, format_parameters
-from ...publish.wording import wrap
+from ...publish.wording import DASH, wrap
 from .methods import Drafter
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ...economics.model import Model
     from .estimates import MemoryBudget, SpeedupByBatch
     from .planning import Plan
-
-_NONE = "–"
 
 
 def render(plan: Plan) -> str:
@@ -167,20 +165,20 @@ def _rows(rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _size(value: float | None) -> str:
-    return _NONE if value is None else format_gigabytes(value)
+    return DASH if value is None else format_gigabytes(value)
 
 
 def _percent(part: float | None, whole: float = 1.0) -> str:
-    return _NONE if part is None else f"{part / whole:.1%}"
+    return DASH if part is None else f"{part / whole:.1%}"
 
 
 def _count(value: int | None) -> str:
-    return _NONE if value is None else f"{value:,}"
+    return DASH if value is None else f"{value:,}"
 
 
 def _each(room: MemoryBudget | None, gpus: int) -> str:
-    return _NONE if room is None else format_gigabytes(room.budget / gpus)
+    return DASH if room is None else format_gigabytes(room.budget / gpus)
 
 
 def _kilobytes(room: MemoryBudget | None) -> str:
-    return _NONE if room is None or room.bytes_per_token is None else f"{room.bytes_per_token / 1e3:,.1f} kB"
+    return DASH if room is None or room.bytes_per_token is None else f"{room.bytes_per_token / 1e3:,.1f} kB"

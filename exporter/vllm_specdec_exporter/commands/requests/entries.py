@@ -211,9 +211,6 @@ class UnusedEntries:
 class Recording:
     """Reads files of recorded requests, and counts the entries that could not be used.
 
-    Args:
-        classification: how requests are classified.
-
     Attributes:
         entries: number of entries by file.
         unused: those that could not be used, or not completely, by reason.

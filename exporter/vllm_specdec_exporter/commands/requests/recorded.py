@@ -95,11 +95,7 @@ class _Message:
 
 
 class EntryReader:
-    """Reads entries, and keeps batch requests until their answers.
-
-    Args:
-        classification: how requests are classified.
-    """
+    """Reads entries, and keeps batch requests until their answers."""
 
     def __init__(self, classification: Classification) -> None:
         self._classification = classification

@@ -214,12 +214,7 @@ class Phase:
 
 
 def make_phase(name: object, given: Mapping[str, object] | None = None, seconds: object = None) -> Phase:
-    """Return a phase.
-
-    Args:
-        name: A name from `PHASES`.
-        given: Parameters, by name.
-        seconds: Its length; None without end.
+    """Return a phase of a kind in `PHASES`, of a length in seconds; ``None``: without end.
 
     Raises:
         ScenarioError: An argument is not allowed.

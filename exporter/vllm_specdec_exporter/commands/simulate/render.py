@@ -31,13 +31,7 @@ class _Series:
 
 
 def render(engines: Mapping[str, Sequence[Engine]], started_at: float, dialect_name: str) -> bytes:
-    """Return the body of the response to GET /metrics.
-
-    Args:
-        engines: The engines by model; at least one.
-        started_at: Creation time of the counters, Unix seconds.
-        dialect_name: A name from `DIALECTS`.
-    """
+    """Return the body of the response to GET /metrics; counters were created at a Unix time."""
     writer = _Writer(engines, started_at, DIALECTS[dialect_name])
     for number, family in enumerate(writer.dialect.families()):
         writer.write(family, number)
@@ -69,12 +63,7 @@ class _Writer:
         return ("\n".join(self._lines) + "\n").encode()
 
     def write(self, family: FamilySpec, number: int) -> None:
-        """Write a family with its samples.
-
-        Args:
-            family: The family.
-            number: Its index among the families; creation times depend on it.
-        """
+        """Write a family with its samples; creation times depend on its `number` among the families."""
         if family.requires == "speculation" and self._num_speculative_tokens is None:
             return
         found = list(self._series(family))

@@ -108,14 +108,7 @@ class Scheduler:
         return min(1.0, self.kv_tokens / self._config.kv_cache_tokens)
 
     def arrive(self, traffic: Traffic, now: float, seconds: float, spread: float) -> None:
-        """Add the requests of clients whose pause has ended.
-
-        Args:
-            traffic: The traffic.
-            now: Present time.
-            seconds: Time since the last call.
-            spread: Requests arrived up to this many seconds ago, during the last step.
-        """
+        """Add requests of clients whose pause ended in the last `seconds`, as of the last `spread` ones."""
         thinking = traffic.clients - len(self.running) - len(self.waiting)
         if thinking <= 0 or seconds <= 0.0:
             return

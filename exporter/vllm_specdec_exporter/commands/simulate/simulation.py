@@ -262,12 +262,7 @@ class Simulation:
                 self._next_phase()
 
     def set_phase(self, name: str, /, *, seconds: float | None = None, **parameters: object) -> None:
-        """Begin a phase in place of that of the scenario.
-
-        Args:
-            name: A name from `PHASES`.
-            seconds: Length, after which the interrupted phase begins again; None without end.
-            parameters: Parameters of the phase.
+        """Begin a phase in place of that of the scenario, which begins again after `seconds` if given.
 
         Raises:
             ScenarioError: The phase or a parameter is not allowed.

@@ -176,16 +176,10 @@ class Totals:
 
 
 def sample_drafts(rng: Random, request_steps: int, model: DraftModel, num_speculative_tokens: int) -> Totals:
-    """Draw the drafts of a number of requests and steps.
+    """Draw the drafts of a number of requests times steps.
 
     The drafts accepted at a position are a binomial share of those that reached it. This is the same
     distribution as drawing each draft by itself, at a cost that does not grow with their number.
-
-    Args:
-        rng: Source of randomness.
-        request_steps: Requests in the batch times steps.
-        model: The distribution of drafts and acceptance.
-        num_speculative_tokens: K; 0 without speculation.
     """
     totals = Totals.empty(num_speculative_tokens)
     if num_speculative_tokens <= 0:

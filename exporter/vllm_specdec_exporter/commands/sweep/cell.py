@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from ...economics.statistics import (
@@ -201,14 +201,13 @@ def failed(
 
 def pooled(records: Sequence[StreamedDrafts], generation_tokens: float, span: float) -> Delta:
     """Return the sum of the requests' records, in the form of an increase."""
-    depth = max((len(record.histogram) for record in records), default=0)
-    histogram = [sum(r.histogram[j] for r in records if j < len(r.histogram)) for j in range(depth)]
+    histogram = list(map(sum, zip_longest(*(record.histogram for record in records), fillvalue=0)))
     return Delta(
         span=span,
         drafts=sum(record.drafts for record in records),
         draft_tokens=sum(record.draft_tokens for record in records),
         accepted_tokens=sum(record.accepted_tokens for record in records),
-        accepted_tokens_per_position=tuple(float(sum(histogram[j:])) for j in range(1, depth)),
+        accepted_tokens_per_position=tuple(float(sum(histogram[j:])) for j in range(1, len(histogram))),
         generation_tokens=generation_tokens,
     )
 

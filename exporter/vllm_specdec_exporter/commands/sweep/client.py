@@ -85,15 +85,7 @@ class Sampling:
 
 
 class Client(SessionClient):
-    """Client of one endpoint. Use as an async context manager.
-
-    Args:
-        base: its address, without ``/v1``.
-        socket: path of a Unix socket to connect to instead.
-        config: TLS settings and further headers.
-        headers: authorization.
-        timeout: timeout of one response, in seconds.
-    """
+    """Client of the endpoint at `base` (without ``/v1``) or a Unix `socket`: an async context manager."""
 
     def __init__(
         self,
@@ -148,20 +140,11 @@ class Client(SessionClient):
     async def ask(
         self, sampling: Sampling, prompt: Prompt, request: int = 0, place: int = 0
     ) -> StreamedAnswer:
-        """Send one request and return its response, with an error in it if it failed.
-
-        Args:
-            sampling: everything but the prompt.
-            prompt: the prompt.
-            request: its number in the cell.
-            place: the index of the prompt in its set.
-        """
+        """Send request number `request` of a cell; return its response, with an error in it if it failed."""
         started = time.monotonic()
         try:
             return await self._ask(sampling, prompt, request, place)
-        except EndpointError as error:
-            words = str(error)
-        except StreamError as error:
+        except (EndpointError, StreamError) as error:
             words = str(error)
         return StreamedAnswer(request, place, error=words, seconds=time.monotonic() - started)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ... import engines
@@ -97,12 +98,7 @@ class CounterSample:
 
 
 class CounterReader:
-    """Reads the counters of one server.
-
-    Args:
-        upstream: the client for its metrics.
-        clock: a monotonic clock, in seconds.
-    """
+    """Reads the counters of one server; `clock` is monotonic, in seconds."""
 
     def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
         self._upstream = upstream
@@ -193,19 +189,13 @@ def between(first: CounterSample, last: CounterSample) -> Delta:
     before, after = first.samples(), last.samples()
     # A new engine has no earlier sample.
     steps = [delta(before[key], sample) for key, sample in after.items() if key in before]
-    depth = max((len(step.accepted_tokens_per_position) for step in steps), default=0)
     return Delta(
         span=last.time - first.time,
         drafts=sum_known(step.drafts for step in steps),
         draft_tokens=sum_known(step.draft_tokens for step in steps),
         accepted_tokens=sum_known(step.accepted_tokens for step in steps),
         accepted_tokens_per_position=tuple(
-            sum(
-                step.accepted_tokens_per_position[position]
-                for step in steps
-                if position < len(step.accepted_tokens_per_position)
-            )
-            for position in range(depth)
+            map(sum, zip_longest(*(step.accepted_tokens_per_position for step in steps), fillvalue=0.0))
         ),
         generation_tokens=sum_known(step.generation_tokens for step in steps),
     )

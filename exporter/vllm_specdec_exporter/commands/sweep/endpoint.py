@@ -97,14 +97,7 @@ def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
 async def identify(
     name: str, client: Client, counters: CounterReader, upstream: Upstream, model: str
 ) -> ServerIdentity:
-    """Return the identity of the server.
-
-    Args:
-        name: the server, for errors.
-        client: for its models.
-        counters: for its metrics.
-        upstream: for its version.
-        model: the name of the model to measure, empty for the only one.
+    """Return the identity of the server called `name`; an empty `model` means its only one.
 
     Raises:
         Unreachable: it cannot be measured.
@@ -164,11 +157,6 @@ def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
 
 async def settle_api(client: Client, sampling: Sampling, prompt: Prompt) -> tuple[str, str]:
     """Send one request to find the API of the server; return its name, and why it is not chat.
-
-    Args:
-        client: the endpoint.
-        sampling: parameters; `api` is ``chat``, ``completions`` or ``auto``.
-        prompt: the prompt.
 
     Raises:
         ConfigError: the server refuses such requests.

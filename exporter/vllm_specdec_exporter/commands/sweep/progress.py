@@ -43,12 +43,7 @@ class SweepProgress:
 
 
 class Lines(SweepProgress):
-    """Prints a line for each cell.
-
-    Args:
-        stream: the output.
-        clock: a monotonic clock, in seconds.
-    """
+    """Prints a line for each cell; `clock` is monotonic, in seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -99,13 +94,7 @@ class Lines(SweepProgress):
 
 
 class ProgressBar(Lines):
-    """Updates one line of a terminal.
-
-    Args:
-        stream: the terminal.
-        width: its columns.
-        clock: a monotonic clock, in seconds.
-    """
+    """Updates one line of a terminal of `width` columns."""
 
     def __init__(self, stream: TextIO, width: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream, clock)

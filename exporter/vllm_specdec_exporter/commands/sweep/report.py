@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...publish.wording import printable
+from ...publish.wording import DASH, printable, table
 from .grid import MEANINGS, NOTE, Zone
 from .record import Status
 
@@ -147,13 +147,12 @@ def trouble(results: Iterable[CellResult]) -> tuple[str, ...]:
     )
 
 
-_NONE = "–"
 _WIDTH = 110
 _HEADS = (
     *("prompts", "conc.", "temp.", "acceptance", "95 % interval", "zone"),
     *("length", "TTFT P50", "TPOT P50", "TPOT P99", "tok/s", "errors"),
 )
-_LEFT = frozenset({"prompts", "zone"})
+_LEFT = ("prompts", "zone")
 
 #: The columns of the CSV file; times in seconds, ratios from 0 to 1.
 COLUMNS = (
@@ -182,7 +181,7 @@ def render(record: SweepRecord, zones: Zones) -> str:
     lines = [f"{server.target} ({', '.join(f'{k} {v}' for k, v in facts.items() if v)})", ""]
     if not record.cells:
         return "\n".join(map(printable, [*lines, "no cell was measured"]))
-    lines += _table([_HEADS, *(_row(result, zones) for result in record.cells)])
+    lines += table(_HEADS, (_row(result, zones) for result in record.cells), _LEFT, indent="")
     lines += ["", *_wrapped(_notes(record, zones)), "", *_wrapped(conclusions(record, zones))]
     return "\n".join(printable(line.rstrip()) for line in lines)
 
@@ -213,8 +212,8 @@ def _row(result: CellResult, zones: Zones) -> tuple[str, ...]:
         str(result.concurrency),
         degree(result.temperature),
         number(result.acceptance_ratio),
-        _NONE if interval is None else f"{interval.low:.2f} to {interval.high:.2f}",
-        ", ".join(word for word in (zone, state) if word) or _NONE,
+        DASH if interval is None else f"{interval.low:.2f} to {interval.high:.2f}",
+        ", ".join(word for word in (zone, state) if word) or DASH,
         number(result.mean_acceptance_length),
         milliseconds(result.ttft.p50),
         milliseconds(result.tpot.p50),
@@ -250,25 +249,15 @@ UNITS = {
 
 def number(value: float | None, decimals: int = 2) -> str:
     """Return a number, or a dash without one."""
-    return _NONE if value is None else f"{value:.{decimals}f}"
+    return DASH if value is None else f"{value:.{decimals}f}"
 
 
 def milliseconds(seconds: float | None) -> str:
     """Return a time in milliseconds with three digits, or a dash."""
     if seconds is None:
-        return _NONE
+        return DASH
     value = seconds * 1000
     return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = (
-            cell.ljust(width) if head in _LEFT else cell.rjust(width)
-            for cell, width, head in zip(row, widths, _HEADS, strict=True)
-        )
-        yield "  ".join(cells)
 
 
 def document(record: SweepRecord, zones: Zones) -> dict[str, Any]:

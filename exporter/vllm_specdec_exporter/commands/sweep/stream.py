@@ -68,11 +68,7 @@ class StreamedAnswer:
 
 
 class Stream:
-    """Collects the lines of one stream.
-
-    Args:
-        started: time at which the request was sent, in seconds.
-    """
+    """Collects the lines of the response to a request that was sent at the time `started`, in seconds."""
 
     def __init__(self, started: float) -> None:
         self._started = started

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...requests.judgement import every_k, positions
+from ...requests.judgement import every_k, position_acceptances
 from ...requests.observation import RECORD_STATES, RecordState
 from ...requests.result import RequestsVerdict, is_problem, requests_verdict
 from .. import markup as h
@@ -202,7 +202,7 @@ def _routed(routing: Routing) -> Html:
 
 
 def _positions(model: ModelRequests, anchor: str, last: str) -> Html:
-    title, every = "Acceptance where drafted", positions(model)
+    title, every = "Acceptance where drafted", position_acceptances(model)
     if not every:
         why = h.join("None: no detailed record. Start vLLM with ", element("code", FLAG), ".")
         return h.section(title, element("p", why, class_="empty"), anchor=anchor, beside=last)
