@@ -5,10 +5,10 @@ from __future__ import annotations
 from grafana.fake_grafana import ADMIN, VIEWER, FakeGrafana
 from grafana.pusher import (
     ALL,
-    COST,
+    DEEP_DIVE,
     FOLDER,
     FROM_FILE,
-    PAYOFF,
+    OVERVIEW,
     REQUESTS,
     TITLE,
     Pusher,
@@ -31,13 +31,13 @@ async def test_an_empty_grafana_gets_the_folder_and_all_dashboards(
     assert (outcome.code, outcome.err) == (0, "")
     assert grafana.folders == {FOLDER: TITLE}
     assert {uid: kept.folder for uid, kept in grafana.dashboards.items()} == dict.fromkeys(ALL, FOLDER)
-    assert {*grafana.dashboards[COST].messages} == {f"vllm-specdec-exporter {__version__}"}
+    assert {*grafana.dashboards[DEEP_DIVE].messages} == {f"vllm-specdec-exporter {__version__}"}
     lines = outcome.out.splitlines()
     assert lines[0] == f"Grafana 12.1.0 at {grafana.url}"
     assert lines[1] == f'folder "{TITLE}" ({FOLDER}), created'
     assert lines[2:] == [*(f"  new        {uid}: {grafana.url}/d/{uid}" for uid in ALL), "3 new"]
-    kept = grafana.dashboards[PAYOFF].document
-    assert {key: kept[key] for key in kept if key != "id"} == dashboard(PAYOFF)
+    kept = grafana.dashboards[OVERVIEW].document
+    assert {key: kept[key] for key in kept if key != "id"} == dashboard(OVERVIEW)
     assert [body["dashboard"]["id"] for body in grafana.bodies if "dashboard" in body] == [None] * 3
 
 
@@ -47,30 +47,30 @@ async def test_of_what_is_there_only_what_differs_is_pushed(grafana: FakeGrafana
     A changed dashboard is overwritten, also where somebody saved it in Grafana; one elsewhere is moved.
     """
     await push(grafana.url)
-    grafana.dashboards[COST].version = 5
+    grafana.dashboards[DEEP_DIVE].version = 5
     grafana.requests.clear()
     outcome = await push(grafana.url)
     assert (outcome.code, grafana.writes) == (0, [])
     assert outcome.out.splitlines()[-1] == "3 unchanged"
     assert f'folder "{TITLE}" ({FOLDER})\n' in outcome.out
 
-    grafana.dashboards[COST].document["panels"] = []
+    grafana.dashboards[DEEP_DIVE].document["panels"] = []
     grafana.folders["elsewhere"] = "Elsewhere"
-    grafana.dashboards[PAYOFF].folder = "elsewhere"
+    grafana.dashboards[OVERVIEW].folder = "elsewhere"
     outcome = await push(grafana.url)
     assert (outcome.code, outcome.out.splitlines()[-1]) == (0, "2 changed; 1 unchanged")
-    assert grafana.dashboards[COST].version == 6
-    assert grafana.dashboards[COST].document["panels"] == dashboard(COST)["panels"]
-    assert grafana.dashboards[PAYOFF].folder == FOLDER
+    assert grafana.dashboards[DEEP_DIVE].version == 6
+    assert grafana.dashboards[DEEP_DIVE].document["panels"] == dashboard(DEEP_DIVE)["panels"]
+    assert grafana.dashboards[OVERVIEW].folder == FOLDER
     assert grafana.dashboards[REQUESTS].version == 1
 
 
 async def test_some_can_be_selected_and_the_data_source_chosen(grafana: FakeGrafana, push: Pusher) -> None:
     """By the end of the uid or by all of it; the variables but that of the data source keep their values."""
-    for words in (("--select", "payoff,cost"), ("--select", PAYOFF, "--select", "cost")):
+    for words in (("--select", "overview,deep-dive"), ("--select", OVERVIEW, "--select", "deep-dive")):
         grafana.dashboards.clear()
         outcome = await push(grafana.url, *words, "--datasource", "thanos-1")
-        assert (outcome.code, set(grafana.dashboards)) == (0, {PAYOFF, COST})
+        assert (outcome.code, set(grafana.dashboards)) == (0, {OVERVIEW, DEEP_DIVE})
     for kept in grafana.dashboards.values():
         datasource, window = kept.document["templating"]["list"]
         assert datasource["current"] == {"text": "thanos-1", "value": "thanos-1"}
@@ -85,7 +85,7 @@ async def test_a_folder_of_ours_is_known_by_its_uid(grafana: FakeGrafana, push: 
     grafana.folders[FOLDER] = "LLM serving"
     assert (await push(grafana.url)).code == 0
     assert grafana.folders == {FOLDER: "LLM serving"}
-    assert grafana.dashboards[PAYOFF].folder == FOLDER
+    assert grafana.dashboards[OVERVIEW].folder == FOLDER
     for _ in range(2):
         assert (await push(grafana.url, "--folder", "LLM - vLLM")).code == 0
     assert list(grafana.folders.values()) == ["LLM serving", "LLM - vLLM"]
@@ -149,7 +149,7 @@ async def test_a_dry_run_makes_no_folder_and_checks_the_token(grafana: FakeGrafa
     outcome = await push(grafana.url, "--dry-run", "--home", token=ADMIN)
     assert (outcome.code, grafana.writes, grafana.folders) == (0, [], {})
     assert f'folder "{TITLE}" would be created\n' in outcome.out
-    assert f"  home       would be {PAYOFF}\n" in outcome.out
+    assert f"  home       would be {OVERVIEW}\n" in outcome.out
     assert outcome.out.endswith("dry run, nothing was saved: 3 new\n")
     grafana.folders[FOLDER] = TITLE
     assert (await push(grafana.url, "--dry-run", token=VIEWER)).code == 1
@@ -163,8 +163,8 @@ async def test_the_home_is_set_and_other_preferences_stay(grafana: FakeGrafana, 
     """For the whole organization, which needs an admin's token."""
     outcome = await push(grafana.url, "--home", token=ADMIN)
     assert outcome.code == 0
-    assert grafana.preferences == {"theme": "dark", "timezone": "utc", "homeDashboardUID": PAYOFF}
-    assert f"  home       {PAYOFF}\n" in outcome.out
+    assert grafana.preferences == {"theme": "dark", "timezone": "utc", "homeDashboardUID": OVERVIEW}
+    assert f"  home       {OVERVIEW}\n" in outcome.out
 
 
 async def test_an_editor_may_push_but_not_set_the_home(grafana: FakeGrafana, push: Pusher) -> None:
@@ -179,7 +179,7 @@ async def test_an_editor_may_push_but_not_set_the_home(grafana: FakeGrafana, pus
 async def test_no_home_without_its_dashboard(grafana: FakeGrafana, push: Pusher) -> None:
     """A refused dashboard does not become the home."""
     grafana.folders[FOLDER] = TITLE
-    grafana.keep(dashboard(PAYOFF, title="old"), FOLDER, provisioned=True)
+    grafana.keep(dashboard(OVERVIEW, title="old"), FOLDER, provisioned=True)
     outcome = await push(grafana.url, "--home", token=ADMIN)
     assert (outcome.code, grafana.preferences["homeDashboardUID"]) == (1, "")
-    assert f"  home       not set, because {PAYOFF} was refused\n" in outcome.out
+    assert f"  home       not set, because {OVERVIEW} was refused\n" in outcome.out

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from grafana.fake_grafana import ADMIN, EDITOR, VIEWER, FakeGrafana
-from grafana.pusher import ALL, COST, FOLDER, PAYOFF, REQUESTS, TITLE, Pusher, answering, dashboard
+from grafana.pusher import ALL, DEEP_DIVE, FOLDER, OVERVIEW, REQUESTS, TITLE, Pusher, answering, dashboard
 from support.certificates import Authority, server_side
 from support.programs import COMMAND, clean_environment
 
@@ -36,28 +36,28 @@ async def test_a_viewer_may_not_push(grafana: FakeGrafana, push: Pusher) -> None
 async def test_one_refusal_does_not_keep_back_the_others(grafana: FakeGrafana, push: Pusher) -> None:
     """A provisioned dashboard cannot be saved; it is named with the reason, unless it is current."""
     grafana.folders[FOLDER] = TITLE
-    grafana.keep(dashboard(COST, title="old"), FOLDER, provisioned=True)
+    grafana.keep(dashboard(DEEP_DIVE, title="old"), FOLDER, provisioned=True)
     grafana.keep(dashboard(REQUESTS), FOLDER, provisioned=True)
     outcome = await push(grafana.url)
     assert outcome.code == 1
     assert set(grafana.dashboards) == set(ALL)
-    assert grafana.dashboards[COST].document["title"] == "old"
-    assert f"  refused    {COST}: Grafana loads it from a file (provisioning)" in outcome.out
+    assert grafana.dashboards[DEEP_DIVE].document["title"] == "old"
+    assert f"  refused    {DEEP_DIVE}: Grafana loads it from a file (provisioning)" in outcome.out
     assert outcome.err == "1 new; 1 unchanged; 1 refused\n"
 
 
 async def test_what_cannot_be_read_is_pushed_all_the_same(grafana: FakeGrafana, push: Pusher) -> None:
     """Dashboards of the newer form cannot be read here; Grafana's word is taken for those that it refuses."""
     grafana.folders[FOLDER] = TITLE
-    grafana.keep(dashboard(PAYOFF, title="old"), FOLDER)
-    grafana.keep(dashboard(COST), FOLDER, provisioned=True)
-    grafana.new_form = {PAYOFF, COST}
+    grafana.keep(dashboard(OVERVIEW, title="old"), FOLDER)
+    grafana.keep(dashboard(DEEP_DIVE), FOLDER, provisioned=True)
+    grafana.new_form = {OVERVIEW, DEEP_DIVE}
     outcome = await push(grafana.url)
     assert outcome.code == 1
-    assert grafana.dashboards[PAYOFF].document["title"] == f"Title of {PAYOFF}"
-    assert f"  changed    {PAYOFF}: " in outcome.out
+    assert grafana.dashboards[OVERVIEW].document["title"] == f"Title of {OVERVIEW}"
+    assert f"  changed    {OVERVIEW}: " in outcome.out
     assert (
-        f"  refused    {COST}: HTTP 400 Cannot save provisioned dashboard; Grafana loads it from"
+        f"  refused    {DEEP_DIVE}: HTTP 400 Cannot save provisioned dashboard; Grafana loads it from"
         in outcome.out
     )
 
@@ -66,14 +66,14 @@ async def test_a_dashboard_of_the_same_title_is_not_overwritten(grafana: FakeGra
     """Before 11.2 Grafana would, if it may: somebody's dashboard would be gone under another uid."""
     grafana.unique_titles = True
     grafana.folders[FOLDER] = TITLE
-    theirs = dashboard("theirs", title=f"Title of {COST}", panels=[])
+    theirs = dashboard("theirs", title=f"Title of {DEEP_DIVE}", panels=[])
     grafana.keep(theirs, FOLDER)
     outcome = await push(grafana.url)
     assert outcome.code == 1
     assert grafana.dashboards["theirs"].document["panels"] == []
-    assert set(grafana.dashboards) == {"theirs", PAYOFF, REQUESTS}
+    assert set(grafana.dashboards) == {"theirs", OVERVIEW, REQUESTS}
     assert (
-        f"  refused    {COST}: HTTP 412 A dashboard with the same name in the folder already exists"
+        f"  refused    {DEEP_DIVE}: HTTP 412 A dashboard with the same name in the folder already exists"
         in outcome.out
     )
     assert "rename or delete the other dashboard" in outcome.out
@@ -83,11 +83,11 @@ async def test_another_uid_than_ours_is_no_success(grafana: FakeGrafana, push: P
     """Where ours is there, and now has the title of another: Grafana answers 200 with the other's uid."""
     grafana.unique_titles = True
     grafana.folders[FOLDER] = TITLE
-    grafana.keep(dashboard(COST, title="old"), FOLDER)
-    grafana.keep(dashboard("theirs", title=f"Title of {COST}"), FOLDER)
+    grafana.keep(dashboard(DEEP_DIVE, title="old"), FOLDER)
+    grafana.keep(dashboard("theirs", title=f"Title of {DEEP_DIVE}"), FOLDER)
     outcome = await push(grafana.url)
     assert outcome.code == 1
-    assert f"  refused    {COST}: Grafana overwrote another dashboard" in outcome.out
+    assert f"  refused    {DEEP_DIVE}: Grafana overwrote another dashboard" in outcome.out
     assert "'theirs'" in outcome.out
     assert outcome.err == "2 new; 1 refused\n"
 
@@ -146,7 +146,7 @@ async def test_a_sub_path_works_and_redirects_are_not_followed(grafana: FakeGraf
         grafana.dashboards.clear()
         outcome = await push(url)
         assert (outcome.code, len(grafana.dashboards)) == (0, 3)
-        assert f"http://127.0.0.1:{grafana.port}/grafana/d/{PAYOFF}\n" in outcome.out
+        assert f"http://127.0.0.1:{grafana.port}/grafana/d/{OVERVIEW}\n" in outcome.out
     grafana.requests.clear()
     outcome = await push(grafana.url.removesuffix("/grafana"))
     assert outcome.code == 4
@@ -215,9 +215,9 @@ async def test_a_failure_half_way_says_what_is_done_and_what_is_not(
     """It stops there: a server in trouble is not asked again. Of a lost connection nobody can know."""
     await fail_at(grafana, 2, web.json_response({"message": "database is locked"}, status=500))
     outcome = await push(grafana.url)
-    assert (outcome.code, set(grafana.dashboards)) == (4, {PAYOFF})
+    assert (outcome.code, set(grafana.dashboards)) == (4, {OVERVIEW})
     assert "HTTP 500 database is locked" in outcome.err
-    assert f"1 new; possibly saved: {COST}; not pushed: {REQUESTS}\n" in outcome.err
+    assert f"1 new; possibly saved: {DEEP_DIVE}; not pushed: {REQUESTS}\n" in outcome.err
 
     grafana.dashboards.clear()
     grafana.requests.clear()
@@ -233,21 +233,21 @@ async def test_a_slow_server_ends_at_the_timeout(grafana: FakeGrafana, push: Pus
     """Of one request, not of all."""
 
     async def instead(request: web.Request) -> web.StreamResponse | None:
-        await asyncio.sleep(60 if request.path.endswith(COST) else 0.4)
+        await asyncio.sleep(60 if request.path.endswith(DEEP_DIVE) else 0.4)
         return None
 
     grafana.instead = instead
     outcome = await push(grafana.url, "--grafana.timeout", "2s")
     assert outcome.code == 4
     assert "no complete response within 2 s" in outcome.err
-    assert f"1 new; not pushed: {COST}, {REQUESTS}\n" in outcome.err
+    assert f"1 new; not pushed: {DEEP_DIVE}, {REQUESTS}\n" in outcome.err
 
 
 @pytest.mark.parametrize(
     ("hung", "left"),
     [
-        ("/api/dashboards/db", f"possibly saved: {COST}; not pushed: {REQUESTS}"),
-        (f"/api/dashboards/uid/{COST}", f"not pushed: {COST}, {REQUESTS}"),
+        ("/api/dashboards/db", f"possibly saved: {DEEP_DIVE}; not pushed: {REQUESTS}"),
+        (f"/api/dashboards/uid/{DEEP_DIVE}", f"not pushed: {DEEP_DIVE}, {REQUESTS}"),
     ],
     ids=["saving", "reading"],
 )
@@ -258,7 +258,7 @@ async def test_an_interrupted_push_says_how_far_it_came(
     reached = asyncio.Event()
 
     async def instead(request: web.Request) -> web.StreamResponse | None:
-        if request.path == hung and PAYOFF in grafana.dashboards:
+        if request.path == hung and OVERVIEW in grafana.dashboards:
             reached.set()
             await asyncio.sleep(30)
         return None
@@ -274,7 +274,7 @@ async def test_an_interrupted_push_says_how_far_it_came(
     process.send_signal(signal.SIGINT)
     out, err = (text.decode() for text in await process.communicate())
     assert process.returncode == 130
-    assert f"  new        {PAYOFF}: " in out
+    assert f"  new        {OVERVIEW}: " in out
     assert err.splitlines() == [
         "vllm-specdec-exporter dashboards: interrupted",
         f"vllm-specdec-exporter dashboards: 1 new; {left}",
