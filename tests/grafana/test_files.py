@@ -45,9 +45,6 @@ def test_alerts_link_to_their_rules_or_to_the_runbooks_of_the_operator(tmp_path:
     assert mine in (tmp_path / f"{OVERVIEW}.json").read_text("utf-8")
 
 
-# --- the list
-
-
 def test_without_flags_the_dashboards_are_listed_with_their_questions(source: Path) -> None:
     """The one to begin with is first; it says how to install them."""
     outcome = dashboards(source)
@@ -72,8 +69,11 @@ def test_the_bundle_is_what_was_generated() -> None:
 # --- JSON files
 
 
-def test_files_are_written_as_they_are_and_once(source: Path, tmp_path: Path) -> None:
-    """The folder is made. The same again touches nothing: Grafana would load a touched file anew."""
+def test_files_are_written_once_and_replace_older_versions(source: Path, tmp_path: Path) -> None:
+    """The folder is made. The same again touches nothing: Grafana would load a touched file anew.
+
+    Ours is known by its uid; other files stay.
+    """
     out = tmp_path / "new" / "folder"
     outcome = dashboards(source, "--out", str(out))
     assert (outcome.code, outcome.err) == (0, "")
@@ -85,11 +85,7 @@ def test_files_are_written_as_they_are_and_once(source: Path, tmp_path: Path) ->
     outcome = dashboards(source, "--out", str(out))
     assert {line.split()[0] for line in outcome.out.splitlines()} == {"unchanged"}
     assert {path.stat().st_mtime for path in out.iterdir()} == {1}
-
-
-def test_an_older_version_is_replaced_and_others_stay(source: Path, tmp_path: Path) -> None:
-    """Ours is known by its uid."""
-    out = write_dashboards(tmp_path / "out", dashboard(DEEP_DIVE, title="old"), dashboard("theirs"))
+    write_dashboards(out, dashboard(DEEP_DIVE, title="old"), dashboard("theirs"))
     outcome = dashboards(source, "--out", str(out))
     assert f"replaced   {out / DEEP_DIVE}.json" in outcome.out
     assert bodies(out) == {**bodies(source), "theirs.json": bodies(out)["theirs.json"]}
@@ -107,27 +103,23 @@ def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(source: Pat
         assert bodies(out) == {f"{REQUESTS}.json": content.encode()}
         assert dashboards(source, "--out", str(out), "--force").code == 0
         assert bodies(out) == bodies(source)
-
-
-def test_a_folder_that_cannot_be_is_named(source: Path, tmp_path: Path) -> None:
-    """A file is where the folder should be."""
     (tmp_path / "file").write_text("")
     outcome = dashboards(source, "--out", str(tmp_path / "file" / "below"))
-    assert (outcome.code, outcome.out) == (2, "")
-    assert "cannot be written: " in outcome.err
-    assert len(outcome.err.splitlines()) == 1
+    assert (outcome.code, "cannot be written: " in outcome.err) == (2, True)
 
 
 def test_a_data_source_can_be_chosen_for_files(source: Path, tmp_path: Path) -> None:
-    """Nothing else of the dashboards changes."""
+    """Nothing else of the dashboards changes; without the variable it is refused, not ignored."""
     out = tmp_path / "out"
     assert dashboards(source, "--out", str(out), "--datasource", "thanos", "--select", "deep-dive").code == 0
     (path,) = out.iterdir()
-    found = json.loads(path.read_text())
+    found, expected = json.loads(path.read_text()), dashboard(DEEP_DIVE)
     assert found["templating"]["list"][0].pop("current") == {"text": "thanos", "value": "thanos"}
-    expected = dashboard(DEEP_DIVE)
     expected["templating"]["list"][0].pop("current")
     assert found == expected
+    other = write_dashboards(tmp_path / "other", dashboard("x", templating={"list": []}))
+    outcome = dashboards(other, "--out", str(out), "--datasource", "a")
+    assert (outcome.code, "x has no variable datasource" in outcome.err) == (2, True)
 
 
 # --- a provider
@@ -149,20 +141,17 @@ def test_the_provider_names_where_grafana_sees_the_files(source: Path, tmp_path:
     assert outcome.out.splitlines()[-1] == f"replaced   {file}"
 
 
-def test_somebodys_provider_is_not_overwritten(source: Path, tmp_path: Path) -> None:
-    """Nor is anything else written then."""
+def test_a_provider_of_others_is_not_overwritten(source: Path, tmp_path: Path) -> None:
+    """Nor is anything else written then. The home of files is a setting of Grafana, which is printed."""
     out, file = tmp_path / "out", tmp_path / "default.yaml"
+    words = ("--out", str(out), "--provisioning", str(file))
     for text in ("providers: [{name: theirs}]", "providers: [{name: vllm-specdec}, {name: theirs}]", "{"):
         file.write_text(text)
-        outcome = dashboards(source, "--out", str(out), "--provisioning", str(file))
+        outcome = dashboards(source, *words)
         assert (outcome.code, out.exists(), file.read_text()) == (2, False, text)
         assert f"{file} exists and is another file" in outcome.err
-
-
-def test_the_home_of_files_is_a_setting_of_grafana(source: Path, tmp_path: Path) -> None:
-    """It is told, with the path that Grafana sees."""
-    words = ("--out", str(tmp_path / "out"), "--provisioning", str(tmp_path / "p.yaml"), "--path", "/dash/")
-    outcome = dashboards(source, *words, "--home")
+    file.unlink()
+    outcome = dashboards(source, *words, "--path", "/dash/", "--home")
     assert f"GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH=/dash/{OVERVIEW}.json\n" in outcome.out
 
 
@@ -285,14 +274,6 @@ def test_a_folder_without_usable_dashboards_is_refused(tmp_path: Path) -> None:
     for name in "xy":
         (source / f"{name}.json").write_text(json.dumps(dashboard("x")))
     assert "have the same uid" in dashboards(source).err
-
-
-def test_a_dashboard_without_the_variable_takes_no_data_source(tmp_path: Path) -> None:
-    """It would be ignored silently."""
-    source = write_dashboards(tmp_path / "mine", dashboard("x", templating={"list": []}))
-    outcome = dashboards(source, "--out", str(tmp_path / "out"), "--datasource", "a")
-    assert outcome.code == 2
-    assert "x has no variable datasource" in outcome.err
 
 
 # --- the wheel
